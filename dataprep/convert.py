@@ -1,0 +1,473 @@
+"""Scan -> plan -> shards -> manifest, resumable at every moment.
+
+A shard is one task: read, inspect, write, index, table, read back, publish. Its table is renamed last, so
+a shard whose table is there is done. The manifest is written when all shards are, so its presence means
+that the dataset is whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from awscrt.checksums import combine_crc32c, crc32c
+
+from dataprep import engines, formats, storage
+from dataprep.images import EXTENSIONS, MAX_BYTES, ImageInfo, Rejected, inspect
+from dataprep.plan import Options, Plan, ShardPlan, key_of, make_plan
+from manifests.errors import CallError, ShardError, SourceVanishedError, TableError
+from manifests.schema import Components, File, Manifest, Shard, Split
+from manifests.sources import UNREADABLE, Source
+from manifests.store import (
+    MANIFEST_NAME,
+    REJECTED_NAME,
+    build_table,
+    checksum_text,
+    manifest_bytes,
+    read_manifest,
+    read_table_metadata,
+    rejected_bytes,
+    write_table,
+)
+
+
+class ShardTask(NamedTuple):
+    """All that a worker needs to write one shard; columns hold a value a sample, in stored order."""
+
+    out: str
+    name: str
+    root: str
+    options: Options
+    fingerprint: str
+    keys: list[str]
+    paths: list[str]
+    sizes: list[int]
+    labels: list[int]
+    class_names: list[str]
+    extra: dict[str, list[Any]]
+    extra_columns: Any
+
+
+class Done(NamedTuple):
+    """A shard that is on the disk.
+
+    Attributes:
+        name: the shard's name without suffix.
+        shard: its files; none where every one of its images was rejected.
+        images: how many images were read for it, rejected ones included.
+        bytes: their total length.
+        formats: image formats in it.
+        rejected: rows for ``rejected.jsonl``.
+
+    """
+
+    name: str
+    shard: Shard | None
+    images: int
+    bytes: int
+    formats: tuple[str, ...]
+    rejected: list[dict[str, str]]
+
+
+Progress = Callable[[Done], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `convert` did: the manifest, and how many images were read, written and rejected."""
+
+    manifest: Manifest
+    images: int
+    resumed: int
+    rejected: int
+
+
+def convert(
+    source: Source,
+    out: str,
+    options: Options,
+    *,
+    workers: int | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Write a source's images into shards, with index, table and manifest, in the folder `out`.
+
+    What an earlier run of the same source and options committed is kept. The bytes of every file depend on
+    neither the number of workers nor on how often the work was interrupted.
+
+    Args:
+        source: samples to prepare.
+        out: folder to write into; made where it is missing.
+        options: all that decides the bytes.
+        workers: processes; as many as there are processors where none is given.
+        overwrite: remove what an earlier run with other options left in `out`.
+        progress: called with each shard that is done, those of earlier runs included.
+
+    Raises:
+        CallError: `out` holds something else.
+        StoppedError: the machine stopped the work; the same call goes on.
+
+    """
+    plan = make_plan(source, options)
+    with storage.explained(out, "make the folder"):
+        os.makedirs(out, exist_ok=True)
+    with storage.locked(out):
+        storage.sweep(out)
+        done = _earlier(plan, source, out, options, overwrite)
+        resumed = len(done)
+        for shard in done.values():
+            if progress:
+                progress(shard)
+        try:
+            tasks = (_task(source, plan, shard, out, options) for shard in plan.shards if shard.name not in done)
+            count = min(workers or engines.default_workers(), len(plan.shards) - resumed)
+            for shard in engines.run(write_shard, tasks, count):
+                done[shard.name] = shard
+                if progress:
+                    progress(shard)
+        finally:
+            storage.sweep(out)
+        manifest = _finish(plan, source, out, options, done)
+    rejected = len(source.rejected) + sum(len(shard.rejected) for shard in done.values())
+    return Result(manifest, len(source) + len(source.rejected), resumed, rejected)
+
+
+# --- what an earlier run left ------------------------------------------------------------------
+
+
+def _earlier(plan: Plan, source: Source, out: str, options: Options, overwrite: bool) -> dict[str, Done]:
+    """Find the shards of this very plan that are done; refuse to mix them with anything else."""
+    suffix = formats.get(options.fmt).SUFFIX
+    planned = {shard.name: shard for shard in plan.shards}
+    done: dict[str, Done] = {}
+    foreign: list[str] = []
+    for name in sorted(os.listdir(out)):
+        stem, extension = os.path.splitext(name)
+        if extension == ".parquet" and stem in planned:
+            shard = _committed(plan, out, stem, suffix)
+            if shard is not None:
+                done[stem] = shard
+                continue
+        if not (extension in (suffix, ".idx") and stem in planned):
+            foreign.append(name)
+    foreign = [name for name in foreign if name not in (MANIFEST_NAME, REJECTED_NAME)]
+    if not foreign:
+        return done
+    if not overwrite:
+        raise CallError(
+            f"--out {out} holds {foreign[0]!r}, which is not of this source with these options",
+            mend="name another folder, repeat the earlier options, or replace its dataset with --overwrite",
+        )
+    _clear(out)
+    return {}
+
+
+def _committed(plan: Plan, out: str, stem: str, suffix: str) -> Done | None:
+    path = os.path.join(out, f"{stem}.parquet")
+    try:
+        metadata = read_table_metadata(path)
+    except TableError:
+        return None
+    if metadata.get("plan") != plan.fingerprint:
+        return None
+    table = storage.describe(out, f"{stem}.parquet")
+    shard = None
+    if metadata["samples"]:
+        shard = Shard(File(**metadata["shard"]), metadata["samples"], File(**metadata["index"]), table)
+        for file in (shard.file, shard.index):
+            if _length(os.path.join(out, file.name)) != file.bytes:
+                return None
+    return Done(stem, shard, metadata["images"], metadata["bytes"], tuple(metadata["formats"]), metadata["rejected"])
+
+
+def _length(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return -1
+
+
+_OURS = (".tfrecord", ".tar", ".idx", ".parquet")
+
+
+def _clear(out: str) -> None:
+    """Remove a dataset's files, the manifest first, so that no half of one looks whole. Others stay."""
+    with storage.explained(out, "clear"):
+        names = sorted(os.listdir(out), key=lambda name: name != MANIFEST_NAME)
+        for name in names:
+            if name in (MANIFEST_NAME, REJECTED_NAME) or name.endswith(_OURS):
+                os.unlink(os.path.join(out, name))
+
+
+# --- one shard ----------------------------------------------------------------------------------
+
+
+def _task(source: Source, plan: Plan, shard: ShardPlan, out: str, options: Options) -> ShardTask:
+    labels = source.label[shard.rows].tolist()
+    extra = source.extra.take(shard.rows)
+    return ShardTask(
+        out=out,
+        name=shard.name,
+        root=source.root,
+        options=options,
+        fingerprint=plan.fingerprint,
+        keys=[key_of(row) for row in shard.rows.tolist()],
+        paths=source.path.take(shard.rows).to_pylist(),
+        sizes=source.size[shard.rows].tolist(),
+        labels=labels,
+        class_names=[source.classes[label] for label in labels],
+        extra=extra.to_pydict(),
+        extra_columns=extra,
+    )
+
+
+def write_shard(task: ShardTask) -> Done:
+    """Write one shard with its index and table, read it back, and publish the three.
+
+    Raises:
+        SourceVanishedError: an image is gone, or was changed, since the scan.
+        StorageError: the output cannot be written.
+        ShardError: what was read back is not what was written.
+
+    """
+    suffix = formats.get(task.options.fmt).SUFFIX
+    paths = [os.path.join(task.out, task.name + end) for end in (suffix, ".idx", ".parquet")]
+    try:
+        return _write_shard(task, paths)
+    except BaseException:
+        storage.discard(paths)
+        raise
+
+
+def _write_shard(task: ShardTask, paths: list[str]) -> Done:
+    shard_path, index_path, table_path = paths
+    drafts, rejected, rows, file = _write_records(task, shard_path)
+    columns: dict[str, Any] = {
+        "key": [draft.key for draft in drafts],
+        "label": [draft.label for draft in drafts],
+        "size": [draft.size for draft in drafts],
+        "width": [draft.info.width for draft in drafts],
+        "height": [draft.info.height for draft in drafts],
+        "source": [draft.source for draft in drafts],
+        "crc32c": [draft.crc32c for draft in drafts],
+    }
+    columns["offset"], index = _read_back(task, drafts, storage.partial(shard_path), file)
+    for name in task.extra_columns.column_names:
+        columns[name] = task.extra_columns[name].take(rows) if len(rows) < len(task.keys) else task.extra_columns[name]
+    index_file = File(os.path.basename(index_path), len(index), checksum_text(crc32c(index)))
+    metadata = {
+        "plan": task.fingerprint,
+        "samples": len(drafts),
+        "images": len(task.keys),
+        "bytes": sum(max(size, 0) for size in task.sizes),
+        "formats": sorted({draft.info.format for draft in drafts}),
+        "shard": {"name": file.name, "bytes": file.bytes, "checksum": file.checksum},
+        "index": {"name": index_file.name, "bytes": index_file.bytes, "checksum": index_file.checksum},
+        "rejected": rejected,
+    }
+    with storage.explained(table_path, "write"):
+        with open(storage.partial(index_path), "wb") as out:
+            out.write(index)
+        write_table(build_table(columns, metadata), storage.partial(table_path))
+    table = storage.describe(task.out, os.path.basename(storage.partial(table_path)))
+    if not drafts:  # DALI refuses an empty shard; the table alone says that this one is done
+        storage.discard(paths[:2])
+        paths = paths[2:]
+    storage.publish(paths)
+    shard = Shard(file, len(drafts), index_file, replace(table, name=os.path.basename(table_path)))
+    return Done(
+        task.name, shard if drafts else None, len(task.keys), metadata["bytes"], tuple(metadata["formats"]), rejected
+    )
+
+
+def _write_records(task: ShardTask, path: str) -> tuple[list[formats.Draft], list[dict[str, str]], list[int], File]:
+    """Write every image that passes; give their drafts, the rejected, the rows kept, and the file."""
+    record_format = formats.get(task.options.fmt)
+    drafts: list[formats.Draft] = []
+    rejected: list[dict[str, str]] = []
+    rows: list[int] = []
+    crc = position = 0
+    extra_names = list(task.extra)
+    with storage.explained(path, "write"):
+        handle = os.open(storage.partial(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        for row, (source, size) in enumerate(zip(task.paths, task.sizes, strict=True)):
+            try:
+                data = read_image(task.root, source, size)
+                info = inspect(data, task.options.validate, task.options.max_pixels)
+            except Rejected as error:
+                rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
+                continue
+            draft = formats.Draft(
+                task.keys[row], task.labels[row], task.class_names[row], info, len(data), crc32c(data), source,
+                {name: task.extra[name][row] for name in extra_names},
+            )  # fmt: skip
+            head, tail = record_format.frame(draft)
+            try:
+                position += storage.write_all(handle, (head, data, tail))
+            except OSError:
+                with storage.explained(path, "write"):
+                    raise
+            # The three parts' checksums combine into the file's, so that the image is read but once.
+            crc = combine_crc32c(crc32c(head, crc), draft.crc32c, draft.size)
+            crc = crc32c(tail, crc)
+            drafts.append(draft)
+            rows.append(row)
+        with storage.explained(path, "write"):
+            position += storage.write_all(handle, (record_format.END,))
+    finally:
+        os.close(handle)
+    crc = crc32c(record_format.END, crc)
+    return drafts, rejected, rows, File(os.path.basename(path), position, checksum_text(crc))
+
+
+def _read_back(task: ShardTask, drafts: list[formats.Draft], path: str, file: File) -> tuple[list[int], bytes]:
+    """Read the shard as any reader would, compare it with what was meant, and make its index."""
+    record_format = formats.get(task.options.fmt)
+    want = formats.Want(record_format.COMPONENTS)
+    with storage.explained(path, "read"), storage.mapped(path) as data:
+        records = list(record_format.scan(lambda at, _: (data, at), len(data), file.name, want)) if drafts else []
+        same = checksum_text(crc32c(data)) == file.checksum and len(records) == len(drafts)
+    for record, draft in zip(records, drafts, strict=False):
+        same = same and (record.size, record.label, record.key or draft.key) == (draft.size, draft.label, draft.key)
+    if not same:
+        raise ShardError(
+            "what was read back is not what was written", file=file.name, mend="check the disk and the memory"
+        )
+    return [record.image for record in records], record_format.index_bytes([record.line for record in records])
+
+
+_REJECT_ERRNO = (errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENAMETOOLONG)
+
+
+def read_image(root: str, source: str, size: int) -> bytes:
+    """Read an encoded image whole.
+
+    Raises:
+        Rejected: the file system does not give it, or it is too long.
+        SourceVanishedError: it is gone, or has another length than at the scan.
+
+    """
+    if size > MAX_BYTES:
+        raise Rejected("too-large", f"{size} bytes, the limit is {MAX_BYTES}")
+    path = os.path.join(root, source)
+    try:
+        # A pipe of that name must not hold the run up.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if size == UNREADABLE or not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise Rejected("unreadable", "no regular file")
+            data = os.read(handle, size + 1)
+            while 0 < len(data) < size and (more := os.read(handle, size + 1 - len(data))):
+                data += more
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if size == UNREADABLE or error.errno in _REJECT_ERRNO:
+            raise Rejected("unreadable", error.strerror or str(error)) from None
+        raise SourceVanishedError(
+            f"was there at the scan and cannot be read now ({error.strerror})",
+            file=path,
+            mend="bring the source back and run the same command again; finished shards are kept",
+        ) from None
+    if len(data) != size:
+        raise SourceVanishedError(
+            f"had {size} bytes at the scan and has {'more' if len(data) > size else len(data)} now",
+            file=path,
+            mend="wait until nothing writes to the source, then run again with --overwrite",
+        )
+    return data
+
+
+# --- the end ------------------------------------------------------------------------------------
+
+
+def _finish(plan: Plan, source: Source, out: str, options: Options, done: dict[str, Done]) -> Manifest:
+    """Write ``rejected.jsonl`` and the manifest, the manifest last."""
+    ordered = [done[shard.name] for shard in plan.shards]
+    rows = sorted((*source.rejected, *(row for shard in ordered for row in shard.rejected)), key=_by_source)
+    rejected = None
+    if rows:
+        storage.replace_file(os.path.join(out, REJECTED_NAME), rejected_bytes(rows))
+        rejected = storage.describe(out, REJECTED_NAME)
+    elif os.path.exists(os.path.join(out, REJECTED_NAME)):
+        os.unlink(os.path.join(out, REJECTED_NAME))
+    components = _components(options, {kind for shard in ordered for kind in shard.formats})
+    splits = tuple(
+        Split(name, tuple(done[s.name].shard for s in plan.shards if s.split == name and done[s.name].shard))  # type: ignore[misc]
+        for name in plan.splits
+    )
+    manifest = Manifest(
+        format=options.fmt,
+        store="encoded",
+        components=components,
+        classes=source.classes,
+        splits=splits,
+        rejected=rejected,
+        options={**options.as_json(), "plan": plan.fingerprint},
+    )
+    data = manifest_bytes(manifest)
+    path = os.path.join(out, MANIFEST_NAME)
+    if _content(path) != data:
+        storage.replace_file(path, data)
+    return read_manifest(out)
+
+
+def _by_source(row: dict[str, str]) -> str:
+    return row["source"]
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _components(options: Options, kinds: set[str]) -> Components:
+    """Name in the manifest only those extensions that occur."""
+    components = formats.get(options.fmt).COMPONENTS
+    if options.fmt == "webdataset":
+        return replace(components, image=tuple(EXTENSIONS[kind] for kind in EXTENSIONS if kind in kinds) or ("jpg",))
+    return components
+
+
+# --- the dry run --------------------------------------------------------------------------------
+
+
+def measure_rate(source: Source, plan: Plan, options: Options, seconds: float = 1.0) -> tuple[float, int]:
+    """Read, inspect and frame images as a worker would, for about `seconds`, writing nothing.
+
+    Returns:
+        Images a second for one worker, and how many were tried.
+
+    """
+    record_format = formats.get(options.fmt)
+    begun = time.perf_counter()
+    tried = 0
+    for path, size in _spread(source, plan):
+        try:
+            data = read_image(source.root, path, size)
+            info = inspect(data, options.validate, options.max_pixels)
+        except Rejected:
+            info, data = ImageInfo("jpeg", 1, 1), b""
+        record_format.frame(formats.Draft("0", 0, "", info, len(data), crc32c(data), path, {}))
+        tried += 1
+        if time.perf_counter() - begun > seconds:
+            break
+    return tried / max(time.perf_counter() - begun, 1e-9), tried
+
+
+def _spread(source: Source, plan: Plan) -> Iterator[tuple[str, int]]:
+    for shard in plan.shards:
+        for row in shard.rows[:2000].tolist():
+            yield source.path[row].as_py(), int(source.size[row])
+
+

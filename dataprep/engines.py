@@ -1,0 +1,80 @@
+"""Where shard tasks run: this machine's processes. It must never know what a task does.
+
+Tasks are independent and give the same result wherever they run. A worker that dies is an error, never
+a wait; workers end with the process that started them, however it ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
+from typing import TypeVar
+
+from manifests.errors import WorkerDiedError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def default_workers() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
+    """Apply a function to tasks in `workers` processes; yield results as they come.
+
+    Tasks are taken from the iterable only as workers become free, so memory does not grow with them.
+
+    Raises:
+        WorkerDiedError: a worker process was killed.
+
+    """
+    if workers <= 1:
+        yield from map(function, tasks)
+        return
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin_worker)
+    done = False
+    try:
+        yield from _drain(pool, function, iter(tasks), 2 * workers)
+        done = True
+    except BrokenProcessPool:
+        raise WorkerDiedError(
+            "a worker process was killed, for want of memory perhaps",
+            mend="run the same command again, with fewer --workers if it recurs; finished shards are kept",
+        ) from None
+    finally:
+        if not done:  # an error, an interrupt, or a caller that wants no more: nobody waits for the rest
+            for child in multiprocessing.active_children():
+                child.kill()
+        pool.shutdown(cancel_futures=True)
+
+
+def _drain(
+    pool: ProcessPoolExecutor, function: Callable[[Task], Result], tasks: Iterator[Task], ahead: int
+) -> Iterator[Result]:
+    pending: set[Future[Result]] = {pool.submit(function, task) for task in islice(tasks, ahead)}
+    while pending:
+        finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+        pending |= {pool.submit(function, task) for task in islice(tasks, len(finished))}
+        for future in finished:
+            yield future.result()
+
+
+def _begin_worker() -> None:
+    # The process that started this one answers an interrupt for both.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,317 @@
+"""TFRecord shards of ``tf.train.Example``: the only file that knows their bytes.
+
+A record is ``length u64 | masked CRC-32C of it u32 | payload | masked CRC-32C of the payload u32``, all
+little-endian (TensorFlow, ``core/lib/io/record_writer.h``). The payload is a protobuf, written and
+walked here by hand for two things a protobuf library cannot do: say at which byte a field lies, and
+skip an image without reading it. Small features stand before the image, so that one page holds them all.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from awscrt.checksums import combine_crc32c, crc32c
+
+from dataprep.formats import Draft, Fault, Record, View, Want, image_header
+from dataprep.images import Rejected
+from manifests.errors import ShardError
+from manifests.schema import Components
+
+SUFFIX = ".tfrecord"
+SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec", ".record")
+END = b""
+COMPONENTS = Components(image=("image/encoded",), label="image/class/label")
+
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+_PREFIX = struct.Struct("<QI")
+_OVERHEAD = _PREFIX.size + _CRC.size
+_TRUNCATED = "the file was cut short: copy or make it again"
+_DAMAGED = "the file is damaged: copy or make it again"
+_NOT_EXAMPLE = "is no tf.train.Example"
+
+
+def masked(crc: int) -> int:
+    """Mask a CRC-32C as TFRecord stores it (``core/lib/hash/crc32c.h``)."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def frame(draft: Draft) -> tuple[bytes, bytes]:
+    """Give the bytes before and after the image in a record."""
+    features = b"".join(
+        (
+            _bytes_feature(b"image/class/text", draft.class_name.encode()),
+            _int_feature(b"image/class/label", draft.label),
+            _bytes_feature(b"image/filename", draft.source.encode()),
+            _bytes_feature(b"image/format", draft.info.format.upper().encode()),
+            _int_feature(b"image/height", draft.info.height),
+            _int_feature(b"image/width", draft.info.width),
+            *(_extra_feature(name, value) for name, value in draft.extra.items()),
+            _around(b"image/encoded", draft.size),
+        )
+    )
+    head = b"\x0a" + _varint(len(features) + draft.size) + features
+    payload_crc = combine_crc32c(crc32c(head), draft.crc32c, draft.size)
+    length = _LENGTH.pack(len(head) + draft.size)
+    return length + _CRC.pack(masked(crc32c(length))) + head, _CRC.pack(masked(payload_crc))
+
+
+def index_bytes(lines: list[str]) -> bytes:
+    """Give the DALI index: ``offset size`` a line, the size with all 16 bytes around the payload."""
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _field(tag: bytes, data: bytes) -> bytes:
+    return tag + _varint(len(data)) + data
+
+
+def _feature(name: bytes, value: bytes) -> bytes:
+    """An item of ``map<string, Feature>``: a message of key (1) and value (2)."""
+    return _field(b"\x0a", _field(b"\x0a", name) + _field(b"\x12", value))
+
+
+def _bytes_feature(name: bytes, data: bytes) -> bytes:
+    return _feature(name, _field(b"\x0a", _field(b"\x0a", data)))
+
+
+def _int_feature(name: bytes, value: int) -> bytes:
+    return _feature(name, _field(b"\x1a", _field(b"\x0a", _varint(value & (1 << 64) - 1))))
+
+
+def _float_feature(name: bytes, value: float) -> bytes:
+    return _feature(name, _field(b"\x12", _field(b"\x0a", struct.pack("<f", value))))
+
+
+def _extra_feature(name: str, value: Any) -> bytes:
+    if isinstance(value, int):
+        return _int_feature(name.encode(), value)
+    if isinstance(value, float):
+        return _float_feature(name.encode(), value)
+    return _bytes_feature(name.encode(), b"" if value is None else str(value).encode())
+
+
+def _around(name: bytes, size: int) -> bytes:
+    """A bytes feature's own bytes, up to where its `size` bytes of data begin."""
+    data = b"\x0a" + _varint(size)
+    bytes_list = b"\x0a" + _varint(len(data) + size) + data
+    value = b"\x12" + _varint(len(bytes_list) + size) + bytes_list
+    key = _field(b"\x0a", name)
+    return b"\x0a" + _varint(len(key) + len(value) + size) + key + value
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+class _Value(NamedTuple):
+    """Where a feature's list lies: its field in ``Feature`` (1 bytes, 2 floats, 3 ints), first byte, end."""
+
+    kind: int
+    start: int
+    end: int
+
+
+def scan(view: View, size: int, file: str, want: Want) -> Iterator[Record]:
+    """Walk a shard's records by their headers; see `RecordFormat.scan`."""
+    image_name = want.components.image[0].encode()
+    label_name = want.components.label.encode() if want.components.label else None
+    at = number = 0
+    while at < size:
+        end = _record_end(view, at, size, file, number)
+        try:
+            features = _walk(view, at + _PREFIX.size, end - _CRC.size)
+            image = features.get(image_name)
+            if image is None or image.kind != 1:
+                raise ShardError(_lacks(image_name, features), file=file, record=number, byte=at)
+            start, stop = _one_item(view, image)
+            label = _int_of(view, features.get(label_name)) if label_name else None
+            class_name, source = (_text_of(view, features.get(name)) for name in _TEXTS)
+        except (IndexError, struct.error, ValueError):
+            raise ShardError(_NOT_EXAMPLE, file=file, record=number, byte=at, mend=_DAMAGED) from None
+        yield Record(
+            at, end, f"{at} {end - at}", "", start, stop - start, want.components.image[0], label, class_name, source
+        )
+        at = end
+        number += 1
+
+
+_TEXTS = (b"image/class/text", b"image/filename")
+
+
+def _record_end(view: View, at: int, size: int, file: str, number: int) -> int:
+    if size - at < _OVERHEAD:
+        raise ShardError(
+            f"ends within a record's header ({size - at} bytes are left)",
+            file=file, record=number, byte=at, mend=_TRUNCATED,
+        )  # fmt: skip
+    data, i = view(at, _PREFIX.size)
+    length, crc = _PREFIX.unpack_from(data, i)
+    if masked(crc32c(data[i : i + 8])) != crc:
+        raise ShardError(
+            "has a record length whose CRC is wrong", file=file, record=number, byte=at, mend=_DAMAGED
+        )
+    end: int = at + length + _OVERHEAD
+    if end > size:
+        raise ShardError(
+            f"ends at byte {size}, and this record would end at {end}",
+            file=file, record=number, byte=at, mend=_TRUNCATED,
+        )  # fmt: skip
+    return end
+
+
+def _read_varint(data: Any, i: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[i]
+        i += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, i
+        shift += 7
+        if shift > 63:
+            raise ValueError("varint of more than ten bytes")
+
+
+#: Enough for one feature's tags, lengths and name; a longer name makes the record unreadable here.
+_ROOM = 512
+
+
+def _walk(view: View, at: int, end: int) -> dict[bytes, _Value]:
+    """Find the features of an Example in the payload [at, end), without reading their values."""
+    found: dict[bytes, _Value] = {}
+    while at < end:
+        data, i = view(at, min(_ROOM, end - at))
+        base, tag = at - i, data[i]
+        length, i = _read_varint(data, i + 1)
+        at = base + i + length
+        if tag != 0x0A or at > end:
+            raise ValueError("not an Example")
+        _walk_features(view, base + i, at, found)
+    return found
+
+
+def _walk_features(view: View, at: int, end: int, found: dict[bytes, _Value]) -> None:
+    while at < end:
+        data, i = view(at, min(_ROOM, end - at))
+        base = at - i
+        if data[i] != 0x0A:
+            raise ValueError("not a map of features")
+        length = data[i + 1]
+        i += 2
+        if length >= 0x80:
+            length, i = _read_varint(data, i - 1)
+        at = base + i + length
+        if data[i] != 0x0A or at > end:
+            raise ValueError("not a feature")
+        # A name is shorter than 128 bytes, or the next check fails.
+        name_end = i + 2 + data[i + 1]
+        name = data[i + 2 : name_end]
+        if data[name_end] != 0x12:
+            raise ValueError("a feature without a value")
+        _, i = _read_varint(data, name_end + 1)
+        if base + i == at:  # a Feature with nothing set
+            continue
+        kind = data[i] >> 3
+        length, i = _read_varint(data, i + 1)
+        if base + i + length != at:
+            raise ValueError("a feature with two values")
+        found[name] = _Value(kind, base + i, at)
+
+
+def _one_item(view: View, value: _Value) -> tuple[int, int]:
+    """Where the single item of a bytes list lies."""
+    data, i = view(value.start, min(16, value.end - value.start))
+    if value.start == value.end or data[i] != 0x0A:
+        raise ValueError("an empty bytes list")
+    length, after = _read_varint(data, i + 1)
+    start = value.start + after - i
+    if start + length != value.end:
+        raise ValueError("more than one item, or a length that does not fit")
+    return start, value.end
+
+
+def _int_of(view: View, value: _Value | None) -> int | None:
+    if value is None or value.kind != 3 or value.start == value.end:
+        return None
+    data, i = view(value.start, value.end - value.start)
+    if data[i] == 0x0A:  # packed
+        i = _read_varint(data, i + 1)[1]
+    elif data[i] == 0x08:
+        i += 1
+    number = _read_varint(data, i)[0]
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _text_of(view: View, value: _Value | None) -> str:
+    if value is None or value.kind != 1 or value.start == value.end or value.end - value.start > 4096:
+        return ""
+    start, end = _one_item(view, value)
+    data, i = view(start, end - start)
+    return data[i : i + end - start].decode("utf-8", "replace")
+
+
+def _lacks(name: bytes, features: Mapping[bytes, _Value]) -> str:
+    known = ", ".join(sorted(feature.decode("utf-8", "replace") for feature in features)) or "none"
+    return f"has no image under the feature {name.decode()!r}; its features are: {known}"
+
+
+def fault(view: View, record: Record, file: str) -> Fault | None:  # noqa: ARG001
+    """Check the CRC over the payload; that over the length was checked by `scan`."""
+    start, end = record.start + _PREFIX.size, record.end - _CRC.size
+    data, i = view(start, record.end - start)
+    stated = _CRC.unpack_from(data, i + end - start)[0]
+    if masked(crc32c(np.frombuffer(data, np.uint8, end - start, i))) != stated:
+        return Fault("the CRC of the record's payload is wrong", start)
+    return None
+
+
+def find_components(view: View, size: int, file: str, image: str | None) -> Components:
+    """Look into the first record for where image and label lie."""
+    if not size:
+        raise ShardError("is empty", file=file, byte=0, mend="remove it")
+    end = _record_end(view, 0, size, file, 0)
+    try:
+        features = _walk(view, _PREFIX.size, end - _CRC.size)
+        names = [image.encode()] if image else _images_in(view, features)
+    except (IndexError, struct.error, ValueError):
+        raise ShardError(_NOT_EXAMPLE, file=file, record=0, byte=0, mend=_DAMAGED) from None
+    if len(names) != 1 or names[0] not in features:
+        known = ", ".join(sorted(name.decode("utf-8", "replace") for name in features))
+        what = "more than one feature holds an image" if len(names) > 1 else "no such feature holds an image"
+        raise ShardError(f"{what}; its features are: {known}", file=file, record=0, mend="name one with --image")
+    label = next((name for name in _LABELS if name.encode() in features), None)
+    return Components(image=(names[0].decode(),), label=label)
+
+
+_LABELS = ("image/class/label", "label", "image/label", "class", "cls")
+
+
+def _images_in(view: View, features: Mapping[bytes, _Value]) -> list[bytes]:
+    if b"image/encoded" in features:
+        return [b"image/encoded"]
+    return [name for name, value in features.items() if value.kind == 1 and _is_image(view, value)]
+
+
+def _is_image(view: View, value: _Value) -> bool:
+    try:
+        start, end = _one_item(view, value)
+        image_header(view, start, end - start)
+    except (Rejected, ValueError):
+        return False
+    return True

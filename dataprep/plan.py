@@ -1,0 +1,180 @@
+"""Pure: samples -> split, order, shard. It must never touch a file.
+
+All draws come from the raw 64-bit output of PCG64, whose stream NumPy fixes for ever; the same seed
+gives the same plan with every release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dataprep.images import MAX_PIXELS, Validation
+from manifests.errors import CallError
+from manifests.schema import Format
+from manifests.sources import Source
+
+# What each draw is for: with the seed, it names a stream of its own.
+_SPLIT, _ORDER = 1, 2
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that decides which bytes are written, and nothing else.
+
+    Attributes:
+        fmt: record format.
+        shard_bytes: a shard closes before its images exceed this many bytes.
+        shard_samples: a shard holds this many samples; overrides `shard_bytes`.
+        shuffle: one global shuffle within each split.
+        seed: any integer from 0.
+        val_fraction: share of the train split to put into a new split val, 0 to 1.
+        split_by: column whose values val and train must not share.
+        validate: how far to trust the images.
+        max_pixels: more than this are a decompression bomb.
+
+    """
+
+    fmt: Format = "tfrecord"
+    shard_bytes: int = 256 << 20
+    shard_samples: int | None = None
+    shuffle: bool = True
+    seed: int = 0
+    val_fraction: float = 0.0
+    split_by: str | None = None
+    validate: Validation = "header"
+    max_pixels: int = MAX_PIXELS
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the options as the manifest carries them."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """One shard to write: its name without suffix, its split, and rows of the source in stored order (int64)."""
+
+    name: str
+    split: str
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All shards to write, and a fingerprint of everything that decides their bytes."""
+
+    shards: tuple[ShardPlan, ...]
+    fingerprint: str
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Splits that get a shard, in order."""
+        return tuple(dict.fromkeys(shard.split for shard in self.shards))
+
+
+def make_plan(source: Source, options: Options) -> Plan:
+    """Assign every sample a split, a shard and a place in it.
+
+    Raises:
+        CallError: `val_fraction` or `split_by` do not fit the source.
+
+    """
+    splits, code = _split(source, options)
+    shards = []
+    for number, name in enumerate(splits):
+        rows = np.flatnonzero(code == number)
+        if options.shuffle:
+            rows = rows[_permutation(len(rows), options.seed, _ORDER, number)]
+        sizes = source.size[rows].clip(min=0)
+        for count, (start, stop) in enumerate(_bounds(sizes, options)):
+            shards.append(ShardPlan(f"{name}-{count:05d}", name, rows[start:stop]))
+    return Plan(tuple(shards), _fingerprint(source, options))
+
+
+def key_of(row: int) -> str:
+    """Name the sample in a row of the source: short, unique, without dot and blank."""
+    return f"{row:08d}"
+
+
+def _split(source: Source, options: Options) -> tuple[tuple[str, ...], NDArray[np.int8]]:
+    if not options.val_fraction:
+        if options.split_by:
+            raise CallError("--split-by goes with --val-fraction", mend="say how much of train goes to val")
+        return source.splits, source.split
+    if "val" in source.splits:
+        raise CallError("--val-fraction: the source has a split val already", mend="leave the option out")
+    if "train" not in source.splits:
+        raise CallError("--val-fraction: the source has no split train to take it from")
+    train = np.flatnonzero(source.split == source.splits.index("train"))
+    chosen = _choose_groups(source, train, options) if options.split_by else _choose(train, options)
+    splits = ("train", "val", *(name for name in source.splits if name != "train"))
+    code = np.array([splits.index(name) for name in source.splits], np.int8)[source.split]
+    code[chosen] = splits.index("val")
+    return splits, code
+
+
+def _choose(train: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
+    order = _permutation(len(train), options.seed, _SPLIT)
+    return train[order[: round(options.val_fraction * len(train))]]
+
+
+def _choose_groups(source: Source, train: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
+    """Choose whole groups in a random order until the fraction is reached, so that no group is in two splits."""
+    if options.split_by not in source.extra.column_names:
+        known = ", ".join(source.extra.column_names) or "none"
+        raise CallError(f"--split-by {options.split_by}: no such column", mend=f"further columns are: {known}")
+    column = source.extra[options.split_by].take(pa.array(train))
+    group = np.asarray(pc.rank(column, tiebreaker="dense")).astype(np.int64) - 1
+    counts = np.bincount(group)
+    order = _permutation(len(counts), options.seed, _SPLIT)
+    taken = int(np.searchsorted(np.cumsum(counts[order]), options.val_fraction * len(train)) + 1)
+    if taken >= len(counts):
+        raise CallError(f"--split-by {options.split_by}: {len(counts)} groups are too few for --val-fraction")
+    return train[np.isin(group, order[:taken])]
+
+
+def _permutation(count: int, *stream: int) -> NDArray[np.int64]:
+    draws = np.random.PCG64(np.random.SeedSequence(stream)).random_raw(count)
+    return np.argsort(np.asarray(draws, np.uint64).reshape(-1), kind="stable")
+
+
+def _bounds(sizes: NDArray[np.int64], options: Options) -> Iterator[tuple[int, int]]:
+    """Cut a split into shards: by count, or each as long as it stays within `shard_bytes`."""
+    start, total = 0, np.concatenate([[0], np.cumsum(sizes)])
+    while start < len(sizes):
+        if options.shard_samples:
+            stop = start + options.shard_samples
+        else:
+            stop = int(np.searchsorted(total, total[start] + options.shard_bytes, side="right")) - 1
+        stop = min(max(stop, start + 1), len(sizes))
+        yield start, stop
+        start = stop
+
+
+def _fingerprint(source: Source, options: Options) -> str:
+    """Digest what the bytes of every shard follow from: samples by name and size, classes, options.
+
+    Neither times nor folders are in it, so that a copy of the source elsewhere gives the same.
+    """
+    digest = hashlib.sha256(json.dumps([1, options.as_json(), source.classes, source.splits]).encode())
+    columns: Mapping[str, Any] = {
+        "path": source.path,
+        "label": source.label,
+        "split": source.split,
+        "size": source.size,
+        **{name: source.extra[name] for name in source.extra.column_names},
+    }
+    sink = pa.BufferOutputStream()
+    table = pa.table(dict(columns)).combine_chunks()
+    with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:
+        stream.write_table(table)
+    digest.update(sink.getvalue())
+    return digest.hexdigest()[:32]

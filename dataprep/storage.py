@@ -1,0 +1,194 @@
+"""Files: open, lock, read by position, and publish under a temporary name, then rename.
+
+It must never know what is in a file. An `OSError` leaves here as a `StorageError` in plain words.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from awscrt.checksums import crc32c
+
+from manifests.errors import StorageError
+from manifests.schema import File
+from manifests.store import checksum_text
+
+#: What a file's name begins with until it is whole.
+PARTIAL = ".partial-"
+
+
+@contextmanager
+def explained(path: str, doing: str) -> Iterator[None]:
+    """Answer an `OSError` inside with a `StorageError` that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot {doing}: {error.strerror or error}", file=path, mend=_MENDS.get(error.errno or 0, "")
+        ) from None
+
+
+_MENDS = {
+    errno.ENOSPC: "free some space and run the same command again; finished shards are kept",
+    errno.EDQUOT: "free some of the quota and run the same command again; finished shards are kept",
+    errno.EACCES: "make it writable for this user, or name another folder with --out",
+    errno.EPERM: "make it writable for this user, or name another folder with --out",
+    errno.EROFS: "the file system is read-only: name another folder with --out",
+    errno.EIO: "the disk or network under it fails: mend that and run the same command again",
+    errno.ENOENT: "the folder is gone: run the same command again",
+    errno.ENOTDIR: "something on that path is a file: name another folder with --out",
+    errno.EEXIST: "something of that name is there: name another folder with --out",
+}
+
+
+@contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """Hold a folder for this process alone; the lock ends with the process, however it ends.
+
+    Raises:
+        StorageError: another run holds it.
+
+    """
+    with explained(folder, "open"):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError("another run is at work in it", file=folder, mend="wait for that to end") from None
+        except OSError:
+            pass  # a file system without locks: nothing to be had there
+        yield
+    finally:
+        os.close(handle)
+
+
+def sweep(folder: str) -> None:
+    """Remove what a killed run left under temporary names."""
+    with explained(folder, "clear"):
+        for name in os.listdir(folder):
+            if name.startswith(PARTIAL):
+                os.unlink(os.path.join(folder, name))
+
+
+def partial(path: str) -> str:
+    """Return the temporary name of a file, in the same folder."""
+    return os.path.join(os.path.dirname(path), f"{PARTIAL}{os.getpid()}-{os.path.basename(path)}")
+
+
+def publish(paths: Sequence[str]) -> None:
+    """Rename finished files from their temporary names, in this order, each on the disk before the next."""
+    for path in paths:
+        with explained(path, "write"):
+            flush(partial(path))
+    for path in paths:
+        with explained(path, "rename"):
+            os.rename(partial(path), path)
+    with explained(os.path.dirname(paths[0]), "write"):
+        flush(os.path.dirname(paths[0]) or ".")
+
+
+def discard(paths: Sequence[str]) -> None:
+    """Remove the temporary names of files that will not be finished."""
+    for path in paths:
+        try:
+            os.unlink(partial(path))
+        except OSError:
+            continue
+
+
+def flush(path: str) -> None:
+    """Force a file or a folder onto the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """Write a small file whole or not at all."""
+    with explained(path, "write"):
+        try:
+            with open(partial(path), "wb") as file:
+                file.write(data)
+        except OSError:
+            discard([path])
+            raise
+    publish([path])
+
+
+def write_all(handle: int, buffers: Sequence[bytes]) -> int:
+    """Write buffers one after the other without joining them; return their total length."""
+    total = sum(map(len, buffers))
+    written = os.writev(handle, buffers)
+    if written < total:
+        rest = memoryview(b"".join(buffers))
+        while written < total:
+            written += os.write(handle, rest[written:])
+    return total
+
+
+def describe(folder: str, name: str) -> File:
+    """Read a finished file for its length and checksum."""
+    path = os.path.join(folder, name)
+    with explained(path, "read"):
+        crc = length = 0
+        with open(path, "rb", buffering=0) as file:
+            while data := file.read(1 << 20):
+                crc, length = crc32c(data, crc), length + len(data)
+    return File(name, length, checksum_text(crc))
+
+
+class Window:
+    """Bytes of a file by position, a few pages at a time: a `dataprep.formats.View`.
+
+    Args:
+        handle: file descriptor, open for reading.
+        span: bytes read at once.
+
+    """
+
+    def __init__(self, handle: int, span: int = 4096) -> None:
+        self._handle = handle
+        self._span = span
+        self._base = 0
+        self._data = b""
+
+    def __call__(self, at: int, n: int) -> tuple[bytes, int]:
+        """Give a buffer that holds `n` bytes of the file from `at` on, and where in it they begin."""
+        i = at - self._base
+        if i < 0 or i + n > len(self._data):
+            self._data = os.pread(self._handle, max(n, self._span), at)
+            self._base = at
+            i = 0
+        return self._data, i
+
+
+@contextmanager
+def window(path: str, span: int = 4096) -> Iterator[tuple[Window, int]]:
+    """Open a file to be read by position; give its view and its length in bytes."""
+    with explained(path, "read"):
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if span <= 1 << 14:  # headers only: what the kernel reads ahead would be thrown away
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
+            yield Window(handle, span), os.fstat(handle).st_size
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def mapped(path: str) -> Iterator[mmap.mmap | bytes]:
+    """Map a file that this process wrote itself."""
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data

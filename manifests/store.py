@@ -1,0 +1,300 @@
+"""``manifest.json`` and the sample tables on disk: written one way, read strictly.
+
+It must never know a shard's bytes. Tables are Parquet; what Arrow makes of a damaged one is
+answered as a `TableError`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from awscrt.checksums import crc32c
+
+from manifests.errors import ManifestError, TableError
+from manifests.schema import (
+    FORMATS,
+    SCHEMA_VERSION,
+    TABLE_COLUMNS,
+    Components,
+    File,
+    Manifest,
+    Sample,
+    Shard,
+    Split,
+)
+
+MANIFEST_NAME = "manifest.json"
+REJECTED_NAME = "rejected.jsonl"
+
+#: Longest manifest that is read. A thousand shards take about 0.5 MB.
+MAX_MANIFEST_BYTES = 1 << 29
+
+_CHECKSUM = re.compile(r"crc32c:[0-9a-f]{8}")
+_ANEW = "run `dataprep verify` to see what else is wrong, then make the dataset anew or restore a copy"
+
+_TABLE_SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("label", pa.int64()),
+        ("offset", pa.int64()),
+        ("size", pa.int64()),
+        ("width", pa.int32()),
+        ("height", pa.int32()),
+        ("source", pa.string()),
+        ("crc32c", pa.uint32()),
+    ]
+)
+
+
+def checksum_text(crc: int) -> str:
+    """Write a CRC-32C as manifests carry it."""
+    return f"crc32c:{crc:08x}"
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Serialise a manifest: UTF-8 JSON whose last member is a checksum over all that precedes it."""
+    body = _to_json(manifest)
+    body["checksum"] = checksum_text(crc32c(_dump(body)))
+    return _dump(body)
+
+
+def parse_manifest(data: bytes, file: str = MANIFEST_NAME) -> Manifest:
+    """Read a manifest strictly: every byte must be as `manifest_bytes` would write it.
+
+    Raises:
+        ManifestError: it is damaged, or of a version that is not known here.
+
+    """
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"is not JSON ({error})", file=file, mend=_ANEW) from None
+    if not isinstance(body, dict):
+        raise ManifestError("is not a JSON object", file=file, mend=_ANEW)
+    version = body.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise ManifestError(
+            f"has schema_version {version!r}, and this release reads {SCHEMA_VERSION}",
+            file=file,
+            mend="read it with the release that wrote it" if isinstance(version, int) else _ANEW,
+        )
+    stated = body.pop("checksum", None)
+    if stated != checksum_text(crc32c(_dump(body))):
+        raise ManifestError("does not match its own checksum", file=file, mend=_ANEW)
+    if _dump({**body, "checksum": stated}) != data:
+        raise ManifestError("was edited or damaged: its layout is not the written one", file=file, mend=_ANEW)
+    try:
+        return _from_json(body)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ManifestError(f"lacks or misstates a member ({error})", file=file, mend=_ANEW) from None
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
+    """Read ``folder/manifest.json``.
+
+    Raises:
+        ManifestError: there is none (the dataset is not whole), or it is damaged.
+
+    """
+    path = Path(folder, MANIFEST_NAME)
+    try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise ManifestError(f"is longer than {MAX_MANIFEST_BYTES} bytes", file=str(path), mend=_ANEW)
+        data = path.read_bytes()
+    except FileNotFoundError:
+        mend = (
+            "run the same `dataprep convert` again to finish it, or `dataprep index` for shards made elsewhere"
+            if os.path.isdir(folder)
+            else "check the path"
+        )
+        what = "is missing, so the dataset is not whole" if os.path.isdir(folder) else "there is no such folder"
+        raise ManifestError(what, file=str(path), mend=mend) from None
+    except OSError as error:
+        raise ManifestError(f"cannot be read ({error.strerror})", file=str(path)) from None
+    return parse_manifest(data, str(path))
+
+
+def rejected_bytes(rows: Sequence[Mapping[str, str]]) -> bytes:
+    """Serialise ``rejected.jsonl``: one line a source image that was not written."""
+    return "".join(json.dumps(dict(row), ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def build_table(columns: Mapping[str, Any], metadata: Mapping[str, Any]) -> pa.Table:
+    """Make a sample table from columns in stored order.
+
+    Args:
+        columns: the eight columns of `TABLE_COLUMNS`, then extras; sequences of one length.
+        metadata: JSON that travels in the Parquet schema under ``dataprep``.
+
+    """
+    arrays = [pa.array(columns[name], type=_TABLE_SCHEMA.field(name).type) for name in TABLE_COLUMNS]
+    extras = [name for name in columns if name not in TABLE_COLUMNS]
+    arrays += [_one_chunk(columns[name]) for name in extras]
+    table = pa.table(arrays, names=[*TABLE_COLUMNS, *extras])
+    return table.replace_schema_metadata({"dataprep": json.dumps(dict(metadata), sort_keys=True)})
+
+
+def write_table(table: pa.Table, path: str) -> None:
+    """Write a sample table as Parquet, the same bytes for the same table."""
+    pq.write_table(table, path, compression="zstd", write_page_checksum=True)
+
+
+def read_table(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a sample table, or only some of its columns, strictly.
+
+    Raises:
+        TableError: it is missing or damaged, or lacks a column.
+
+    """
+    try:
+        # One thread: tables are small, and worker processes already take every core.
+        table = pq.ParquetFile(path, page_checksum_verification=True).read(columns, use_threads=False)
+    except FileNotFoundError:
+        raise TableError("is missing", file=os.fspath(path), mend=_ANEW) from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TableError(f"cannot be read ({_first_line(error)})", file=os.fspath(path), mend=_ANEW) from None
+    for name in columns or TABLE_COLUMNS:
+        if name not in table.column_names:
+            raise TableError(f"has no column {name!r}", file=os.fspath(path), mend=_ANEW)
+        if name in TABLE_COLUMNS and table.schema.field(name).type != _TABLE_SCHEMA.field(name).type:
+            raise TableError(f"column {name!r} has the type {table.schema.field(name).type}", file=os.fspath(path))
+    return table
+
+
+def read_table_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the JSON that `build_table` put into the schema; empty if there is none.
+
+    Raises:
+        TableError: the file is missing or damaged.
+
+    """
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+        return cast("dict[str, Any]", json.loads(metadata.get(b"dataprep", b"{}")))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TableError(f"cannot be read ({_first_line(error)})", file=os.fspath(path), mend=_ANEW) from None
+
+
+def samples(table: pa.Table) -> Iterator[Sample]:
+    """Yield the rows of a sample table in stored order."""
+    extras = [name for name in table.column_names if name not in TABLE_COLUMNS]
+    for batch in table.to_batches(max_chunksize=4096):
+        for row in batch.to_pylist():
+            extra = {name: row.pop(name) for name in extras}
+            yield Sample(**row, extra=extra)
+
+
+def _one_chunk(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else pa.array(column)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _dump(body: Mapping[str, Any]) -> bytes:
+    return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+
+
+def _to_json(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "schema_version": manifest.schema_version,
+        "format": manifest.format,
+        "store": manifest.store,
+        "components": {
+            "image": list(manifest.components.image),
+            "label": manifest.components.label,
+            "label_offset": manifest.components.label_offset,
+        },
+        "options": dict(manifest.options),
+        "splits": {
+            split.name: {"samples": split.samples, "shards": [_shard_to_json(shard) for shard in split.shards]}
+            for split in manifest.splits
+        },
+        "rejected": _file_to_json(manifest.rejected) if manifest.rejected else None,
+        "classes": list(manifest.classes),
+    }
+
+
+def _shard_to_json(shard: Shard) -> dict[str, Any]:
+    return {
+        "name": shard.file.name,
+        "samples": shard.samples,
+        "bytes": shard.file.bytes,
+        "checksum": shard.file.checksum,
+        "index": _file_to_json(shard.index),
+        "table": _file_to_json(shard.table),
+    }
+
+
+def _file_to_json(file: File) -> dict[str, Any]:
+    return {"name": file.name, "bytes": file.bytes, "checksum": file.checksum}
+
+
+def _from_json(body: dict[str, Any]) -> Manifest:
+    components = body["components"]
+    rejected = body["rejected"]
+    return Manifest(
+        format=_one_of(body["format"], FORMATS),
+        store=_one_of(body["store"], ("encoded", "raw")),
+        components=Components(
+            image=tuple(_typed(name, str) for name in components["image"]),
+            label=None if components["label"] is None else _typed(components["label"], str),
+            label_offset=_typed(components["label_offset"], int),
+        ),
+        classes=tuple(_typed(name, str) for name in _typed(body["classes"], list)),
+        splits=tuple(_split_from_json(name, split) for name, split in _typed(body["splits"], dict).items()),
+        rejected=None if rejected is None else _file_from_json(rejected),
+        options=_typed(body["options"], dict),
+    )
+
+
+def _split_from_json(name: str, body: dict[str, Any]) -> Split:
+    shards = tuple(
+        Shard(
+            file=_file_from_json(shard),
+            samples=_count(shard["samples"]),
+            index=_file_from_json(shard["index"]),
+            table=_file_from_json(shard["table"]),
+        )
+        for shard in _typed(body["shards"], list)
+    )
+    split = Split(name, shards)
+    if split.samples != body["samples"]:
+        raise ValueError(f"split {name!r} states {body['samples']} samples, its shards {split.samples}")
+    return split
+
+
+def _file_from_json(body: dict[str, Any]) -> File:
+    name, checksum = _typed(body["name"], str), body["checksum"]
+    # A manifest from elsewhere must not lead a reader out of the dataset's folder.
+    if not name or "\0" in name or name.startswith("/") or ".." in name.split("/"):
+        raise ValueError(f"file name {name!r} leads out of the folder")
+    if checksum is not None and not _CHECKSUM.fullmatch(_typed(checksum, str)):
+        raise ValueError(f"checksum {checksum!r}")
+    return File(name, _count(body["bytes"]), checksum)
+
+
+def _typed(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise TypeError(f"{value!r} where {kind.__name__} was expected")
+    return value
+
+
+def _count(value: Any) -> int:
+    if _typed(value, int) < 0:
+        raise ValueError(f"negative count {value}")
+    return int(value)
+
+
+def _one_of(value: Any, known: Sequence[Any]) -> Any:
+    if value not in known:
+        raise ValueError(f"{value!r}, known are {', '.join(known)}")
+    return value
