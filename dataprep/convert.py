@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep import engines, formats, storage
-from dataprep.images import EXTENSIONS, MAX_BYTES, ImageInfo, Rejected, inspect
+from dataprep.images import EXTENSIONS, MAX_BYTES, Rejected, inspect
 from dataprep.plan import Options, Plan, ShardPlan, key_of, make_plan
 from manifests.errors import CallError, ShardError, SourceVanishedError, TableError
 from manifests.schema import Components, File, Manifest, Shard, Split
@@ -144,31 +144,28 @@ def convert(
 def _earlier(plan: Plan, source: Source, out: str, options: Options, overwrite: bool) -> dict[str, Done]:
     """Find the shards of this very plan that are done; refuse to mix them with anything else."""
     suffix = formats.get(options.fmt).SUFFIX
-    planned = {shard.name: shard for shard in plan.shards}
+    planned = {shard.name for shard in plan.shards}
     done: dict[str, Done] = {}
-    foreign: list[str] = []
+    foreign = ""
     for name in sorted(os.listdir(out)):
         stem, extension = os.path.splitext(name)
-        if extension == ".parquet" and stem in planned:
-            shard = _committed(plan, out, stem, suffix)
-            if shard is not None:
-                done[stem] = shard
-                continue
-        if not (extension in (suffix, ".idx") and stem in planned):
-            foreign.append(name)
-    foreign = [name for name in foreign if name not in (MANIFEST_NAME, REJECTED_NAME)]
-    if not foreign:
-        return done
-    if not overwrite:
+        if stem in planned and extension == ".parquet" and (shard := _committed(plan, out, stem)):
+            done[stem] = shard
+        elif extension in _OURS and not (stem in planned and extension in (suffix, ".idx")):
+            foreign = foreign or name
+    if foreign and not overwrite:
         raise CallError(
-            f"--out {out} holds {foreign[0]!r}, which is not of this source with these options",
+            f"--out {out} holds {foreign!r}, which is not of this source with these options",
             mend="name another folder, repeat the earlier options, or replace its dataset with --overwrite",
         )
-    _clear(out)
-    return {}
+    if foreign:
+        done = {}
+    if len(done) < len(planned):
+        _clear(out, keep=set(done))
+    return done
 
 
-def _committed(plan: Plan, out: str, stem: str, suffix: str) -> Done | None:
+def _committed(plan: Plan, out: str, stem: str) -> Done | None:
     path = os.path.join(out, f"{stem}.parquet")
     try:
         metadata = read_table_metadata(path)
@@ -196,12 +193,13 @@ def _length(path: str) -> int:
 _OURS = (".tfrecord", ".tar", ".idx", ".parquet")
 
 
-def _clear(out: str) -> None:
-    """Remove a dataset's files, the manifest first, so that no half of one looks whole. Others stay."""
+def _clear(out: str, keep: set[str]) -> None:
+    """Remove a dataset's files but those of the shards to keep; the manifest first, so that no half looks whole."""
     with storage.explained(out, "clear"):
         names = sorted(os.listdir(out), key=lambda name: name != MANIFEST_NAME)
         for name in names:
-            if name in (MANIFEST_NAME, REJECTED_NAME) or name.endswith(_OURS):
+            stem, extension = os.path.splitext(name)
+            if name in (MANIFEST_NAME, REJECTED_NAME) or (extension in _OURS and stem not in keep):
                 os.unlink(os.path.join(out, name))
 
 
@@ -282,7 +280,12 @@ def _write_shard(task: ShardTask, paths: list[str]) -> Done:
     storage.publish(paths)
     shard = Shard(file, len(drafts), index_file, replace(table, name=os.path.basename(table_path)))
     return Done(
-        task.name, shard if drafts else None, len(task.keys), metadata["bytes"], tuple(metadata["formats"]), rejected
+        task.name,
+        shard if drafts else None,
+        len(task.keys),
+        metadata["bytes"],
+        tuple(metadata["formats"]),
+        rejected,
     )
 
 
@@ -335,7 +338,11 @@ def _read_back(task: ShardTask, drafts: list[formats.Draft], path: str, file: Fi
         records = list(record_format.scan(lambda at, _: (data, at), len(data), file.name, want)) if drafts else []
         same = checksum_text(crc32c(data)) == file.checksum and len(records) == len(drafts)
     for record, draft in zip(records, drafts, strict=False):
-        same = same and (record.size, record.label, record.key or draft.key) == (draft.size, draft.label, draft.key)
+        same = same and (record.size, record.label, record.key or draft.key) == (
+            draft.size,
+            draft.label,
+            draft.key,
+        )
     if not same:
         raise ShardError(
             "what was read back is not what was written", file=file.name, mend="check the disk and the memory"
@@ -343,7 +350,15 @@ def _read_back(task: ShardTask, drafts: list[formats.Draft], path: str, file: Fi
     return [record.image for record in records], record_format.index_bytes([record.line for record in records])
 
 
-_REJECT_ERRNO = (errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENAMETOOLONG)
+_REJECT_ERRNO = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.ELOOP,
+    errno.EISDIR,
+    errno.ENXIO,
+    errno.ENAMETOOLONG,
+)
 
 
 def read_image(root: str, source: str, size: int) -> bytes:
@@ -414,6 +429,9 @@ def _finish(plan: Plan, source: Source, out: str, options: Options, done: dict[s
     )
     data = manifest_bytes(manifest)
     path = os.path.join(out, MANIFEST_NAME)
+    for shard in ordered:
+        if shard.shard is None:  # it only said that every one of its images was rejected
+            os.unlink(os.path.join(out, f"{shard.name}.parquet"))
     if _content(path) != data:
         storage.replace_file(path, data)
     return read_manifest(out)
@@ -456,9 +474,9 @@ def measure_rate(source: Source, plan: Plan, options: Options, seconds: float = 
         try:
             data = read_image(source.root, path, size)
             info = inspect(data, options.validate, options.max_pixels)
+            record_format.frame(formats.Draft("0", 0, "", info, len(data), crc32c(data), path, {}))
         except Rejected:
-            info, data = ImageInfo("jpeg", 1, 1), b""
-        record_format.frame(formats.Draft("0", 0, "", info, len(data), crc32c(data), path, {}))
+            pass
         tried += 1
         if time.perf_counter() - begun > seconds:
             break
@@ -469,5 +487,3 @@ def _spread(source: Source, plan: Plan) -> Iterator[tuple[str, int]]:
     for shard in plan.shards:
         for row in shard.rows[:2000].tolist():
             yield source.path[row].as_py(), int(source.size[row])
-
-

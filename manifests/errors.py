@@ -1,17 +1,17 @@
 """Every error that this project raises on purpose. It must never know how one is printed.
 
-    DatasetError                 catch this to catch them all
-    |-- CallError                the call is wrong: an option, a path, an argument
-    |-- SourceError              the images or lists to prepare cannot be used as they are
-    |-- StoppedError             the machine stopped the work: run it again to go on
-    |   |-- SourceVanishedError  an image was there at the scan and is gone or changed now
-    |   |-- StorageError         full disk, no permission, another run at work
-    |   `-- WorkerDiedError      a worker process ended without an answer
-    `-- DamagedError             a file of a prepared dataset is not what it should be
-        |-- ManifestError
-        |-- ShardError
-        |-- IndexFileError
-        `-- TableError
+DatasetError                 catch this to catch them all
+|-- CallError                the call is wrong: an option, a path, an argument
+|-- SourceError              the images or lists to prepare cannot be used as they are
+|-- StoppedError             the machine stopped the work: run it again to go on
+|   |-- SourceVanishedError  an image was there at the scan and is gone or changed now
+|   |-- StorageError         full disk, no permission, another run at work
+|   `-- WorkerDiedError      a worker process ended without an answer
+`-- DamagedError             a file of a prepared dataset is not what it should be
+    |-- ManifestError
+    |-- ShardError
+    |-- IndexFileError
+    `-- TableError
 """
 
 from __future__ import annotations

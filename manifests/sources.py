@@ -201,9 +201,7 @@ def _size_of(entry: os.DirEntry[str]) -> int:
         return UNREADABLE
 
 
-def _read_image_folders(
-    src: str, splits: dict[str, str], folders: Sequence[str], options: SourceOptions
-) -> Source:
+def _read_image_folders(src: str, splits: dict[str, str], folders: Sequence[str], options: SourceOptions) -> Source:
     if not splits:
         if not folders:
             raise SourceError(
@@ -253,7 +251,9 @@ def _labelled_by_folder(
     number = {name: label for label, name in enumerate(classes)}
     if unknown := sorted(set(names) - set(classes)):
         raise SourceError(
-            f"the class folder {unknown[0]!r} is not in --classes ({len(unknown)} such)", file=root, mend="add it"
+            f"the class folder {unknown[0]!r} is not in --classes ({len(unknown)} such)",
+            file=root,
+            mend="add it",
         )
     return Source(
         root=root,
@@ -350,7 +350,10 @@ def _kaggle_val_labels(root: str, path: pa.Array, number: dict[str, int]) -> NDA
             synset = row[1].split(maxsplit=1)[:1] if len(row) > 1 else []
             if not synset or synset[0] not in number:
                 raise SourceError(
-                    f"{','.join(row)!r} names no known class", file=solution, line=line, mend="a line is `ImageId,synset x y x y`"
+                    f"{','.join(row)!r} names no known class",
+                    file=solution,
+                    line=line,
+                    mend="a line is `ImageId,synset x y x y`",
                 )
             label_of[row[0]] = number[synset[0]]
     stems = [os.path.splitext(os.path.basename(name))[0] for name in path.to_pylist()]
@@ -459,6 +462,13 @@ def _read_table(file: str, options: SourceOptions) -> Source:
         raise SourceError(
             f"column {taken[0]!r} has a name that sample tables use themselves", file=file, mend="rename it"
         )
+    for name in extra:
+        if not _is_plain(table[name].type):
+            raise SourceError(
+                f"column {name!r} has the type {table[name].type}; further columns hold text or numbers",
+                file=file,
+                mend="leave it out or convert it",
+            )
     source = Source(
         root=root,
         layout="table",
@@ -471,6 +481,14 @@ def _read_table(file: str, options: SourceOptions) -> Source:
         extra=table.select(extra).combine_chunks(),
     )
     return _checked(source, where)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+        or types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind)
+    )  # fmt: skip
 
 
 def _load_table(file: str) -> pa.Table:
@@ -559,7 +577,9 @@ def _integer_labels(
         file, line = where(int(wrong[0]))
         bound = f"0 to {limit - 1}" + (", as --classes has it" if classes is not None else "")
         raise SourceError(
-            f"label {text[int(wrong[0])].as_py()} is out of the range {bound} ({len(wrong):,} such)", file=file, line=line
+            f"label {text[int(wrong[0])].as_py()} is out of the range {bound} ({len(wrong):,} such)",
+            file=file,
+            line=line,
         )
     names = classes or tuple(str(number) for number in range(int(value.max(initial=-1)) + 1))
     return value.astype(np.int32), names

@@ -215,7 +215,10 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         },
         "options": dict(manifest.options),
         "splits": {
-            split.name: {"samples": split.samples, "shards": [_shard_to_json(shard) for shard in split.shards]}
+            split.name: {
+                "samples": split.samples,
+                "shards": [_shard_to_json(shard) for shard in split.shards],
+            }
             for split in manifest.splits
         },
         "rejected": _file_to_json(manifest.rejected) if manifest.rejected else None,

@@ -104,7 +104,9 @@ def _extra_feature(name: str, value: Any) -> bytes:
         return _int_feature(name.encode(), value)
     if isinstance(value, float):
         return _float_feature(name.encode(), value)
-    return _bytes_feature(name.encode(), b"" if value is None else str(value).encode())
+    if value is None:
+        return _feature(name.encode(), b"")
+    return _bytes_feature(name.encode(), str(value).encode())
 
 
 def _around(name: bytes, size: int) -> bytes:
@@ -145,7 +147,16 @@ def scan(view: View, size: int, file: str, want: Want) -> Iterator[Record]:
         except (IndexError, struct.error, ValueError):
             raise ShardError(_NOT_EXAMPLE, file=file, record=number, byte=at, mend=_DAMAGED) from None
         yield Record(
-            at, end, f"{at} {end - at}", "", start, stop - start, want.components.image[0], label, class_name, source
+            at,
+            end,
+            f"{at} {end - at}",
+            "",
+            start,
+            stop - start,
+            want.components.image[0],
+            label,
+            class_name,
+            source,
         )
         at = end
         number += 1
@@ -163,9 +174,7 @@ def _record_end(view: View, at: int, size: int, file: str, number: int) -> int:
     data, i = view(at, _PREFIX.size)
     length, crc = _PREFIX.unpack_from(data, i)
     if masked(crc32c(data[i : i + 8])) != crc:
-        raise ShardError(
-            "has a record length whose CRC is wrong", file=file, record=number, byte=at, mend=_DAMAGED
-        )
+        raise ShardError("has a record length whose CRC is wrong", file=file, record=number, byte=at, mend=_DAMAGED)
     end: int = at + length + _OVERHEAD
     if end > size:
         raise ShardError(

@@ -131,7 +131,16 @@ def scan(view: View, size: int, file: str, want: Want) -> Iterator[Record]:
         label, class_name, source = _described(view, found, want, (file, number))
         extension = image.name[len(group.key) + 1 :].lower()
         yield Record(
-            start, end, " ".join(line), group.key, image.data, image.size, extension, label, class_name, source
+            start,
+            end,
+            " ".join(line),
+            group.key,
+            image.data,
+            image.size,
+            extension,
+            label,
+            class_name,
+            source,
         )
 
 

@@ -1,0 +1,79 @@
+"""What is in a prepared dataset, from its manifest and its tables. It never opens a shard."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from manifests.schema import Manifest, Split
+from manifests.store import read_manifest, read_table
+
+#: Quantiles that are told of a column.
+_QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
+
+
+def describe(folder: str) -> dict[str, Any]:
+    """Summarise a dataset as plain data, ready for JSON.
+
+    Returns:
+        ``format``, ``store``, ``classes``, ``samples``, ``bytes``, ``rejected`` (bytes of the list or 0), and
+        ``splits``: for each its ``samples``, ``shards``, ``bytes``, ``labels`` (samples of each class by name),
+        and quantiles of ``width``, ``height`` (pixels) and ``size`` (bytes of an encoded image).
+
+    Raises:
+        ManifestError: the dataset is not whole.
+        TableError: a table is damaged.
+
+    """
+    manifest = read_manifest(folder)
+    return {
+        "folder": os.path.abspath(folder),
+        "format": manifest.format,
+        "store": manifest.store,
+        "samples": sum(split.samples for split in manifest.splits),
+        "bytes": sum(split.bytes for split in manifest.splits),
+        "classes": len(manifest.classes),
+        "rejected": _rejected(folder, manifest),
+        "options": dict(manifest.options),
+        "splits": {split.name: _describe_split(folder, manifest, split) for split in manifest.splits},
+    }
+
+
+def _rejected(folder: str, manifest: Manifest) -> int:
+    if manifest.rejected is None:
+        return 0
+    try:
+        with open(os.path.join(folder, manifest.rejected.name), "rb") as lines:
+            return sum(1 for _ in lines)
+    except OSError:
+        return 0
+
+
+def _describe_split(folder: str, manifest: Manifest, split: Split) -> dict[str, Any]:
+    counts = np.zeros(len(manifest.classes), np.int64)
+    measured: dict[str, list[NDArray[np.int64]]] = {"width": [], "height": [], "size": []}
+    for shard in split.shards:
+        table = read_table(os.path.join(folder, shard.table.name), ["label", *measured])
+        labels = np.asarray(table["label"])
+        counts += np.bincount(labels[(labels >= 0) & (labels < len(counts))], minlength=len(counts))
+        for name, column in measured.items():
+            column.append(np.asarray(table[name]))
+    return {
+        "samples": split.samples,
+        "shards": len(split.shards),
+        "bytes": split.bytes,
+        **{name: _quantiles(np.concatenate(column)) for name, column in measured.items()},
+        "labels": {name: int(count) for name, count in zip(manifest.classes, counts, strict=True)},
+    }
+
+
+def _quantiles(values: NDArray[np.int64]) -> dict[str, int]:
+    return {
+        name: int(value)
+        for name, value in zip(
+            _QUANTILES, np.quantile(values, list(_QUANTILES.values()), method="nearest"), strict=True
+        )
+    }

@@ -1,0 +1,69 @@
+"""The arguments of `build` that are plain values, checked. It must never know a dataset or a graph."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from manifests.errors import CallError
+
+#: More threads decode no faster: the GPU's decoder is full by then.
+MAX_DEFAULT_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How batches are made; the words are those of `loaders.build`.
+
+    Raises:
+        CallError: a value is wrong; the message names it.
+
+    """
+
+    batch_size: int
+    shuffle: bool
+    device: str
+    device_id: int | None
+    seed: int
+    num_threads: int
+    dtype: str
+    layout: str
+    last_batch: str
+
+    def __post_init__(self) -> None:
+        _at_least("batch_size", self.batch_size, 1)
+        _at_least("seed", self.seed, 0)
+        _at_least("num_threads", self.num_threads, 1)
+        if self.device_id is not None:
+            _at_least("device_id", self.device_id, 0)
+        if not isinstance(self.shuffle, bool):
+            raise CallError(f"shuffle must be True, False or None, got {self.shuffle!r}")
+        _one_of("device", self.device, ("auto", "gpu", "cpu"))
+        _one_of("dtype", self.dtype, ("float16", "float32"))
+        _one_of("layout", self.layout, ("NCHW", "NHWC"))
+        _one_of("last_batch", self.last_batch, ("drop", "partial", "pad"))
+        if self.device == "cpu" and self.device_id is not None:
+            raise CallError(
+                f'device_id={self.device_id} names a GPU, and device is "cpu"',
+                mend='leave device_id out, or say device="gpu"',
+            )
+
+    def batches(self, samples: int) -> int:
+        """Return how many batches an epoch of that many samples has."""
+        return samples // self.batch_size if self.last_batch == "drop" else -(-samples // self.batch_size)
+
+
+def usable_cores() -> int:
+    """Return how many processor cores this process may use, at most `MAX_DEFAULT_THREADS`."""
+    return min(len(os.sched_getaffinity(0)), MAX_DEFAULT_THREADS)
+
+
+def _at_least(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise CallError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def _one_of(name: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        raise CallError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")

@@ -1,0 +1,224 @@
+"""What `loaders.build` gives on the GPU: every kind of image decodes there, and as Pillow has it."""
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+import loaders
+from loaders.transforms import PRESETS
+from manifests.errors import CallError, DamagedError
+from manifests.store import read_manifest
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+
+DEVICE = "gpu"
+COPIES = 8
+LIMIT = 1.0
+NORMALIZE = PRESETS["imagenet-eval"][-1]
+FORMATS = pytest.mark.parametrize("dataset", ["tfrecord", "webdataset"], indirect=True)
+
+
+def photograph(seed, size=(420, 330)):
+    """Smooth light, some edges and a little grain, as a photograph has them."""
+    rng = np.random.default_rng(seed)
+    light = Image.fromarray(rng.integers(0, 256, (7, 9, 3), np.uint8)).resize(size, Image.Resampling.BICUBIC)
+    shapes = Image.fromarray(rng.integers(0, 256, (14, 18, 3), np.uint8)).resize(
+        size, Image.Resampling.BILINEAR
+    )
+    pixels = 0.7 * np.asarray(light) + 0.3 * np.asarray(shapes) + rng.normal(0, 2, (size[1], size[0], 3))
+    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+
+
+def saved(image, kind, **options):
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def deep(image):
+    """16 bits a pixel, grey."""
+    return saved(Image.fromarray(np.asarray(image)[..., 0].astype("<u2") * 257), "PNG")
+
+
+def turned(image):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return saved(image, "JPEG", quality=92, exif=exif)
+
+
+#: Name of the kind, extension, encoder. Those of the first table must look as in Pillow.
+FAITHFUL = {
+    "jpeg-420": ("jpg", lambda image: saved(image, "JPEG", quality=92, subsampling=2)),
+    "jpeg-444": ("jpg", lambda image: saved(image, "JPEG", quality=92, subsampling=0)),
+    "jpeg-progressive": ("jpg", lambda image: saved(image, "JPEG", quality=92, progressive=True)),
+    "jpeg-gray": ("jpg", lambda image: saved(image.convert("L"), "JPEG", quality=92)),
+    "jpeg-turned": ("jpg", turned),
+    "jpeg-trailing": ("jpg", lambda image: saved(image, "JPEG", quality=92) + b"garbage" * 99),
+    "png": ("png", lambda image: saved(image, "PNG")),
+    "png-palette": ("png", lambda image: saved(image.quantize(64), "PNG")),
+    "webp": ("webp", lambda image: saved(image, "WEBP", quality=92)),
+}
+DECODABLE = {
+    "jpeg-cmyk": ("jpg", lambda image: saved(image.convert("CMYK"), "JPEG", quality=92)),
+    "png-16": (
+        "png",
+        deep,
+    ),
+    "png-alpha": ("png", lambda image: saved(image.convert("RGBA"), "PNG")),
+    "png-gray-alpha": ("png", lambda image: saved(image.convert("LA"), "PNG")),
+}
+KINDS = FAITHFUL | DECODABLE
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """An ImageFolder whose classes are the kinds."""
+    folder = tmp_path_factory.mktemp("images")
+    for kind, (extension, encode) in KINDS.items():
+        (folder / kind).mkdir()
+        for number in range(COPIES):
+            (folder / kind / f"{number}.{extension}").write_bytes(encode(photograph(number)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dataset(images, request, tmp_path_factory):
+    return convert(images, request.param, tmp_path_factory.mktemp("prepared") / "out")
+
+
+def convert(source, fmt, out):
+    command = [sys.executable, "-m", "dataprep.cli", "convert", "--src", source, "--fmt", fmt, "--out", out]
+    subprocess.run(command, check=True)
+    return out
+
+
+def build(dataset, **options):
+    defaults = {
+        "split": "train",
+        "batch_size": 16,
+        "transforms": "imagenet-eval",
+        "device": DEVICE,
+        "num_threads": 4,
+        "last_batch": "partial",
+    }
+    return loaders.build(dataset, **{**defaults, **options})
+
+
+def grey_levels(images):
+    """Undo the normalisation: float [B, H, W, 3] from 0 to 255."""
+    return (images.float().permute(0, 2, 3, 1).cpu().numpy() * NORMALIZE.std + NORMALIZE.mean) * 255
+
+
+def with_pillow(path):
+    image = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+    short = min(image.size)
+    image = image.resize([int(256 * side / short) for side in image.size], Image.Resampling.BILINEAR)
+    left, top = (round((side - 224) / 2) for side in image.size)
+    return np.asarray(image.crop((left, top, left + 224, top + 224)))
+
+
+@FORMATS
+@pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_batches_are_on_the_gpu(dataset, transforms, dtype):
+    with build(dataset, transforms=transforms, dtype=dtype, last_batch="drop") as loader:
+        for _ in range(2):
+            count = 0
+            for pixels, labels in loader:
+                assert pixels.shape == (16, 3, 224, 224)
+                assert pixels.dtype == getattr(torch, dtype)
+                assert labels.shape == (16,)
+                assert labels.dtype == torch.int64
+                assert pixels.device.type == labels.device.type == ("cuda" if DEVICE == "gpu" else "cpu")
+                assert torch.isfinite(pixels).all()
+                count += 1
+            assert count == len(loader)
+
+
+@FORMATS
+def test_every_kind_decodes_as_pillow_does(dataset, images):
+    classes = read_manifest(dataset).classes
+    seen = dict.fromkeys(classes, 0)
+    worst = dict.fromkeys(classes, 0.0)
+    for pixels, labels in build(dataset, shuffle=True):
+        for image, label in zip(grey_levels(pixels), labels.tolist(), strict=True):
+            kind = classes[label]
+            seen[kind] += 1
+            if kind in FAITHFUL:
+                paths = [images / kind / f"{number}.{FAITHFUL[kind][0]}" for number in range(COPIES)]
+                # The order is shuffled: the picture is the one that it is nearest to.
+                difference = min(np.abs(image - with_pillow(path)).mean() for path in paths)
+                worst[kind] = max(worst[kind], difference)
+    assert seen == dict.fromkeys(KINDS, COPIES)
+    assert max(worst.values()) <= LIMIT, worst
+
+
+@FORMATS
+def test_seed_gives_the_same_batches(dataset):
+    first, again = (build(dataset, transforms="imagenet-train", seed=5) for _ in range(2))
+    for _ in range(2):
+        for (pixels, labels), (pixels_again, labels_again) in zip(first, again, strict=True):
+            assert torch.equal(labels, labels_again)
+            # The share that the GPU's own decoder takes may differ from run to run, by a grey level.
+            assert torch.allclose(pixels.float(), pixels_again.float(), atol=0.1)
+
+
+@FORMATS
+def test_held_batches_stay_as_they_are(dataset):
+    loader = build(dataset, transforms="imagenet-train")
+    held = [(pixels, labels, pixels.clone(), labels.clone()) for _ in range(3) for pixels, labels in loader]
+    loader.close()
+    torch.cuda.synchronize()
+    for pixels, labels, pixels_then, labels_then in held:
+        assert torch.equal(pixels, pixels_then)
+        assert torch.equal(labels, labels_then)
+
+
+@FORMATS
+def test_dropped_batches_are_not_overwritten_while_the_gpu_reads_them(dataset):
+    weight = torch.rand(4096, 4096, device="cuda")
+    slow, quick = (build(dataset, seed=1) for _ in range(2))
+    for _ in range(3):
+        behind, at_once = [], []
+        for pixels, _ in slow:
+            for _ in range(20):
+                weight = torch.mm(weight, weight).clamp_(0, 1)
+            behind.append(pixels.double().sum())
+            del pixels
+        for pixels, _ in quick:
+            at_once.append(pixels.double().sum().item())
+        assert np.allclose([total.item() for total in behind], at_once, rtol=1e-3, atol=200)
+
+
+@FORMATS
+def test_auto_takes_the_gpu(dataset):
+    pixels, labels = next(iter(build(dataset, device="auto", device_id=0)))
+    assert pixels.device == labels.device == torch.device("cuda", 0)
+
+
+@FORMATS
+def test_gpu_that_is_not_there(dataset):
+    with pytest.raises(CallError, match="device_id=99, and there are"):
+        build(dataset, device_id=99)
+
+
+def test_image_that_cannot_be_decoded(tmp_path, images):
+    out = convert(images, "webdataset", tmp_path / "out")
+    for shard in out.glob("*.tar"):
+        data = shard.read_bytes()
+        # Same length, so that only the decoder can find it.
+        broken = data.replace(b"\xff\xd8\xff\xe0", b"GIF89aGIF89a"[:4])
+        assert broken != data
+        shard.write_bytes(broken)
+    loader = build(out)
+    for _ in range(2):
+        with pytest.raises(DamagedError, match="dataprep verify --decode"):
+            list(loader)

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import handmade
+import numpy as np
+import pytest
+
+MakeDataset = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def mixed() -> list[handmade.Sample]:
+    """Twenty-three small images, JPEG, PNG and WebP by turns, whose label is also their mean colour."""
+    extensions = ("jpg", "png", "webp", "JPG")
+    samples = []
+    for label in range(23):
+        pixels = np.full((40 + label, 60 - label, 3), 10 * label, np.uint8)
+        extension = extensions[label % 4]
+        samples.append((extension, handmade.encode(pixels, extension), label))
+    return samples
+
+
+@pytest.fixture
+def make_dataset(tmp_path: Path) -> MakeDataset:
+    def make(*args: object, name: str = "data set", **options: object) -> Path:
+        return handmade.make_dataset(tmp_path / name, *args, **options)
+
+    return make

@@ -1,0 +1,139 @@
+import gc
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from handmade import encode
+
+import loaders
+
+FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+
+
+def build(folder, **options):
+    defaults = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu", "num_threads": 2}
+    return loaders.build(folder, **{**defaults, **options})
+
+
+def labels_of(loader):
+    return [labels.tolist() for _, labels in loader]
+
+
+def test_public_names():
+    assert loaders.__all__ == ["build"]
+
+
+def test_import_is_light():
+    code = "import sys, loaders; print([m for m in sys.modules if m.split('.')[0] in ('torch', 'nvidia')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@FORMATS
+@pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_batches(make_dataset, mixed, fmt, transforms, dtype, layout):
+    with build(make_dataset(fmt, mixed), transforms=transforms, dtype=dtype, layout=layout) as loader:
+        images, labels = next(iter(loader))
+    assert images.shape == ((4, 3, 224, 224) if layout == "NCHW" else (4, 224, 224, 3))
+    assert images.dtype == getattr(torch, dtype)
+    assert images.device.type == labels.device.type == "cpu"
+    assert images.is_contiguous()
+    assert labels.shape == (4,)
+    assert labels.dtype == torch.int64
+    # The mean colour of an image of this set is ten times its label.
+    red = images[:, 0].float() if layout == "NCHW" else images[..., 0].float()
+    values = (red.mean((1, 2)) * 0.229 + 0.485) * 255
+    assert torch.allclose(values, 10.0 * labels, atol=3)
+
+
+@FORMATS
+@pytest.mark.parametrize(
+    ("last_batch", "sizes"), [("drop", [4] * 5), ("partial", [4] * 5 + [3]), ("pad", [4] * 6)]
+)
+def test_last_batch_in_each_epoch(make_dataset, mixed, fmt, last_batch, sizes):
+    loader = build(make_dataset(fmt, mixed), last_batch=last_batch, shuffle=False)
+    order = [label for start in range(3) for label in range(start, 23, 3)]
+    expected = {"drop": order[:20], "partial": order, "pad": [*order, order[-1]]}[last_batch]
+    for _ in range(3):
+        batches = list(loader)
+        assert [len(images) for images, _ in batches] == sizes
+        assert [len(labels) for _, labels in batches] == sizes
+        assert torch.cat([labels for _, labels in batches]).tolist() == expected
+    assert len(loader) == len(sizes)
+
+
+def test_whole_batches_leave_nothing_over(make_dataset, mixed):
+    for last_batch in ("drop", "partial", "pad"):
+        folder = make_dataset("tfrecord", mixed[:8], shards=1, name=last_batch)
+        loader = build(folder, last_batch=last_batch, shuffle=False)
+        assert [labels_of(loader) for _ in range(3)] == [[[0, 1, 2, 3], [4, 5, 6, 7]]] * 3
+
+
+def test_shuffle_is_for_training_by_default(make_dataset, mixed):
+    train = build(make_dataset("tfrecord", mixed, name="a"), last_batch="partial")
+    val = build(make_dataset("tfrecord", mixed, name="b", split="val"), split="val", last_batch="partial")
+    assert labels_of(train) != labels_of(train)
+    assert labels_of(val) == labels_of(val)
+
+
+def test_seed_gives_the_same_batches(make_dataset, mixed):
+    folder = make_dataset("webdataset", mixed)
+    first, again, other = (build(folder, transforms="imagenet-train", seed=seed) for seed in (5, 5, 6))
+    labels = {0: [], 1: []}
+    for epoch in range(2):
+        for (images, numbers), (images_again, numbers_again) in zip(first, again, strict=True):
+            assert torch.equal(images, images_again)
+            assert torch.equal(numbers, numbers_again)
+            labels[epoch].append(numbers.tolist())
+    assert labels_of(other) != labels[0] != labels[1]
+
+
+def test_epoch_left_early_is_over(make_dataset, mixed):
+    loader = build(make_dataset("tfrecord", mixed), shuffle=False, last_batch="partial")
+    whole = labels_of(loader)
+    for taken in range(1, 7):
+        iteration = iter(loader)
+        assert [next(iteration)[1].tolist() for _ in range(taken)] == whole[:taken]
+        assert labels_of(loader) == whole
+
+
+def test_taking_exactly_the_batches_ends_the_epoch(make_dataset, mixed):
+    loader = build(make_dataset("tfrecord", mixed), shuffle=False)
+    for _ in range(3):
+        iteration = iter(loader)
+        pipeline = loader._pipeline
+        for _ in range(len(loader)):
+            next(iteration)
+    assert loader._pipeline is pipeline
+
+
+def test_batches_stay_as_they_are(make_dataset, mixed):
+    loader = build(make_dataset("webdataset", mixed), transforms="imagenet-train")
+    held, copies = [], []
+    for _ in range(3):
+        for images, labels in loader:
+            held.append((images, labels))
+            copies.append((images.clone(), labels.clone()))
+    loader.close()
+    del loader
+    gc.collect()
+    for (images, labels), (images_then, labels_then) in zip(held, copies, strict=True):
+        assert torch.equal(images, images_then)
+        assert torch.equal(labels, labels_then)
+
+
+def test_train_crops_and_flips_differ(make_dataset):
+    rng = np.random.default_rng(0)
+    sample = ("png", encode(rng.integers(0, 255, (80, 80, 3), np.uint8), "png"), 0)
+    loader = build(make_dataset("tfrecord", [sample] * 8, shards=1), transforms="imagenet-train")
+    (first, _), (second, _) = loader
+    assert len({image.numpy().tobytes() for image in torch.cat([first, second])}) == 8
+
+
+def test_a_single_sample(make_dataset, mixed):
+    loader = build(make_dataset("webdataset", mixed[:1], shards=1), last_batch="pad", batch_size=3)
+    assert labels_of(loader) == labels_of(loader) == [[0, 0, 0]]

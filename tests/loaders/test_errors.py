@@ -1,0 +1,194 @@
+import pytest
+import torch
+
+import loaders
+from manifests.errors import CallError, DamagedError, IndexFileError, ManifestError, ShardError, TableError
+from manifests.schema import Manifest
+from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
+
+FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+
+
+def build(folder, **options):
+    defaults = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu", "num_threads": 2}
+    return loaders.build(folder, **{**defaults, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number of at least 1, got 2.5"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ({"num_threads": 0}, "num_threads must be a whole number of at least 1, got 0"),
+        ({"device": "cuda"}, "device must be one of 'auto', 'gpu', 'cpu', got 'cuda'"),
+        ({"dtype": "half"}, "dtype must be one of 'float16', 'float32', got 'half'"),
+        ({"layout": "CHW"}, "layout must be one of 'NCHW', 'NHWC', got 'CHW'"),
+        ({"last_batch": "keep"}, "last_batch must be one of 'drop', 'partial', 'pad', got 'keep'"),
+        ({"shuffle": "yes"}, "shuffle must be True, False or None, got 'yes'"),
+        ({"device_id": 0}, 'device_id=0 names a GPU, and device is "cpu"'),
+        ({"transforms": "imagenet-trian"}, "did you mean 'imagenet-train'?"),
+        ({"transforms": "zzz"}, "known are 'imagenet-train', 'imagenet-eval'"),
+        ({"split": "trian"}, "it has 'train'"),
+        ({"batch_size": 24}, "batch_size=24 is more than the 23 samples of split 'train'"),
+    ],
+)
+def test_wrong_calls(make_dataset, mixed, options, message):
+    with pytest.raises(CallError) as caught:
+        build(make_dataset("tfrecord", mixed), **options)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    with pytest.raises(CallError, match='device="gpu", and torch finds no GPU here; say device="cpu"'):
+        build(folder, device="gpu")
+    assert next(iter(build(folder, device="auto")))[0].device.type == "cpu"
+
+
+def test_no_manifest(tmp_path):
+    with pytest.raises(ManifestError, match="the dataset is not whole"):
+        build(tmp_path)
+
+
+def test_closed_loader(make_dataset, mixed):
+    with build(make_dataset("tfrecord", mixed)) as loader:
+        iteration = iter(loader)
+        next(iteration)
+    for use in (lambda: iter(loader), lambda: next(iteration), loader.__enter__):
+        with pytest.raises(CallError, match="this loader is closed; build another"):
+            use()
+    loader.close()
+
+
+def test_second_iteration_ends_the_first(make_dataset, mixed):
+    loader = build(make_dataset("tfrecord", mixed))
+    first = iter(loader)
+    next(first)
+    next(iter(loader))
+    with pytest.raises(CallError, match="another iteration of this loader has begun since"):
+        next(first)
+
+
+@FORMATS
+def test_shard_missing_or_cut(make_dataset, mixed, fmt):
+    folder = make_dataset(fmt, mixed)
+    (shard, *_) = sorted(folder.glob("train-00001.t*"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(ShardError, match=r"bytes long, and the manifest states .*verify"):
+        build(folder)
+    shard.unlink()
+    with pytest.raises(ShardError, match="cannot be read"):
+        build(folder)
+
+
+@FORMATS
+def test_index_of_another_shard(make_dataset, mixed, fmt):
+    folder = make_dataset(fmt, mixed)
+    index = folder / "train-00000.idx"
+    index.write_text(index.read_text() + "\n")
+    with pytest.raises(IndexFileError, match="bytes long"):
+        build(folder)
+    index.write_text("rubbish\n")
+    restate(folder, index)
+    with pytest.raises(DamagedError):
+        list(build(folder))
+
+
+def test_index_with_fewer_samples(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    index = folder / "train-00000.idx"
+    index.write_text("".join(index.read_text().splitlines(keepends=True)[:-1]))
+    restate(folder, index)
+    with pytest.raises(IndexFileError, match="have 22 samples, and the manifest states 23"):
+        build(folder)
+
+
+def test_table_with_fewer_rows(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed, labels_in="tables")
+    other = make_dataset("tfrecord", mixed[:5], labels_in="tables", name="other")
+    (folder / "train-00000.parquet").write_bytes((other / "train-00000.parquet").read_bytes())
+    with pytest.raises(TableError, match="has 2 rows, and its shard 8 samples"):
+        build(folder)
+
+
+@FORMATS
+@pytest.mark.parametrize("image", [b"<html>", b"", b"\xff\xd8\xff\xe0 cut", b"GIF89a" + bytes(30)])
+def test_image_that_cannot_be_decoded(make_dataset, mixed, fmt, image):
+    samples = [*mixed[:9], ("jpg", image, 9), *mixed[10:]]
+    loader = build(make_dataset(fmt, samples))
+    for _ in range(2):
+        with pytest.raises(DamagedError) as caught:
+            list(loader)
+        assert "cannot be decoded (DALI says: " in str(caught.value) or "cannot be read" in str(caught.value)
+        assert "dataprep verify --decode" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    loader.close()
+
+
+@pytest.mark.parametrize("text", [b"cat", b"", b"1.5", b"99999999999999999999"])
+def test_label_that_is_no_number(make_dataset, mixed, text):
+    folder = make_dataset(
+        "webdataset", mixed, label_texts=lambda label: text if label == 7 else b"%d" % label
+    )
+    with pytest.raises(DamagedError, match="label is not a decimal number"):
+        list(build(folder, last_batch="partial"))
+
+
+@FORMATS
+@pytest.mark.parametrize(("offset", "said"), [(-1, "-1"), (1, "23")])
+def test_label_outside_the_classes(make_dataset, mixed, fmt, offset, said):
+    folder = make_dataset(fmt, mixed)
+    manifest = read_manifest(folder)
+    rewrite(folder, manifest, label_offset=offset)
+    with pytest.raises(DamagedError, match=f"has the label {said}, and labels go from 0 to 22"):
+        list(build(folder, last_batch="partial"))
+
+
+@FORMATS
+def test_records_without_label(make_dataset, mixed, fmt):
+    folder = make_dataset(fmt, mixed, labels_in="tables")
+    name = "image/class/label" if fmt == "tfrecord" else "cls"
+    rewrite(folder, read_manifest(folder), label=name)
+    with pytest.raises(DamagedError):
+        list(build(folder, last_batch="partial"))
+
+
+def test_record_without_image(make_dataset, mixed):
+    folder = make_dataset("webdataset", mixed)
+    rewrite(folder, read_manifest(folder), image=("jpg", "png"))
+    with pytest.raises(DamagedError):
+        list(build(folder, last_batch="partial"))
+
+
+def test_raw_pixels(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    body = manifest_bytes(replaced(read_manifest(folder), store="raw"))
+    (folder / MANIFEST_NAME).write_bytes(body)
+    with pytest.raises(CallError, match="stores raw pixels"):
+        build(folder)
+
+
+def replaced(record, **changes):
+    return type(record)(**{name: changes.get(name, getattr(record, name)) for name in record.__slots__})
+
+
+def rewrite(folder, manifest: Manifest, **components):
+    changed = replaced(manifest, components=replaced(manifest.components, **components))
+    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(changed))
+
+
+def restate(folder, index):
+    """Make the manifest state the length that the index has now."""
+    manifest = read_manifest(folder)
+    (split,) = manifest.splits
+    shards = tuple(
+        replaced(shard, index=replaced(shard.index, bytes=index.stat().st_size))
+        if shard.index.name == index.name
+        else shard
+        for shard in split.shards
+    )
+    changed = replaced(manifest, splits=(replaced(split, shards=shards),))
+    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(changed))

@@ -1,0 +1,49 @@
+"""The evaluation preset gives what Pillow and torchvision give, to a fraction of a grey level."""
+
+import io
+
+import numpy as np
+import pytest
+from handmade import encode
+from PIL import Image
+
+import loaders
+from loaders.transforms import PRESETS
+
+data = pytest.importorskip("skimage.data")
+NORMALIZE = PRESETS["imagenet-eval"][-1]
+LIMIT = 0.6
+
+
+def with_pillow(encoded):
+    """Resize (256), CenterCrop (224) as torchvision does them over Pillow: uint8 [224, 224, 3]."""
+    image = Image.open(io.BytesIO(encoded)).convert("RGB")
+    short = min(image.size)
+    image = image.resize([int(256 * side / short) for side in image.size], Image.Resampling.BILINEAR)
+    left, top = (round((side - 224) / 2) for side in image.size)
+    return np.asarray(image.crop((left, top, left + 224, top + 224)))
+
+
+def photographs():
+    # The last one's longer side becomes 385 of 385.7, and its crop begins at 80 of 80.5.
+    pictures = [data.astronaut(), data.coffee(), data.rocket(), data.chelsea(), data.chelsea()[:298, :449]]
+    for picture in pictures:
+        yield "jpg", encode(picture, "jpg", quality=90)
+        yield "jpg", encode(np.swapaxes(picture, 0, 1).copy(), "jpg", quality=75, subsampling=0)
+        yield "png", encode(picture[:200, :333], "png")
+        yield "webp", encode(picture, "webp", quality=90)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_eval_preset_matches_pillow(make_dataset, dtype):
+    samples = [(extension, encoded, label) for label, (extension, encoded) in enumerate(photographs())]
+    folder = make_dataset("webdataset", samples, shards=1, split="val")
+    loader = loaders.build(
+        folder, split="val", batch_size=7, transforms="imagenet-eval", device="cpu", dtype=dtype,
+        layout="NHWC", last_batch="partial",
+    )  # fmt: skip
+    for images, labels in loader:
+        pixels = (images.float().numpy() * NORMALIZE.std + NORMALIZE.mean) * 255
+        for image, label in zip(pixels, labels.tolist(), strict=True):
+            difference = np.abs(image - with_pillow(samples[label][1])).mean()
+            assert difference <= LIMIT, f"{samples[label][0]} {label}: {difference}"
