@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -23,7 +23,7 @@ WRONG_DATA = 1
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Bytes(click.ParamType):
+class Bytes(click.ParamType[int]):
     """A length in bytes with a unit: 256MiB, 1GB, 4096."""
 
     name = "size"
@@ -51,7 +51,7 @@ class Bytes(click.ParamType):
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="dataprep-loaders", prog_name="dataprep")
 def main() -> None:
-    """Turn image folders, lists and tables into TFRecord or WebDataset shards with their DALI indexes.
+    r"""Turn image folders, lists and tables into TFRecord or WebDataset shards with their DALI indexes.
 
     \b
     dataprep convert --src ILSVRC2012/ --fmt tfrecord    shards, from images
@@ -108,7 +108,7 @@ def _say(message: str) -> None:
     "--src",
     required=True,
     metavar="SRC",
-    help="An ImageFolder, a folder with train/ and val/, PaddleClas' or Kaggle's ImageNet, a list file, or a CSV, TSV or Parquet table.",
+    help="An ImageFolder, a folder with train/ and val/, PaddleClas' or Kaggle's ImageNet, a list, a CSV, TSV, Parquet.",
 )
 @click.option(
     "--fmt",
@@ -423,9 +423,8 @@ def info(out: str, *, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(facts, indent=1, ensure_ascii=False))
         return 0
-    click.echo(
-        f"{out}: {facts['format']}, {facts['samples']:,} samples in {facts['classes']:,} classes, {_size(facts['bytes'])}"
-    )
+    held = f"{facts['samples']:,} samples in {facts['classes']:,} classes"
+    click.echo(f"{out}: {facts['format']}, {held}, {_size(facts['bytes'])}")
     for name, split in facts["splits"].items():
         click.echo(f"\n{name}: {split['samples']:,} samples, {split['shards']:,} shards, {_size(split['bytes'])}")
         click.echo(f"  {'':14}" + "".join(f"{word:>10}" for word in split["width"]))
@@ -439,8 +438,8 @@ def info(out: str, *, as_json: bool) -> int:
 
 def _counted(labels: dict[str, int]) -> str:
     ordered = sorted(labels.items(), key=lambda item: item[1])
-    least, most = ordered[0], ordered[-1]
-    text = f"images a class: {least[1]:,} ({least[0]}) to {most[1]:,} ({most[0]}), median {ordered[len(ordered) // 2][1]:,}"
+    (fewest, least), (_, median), (fullest, most) = ordered[0], ordered[len(ordered) // 2], ordered[-1]
+    text = f"images a class: {least:,} ({fewest}) to {most:,} ({fullest}), median {median:,}"
     empty = sum(count == 0 for count in labels.values())
     return text + (f"; {empty:,} classes have none" if empty else "")
 

@@ -119,7 +119,7 @@ def convert(
         os.makedirs(out, exist_ok=True)
     with storage.locked(out):
         storage.sweep(out)
-        done = _earlier(plan, source, out, options, overwrite)
+        done = _earlier(plan, out, options, overwrite)
         resumed = len(done)
         for shard in done.values():
             if progress:
@@ -141,7 +141,7 @@ def convert(
 # --- what an earlier run left ------------------------------------------------------------------
 
 
-def _earlier(plan: Plan, source: Source, out: str, options: Options, overwrite: bool) -> dict[str, Done]:
+def _earlier(plan: Plan, out: str, options: Options, overwrite: bool) -> dict[str, Done]:
     """Find the shards of this very plan that are done; refuse to mix them with anything else."""
     suffix = formats.get(options.fmt).SUFFIX
     planned = {shard.name for shard in plan.shards}
@@ -259,7 +259,7 @@ def _write_shard(task: ShardTask, paths: list[str]) -> Done:
     for name in task.extra_columns.column_names:
         columns[name] = task.extra_columns[name].take(rows) if len(rows) < len(task.keys) else task.extra_columns[name]
     index_file = File(os.path.basename(index_path), len(index), checksum_text(crc32c(index)))
-    metadata = {
+    metadata: dict[str, Any] = {
         "plan": task.fingerprint,
         "samples": len(drafts),
         "images": len(task.keys),
@@ -333,7 +333,7 @@ def _write_records(task: ShardTask, path: str) -> tuple[list[formats.Draft], lis
 def _read_back(task: ShardTask, drafts: list[formats.Draft], path: str, file: File) -> tuple[list[int], bytes]:
     """Read the shard as any reader would, compare it with what was meant, and make its index."""
     record_format = formats.get(task.options.fmt)
-    want = formats.Want(record_format.COMPONENTS)
+    want = formats.Want(record_format.COMPONENTS, texts=False)
     with storage.explained(path, "read"), storage.mapped(path) as data:
         records = list(record_format.scan(lambda at, _: (data, at), len(data), file.name, want)) if drafts else []
         same = checksum_text(crc32c(data)) == file.checksum and len(records) == len(drafts)

@@ -70,7 +70,7 @@ class RecordFormat(Protocol):
     SUFFIXES: tuple[str, ...]
     #: What follows the last record.
     END: bytes
-    #: Bytes that `index_bytes` puts before the first line, given the number of records.
+    #: Where a record written here has image and label.
     COMPONENTS: Components
 
     def frame(self, draft: Draft) -> tuple[bytes, bytes]:
@@ -78,6 +78,14 @@ class RecordFormat(Protocol):
 
     def index_bytes(self, lines: list[str]) -> bytes:
         """Give the DALI index of a shard from the lines of its records."""
+
+    def index_starts(self, index: bytes) -> list[int]:
+        """Read where each record begins out of a DALI index.
+
+        Raises:
+            ValueError, IndexError: it is none.
+
+        """
 
     def scan(self, view: View, size: int, file: str, want: Want) -> Iterator[Record]:
         """Walk a shard's records by their headers.
@@ -112,11 +120,13 @@ class Want(NamedTuple):
     Attributes:
         components: where image and label lie.
         label_key: member of a ``.json`` component that holds the label, instead of `components.label`.
+        texts: whether class names and sources are wanted too.
 
     """
 
     components: Components
     label_key: str | None = None
+    texts: bool = True
 
 
 def get(name: Format) -> RecordFormat:

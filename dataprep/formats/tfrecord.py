@@ -9,7 +9,8 @@ skip an image without reading it. Small features stand before the image, so that
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,12 +47,12 @@ def frame(draft: Draft) -> tuple[bytes, bytes]:
     """Give the bytes before and after the image in a record."""
     features = b"".join(
         (
-            _bytes_feature(b"image/class/text", draft.class_name.encode()),
-            _int_feature(b"image/class/label", draft.label),
+            _recurring(b"image/class/text", draft.class_name),
+            _recurring(b"image/class/label", draft.label),
             _bytes_feature(b"image/filename", draft.source.encode()),
-            _bytes_feature(b"image/format", draft.info.format.upper().encode()),
-            _int_feature(b"image/height", draft.info.height),
-            _int_feature(b"image/width", draft.info.width),
+            _recurring(b"image/format", draft.info.format.upper()),
+            _recurring(b"image/height", draft.info.height),
+            _recurring(b"image/width", draft.info.width),
             *(_extra_feature(name, value) for name, value in draft.extra.items()),
             _around(b"image/encoded", draft.size),
         )
@@ -65,6 +66,11 @@ def frame(draft: Draft) -> tuple[bytes, bytes]:
 def index_bytes(lines: list[str]) -> bytes:
     """Give the DALI index: ``offset size`` a line, the size with all 16 bytes around the payload."""
     return "".join(line + "\n" for line in lines).encode()
+
+
+def index_starts(index: bytes) -> list[int]:
+    """Read where each record begins out of a DALI index."""
+    return [int(line.split()[0]) for line in index.splitlines()]
 
 
 def _varint(value: int) -> bytes:
@@ -82,8 +88,13 @@ def _field(tag: bytes, data: bytes) -> bytes:
     return tag + _varint(len(data)) + data
 
 
+@lru_cache(1 << 14)  # classes, formats, widths and heights recur
+def _recurring(name: bytes, value: str | int) -> bytes:
+    return _int_feature(name, value) if isinstance(value, int) else _bytes_feature(name, value.encode())
+
+
 def _feature(name: bytes, value: bytes) -> bytes:
-    """An item of ``map<string, Feature>``: a message of key (1) and value (2)."""
+    """Write an item of ``map<string, Feature>``: a message of key (1) and value (2)."""
     return _field(b"\x0a", _field(b"\x0a", name) + _field(b"\x12", value))
 
 
@@ -110,7 +121,7 @@ def _extra_feature(name: str, value: Any) -> bytes:
 
 
 def _around(name: bytes, size: int) -> bytes:
-    """A bytes feature's own bytes, up to where its `size` bytes of data begin."""
+    """Write a bytes feature's own bytes, up to where its `size` bytes of data begin."""
     data = b"\x0a" + _varint(size)
     bytes_list = b"\x0a" + _varint(len(data) + size) + data
     value = b"\x12" + _varint(len(bytes_list) + size) + bytes_list
@@ -133,17 +144,20 @@ def scan(view: View, size: int, file: str, want: Want) -> Iterator[Record]:
     """Walk a shard's records by their headers; see `RecordFormat.scan`."""
     image_name = want.components.image[0].encode()
     label_name = want.components.label.encode() if want.components.label else None
+    texts = _TEXTS if want.texts else ()
+    wanted = {image_name, label_name, *texts}
     at = number = 0
     while at < size:
         end = _record_end(view, at, size, file, number)
         try:
-            features = _walk(view, at + _PREFIX.size, end - _CRC.size)
+            features = _walk(view, at + _PREFIX.size, end - _CRC.size, wanted)
             image = features.get(image_name)
             if image is None or image.kind != 1:
+                features = _walk(view, at + _PREFIX.size, end - _CRC.size)
                 raise ShardError(_lacks(image_name, features), file=file, record=number, byte=at)
             start, stop = _one_item(view, image)
             label = _int_of(view, features.get(label_name)) if label_name else None
-            class_name, source = (_text_of(view, features.get(name)) for name in _TEXTS)
+            class_name, source = (_text_of(view, features.get(name)) for name in texts) if texts else ("", "")
         except (IndexError, struct.error, ValueError):
             raise ShardError(_NOT_EXAMPLE, file=file, record=number, byte=at, mend=_DAMAGED) from None
         yield Record(
@@ -201,8 +215,16 @@ def _read_varint(data: Any, i: int) -> tuple[int, int]:
 _ROOM = 512
 
 
-def _walk(view: View, at: int, end: int) -> dict[bytes, _Value]:
-    """Find the features of an Example in the payload [at, end), without reading their values."""
+class _All:
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+_ALL = _All()
+
+
+def _walk(view: View, at: int, end: int, wanted: Container[bytes] = _ALL) -> dict[bytes, _Value]:
+    """Find the wanted features of an Example in the payload [at, end), without reading their values."""
     found: dict[bytes, _Value] = {}
     while at < end:
         data, i = view(at, min(_ROOM, end - at))
@@ -211,36 +233,49 @@ def _walk(view: View, at: int, end: int) -> dict[bytes, _Value]:
         at = base + i + length
         if tag != 0x0A or at > end:
             raise ValueError("not an Example")
-        _walk_features(view, base + i, at, found)
+        _walk_features(view, base + i, at, wanted, found)
     return found
 
 
-def _walk_features(view: View, at: int, end: int, found: dict[bytes, _Value]) -> None:
-    while at < end:
-        data, i = view(at, min(_ROOM, end - at))
-        base = at - i
+def _walk_features(view: View, at: int, end: int, wanted: Container[bytes], found: dict[bytes, _Value]) -> None:
+    data, i = view(at, min(_ROOM, end - at))
+    base, room = at - i, len(data) - _ROOM
+    while base + i < end:
+        if i > room:
+            at = base + i
+            data, i = view(at, min(_ROOM, end - at))
+            base, room = at - i, len(data) - _ROOM
         if data[i] != 0x0A:
             raise ValueError("not a map of features")
         length = data[i + 1]
         i += 2
         if length >= 0x80:
             length, i = _read_varint(data, i - 1)
-        at = base + i + length
-        if data[i] != 0x0A or at > end:
+        if data[i] != 0x0A or base + i + length > end:
             raise ValueError("not a feature")
-        # A name is shorter than 128 bytes, or the next check fails.
+        # A name is shorter than 128 bytes, or what is taken for its end is no tag of a value.
         name_end = i + 2 + data[i + 1]
-        name = data[i + 2 : name_end]
-        if data[name_end] != 0x12:
-            raise ValueError("a feature without a value")
-        _, i = _read_varint(data, name_end + 1)
-        if base + i == at:  # a Feature with nothing set
-            continue
-        kind = data[i] >> 3
-        length, i = _read_varint(data, i + 1)
-        if base + i + length != at:
-            raise ValueError("a feature with two values")
-        found[name] = _Value(kind, base + i, at)
+        i += length
+        if (name := data[i - length + 2 : name_end]) in wanted:
+            value = _value(data, name_end, base, base + i)
+            if value is not None:
+                found[name] = value
+
+
+def _value(data: Any, i: int, base: int, end: int) -> _Value | None:
+    """Take the ``Feature`` of a map item apart; none if nothing is set in it."""
+    if base + i == end:
+        return None
+    if data[i] != 0x12:
+        raise ValueError("a feature without a value")
+    _, i = _read_varint(data, i + 1)
+    if base + i == end:
+        return None
+    kind = data[i] >> 3
+    length, i = _read_varint(data, i + 1)
+    if base + i + length != end:
+        raise ValueError("a feature with two values")
+    return _Value(kind, base + i, end)
 
 
 def _one_item(view: View, value: _Value) -> tuple[int, int]:

@@ -1,0 +1,89 @@
+"""Datasets before preparation: what lies in a folder, a list or a table, as columns of samples.
+
+No image is opened here: names and sizes come from `os.scandir` and `os.stat`, labels from folders, lists
+and tables. A million samples are a few arrays, not a million objects. It must never know what a shard is.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from manifests.errors import CallError, SourceError, printable
+from manifests.schema import SPLIT_ALIASES
+from manifests.sources.columns import UNREADABLE, Source, SourceOptions
+from manifests.sources.folders import read_image_folders
+from manifests.sources.kaggle import find_kaggle, has_folders, read_kaggle
+from manifests.sources.lists import read_lists
+from manifests.sources.tables import read_table
+
+__all__ = ["UNREADABLE", "Source", "SourceOptions", "read_source"]
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+LISTS = ("train_list.txt", "val_list.txt", "test_list.txt")
+
+
+def read_source(src: str, options: SourceOptions | None = None) -> Source:
+    """Find out what `src` is, and list its samples without reading an image.
+
+    Raises:
+        CallError: there is no such file or folder, or an option does not fit it.
+        SourceError: it is no dataset that is known here, or a line, a label or an image in it is wrong.
+
+    """
+    options = options or SourceOptions()
+    try:
+        mode = os.stat(src).st_mode
+        source = _read_folder(src, options) if stat.S_ISDIR(mode) else _read_file(src, options)
+    except FileNotFoundError as error:
+        raise CallError(f"--src {src}: {error.filename or src} does not exist", mend="check the path") from None
+    except OSError as error:
+        raise SourceError(f"cannot be read ({error.strerror})", file=str(error.filename or src)) from None
+    if not len(source):
+        raise SourceError("holds no image", file=src, mend="check --src, or --image-root for a list")
+    return replace(source, notices=(*source.notices, *_class_notices(source)))
+
+
+def _read_folder(src: str, options: SourceOptions) -> Source:
+    kaggle = find_kaggle(src)
+    if kaggle is not None and not has_folders(f"{kaggle}/val"):
+        return read_kaggle(kaggle, options)
+    src = kaggle or src
+    lists = [name for name in LISTS if os.path.isfile(os.path.join(src, name))]
+    if lists:
+        return read_lists([os.path.join(src, name) for name in lists], options.image_root or src, options)
+    for name in ("image_root", "path_column", "label_column", "split_column"):
+        if getattr(options, name) is not None:
+            raise CallError(f"--{name.replace('_', '-')} goes with a list or a table, and {src} is a folder")
+    folders = sorted(entry.name for entry in os.scandir(src) if entry.is_dir() and not entry.name.startswith("."))
+    splits = {SPLIT_ALIASES[name.lower()]: name for name in folders if name.lower() in SPLIT_ALIASES}
+    return read_image_folders(src, splits, folders, options)
+
+
+def _read_file(src: str, options: SourceOptions) -> Source:
+    if src.lower().endswith(TABLE_SUFFIXES):
+        return read_table(src, options)
+    return read_lists([src], options.image_root or os.path.dirname(src) or ".", options)
+
+
+def _class_notices(source: Source) -> Iterator[str]:
+    """Say which classes have no sample at all, or samples in some splits only."""
+    counts = np.zeros((len(source.splits), len(source.classes)), np.int64)
+    np.add.at(counts, (source.split, source.label), 1)
+    empty = np.flatnonzero(counts.sum(0) == 0)
+    if len(empty):
+        yield f"{len(empty):,} of {len(source.classes):,} classes have no image: {_some(source, empty)}"
+    for number, split in enumerate(source.splits):
+        if len(source.splits) > 1:
+            only = np.flatnonzero((counts[number] > 0) & (counts.sum(0) == counts[number]))
+            if len(only):
+                yield f"{len(only):,} classes are in {split} only: {_some(source, only)}"
+
+
+def _some(source: Source, labels: Iterable[int]) -> str:
+    shown = [printable(source.classes[label]) for label in list(labels)[:5]]
+    return ", ".join(shown) + (", ..." if len(list(labels)) > 5 else "")

@@ -1,0 +1,65 @@
+"""What the benchmarks share: the same images for every side, sides in turn, repeats, spread and ratios."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+
+def installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def repeat_images(photos: Path, src: Path, count: int, classes: int = 100) -> Path:
+    """Make an ImageFolder of `count` images out of a few; each is a file of its own."""
+    if src.exists() and sum(len(files) for _, _, files in os.walk(src)) == count:
+        return src
+    shutil.rmtree(src, ignore_errors=True)
+    files = sorted(file for file in photos.rglob("*") if file.suffix.lower() in (".jpg", ".jpeg"))
+    if not files:
+        raise SystemExit(f"{photos} holds no .jpg or .jpeg file")
+    for number in range(count):
+        folder = src / f"class{number % classes:04d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(files[number % len(files)], folder / f"{number:08d}.jpg")
+    return src
+
+
+def run(
+    sides: dict[str, Callable[[], None]],
+    *,
+    images: int,
+    repeats: int,
+    reset: Callable[[], None],
+    ratios: Sequence[tuple[str, str, float]],
+) -> None:
+    """Time every side `repeats` times, in turn, after one round that does not count; print rates and ratios."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for repeat in range(repeats + 1):
+        for name, side in sides.items():
+            reset()
+            begun = time.perf_counter()
+            side()
+            if repeat:
+                seconds[name].append(time.perf_counter() - begun)
+    reset()
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(f"{images:,} images, {repeats} repeats after one warm-up; images a second:")
+    print(f"  {'':34}{'median':>10}{'least':>10}{'most':>10}")
+    for name, times in seconds.items():
+        rates = sorted(images / t for t in times)
+        print(f"  {name:34}{statistics.median(rates):>10,.0f}{rates[0]:>10,.0f}{rates[-1]:>10,.0f}")
+    for left, right, bar in ratios:
+        if left in seconds and right in seconds:
+            # Sides that ran one after the other are compared, so that a slow moment of the machine hits both.
+            pairs = sorted(b / a for a, b in zip(seconds[left], seconds[right], strict=True))
+            print(
+                f"{left} / {right}: {statistics.median(pairs):.2f} (of pairs {pairs[0]:.2f} to {pairs[-1]:.2f}), "
+                f"asked for: {bar:g}"
+            )

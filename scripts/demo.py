@@ -1,0 +1,76 @@
+"""The main job from end to end, on photographs that scikit-image carries: see `scripts/demo`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+PHOTOS = ("astronaut", "camera", "chelsea", "coffee", "hubble_deep_field", "motorcycle_left", "retina", "rocket")
+DATAPREP = str(Path(sys.executable).with_name("dataprep"))
+
+
+def make_photos(folder: Path, images: int) -> None:
+    """Cut an ImageFolder of train/ and val/ out of the photographs: a class each, views at random places and sizes."""
+    import skimage
+
+    data = Path(skimage.__file__).parent / "data"
+    rng = np.random.default_rng(0)
+    for name in PHOTOS:
+        photo = Image.open(next(data.glob(f"{name}.*")))
+        for split, count in (("train", images), ("val", images // 4)):
+            (folder / split / name).mkdir(parents=True)
+            for number in range(count):
+                side = int(rng.integers(192, min(photo.size) + 1))
+                left, top = (int(rng.integers(0, length - side + 1)) for length in photo.size)
+                view = photo.crop((left, top, left + side, top + side))
+                view.save(folder / split / name / f"{number:04d}.jpg", quality=90)
+
+
+def dataprep(*words: str | Path) -> None:
+    """Run the command as a user would, and show it."""
+    print(f"\n$ dataprep {' '.join(map(str, words))}", flush=True)
+    subprocess.run([DATAPREP, *map(str, words)], check=True)
+
+
+def contact_sheet(dataset: Path, picture: Path, device: str) -> None:
+    """Load a batch and draw it, eight images a row, with the colours that the photographs had."""
+    import loaders
+
+    mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    with loaders.build(dataset, split="train", batch_size=32, transforms="imagenet-train", device=device) as train:
+        batches = sum(1 for _ in train)
+        images, labels = next(iter(train))
+    print(f"{dataset}: {batches} batches; {tuple(images.shape)} {images.dtype} on {images.device}, labels {labels.dtype}")
+    pixels = images.float().cpu().numpy().transpose(0, 2, 3, 1) * std + mean
+    tiles = (pixels.clip(0, 1) * 255).round().astype(np.uint8)
+    rows = [np.concatenate(tiles[at : at + 8], axis=1) for at in range(0, len(tiles), 8)]
+    Image.fromarray(np.concatenate(rows)).save(picture)
+    print(f"a batch to look at: {picture}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Convert, verify and load a few photographs.")
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder to leave everything in")
+    parser.add_argument("--images", type=int, default=40, help="training images a class")
+    parser.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto")
+    call = parser.parse_args()
+
+    shutil.rmtree(call.out, ignore_errors=True)
+    photos = call.out / "photos"
+    make_photos(photos, call.images)
+    for fmt in ("tfrecord", "webdataset"):
+        out = call.out / f"photos-{fmt}"
+        dataprep("convert", "--src", photos, "--fmt", fmt, "--out", out)
+        dataprep("verify", out)
+        dataprep("info", out)
+        contact_sheet(out, call.out / f"batch-{fmt}.png", call.device)
+
+
+if __name__ == "__main__":
+    main()

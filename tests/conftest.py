@@ -1,0 +1,98 @@
+"""What tests of every part may use: small images that look like photographs, and the command line as a process."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+MakePhotos = Callable[..., Path]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
+
+
+def photo(seed: int, width: int = 64, height: int = 48) -> Image.Image:
+    """Smooth colours with a little noise, as a camera gives them."""
+    rng = np.random.default_rng(seed)
+    smooth = Image.fromarray(rng.integers(0, 256, (5, 6, 3), np.uint8)).resize((width, height), Image.Resampling.BICUBIC)
+    noise = rng.normal(0, 4, (height, width, 3))
+    return Image.fromarray((np.asarray(smooth) + noise).clip(0, 255).astype(np.uint8))
+
+
+def encode(image: Image.Image, kind: str = "JPEG", **options: object) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+@pytest.fixture(scope="session")
+def make_photos() -> MakePhotos:
+    """Make an ImageFolder of JPEG, PNG and WebP by turns: `make_photos(folder, count, classes=3, side=64)`."""
+
+    def make(folder: Path, count: int, classes: int = 3, side: int = 64) -> Path:
+        for number in range(count):
+            kind = tuple(SUFFIXES)[number % 3]
+            path = folder / f"class {number % classes}" / f"{number:05d}.{SUFFIXES[kind]}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encode(photo(number, side, side * 3 // 4), kind))
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def photos(make_photos: MakePhotos, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An ImageFolder of 360 sound images of a few KB in 7 classes. Read it, change nothing."""
+    return make_photos(tmp_path_factory.mktemp("source") / "photos", 360, classes=7)
+
+
+@pytest.fixture(scope="session")
+def dataprep() -> Run:
+    """Run the command line as a user would; gives status, standard output and standard error."""
+
+    def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+        options = {"capture_output": True, "text": True, "timeout": 60, "errors": "backslashreplace", **options}
+        return subprocess.run([*COMMAND, *map(os.fspath, map(_argument, arguments))], **options)
+
+    return run
+
+
+COMMAND = (sys.executable, "-m", "dataprep.cli")
+
+
+def _argument(value: object) -> str | bytes | os.PathLike[str]:
+    return value if isinstance(value, (str, bytes, os.PathLike)) else str(value)
+
+
+@pytest.fixture(scope="session")
+def start() -> Callable[..., subprocess.Popen[str]]:
+    """Start the command line in a process group of its own and return at once."""
+
+    def begin(*arguments: object, **options: object) -> subprocess.Popen[str]:
+        command = [*COMMAND, *map(os.fspath, map(_argument, arguments))]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, start_new_session=True, **{**pipes, **options})
+
+    return begin
+
+
+@pytest.fixture(scope="session")
+def snapshot() -> Callable[[Path], dict[str, bytes]]:
+    """Give every file at and below a folder, hidden ones too, by name."""
+
+    def read(folder: Path) -> dict[str, bytes]:
+        return {str(path.relative_to(folder)): path.read_bytes() for path in _files(folder)}
+
+    return read
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())

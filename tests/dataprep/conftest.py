@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+Photographs = list[tuple[str, bytes]]
+Invoke = Callable[..., Result]
+
+
+def _encoded(picture: Image.Image, kind: str, **options: object) -> bytes:
+    out = io.BytesIO()
+    picture.save(out, kind, **options)
+    return out.getvalue()
+
+
+@pytest.fixture(scope="session")
+def photographs() -> Photographs:
+    """Small photographs as (extension, encoded image): JPEG of several kinds, PNG, WebP."""
+    data = pytest.importorskip("skimage.data")
+    kinds = [
+        ("jpg", {"quality": 85}),
+        ("png", {}),
+        ("webp", {"quality": 70}),
+        ("jpg", {"quality": 40, "progressive": True}),
+        ("JPG", {"quality": 95, "subsampling": 0}),
+    ]
+    out = []
+    for number, name in enumerate(("astronaut", "coffee", "chelsea", "rocket", "camera", "coins", "moon") * 2):
+        picture = Image.fromarray(np.asarray(getattr(data, name)()))
+        picture.thumbnail((90 + 7 * number, 90))
+        extension, options = kinds[number % len(kinds)]
+        kind = {"jpg": "JPEG"}.get(extension.lower(), extension.upper())
+        out.append((extension, _encoded(picture, kind, **options)))
+    return out
+
+
+@pytest.fixture(scope="session")
+def jpegs(photographs: Photographs) -> list[bytes]:
+    return [data for extension, data in photographs if extension.lower() == "jpg"]
+
+
+CLASSES = ("cat", "ein Häßlicher Name", "日本")
+
+
+@pytest.fixture(scope="session")
+def image_folder(photographs: Photographs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An ImageFolder of all photographs in three classes. Read it, change nothing."""
+    root = tmp_path_factory.mktemp("images") / "photo graphs"
+    for number, (extension, data) in enumerate(photographs):
+        path = root / CLASSES[number % 3] / f"bild {number:02d} é.{extension}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root
+
+
+@pytest.fixture
+def invoke() -> Invoke:
+    """Run the command line in this process; a traceback fails the test."""
+    from dataprep.cli import main
+
+    def run(*arguments: object, status: int = 0) -> Result:
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise AssertionError(f"traceback from {arguments}") from result.exception
+        assert result.exit_code == status, result.output
+        assert "Traceback" not in result.output
+        return result
+
+    return run

@@ -1,0 +1,202 @@
+"""Readers and writers of shards that are not ours: what they say is what counts."""
+
+from __future__ import annotations
+
+import pickle
+import runpy
+import struct
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import crc32c
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+Sample = tuple[bytes, int]
+
+# --- tf.train.Example by protobuf, in a pool of its own so that TensorFlow may be loaded too ---------
+
+
+def _example_class() -> Any:
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="oracle", syntax="proto3")
+
+    def message(name: str, *fields: tuple[str, int, int, int, str]) -> None:
+        made = file.message_type.add(name=name)
+        for label, number, kind, repeated, type_name in fields:
+            made.field.add(name=label, number=number, type=kind, label=repeated, type_name=type_name or None)
+
+    one, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
+    message("BytesList", ("value", 1, field.TYPE_BYTES, many, ""))
+    message("FloatList", ("value", 1, field.TYPE_FLOAT, many, ""))
+    message("Int64List", ("value", 1, field.TYPE_INT64, many, ""))
+    message(
+        "Feature",
+        ("bytes_list", 1, field.TYPE_MESSAGE, one, ".oracle.BytesList"),
+        ("float_list", 2, field.TYPE_MESSAGE, one, ".oracle.FloatList"),
+        ("int64_list", 3, field.TYPE_MESSAGE, one, ".oracle.Int64List"),
+    )
+    # On the wire a map is a repeated message; said so, the order of features can be chosen.
+    message("Entry", ("key", 1, field.TYPE_STRING, one, ""), ("value", 2, field.TYPE_MESSAGE, one, ".oracle.Feature"))
+    message("Features", ("feature", 1, field.TYPE_MESSAGE, many, ".oracle.Entry"))
+    message("Example", ("features", 1, field.TYPE_MESSAGE, one, ".oracle.Features"))
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("oracle.Example"))
+
+
+Example = _example_class()
+
+
+def parse_example(payload: bytes) -> dict[str, list[Any] | None]:
+    """Every feature of an Example, by name; none where a feature has no list."""
+    example = Example.FromString(payload)
+    found: dict[str, list[Any] | None] = {}
+    for entry in example.features.feature:
+        assert entry.key not in found, f"{entry.key} twice"
+        kinds = [kind for kind in ("bytes_list", "float_list", "int64_list") if entry.value.HasField(kind)]
+        assert len(kinds) <= 1
+        found[entry.key] = list(getattr(entry.value, kinds[0]).value) if kinds else None
+    return found
+
+
+def make_example(features: dict[str, Any]) -> bytes:
+    """Serialise an Example with its features in the order given; a list gives several values."""
+    example = Example()
+    for name, given in features.items():
+        values = given if isinstance(given, list) else [given]
+        entry = example.features.feature.add(key=name)
+        kind = {int: "int64_list", float: "float_list", bytes: "bytes_list"}[type(values[0])]
+        getattr(entry.value, kind).value.extend(values)
+    return example.SerializeToString()
+
+
+def _masked(data: bytes) -> bytes:
+    crc = crc32c.crc32c(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def write_tfrecord(path: Path, payloads: Iterable[bytes]) -> None:
+    with path.open("wb") as file:
+        for payload in payloads:
+            length = struct.pack("<Q", len(payload))
+            file.write(length + _masked(length) + payload + _masked(payload))
+
+
+def read_tfrecord(path: Path) -> list[bytes]:
+    """Payloads of all records, both CRCs checked."""
+    data, at, payloads = path.read_bytes(), 0, []
+    while at < len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        assert data[at + 8 : at + 12] == _masked(data[at : at + 8])
+        payload = data[at + 12 : at + 12 + length]
+        assert data[at + 12 + length : at + 16 + length] == _masked(payload)
+        payloads.append(payload)
+        at += length + 16
+    return payloads
+
+
+_READ_WITH_PACKAGE = """
+import pickle, sys
+from tfrecord.reader import tfrecord_loader
+out = []
+for record in tfrecord_loader(sys.argv[1], None, {sys.argv[2]: "byte", sys.argv[3]: "int"}):
+    out.append((bytes(record[sys.argv[2]]), int(record[sys.argv[3]][0])))
+sys.stdout.buffer.write(pickle.dumps(out))
+"""
+
+
+def read_with_tfrecord_package(
+    path: Path, image: str = "image/encoded", label: str = "image/class/label"
+) -> list[Sample]:
+    # In a process of its own: its protobuf symbols and TensorFlow's exclude each other.
+    command = [sys.executable, "-c", _READ_WITH_PACKAGE, path, image, label]
+    return pickle.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
+def read_with_tensorflow(
+    tf: Any, path: Path, image: str = "image/encoded", label: str = "image/class/label"
+) -> list[Sample]:
+    wanted = {image: tf.io.FixedLenFeature((), tf.string), label: tf.io.FixedLenFeature((), tf.int64)}
+    parsed = (tf.io.parse_single_example(record, wanted) for record in tf.data.TFRecordDataset([str(path)]))
+    return [(record[image].numpy(), int(record[label])) for record in parsed]
+
+
+# --- WebDataset ---------------------------------------------------------------------------------
+
+
+def read_with_webdataset(path: Path) -> list[dict[str, Any]]:
+    import webdataset
+
+    return list(webdataset.WebDataset([str(path)], shardshuffle=False))
+
+
+def tar(*arguments: object, **options: Any) -> str:
+    run = subprocess.run(["tar", *map(str, arguments)], capture_output=True, text=True, check=True, **options)
+    assert run.stderr == ""
+    return run.stdout
+
+
+# --- DALI ---------------------------------------------------------------------------------------
+
+
+def official_index(shard: Path, out: Path) -> bytes:
+    """What NVIDIA's own tool, `tfrecord2idx` or `wds2idx`, writes."""
+    if shard.suffix == ".tar":
+        from wds2idx import IndexCreator
+
+        with IndexCreator(str(shard), str(out), verbose=False) as creator:
+            creator.create_index()
+    else:
+        script = Path(sys.executable).with_name("tfrecord2idx")
+        without = {"tensorflow": None, "tensorflow_io": None}
+        with mock.patch.object(sys, "argv", [str(script), str(shard), str(out)]), mock.patch.dict(sys.modules, without):
+            runpy.run_path(str(script))
+    return out.read_bytes()
+
+
+def read_with_dali(
+    shards: Sequence[Path],
+    indexes: Sequence[Path],
+    image: Sequence[str] = ("image/encoded",),
+    label: str = "image/class/label",
+) -> list[Sample]:
+    """All images as they are stored and their labels, through DALI's reader on the CPU."""
+    from nvidia.dali import fn, pipeline_def, tfrecord, types
+
+    paths, index_paths = [str(path) for path in shards], [str(path) for path in indexes]
+    count = sum(len(path.read_bytes().splitlines()) - (path.read_bytes()[:1] == b"v") for path in indexes)
+
+    @pipeline_def(batch_size=count, num_threads=1, device_id=None, prefetch_queue_depth=1)
+    def pipeline() -> Any:
+        if paths[0].endswith(".tar"):
+            return tuple(
+                fn.readers.webdataset(
+                    paths=paths,
+                    index_paths=index_paths,
+                    ext=[";".join(image), label],
+                    missing_component_behavior="error",
+                    case_sensitive_extensions=False,
+                    dtypes=[types.UINT8, types.UINT8],
+                )
+            )
+        features = {
+            image[0]: tfrecord.FixedLenFeature((), tfrecord.string, ""),
+            label: tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
+        }
+        read = fn.readers.tfrecord(path=paths, index_path=index_paths, features=features)
+        return read[image[0]], read[label]
+
+    pipe = pipeline()
+    pipe.build()
+    assert sum(pipe.epoch_size().values()) == count
+    images, labels = pipe.run()
+    raw = [bytes(images.at(n)) for n in range(count)]
+    read = [labels.at(n) for n in range(count)]
+    return [
+        (data, int(value[0] if value.dtype.kind == "i" else bytes(value)))
+        for data, value in zip(raw, read, strict=True)
+    ]

@@ -1,0 +1,306 @@
+"""``manifest.json`` and sample tables: what is written is read, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from awscrt.checksums import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifests.errors import ManifestError, TableError
+from manifests.schema import FORMATS, TABLE_COLUMNS, Components, File, Manifest, Sample, Shard, Split
+from manifests.store import (
+    MANIFEST_NAME,
+    build_table,
+    checksum_text,
+    manifest_bytes,
+    parse_manifest,
+    read_manifest,
+    read_table,
+    read_table_metadata,
+    rejected_bytes,
+    samples,
+    write_table,
+)
+
+names = st.text(st.characters(exclude_characters="/\0"), min_size=1, max_size=12).filter(lambda name: name != "..")
+counts = st.integers(0, 1 << 50)
+checksums = st.integers(0, (1 << 32) - 1).map(checksum_text)
+files = st.builds(File, names, counts, st.none() | checksums)
+shards = st.builds(Shard, files, counts, files, files)
+plain = st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | st.text(max_size=8)
+manifests = st.builds(
+    Manifest,
+    format=st.sampled_from(FORMATS),
+    store=st.sampled_from(("encoded", "raw")),
+    components=st.builds(
+        Components, st.lists(names, min_size=1, max_size=3).map(tuple), st.none() | names, st.integers(-5, 5)
+    ),
+    classes=st.lists(st.text(max_size=8), max_size=5).map(tuple),
+    splits=st.lists(st.builds(Split, names, st.lists(shards, max_size=2).map(tuple)), max_size=3, unique_by=lambda s: s.name)
+    .map(tuple),
+    rejected=st.none() | files,
+    options=st.dictionaries(st.text(max_size=8), plain | st.lists(plain, max_size=2), max_size=3),
+)  # fmt: skip
+
+FILE = File("train-00000.tar", 1024, "crc32c:0123abcd")
+MANIFEST = Manifest(
+    format="webdataset",
+    store="encoded",
+    components=Components(("jpg", "png"), "cls"),
+    classes=("cat", "häß lich", "日本"),
+    splits=(Split("train", (Shard(FILE, 2, File("train-00000.idx", 9, None), File("train-00000.parquet", 8, None)),)),),
+    rejected=File("rejected.jsonl", 3, "crc32c:00000000"),
+    options={"seed": 0, "val_fraction": 0.1, "split_by": None},
+)
+
+
+def sealed(body):
+    """A manifest with a right checksum, whatever it says."""
+
+    def dump():
+        return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+
+    body.pop("checksum", None)
+    body["checksum"] = checksum_text(crc32c(dump()))
+    return dump()
+
+
+# --- manifest -----------------------------------------------------------------------------------
+
+
+@given(manifests)
+def test_manifest_round_trip(manifest):
+    data = manifest_bytes(manifest)
+    assert parse_manifest(data) == manifest
+    assert manifest_bytes(parse_manifest(data)) == data
+
+
+def test_manifest_is_json_that_people_read():
+    body = json.loads(manifest_bytes(MANIFEST))
+    assert list(body)[0] == "schema_version"
+    assert list(body)[-1] == "checksum"
+    assert body["splits"]["train"]["samples"] == 2
+    assert "häß lich" in manifest_bytes(MANIFEST).decode()
+
+
+def test_every_edit_of_a_byte_is_detected():
+    data = manifest_bytes(MANIFEST)
+    for at in range(len(data)):
+        for edited in (data[:at] + data[at + 1 :], data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]):
+            with pytest.raises(ManifestError):
+                parse_manifest(edited)
+        with pytest.raises(ManifestError):
+            parse_manifest(data[:at])
+    for blank in (b" ", b"\n", b"\0"):
+        with pytest.raises(ManifestError):
+            parse_manifest(data + blank)
+
+
+def test_an_edited_class_is_called_by_its_name():
+    with pytest.raises(
+        ManifestError, match=r"^x/manifest\.json: does not match its own checksum; run `dataprep verify`"
+    ):
+        parse_manifest(manifest_bytes(MANIFEST).replace(b'"cat"', b'"dog"'), "x/manifest.json")
+
+
+@pytest.mark.parametrize("version", [0, 2, 99, "1", None, 1.5, [1]])
+def test_an_unknown_version_is_refused_by_name(version):
+    body = {**json.loads(manifest_bytes(MANIFEST)), "schema_version": version}
+    with pytest.raises(ManifestError) as caught:
+        parse_manifest(sealed(body))
+    assert f"schema_version {version!r}" in str(caught.value)
+    assert "reads 1" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"\xff", b'"x"', b"[" * 100_000, b"9" * 5000])
+def test_what_is_no_manifest(text):
+    with pytest.raises(ManifestError):
+        parse_manifest(text)
+
+
+TRAVERSALS = ["../x", "/etc/passwd", "a/../../x", "..", "", "a\0b"]
+
+
+@pytest.mark.parametrize("name", TRAVERSALS)
+@pytest.mark.parametrize("where", ["shard", "index", "table", "rejected"])
+def test_a_name_that_leads_out_of_the_folder_is_refused(name, where):
+    body = json.loads(manifest_bytes(MANIFEST))
+    shard = body["splits"]["train"]["shards"][0]
+    {"shard": shard, "rejected": body["rejected"]}.get(where, shard.get(where))["name"] = name
+    with pytest.raises(ManifestError, match="leads out of the folder"):
+        parse_manifest(sealed(body))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("format",), "zip"),
+        (("store",), None),
+        (("classes",), {"a": 1}),
+        (("classes",), [1]),
+        (("splits",), []),
+        (("splits", "train"), None),
+        (("splits", "train", "samples"), 3),
+        (("splits", "train", "shards"), {}),
+        (("splits", "train", "shards", 0, "samples"), -2),
+        (("splits", "train", "shards", 0, "samples"), 2.0),
+        (("splits", "train", "shards", 0, "bytes"), True),
+        (("splits", "train", "shards", 0, "checksum"), "md5:00"),
+        (("splits", "train", "shards", 0, "index"), None),
+        (("components",), []),
+        (("components", "image"), "jpg"),
+        (("components", "image"), []),
+        (("components", "label"), 3),
+        (("components", "label_offset"), "0"),
+        (("rejected",), "rejected.jsonl"),
+        (("options",), []),
+    ],
+)
+def test_a_member_of_the_wrong_kind_is_refused(path, value):
+    body = json.loads(manifest_bytes(MANIFEST))
+    holder = body
+    for step in path[:-1]:
+        holder = holder[step]
+    holder[path[-1]] = value
+    with pytest.raises(ManifestError, match="lacks or misstates a member"):
+        parse_manifest(sealed(body))
+
+
+@pytest.mark.parametrize("member", ["format", "store", "components", "options", "splits", "rejected", "classes"])
+def test_a_lacking_member_is_refused(member):
+    body = json.loads(manifest_bytes(MANIFEST))
+    del body[member]
+    with pytest.raises(ManifestError, match=member):
+        parse_manifest(sealed(body))
+
+
+def test_reading_from_a_folder(tmp_path):
+    with pytest.raises(ManifestError, match="no such folder"):
+        read_manifest(tmp_path / "none")
+    with pytest.raises(ManifestError, match="is missing, so the dataset is not whole; run the same `dataprep convert`"):
+        read_manifest(tmp_path)
+    path = tmp_path / MANIFEST_NAME
+    path.write_bytes(manifest_bytes(MANIFEST))
+    assert read_manifest(tmp_path) == MANIFEST
+    path.write_bytes(b"{}")
+    with pytest.raises(ManifestError) as caught:
+        read_manifest(tmp_path)
+    assert caught.value.file == str(path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ManifestError, match="cannot be read"):
+        read_manifest(tmp_path)
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+int32 = st.integers(0, (1 << 31) - 1)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+extras = {
+    "identity": st.none() | texts,
+    "camera": st.none() | st.integers(-(1 << 63), (1 << 63) - 1),
+    "score": st.none() | st.floats(allow_nan=False),
+    "front": st.none() | st.booleans(),
+}
+table_rows = st.lists(
+    st.builds(
+        Sample, texts, st.integers(0, (1 << 63) - 1), counts, counts, int32, int32, texts,
+        st.none() | st.integers(0, (1 << 32) - 1), st.fixed_dictionaries(extras),
+    ),
+    min_size=1, max_size=5,
+)  # fmt: skip
+TYPES = {"identity": pa.string(), "camera": pa.int64(), "score": pa.float64(), "front": pa.bool_()}
+
+
+@given(table_rows)
+def test_table_round_trip(tmp_path_factory, rows):
+    columns = {name: [getattr(row, name) for row in rows] for name in TABLE_COLUMNS}
+    columns |= {name: pa.array([row.extra[name] for row in rows], kind) for name, kind in TYPES.items()}
+    path = tmp_path_factory.getbasetemp() / "round-trip.parquet"
+    write_table(build_table(columns, {"plan": "x", "n": [1]}), str(path))
+    table = read_table(path)
+    assert table.column_names == [*TABLE_COLUMNS, *extras]
+    assert list(samples(table)) == rows
+    assert read_table_metadata(path) == {"plan": "x", "n": [1]}
+
+
+ROWS = {
+    "key": ["0", "1"],
+    "label": [1, 0],
+    "offset": [512, 2048],
+    "size": [700, 3],
+    "width": [4, 5],
+    "height": [6, 7],
+    "source": ["a.jpg", "日本.jpg"],
+    "crc32c": [0, None],
+}
+
+
+def test_columns_alone(tmp_path):
+    path = tmp_path / "t.parquet"
+    write_table(build_table({**ROWS, "camera": [1, 2]}, {}), str(path))
+    assert read_table(path, ["label", "camera"]).to_pydict() == {"label": [1, 0], "camera": [1, 2]}
+    with pytest.raises(TableError, match="has no column 'nix'"):
+        read_table(path, ["label", "nix"])
+
+
+def test_the_same_table_gives_the_same_bytes(tmp_path):
+    for name in "ab":
+        write_table(build_table({**ROWS, "score": [math.pi, None]}, {"b": 1, "a": 2}), str(tmp_path / name))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_damaged_table_is_refused(tmp_path):
+    path = tmp_path / "t.parquet"
+    write_table(build_table(ROWS, {}), str(path))
+    whole = path.read_bytes()
+    with pytest.raises(TableError, match="is missing"):
+        read_table(tmp_path / "none.parquet")
+    for cut in (0, 1, 4, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        for read in (read_table, read_table_metadata):
+            with pytest.raises(TableError, match=r"t\.parquet: cannot be read"):
+                read(path)
+
+
+def test_no_flipped_bit_changes_a_value_unseen(tmp_path):
+    path = tmp_path / "t.parquet"
+    write_table(build_table(ROWS, {}), str(path))
+    whole, rows = path.read_bytes(), read_table(path).to_pylist()
+    seen = 0
+    for at in range(4, pq.read_metadata(path).row_group(0).total_byte_size):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        try:
+            assert read_table(path).to_pylist() == rows
+        except TableError:
+            seen += 1
+    assert seen > 50
+
+
+@pytest.mark.parametrize("column", TABLE_COLUMNS)
+def test_a_table_of_other_columns_is_refused(tmp_path, column):
+    path = tmp_path / "t.parquet"
+    table = build_table(ROWS, {})
+    pq.write_table(table.drop_columns([column]), path)
+    with pytest.raises(TableError, match=f"has no column '{column}'"):
+        read_table(path)
+    at = table.column_names.index(column)
+    pq.write_table(table.set_column(at, column, pa.array([0.5, 1.5])), path)
+    with pytest.raises(TableError, match=f"column '{column}' has the type double"):
+        read_table(path)
+
+
+def test_rejected_lines():
+    rows = [
+        {"source": "a\nb.jpg", "reason": "empty", "detail": "0 bytes"},
+        {"source": "日本", "reason": "x", "detail": ""},
+    ]
+    lines = rejected_bytes(rows).decode().splitlines()
+    assert [json.loads(line) for line in lines] == rows
+    assert rejected_bytes([]) == b""
