@@ -108,7 +108,7 @@ def _say(message: str) -> None:
     "--src",
     required=True,
     metavar="SRC",
-    help="An ImageFolder, a folder with train/ and val/, PaddleClas' or Kaggle's ImageNet, a list, a CSV, TSV, Parquet.",
+    help="An ImageFolder, a folder with train/ and val/, PaddleClas' or Kaggle's ImageNet, a list, CSV, TSV, Parquet.",
 )
 @click.option(
     "--fmt",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ from manifests.store import (
     write_table,
 )
 
-#: Shards that one worker walks at a time: while one waits for the disk, another is parsed.
+#: Shards that one worker walks at a time where the disk is slow: while one waits, another is parsed.
 THREADS = 8
 
 
@@ -155,12 +156,8 @@ def index(
         storage.sweep(folder)
         want = _find_components(folder, names, fmt, options)
         count = min(workers or engines.default_workers(), len(names))
-        tasks = [
-            IndexTask(folder, tuple(names[at : at + THREADS]), fmt, want, options)
-            for at in range(0, len(names), THREADS)
-        ]
-        if len(tasks) < count:
-            tasks = [IndexTask(folder, tuple(names[at::count]), fmt, want, options) for at in range(count)]
+        batches = max(count, -(-len(names) // (2 * THREADS)))
+        tasks = [IndexTask(folder, tuple(names[at::batches]), fmt, want, options) for at in range(batches)]
         for batch in engines.run(index_shards, tasks, min(count, len(tasks))):
             for shard in batch:
                 done[shard.name] = shard
@@ -169,7 +166,7 @@ def index(
         errors = tuple(done[name].error for name in names if done[name].error)
         if errors:
             return Result(folder, None, errors, 0)  # type: ignore[arg-type]
-        return _finish(folder, names, fmt, want, options, done)
+        return _finish(folder, [done[name] for name in names], fmt, want, options)
 
 
 # --- which shards -------------------------------------------------------------------------------
@@ -255,9 +252,12 @@ def _find_components(folder: str, names: Sequence[str], fmt: Format, options: In
 
 
 def index_shards(task: IndexTask) -> list[Indexed]:
-    """Index several shards side by side."""
-    with ThreadPoolExecutor(min(THREADS, len(task.names))) as pool:
-        return list(pool.map(lambda name: _index_shard(task, name), task.names))
+    """Index several shards; side by side where the first shows that the disk is what takes the time."""
+    begun, worked = time.perf_counter(), time.thread_time()
+    first = _index_shard(task, task.names[0])
+    waited = time.perf_counter() - begun > 2 * (time.thread_time() - worked)
+    with ThreadPoolExecutor(THREADS if waited else 1) as pool:
+        return [first, *pool.map(lambda name: _index_shard(task, name), task.names[1:])]
 
 
 def _index_shard(task: IndexTask, name: str) -> Indexed:
@@ -394,56 +394,47 @@ def _write_pair(task: IndexTask, index_path: str, data: bytes, table_path: str, 
 # --- the manifest -------------------------------------------------------------------------------
 
 
-def _finish(
-    folder: str,
-    names: Sequence[str],
-    fmt: Format,
-    want: formats.Want,
-    options: IndexOptions,
-    done: dict[str, Indexed],
-) -> Result:
-    rejected = [row for name in names for row in done[name].rejected]
+def _finish(folder: str, shards: Sequence[Indexed], fmt: Format, want: formats.Want, options: IndexOptions) -> Result:
+    """Write ``rejected.jsonl`` where there is cause, and the manifest."""
+    rejected = [row for shard in shards for row in shard.rejected]
     rejected_file = None
     if rejected:
         storage.replace_file(os.path.join(folder, REJECTED_NAME), rejected_bytes(rejected))
         rejected_file = storage.describe(folder, REJECTED_NAME)
     splits: dict[str, list[Shard]] = {}
-    for name in names:
-        shard = done[name].shard
-        if shard is not None:
-            splits.setdefault(_split_of(name, options), []).append(shard)
+    for shard in shards:
+        if shard.shard is not None:
+            splits.setdefault(_split_of(shard.name, options), []).append(shard.shard)
     manifest = Manifest(
         format=fmt,
         store="encoded",
-        components=_components(fmt, want, options, done),
-        classes=options.classes or _class_names(done),
+        components=_components(fmt, want, options, shards),
+        classes=options.classes or _class_names(shards),
         splits=tuple(Split(name, tuple(splits[name])) for name in split_order(set(splits))),
         rejected=rejected_file,
         options={"made_by": "dataprep index", "label_key": options.label_key, "validate": options.validate},
     )
     storage.replace_file(os.path.join(folder, MANIFEST_NAME), manifest_bytes(manifest))
-    notices = (
-        [] if options.validate != "none" else ["images were not read, so `dataprep verify` has no checksum for them"]
-    )
-    return Result(folder, read_manifest(folder), (), len(rejected), tuple(notices))
+    unread = "images were not read, so `dataprep verify` has no checksum for them"
+    notices = (unread,) if options.validate == "none" else ()
+    return Result(folder, read_manifest(folder), (), len(rejected), notices)
 
 
-def _components(fmt: Format, want: formats.Want, options: IndexOptions, done: dict[str, Indexed]) -> Components:
+def _components(fmt: Format, want: formats.Want, options: IndexOptions, shards: Sequence[Indexed]) -> Components:
     if fmt == "tfrecord" or options.image:
         return want.components
-    found = sorted({component for shard in done.values() for component in shard.components})
+    found = sorted({component for shard in shards for component in shard.components})
     return replace(want.components, image=tuple(found))
 
 
-def _class_names(done: dict[str, Indexed]) -> tuple[str, ...]:
-    """Class names that the records state, if every label has just one; else the labels' own numbers."""
-    names: dict[int, str] = {}
-    for shard in done.values():
+def _class_names(shards: Sequence[Indexed]) -> tuple[str, ...]:
+    """Class names that the records state, if every label has one of its own; else the labels' numbers."""
+    count = max(shard.max_label for shard in shards) + 1
+    stated: dict[int, set[str]] = {}
+    for shard in shards:
         for label, name in shard.class_names.items():
-            if names.setdefault(label, name) != name:
-                names[label] = ""
-    count = max(shard.max_label for shard in done.values()) + 1
-    stated = [names.get(label, "") for label in range(count)]
-    if count - stated.count("") == len(names) and len({*stated} - {""}) == len(names) and names:
-        return tuple(name or str(label) for label, name in enumerate(stated))
-    return tuple(str(label) for label in range(count))
+            stated.setdefault(label, set()).add(name)
+    names = {label: next(iter(found)) for label, found in stated.items() if len(found) == 1}
+    if len(names) < len(stated) or len(set(names.values())) < len(names):
+        names = {}
+    return tuple(names.get(label, str(label)) for label in range(count))

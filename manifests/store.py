@@ -1,7 +1,7 @@
 """``manifest.json`` and the sample tables on disk: written one way, read strictly.
 
 It must never know a shard's bytes. Tables are Parquet; what Arrow makes of a damaged one is
-answered as a `TableError`.
+answered as a `TableError`. Arrow is imported by the functions that need it: reading a manifest is quick.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from awscrt.checksums import crc32c
 
 from manifests.errors import ManifestError, TableError
@@ -30,6 +28,9 @@ from manifests.schema import (
     Split,
 )
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 MANIFEST_NAME = "manifest.json"
 REJECTED_NAME = "rejected.jsonl"
 
@@ -39,18 +40,17 @@ MAX_MANIFEST_BYTES = 1 << 29
 _CHECKSUM = re.compile(r"crc32c:[0-9a-f]{8}")
 _ANEW = "run `dataprep verify` to see what else is wrong, then make the dataset anew or restore a copy"
 
-_TABLE_SCHEMA = pa.schema(
-    [
-        ("key", pa.string()),
-        ("label", pa.int64()),
-        ("offset", pa.int64()),
-        ("size", pa.int64()),
-        ("width", pa.int32()),
-        ("height", pa.int32()),
-        ("source", pa.string()),
-        ("crc32c", pa.uint32()),
-    ]
-)
+#: Types of the columns that every table has, by their names in Arrow.
+_COLUMN_TYPES = {
+    "key": "string",
+    "label": "int64",
+    "offset": "int64",
+    "size": "int64",
+    "width": "int32",
+    "height": "int32",
+    "source": "string",
+    "crc32c": "uint32",
+}
 
 
 def checksum_text(crc: int) -> str:
@@ -134,15 +134,21 @@ def build_table(columns: Mapping[str, Any], metadata: Mapping[str, Any]) -> pa.T
         metadata: JSON that travels in the Parquet schema under ``dataprep``.
 
     """
-    arrays = [pa.array(columns[name], type=_TABLE_SCHEMA.field(name).type) for name in TABLE_COLUMNS]
+    import pyarrow as pa
+
+    arrays = [pa.array(columns[name], type=pa.type_for_alias(kind)) for name, kind in _COLUMN_TYPES.items()]
     extras = [name for name in columns if name not in TABLE_COLUMNS]
-    arrays += [_one_chunk(columns[name]) for name in extras]
+    for name in extras:
+        column = columns[name]
+        arrays.append(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else pa.array(column))
     table = pa.table(arrays, names=[*TABLE_COLUMNS, *extras])
     return table.replace_schema_metadata({"dataprep": json.dumps(dict(metadata), sort_keys=True)})
 
 
 def write_table(table: pa.Table, path: str) -> None:
     """Write a sample table as Parquet, the same bytes for the same table."""
+    import pyarrow.parquet as pq
+
     pq.write_table(table, path, compression="zstd", write_page_checksum=True)
 
 
@@ -153,6 +159,9 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str] | None = Non
         TableError: it is missing or damaged, or lacks a column.
 
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         # One thread: tables are small, and worker processes already take every core.
         table = pq.ParquetFile(path, page_checksum_verification=True).read(columns, use_threads=False)
@@ -163,8 +172,9 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str] | None = Non
     for name in columns or TABLE_COLUMNS:
         if name not in table.column_names:
             raise TableError(f"has no column {name!r}", file=os.fspath(path), mend=_ANEW)
-        if name in TABLE_COLUMNS and table.schema.field(name).type != _TABLE_SCHEMA.field(name).type:
-            raise TableError(f"column {name!r} has the type {table.schema.field(name).type}", file=os.fspath(path))
+        kind = str(table.schema.field(name).type)
+        if kind != _COLUMN_TYPES.get(name, kind):
+            raise TableError(f"column {name!r} has the type {kind}", file=os.fspath(path))
     return table
 
 
@@ -175,6 +185,9 @@ def read_table_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
         TableError: the file is missing or damaged.
 
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         metadata = pq.read_schema(path).metadata or {}
         return cast("dict[str, Any]", json.loads(metadata.get(b"dataprep", b"{}")))
@@ -189,10 +202,6 @@ def samples(table: pa.Table) -> Iterator[Sample]:
         for row in batch.to_pylist():
             extra = {name: row.pop(name) for name in extras}
             yield Sample(**row, extra=extra)
-
-
-def _one_chunk(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else pa.array(column)
 
 
 def _first_line(error: Exception) -> str:

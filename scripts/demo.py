@@ -46,7 +46,9 @@ def contact_sheet(dataset: Path, picture: Path, device: str) -> None:
     with loaders.build(dataset, split="train", batch_size=32, transforms="imagenet-train", device=device) as train:
         batches = sum(1 for _ in train)
         images, labels = next(iter(train))
-    print(f"{dataset}: {batches} batches; {tuple(images.shape)} {images.dtype} on {images.device}, labels {labels.dtype}")
+    print(
+        f"{dataset}: {batches} batches; {tuple(images.shape)} {images.dtype} on {images.device}, labels {labels.dtype}"
+    )
     pixels = images.float().cpu().numpy().transpose(0, 2, 3, 1) * std + mean
     tiles = (pixels.clip(0, 1) * 255).round().astype(np.uint8)
     rows = [np.concatenate(tiles[at : at + 8], axis=1) for at in range(0, len(tiles), 8)]

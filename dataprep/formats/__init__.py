@@ -143,9 +143,11 @@ def image_header(view: View, at: int, size: int) -> ImageInfo:
         Rejected: it is no image that DALI decodes, or its header is not whole.
 
     """
-    for span in (2048, 1 << 16, size):
+    for span in (1, 1 << 14, 1 << 16, size):
         length = min(span, size)
         data, i = view(at, length)
+        # First what is at hand: most headers are short, and stand in the page that the record's own header is in.
+        length = max(length, min(size, len(data) - i, 4096))
         try:
             return parse_header(data[i : i + length])
         except MoreNeeded:

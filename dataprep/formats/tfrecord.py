@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Container, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from awscrt.checksums import combine_crc32c, crc32c
@@ -132,46 +132,35 @@ def _around(name: bytes, size: int) -> bytes:
 # --- reading ------------------------------------------------------------------------------------
 
 
-class _Value(NamedTuple):
-    """Where a feature's list lies: its field in ``Feature`` (1 bytes, 2 floats, 3 ints), first byte, end."""
-
-    kind: int
-    start: int
-    end: int
+#: The one item of a feature's list: its kind (field in ``Feature``: 1 bytes, 2 floats, 3 ints), first byte, end.
+_Item = tuple[int, int, int]
 
 
 def scan(view: View, size: int, file: str, want: Want) -> Iterator[Record]:
     """Walk a shard's records by their headers; see `RecordFormat.scan`."""
-    image_name = want.components.image[0].encode()
-    label_name = want.components.label.encode() if want.components.label else None
+    component = want.components.image[0]
+    image_name = component.encode()
+    label_name = want.components.label.encode() if want.components.label else b""
     texts = _TEXTS if want.texts else ()
-    wanted = {image_name, label_name, *texts}
+    wanted = frozenset((image_name, label_name, *texts))
+    class_name = source = ""
     at = number = 0
     while at < size:
         end = _record_end(view, at, size, file, number)
         try:
-            features = _walk(view, at + _PREFIX.size, end - _CRC.size, wanted)
-            image = features.get(image_name)
-            if image is None or image.kind != 1:
-                features = _walk(view, at + _PREFIX.size, end - _CRC.size)
-                raise ShardError(_lacks(image_name, features), file=file, record=number, byte=at)
-            start, stop = _one_item(view, image)
-            label = _int_of(view, features.get(label_name)) if label_name else None
-            class_name, source = (_text_of(view, features.get(name)) for name in texts) if texts else ("", "")
+            items = _walk(view, at + _PREFIX.size, end - _CRC.size, wanted)
+            image = items.get(image_name)
+            if image is None or image[0] != 1:
+                every = _walk(view, at + _PREFIX.size, end - _CRC.size)
+                raise ShardError(_lacks(image_name, every), file=file, record=number, byte=at)
+            label = _int_of(view, items.get(label_name))
+            if texts:
+                class_name, source = (_text_of(view, items.get(name)) for name in texts)
         except (IndexError, struct.error, ValueError):
             raise ShardError(_NOT_EXAMPLE, file=file, record=number, byte=at, mend=_DAMAGED) from None
-        yield Record(
-            at,
-            end,
-            f"{at} {end - at}",
-            "",
-            start,
-            stop - start,
-            want.components.image[0],
-            label,
-            class_name,
-            source,
-        )
+        _, start, stop = image
+        line = f"{at} {end - at}"
+        yield Record(at, end, line, "", start, stop - start, component, label, class_name, source)
         at = end
         number += 1
 
@@ -211,6 +200,9 @@ def _read_varint(data: Any, i: int) -> tuple[int, int]:
             raise ValueError("varint of more than ten bytes")
 
 
+#: A longer class name or file name is not read.
+MAX_TEXT = 4096
+
 #: Enough for one feature's tags, lengths and name; a longer name makes the record unreadable here.
 _ROOM = 512
 
@@ -223,9 +215,9 @@ class _All:
 _ALL = _All()
 
 
-def _walk(view: View, at: int, end: int, wanted: Container[bytes] = _ALL) -> dict[bytes, _Value]:
-    """Find the wanted features of an Example in the payload [at, end), without reading their values."""
-    found: dict[bytes, _Value] = {}
+def _walk(view: View, at: int, end: int, wanted: Container[bytes] = _ALL) -> dict[bytes, _Item]:
+    """Find the wanted features of an Example in the payload [at, end), without reading what they hold."""
+    found: dict[bytes, _Item] = {}
     while at < end:
         data, i = view(at, min(_ROOM, end - at))
         base, tag = at - i, data[i]
@@ -237,7 +229,7 @@ def _walk(view: View, at: int, end: int, wanted: Container[bytes] = _ALL) -> dic
     return found
 
 
-def _walk_features(view: View, at: int, end: int, wanted: Container[bytes], found: dict[bytes, _Value]) -> None:
+def _walk_features(view: View, at: int, end: int, wanted: Container[bytes], found: dict[bytes, _Item]) -> None:
     data, i = view(at, min(_ROOM, end - at))
     base, room = at - i, len(data) - _ROOM
     while base + i < end:
@@ -255,62 +247,66 @@ def _walk_features(view: View, at: int, end: int, wanted: Container[bytes], foun
             raise ValueError("not a feature")
         # A name is shorter than 128 bytes, or what is taken for its end is no tag of a value.
         name_end = i + 2 + data[i + 1]
+        name = data[i + 2 : name_end]
         i += length
-        if (name := data[i - length + 2 : name_end]) in wanted:
-            value = _value(data, name_end, base, base + i)
-            if value is not None:
-                found[name] = value
+        if name in wanted and (item := _item(data, name_end, base, i)) is not None:
+            found[name] = item
 
 
-def _value(data: Any, i: int, base: int, end: int) -> _Value | None:
-    """Take the ``Feature`` of a map item apart; none if nothing is set in it."""
-    if base + i == end:
+def _item(data: Any, i: int, base: int, end: int) -> _Item | None:
+    """Take the value of a map item apart: ``Feature`` around a list around one item; none if nothing is set."""
+    if end - i < 0x80 and end - i > 6:  # as nearly all are: every length is one byte
+        value, outer, kind, middle, item, inner = data[i : i + 6]
+        if value == 0x12 and item == 0x0A and outer == end - i - 2 == middle + 2 == inner + 4:
+            return kind >> 3, base + i + 6, base + end
+    if i == end:
         return None
     if data[i] != 0x12:
         raise ValueError("a feature without a value")
-    _, i = _read_varint(data, i + 1)
-    if base + i == end:
+    _, i = _length(data, i + 1)
+    if i == end:
         return None
     kind = data[i] >> 3
-    length, i = _read_varint(data, i + 1)
-    if base + i + length != end:
+    length, i = _length(data, i + 1)
+    if i + length != end:
         raise ValueError("a feature with two values")
-    return _Value(kind, base + i, end)
+    return None if i == end else (kind, base + _list_item(data, i, end, kind), base + end)
 
 
-def _one_item(view: View, value: _Value) -> tuple[int, int]:
-    """Where the single item of a bytes list lies."""
-    data, i = view(value.start, min(16, value.end - value.start))
-    if value.start == value.end or data[i] != 0x0A:
-        raise ValueError("an empty bytes list")
-    length, after = _read_varint(data, i + 1)
-    start = value.start + after - i
-    if start + length != value.end:
-        raise ValueError("more than one item, or a length that does not fit")
-    return start, value.end
+def _list_item(data: Any, i: int, end: int, kind: int) -> int:
+    """Find where the item of a list begins: text, packed numbers, or one number that is not packed."""
+    if data[i] == 0x0A:
+        length, i = _length(data, i + 1)
+        if kind == 1 and i + length != end:
+            raise ValueError("more than one item, or a length that does not fit")
+        return i
+    if kind == 3 and data[i] == 0x08:
+        return i + 1
+    raise ValueError("a list of another kind")
 
 
-def _int_of(view: View, value: _Value | None) -> int | None:
-    if value is None or value.kind != 3 or value.start == value.end:
+def _length(data: Any, i: int) -> tuple[int, int]:
+    length = data[i]
+    return (length, i + 1) if length < 0x80 else _read_varint(data, i)
+
+
+def _int_of(view: View, item: _Item | None) -> int | None:
+    if item is None or item[0] != 3:
         return None
-    data, i = view(value.start, value.end - value.start)
-    if data[i] == 0x0A:  # packed
-        i = _read_varint(data, i + 1)[1]
-    elif data[i] == 0x08:
-        i += 1
+    data, i = view(item[1], min(10, item[2] - item[1]))
     number = _read_varint(data, i)[0]
     return number - (1 << 64) if number >> 63 else number
 
 
-def _text_of(view: View, value: _Value | None) -> str:
-    if value is None or value.kind != 1 or value.start == value.end or value.end - value.start > 4096:
+def _text_of(view: View, item: _Item | None) -> str:
+    if item is None or item[0] != 1 or item[2] - item[1] > MAX_TEXT:
         return ""
-    start, end = _one_item(view, value)
-    data, i = view(start, end - start)
-    return data[i : i + end - start].decode("utf-8", "replace")
+    length = item[2] - item[1]
+    data, i = view(item[1], length)
+    return data[i : i + length].decode("utf-8", "replace")
 
 
-def _lacks(name: bytes, features: Mapping[bytes, _Value]) -> str:
+def _lacks(name: bytes, features: Mapping[bytes, _Item]) -> str:
     known = ", ".join(sorted(feature.decode("utf-8", "replace") for feature in features)) or "none"
     return f"has no image under the feature {name.decode()!r}; its features are: {known}"
 
@@ -346,16 +342,15 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
 _LABELS = ("image/class/label", "label", "image/label", "class", "cls")
 
 
-def _images_in(view: View, features: Mapping[bytes, _Value]) -> list[bytes]:
+def _images_in(view: View, features: Mapping[bytes, _Item]) -> list[bytes]:
     if b"image/encoded" in features:
         return [b"image/encoded"]
-    return [name for name, value in features.items() if value.kind == 1 and _is_image(view, value)]
+    return [name for name, item in features.items() if item[0] == 1 and _is_image(view, item)]
 
 
-def _is_image(view: View, value: _Value) -> bool:
+def _is_image(view: View, item: _Item) -> bool:
     try:
-        start, end = _one_item(view, value)
-        image_header(view, start, end - start)
-    except (Rejected, ValueError):
+        image_header(view, item[1], item[2] - item[1])
+    except Rejected:
         return False
     return True
