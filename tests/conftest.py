@@ -22,7 +22,9 @@ SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
 def photo(seed: int, width: int = 64, height: int = 48) -> Image.Image:
     """Smooth colours with a little noise, as a camera gives them."""
     rng = np.random.default_rng(seed)
-    smooth = Image.fromarray(rng.integers(0, 256, (5, 6, 3), np.uint8)).resize((width, height), Image.Resampling.BICUBIC)
+    smooth = Image.fromarray(rng.integers(0, 256, (5, 6, 3), np.uint8)).resize(
+        (width, height), Image.Resampling.BICUBIC
+    )
     noise = rng.normal(0, 4, (height, width, 3))
     return Image.fromarray((np.asarray(smooth) + noise).clip(0, 255).astype(np.uint8))
 
@@ -60,7 +62,7 @@ def dataprep() -> Run:
 
     def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
         options = {"capture_output": True, "text": True, "timeout": 60, "errors": "backslashreplace", **options}
-        return subprocess.run([*COMMAND, *map(os.fspath, map(_argument, arguments))], **options)
+        return subprocess.run([*COMMAND, *map(os.fspath, map(_argument, arguments))], check=False, **options)
 
     return run
 

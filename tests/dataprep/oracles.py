@@ -103,7 +103,7 @@ _READ_WITH_PACKAGE = """
 import pickle, sys
 from tfrecord.reader import tfrecord_loader
 out = []
-for record in tfrecord_loader(sys.argv[1], None, {sys.argv[2]: "byte", sys.argv[3]: "int"}):
+for record in tfrecord_loader(sys.argv[1], None):
     out.append((bytes(record[sys.argv[2]]), int(record[sys.argv[3]][0])))
 sys.stdout.buffer.write(pickle.dumps(out))
 """

@@ -55,14 +55,14 @@ def test_dying_at_every_file_operation(fmt, make_photos, tmp_path):
     (source / "a").mkdir()
     for number in range(5):  # the first shard has nothing but these
         (source / "a" / f"{number}.jpg").write_bytes(b"")
-    stride = 1 if fmt == "tfrecord" else 3
+    stride = 1 if fmt == "tfrecord" else 4
     program = [sys.executable, str(Path(__file__).with_name("dying.py"))]
     done = subprocess.run(
         [*program, source, tmp_path / "out", fmt, str(stride)], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["moments"] > 100
+    assert found["moments"] > 50
     assert found["killed"] == len(range(0, found["moments"], stride))
     assert found["wrong"] == []
     assert found["early"] == [], "the manifest was there before all else was"
@@ -113,7 +113,7 @@ def test_killed_again_and_again(victim, command, alone, start, dataprep, snapsho
     """Each run is killed a little later than the one before; what they committed adds up."""
     out, draw = tmp_path / "out", random.Random(victim)
     killed = 0
-    for tables in (1, 5, 9, 14, 18):
+    for tables in (1, 6, 11, 16):
         process = start(*command, "--out", out, "--workers", 2)
         wait_for_tables(out, tables, process)
         time.sleep(draw.random() * 0.02)
@@ -122,14 +122,14 @@ def test_killed_again_and_again(victim, command, alone, start, dataprep, snapsho
         if victim == "group" or tables % 2:  # else the next run begins while workers may still breathe
             assert wait_until_gone(process.pid), "a worker outlived its parent"
         process.communicate()
-    assert killed >= 3
+    assert killed >= 2
     done = dataprep(*command, "--out", out, "--workers", 2)
     assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
     assert "shards were done by an earlier run" in done.stdout
     assert snapshot(out) == alone
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.15, 0.3, 0.4, 0.5, 0.6])
+@pytest.mark.parametrize("delay", [0.0, 0.25, 0.4, 0.55])
 def test_killed_after(delay, command, alone, start, dataprep, snapshot, tmp_path):
     """By the clock, so also before and after the writing."""
     out = tmp_path / "out"
@@ -205,7 +205,7 @@ def test_interrupted(signal_to, tables, command, alone, start, dataprep, snapsho
     assert snapshot(out) == alone
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [3])
 def test_same_bytes_whatever_the_workers_and_the_folder(workers, command, alone, dataprep, snapshot, tmp_path):
     elsewhere = Path(shutil.copytree(command[2], tmp_path / "a copy" / "of it", copy_function=shutil.copyfile))
     moved = [elsewhere if argument == command[2] else argument for argument in command]

@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from manifests.errors import CallError, DatasetError, SourceError
-from manifests.sources import IMAGE_SUFFIXES, MAX_LABEL, UNREADABLE, SourceOptions, read_source
+from manifests.sources import UNREADABLE, SourceOptions, read_source
+from manifests.sources.columns import MAX_LABEL
+from manifests.sources.folders import IMAGE_SUFFIXES
 
 KAGGLE = "ILSVRC/Data/CLS-LOC"
 

@@ -1,0 +1,371 @@
+"""The command line as a user meets it: words, exit statuses, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+COMMANDS = ("convert", "index", "verify", "info")
+
+
+def once(*arguments):
+    """The arguments with one worker, so that no process is started."""
+    return (*arguments, "--workers", 1)
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out put"
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# --- help ---------------------------------------------------------------------------------------
+
+
+def test_help_names_every_command_and_status(invoke):
+    text = invoke("--help").stdout
+    assert all(f"dataprep {command}" in text for command in COMMANDS)
+    assert all(word in text for word in ("0 done", "1 done", "2 the call", "3 the machine", "130 interrupted"))
+    assert invoke("-h").stdout == text
+    assert "version" in invoke("--version").stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("convert", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction split-by validate "
+                    "max-pixels max-rejected image-root path-column label-column split-column classes workers "
+                    "overwrite dry-run"),
+        ("index", "image label label-key label-offset classes split validate workers overwrite"),
+        ("verify", "decode workers"),
+        ("info", "json"),
+    ],
+)  # fmt: skip
+def test_every_option_is_explained(invoke, command, options):
+    text = invoke(command, "--help").stdout
+    listed = {line.split()[0].rstrip(",") for line in text.splitlines() if line.lstrip().startswith("-")}
+    assert listed == {f"--{name}" for name in options.split()} | {"-h"}
+    assert len(text.splitlines()) > 5
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([command, "--help"] for command in COMMANDS), ["convert"]])
+def test_help_imports_nothing_heavy(arguments):
+    code = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print(*sys.modules))\n"
+        f"sys.argv = ['dataprep', *{arguments!r}]\n"
+        "from dataprep.cli import main\n"
+        "main()"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    modules = {name.split(".")[0] for name in run.stdout.splitlines()[-1].split()}
+    assert "click" in modules
+    assert not modules & {"numpy", "pyarrow", "torch", "nvidia", "PIL", "awscrt", "webdataset", "loaders"}
+
+
+# --- convert ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+def test_from_images_to_a_sound_dataset(image_folder, out, invoke, fmt):
+    result = invoke(*once("convert", "--src", image_folder, "--fmt", fmt, "--out", out, "--val-fraction", 0.25))
+    assert "ImageFolder, 14 images in 3 classes" in result.stderr
+    assert "train: 10 samples" in result.stdout
+    assert "val: 4 samples" in result.stdout
+    assert f"{out} is complete" in result.stdout
+    assert "sound: 14 samples in 2 shards" in invoke(*once("verify", out, "--decode")).stdout
+    text = invoke("info", out).stdout
+    assert f"{fmt}, 14 samples in 3 classes" in text
+    suffix = {"tfrecord": "tfrecord", "webdataset": "tar"}[fmt]
+    expected = {f"{split}-00000.{end}" for split in ("train", "val") for end in (suffix, "idx", "parquet")}
+    assert set(files(out)) == expected | {"manifest.json"}
+
+
+def test_info_for_programs(image_folder, photographs, out, invoke):
+    from PIL import Image
+
+    invoke(*once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 5))
+    result = invoke("info", out, "--json")
+    assert result.stderr == ""
+    facts = json.loads(result.stdout)
+    assert {name: facts[name] for name in ("format", "store", "samples", "classes", "rejected")} == {
+        "format": "tfrecord", "store": "encoded", "samples": 14, "classes": 3, "rejected": 0,
+    }  # fmt: skip
+    split = facts["splits"]["train"]
+    assert (split["samples"], split["shards"]) == (14, 3)
+    assert split["labels"] == {"cat": 5, "ein Häßlicher Name": 5, "日本": 4}
+    assert split["bytes"] == facts["bytes"] == sum(path.stat().st_size for path in out.glob("*.tfrecord"))
+    lengths = [len(data) for _, data in photographs]
+    assert (split["size"]["min"], split["size"]["max"]) == (min(lengths), max(lengths))
+    widths = sorted(Image.open(path).width for path in image_folder.glob("*/*.*g"))
+    assert split["width"]["min"] <= widths[0]
+    assert split["width"]["max"] >= widths[-1]
+
+
+def test_the_default_folder_is_named_after_the_source(image_folder, tmp_path, monkeypatch, invoke):
+    source = tmp_path / "birds v1.5"
+    shutil.copytree(image_folder, source)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    invoke(*once("convert", "--src", f"{source}/", "--fmt", "webdataset"))
+    assert [path.name for path in work.iterdir()] == ["birds v1.5-webdataset"]
+
+
+@pytest.mark.parametrize("options", [[], ["--val-fraction", "0.5"], ["--workers", "3"], ["--fmt", "webdataset"]])
+def test_a_dry_run_writes_nothing(image_folder, out, tmp_path, invoke, options):
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    result = invoke("convert", "--src", image_folder, "--out", out, "--dry-run", *options)
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+    assert "train: " in result.stdout
+    assert f"out: {out}" in result.stdout
+    assert "time: about" in result.stdout
+    assert "is complete" not in result.stdout
+
+
+def test_resume_says_so_and_gives_the_same_bytes(image_folder, out, invoke):
+    call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
+    assert "earlier run" not in invoke(*call).stdout
+    whole = files(out)
+    assert "4 shards were done by an earlier run" in invoke(*call).stdout
+    assert files(out) == whole
+    for lost in ("train-00001.parquet", "train-00002.tfrecord", "train-00003.idx", "manifest.json"):
+        (out / lost).unlink()
+    assert "1 shards were done by an earlier run" in invoke(*call).stdout
+    assert files(out) == whole
+
+
+def test_another_dataset_is_replaced_only_when_asked(image_folder, out, invoke):
+    call = once("convert", "--src", image_folder, "--out", out)
+    invoke(*call)
+    whole = files(out)
+    for change in (["--seed", 1], ["--fmt", "webdataset"], ["--samples-per-shard", 3]):
+        result = invoke(*call, *change, status=2)
+        assert "--overwrite" in result.stderr
+        assert str(out) in result.stderr
+        assert files(out) == whole
+    invoke(*call, "--fmt", "webdataset", "--overwrite")
+    assert not list(out.glob("*.tfrecord"))
+    assert "is sound" in invoke(*once("verify", out)).stdout
+    invoke(*call, "--overwrite")
+    assert files(out) == whole
+
+
+@pytest.fixture
+def half_broken(tmp_path, jpegs):
+    folder = tmp_path / "half"
+    broken = {"empty.jpg": b"", "text.jpg": b"<html>", "cut.jpg": jpegs[0][:-50]}
+    sound = {f"{number}.jpg": data for number, data in enumerate(jpegs[:5])}
+    for name, data in {**broken, **sound}.items():
+        path = folder / "class" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize(("share", "status"), [(0, 1), (0.374, 1), (0.375, 0), (1, 0), (None, 1)])
+def test_the_share_of_rejected_images_decides_the_status(half_broken, out, invoke, share, status):
+    option = [] if share is None else ["--max-rejected", share]
+    result = invoke(*once("convert", "--src", half_broken, "--out", out, *option), status=status)
+    assert "rejected: 3 of 8 images (37.50%)" in result.stdout
+    assert ("--max-rejected" in result.stderr) == bool(status)
+    rows = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
+    assert {row["source"]: row["reason"] for row in rows} == {
+        "class/empty.jpg": "empty", "class/text.jpg": "not-an-image", "class/cut.jpg": "truncated",
+    }  # fmt: skip
+    assert json.loads(invoke("info", out, "--json").stdout)["rejected"] == 3
+    assert "rejected: 3" in invoke("info", out).stdout
+    invoke(*once("verify", out))
+
+
+def test_a_split_without_a_sound_image(half_broken, jpegs, tmp_path, out, invoke):
+    source = tmp_path / "splits"
+    for split, data in (("train", jpegs[0]), ("val", b"broken")):
+        path = source / split / "class" / "1.jpg"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(data)
+    invoke(*once("convert", "--src", source, "--out", out), status=1)
+    for call in (["info", out], ["info", out, "--json"], once("verify", out)):
+        invoke(*call)
+    whole = files(out)
+    invoke(*once("convert", "--src", source, "--out", out), status=1)
+    assert files(out) == whole
+
+
+def test_no_sound_image_at_all(tmp_path, out, invoke):
+    source = tmp_path / "broken"
+    (source / "class").mkdir(parents=True)
+    (source / "class/1.jpg").write_bytes(b"x")
+    invoke(*once("convert", "--src", source, "--out", out), status=1)
+    invoke("info", out)
+    invoke(*once("verify", out))
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300])
+def test_a_number_that_a_tfrecord_cannot_hold(tmp_path, jpegs, out, invoke, value):
+    (tmp_path / "1.jpg").write_bytes(jpegs[0])
+    (tmp_path / "list.csv").write_text(f"path,label,score\n1.jpg,0,{value}\n")
+    invoke(*once("convert", "--src", tmp_path / "list.csv", "--out", out))
+
+
+# --- wrong calls --------------------------------------------------------------------------------
+
+WRONG = [
+    ([], "--src"),
+    (["--src", "{none}"], "none does not exist"),
+    (["--src", "{src}", "--fmt", "lmdb"], "--fmt"),
+    (["--src", "{src}", "--shard-size", "large"], "256MiB"),
+    (["--src", "{src}", "--shard-size", "0"], "less than one byte"),
+    (["--src", "{src}", "--shard-size", "-5MB"], "--shard-size"),
+    (["--src", "{src}", "--shard-size", "nan"], "--shard-size"),
+    (["--src", "{src}", "--samples-per-shard", "0"], "--samples-per-shard"),
+    (["--src", "{src}", "--seed", "-1"], "--seed"),
+    (["--src", "{src}", "--val-fraction", "1"], "--val-fraction"),
+    (["--src", "{src}", "--val-fraction", "nan"], "--val-fraction"),
+    (["--src", "{src}", "--max-rejected", "1.5"], "--max-rejected"),
+    (["--src", "{src}", "--max-rejected", "nan"], "--max-rejected"),
+    (["--src", "{src}", "--workers", "0"], "--workers"),
+    (["--src", "{src}", "--split-by", "x"], "--split-by goes with --val-fraction"),
+    (["--src", "{src}", "--split-by", "x", "--val-fraction", "0.5"], "no such column"),
+    (["--src", "{src}", "--path-column", "x"], "--path-column goes with"),
+    (["--src", "{src}", "--image-root", "x"], "--image-root goes with"),
+    (["--src", "{src}", "--classes", "{none}"], "--classes"),
+    (["--src", "{src}", "--classes", "{src}"], "--classes"),
+    (["--src", "{src}", "--out", "{file}"], "{file}"),
+    (["--src", "{src}", "--out", "{file}/below"], "{file}"),
+    (["--src", "{file}"], "is not `path label`"),
+    (["--src", "{src}", "surplus"], "surplus"),
+    (["--src", "{src}", "--nix"], "--nix"),
+]
+
+
+@pytest.mark.parametrize("dry", [False, True], ids=["convert", "dry run"])
+@pytest.mark.parametrize(("arguments", "words"), WRONG, ids=[" ".join(arguments) for arguments, _ in WRONG])
+def test_wrong_calls_of_convert(image_folder, tmp_path, monkeypatch, invoke, arguments, words, dry):
+    monkeypatch.chdir(tmp_path)
+    named = {"src": image_folder, "none": tmp_path / "none", "file": tmp_path / "file.txt"}
+    named["file"].write_text("nothing\n")
+    if dry and "{file}" in words:
+        pytest.skip("what a folder says when it is written to")
+    arguments = [argument.format(**named) for argument in arguments]
+    result = invoke("convert", *arguments, *(["--dry-run"] if dry else []), status=2)
+    assert words.format(**named) in result.stderr
+    assert result.stdout == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file.txt"]
+    said = [line for line in result.stderr.splitlines() if not line.startswith(("Usage:", "Try ", "note:"))]
+    assert len([line for line in said if line]) <= 2
+
+
+def test_a_shard_size_beyond_all_measure(image_folder, out, invoke):
+    invoke(*once("convert", "--src", image_folder, "--out", out, "--shard-size", "99999999999TiB"))
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("4096", 4096),
+        ("1k", 1024),
+        ("1 KB", 1000),
+        ("256MiB", 256 << 20),
+        ("1.5 GiB", 3 << 29),
+        ("2g", 2 << 30),
+        ("7b", 7),
+    ],
+)
+def test_sizes(text, length):
+    from dataprep.cli import Bytes
+
+    assert Bytes().convert(text, None, None) == length
+
+
+@pytest.mark.parametrize("arguments", [["verify"], ["info"], ["info", "--json"], ["verify", "--decode"]])
+@pytest.mark.parametrize(
+    ("there", "words", "status"), [(False, "no such folder", 2), (True, "is missing, so the dataset is not whole", 1)]
+)
+def test_no_dataset(tmp_path, invoke, arguments, there, words, status):
+    folder = tmp_path / "data"
+    if there:
+        folder.mkdir()
+    result = invoke(*arguments, folder, status=status)
+    assert words in result.output
+    assert "manifest.json" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "PATH"),
+        (["{none}"], "does not exist"),
+        (["{tmp}"], "holds no .tar"),
+        (["{tmp}", "--label-offset", "x"], "--label-offset"),
+    ],
+)
+def test_wrong_calls_of_index(tmp_path, invoke, arguments, words):
+    arguments = [argument.format(none=tmp_path / "none", tmp=tmp_path) for argument in arguments]
+    assert words in invoke("index", *arguments, status=2).stderr
+
+
+def test_classes_of_a_file(image_folder, tmp_path, out, invoke):
+    names = tmp_path / "names.txt"
+    names.write_bytes("\ufeff日本\r\ncat\r\nein Häßlicher Name\r\nmore\r\n".encode())
+    result = invoke(*once("convert", "--src", image_folder, "--out", out, "--classes", names))
+    assert "1 of 4 classes have no image: more" in result.stderr
+    assert next(iter(json.loads(invoke("info", out, "--json").stdout)["splits"]["train"]["labels"])) == "日本"
+    for text, words in (("a\nb\na\n", "'a' twice"), ("", "names no class"), ("cat\n", "not in --classes")):
+        names.write_text(text)
+        assert words in invoke("convert", "--src", image_folder, "--classes", names, status=2).stderr
+
+
+# --- what the machine does ----------------------------------------------------------------------
+
+
+def test_the_machine_stops_the_work(image_folder, tmp_path, out, invoke, monkeypatch):
+    """A source that vanishes after the scan: status 3, and the same call goes on when it is back."""
+    source = tmp_path / "source"
+    shutil.copytree(image_folder, source)
+    call = once("convert", "--src", source, "--out", out, "--samples-per-shard", 4)
+    lost = sorted(source.glob("*/*"))[3]
+    data = lost.read_bytes()
+    from dataprep import convert as work
+
+    make_plan = work.make_plan
+
+    def vanish(*arguments):
+        lost.unlink()
+        return make_plan(*arguments)
+
+    monkeypatch.setattr(work, "make_plan", vanish)
+    result = invoke(*call, status=3)
+    assert lost.name in result.stderr
+    assert "run the same command again" in result.stderr
+    assert not (out / "manifest.json").exists()
+    assert not list(out.glob(".partial*"))
+    monkeypatch.undo()
+    lost.write_bytes(data)
+    invoke(*call)
+    assert "is sound" in invoke(*once("verify", out)).stdout
+
+
+def test_an_interrupt_is_said_in_a_line(image_folder, out, invoke, monkeypatch):
+    from dataprep import convert as work
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(work, "write_shard", interrupted)
+    result = invoke(*once("convert", "--src", image_folder, "--out", out), status=130)
+    assert "interrupted" in result.stderr.splitlines()[-1]
+
+
+def test_nothing_of_progress_where_no_terminal_is(image_folder, out, invoke):
+    result = invoke(*once("convert", "--src", image_folder, "--out", out))
+    assert "\r" not in result.stderr
+    assert "it/s" not in result.stderr
+    assert "images/s" not in result.stderr

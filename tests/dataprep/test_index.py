@@ -1,0 +1,644 @@
+"""Shards that others wrote, indexed: as NVIDIA's tools would, without reading the images, and read by DALI."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+import oracles
+import pytest
+from awscrt.checksums import crc32c
+
+from dataprep import index as index_module
+from dataprep.index import IndexOptions, index
+from dataprep.verify import verify
+from manifests.errors import CallError, DamagedError, ShardError
+from manifests.sources.columns import MAX_LABEL
+from manifests.store import read_manifest, read_table
+
+
+def stem(shard):
+    return (
+        shard if shard.suffix not in (".tar", ".tfrecord", ".tfrecords", ".tfrec", ".record") else shard.with_suffix("")
+    )
+
+
+def beside(shard, suffix):
+    return Path(f"{stem(shard)}{suffix}")
+
+
+def run(folder, **options):
+    result = index([str(folder)], IndexOptions(**options), workers=1)
+    assert result.errors == ()
+    assert read_manifest(folder) == result.manifest
+    return result
+
+
+def check(folder, expected, tmp_path, *, offset=0, dali=True, official=True, **options):
+    """Index a folder; compare index, table and manifest with what is known of it and what DALI reads.
+
+    Args:
+        expected: for each shard, (image, stored label) of every sample.
+        offset: what `--label-offset` adds to the stored label.
+    """
+    result = run(folder, label_offset=offset, **options)
+    components = result.manifest.components
+    for name, samples in expected.items():
+        shard = Path(folder, name)
+        data = shard.read_bytes()
+        rows = read_table(beside(shard, ".parquet")).to_pylist()
+        assert [(data[row["offset"] :][: row["size"]], row["label"]) for row in rows] == [
+            (i, n + offset) for i, n in samples
+        ]
+        if official:
+            assert beside(shard, ".idx").read_bytes() == oracles.official_index(shard, tmp_path / "official.idx")
+        assert len({row["key"] for row in rows}) == len(rows)
+    shards = [shard for split in result.manifest.splits for shard in split.shards]
+    assert sorted(shard.name for shard in shards) == sorted(expected)
+    assert sum(shard.samples for shard in shards) == sum(map(len, expected.values()))
+    if dali:
+        paths = [Path(folder, name) for name in expected]
+        read = oracles.read_with_dali(
+            paths, [beside(path, ".idx") for path in paths], components.image, components.label
+        )
+        assert read == [sample for samples in expected.values() for sample in samples]
+    assert verify(str(folder), workers=1).faults == ()
+    return result
+
+
+def labelled(images, first=0):
+    return [(image, first + number % 3) for number, image in enumerate(images)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "shards of others"
+    path.mkdir()
+    return path
+
+
+# --- TFRecord -----------------------------------------------------------------------------------
+
+NAMES = {"image/class/text": [b"cat", b"dog", b"\xe6\x97\xa5"]}
+
+
+def example(image, label, *, order=1, image_name="image/encoded", label_name="image/class/label", **more):
+    features = {
+        image_name: image,
+        "image/colorspace": b"RGB",
+        label_name: label,
+        "image/object/bbox/xmin": [0.1, 0.2],
+        "image/object/bbox/label": [7, 8],
+        "image/filename": b"n01440764_1.JPEG",
+        **more,
+    }
+    return oracles.make_example(dict(list(features.items())[::order]))
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["image first", "image last"])
+def test_tfrecord_whatever_the_order_of_features(folder, tmp_path, jpegs, order):
+    samples = labelled(jpegs)
+    oracles.write_tfrecord(folder / "train.tfrecord", [example(*sample, order=order) for sample in samples])
+    result = check(folder, {"train.tfrecord": samples}, tmp_path)
+    assert result.manifest.components.image == ("image/encoded",)
+    assert result.manifest.classes == ("0", "1", "2")
+
+
+def test_tfrecord_by_tensorflow_counted_from_one(folder, tmp_path, jpegs):
+    tf = pytest.importorskip("tensorflow")
+    names = [f"train-{n:05d}-of-00002" for n in range(2)] + ["validation-00000-of-00001"]
+    parts = [labelled(jpegs[:4], 1), labelled(jpegs[4:], 1), labelled(jpegs[:2], 1)]
+
+    def feature(kind, value):
+        made = {"bytes": tf.train.BytesList, "int64": tf.train.Int64List, "float": tf.train.FloatList}[kind](
+            value=value
+        )
+        return tf.train.Feature(**{f"{kind}_list": made})
+
+    for name, part in zip(names, parts, strict=True):
+        with tf.io.TFRecordWriter(str(folder / name)) as writer:
+            for image, label in part:
+                features = {
+                    "image/encoded": feature("bytes", [image]),
+                    "image/class/label": feature("int64", [label]),
+                    "image/class/text": feature("bytes", [[b"cat", b"dog", b"eel"][label - 1]]),
+                    "image/object/bbox/xmin": feature("float", [0.5, 0.25]),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(example.SerializeToString())
+    result = check(folder, dict(zip(names, parts, strict=True)), tmp_path, offset=-1)
+    assert [(split.name, split.samples) for split in result.manifest.splits] == [("train", len(jpegs)), ("val", 2)]
+    assert result.manifest.classes == ("cat", "dog", "eel")
+    assert result.manifest.components.label_offset == -1
+
+
+def test_tfrecord_of_other_feature_names(folder, tmp_path, jpegs):
+    samples = labelled(jpegs)
+    made = [example(*s, image_name="picture", label_name="what", mask=b"\0\1\2", **{"class": 9}) for s in samples]
+    oracles.write_tfrecord(folder / "a.tfrec", made)
+    with pytest.raises(ShardError, match=r"no such feature.*picture.*--image"):
+        index([str(folder)], IndexOptions(image="nix", label="what"), workers=1)
+    check(folder, {"a.tfrec": samples}, tmp_path, label="what")
+    check(folder, {"a.tfrec": samples}, tmp_path, label="what", image="picture")
+
+
+def test_tfrecord_with_two_images_in_a_record(folder, tmp_path, jpegs):
+    samples = labelled(jpegs)
+    made = [example(*s, image_name="left", right=jpegs[0]) for s in samples]
+    oracles.write_tfrecord(folder / "a.tfrecord", made)
+    with pytest.raises(ShardError, match=r"more than one feature holds an image.*left.*right.*--image"):
+        index([str(folder)], workers=1)
+    check(folder, {"a.tfrecord": samples}, tmp_path, image="left")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"image/class/label": b"3"}, "no integer label under 'image/class/label'"),
+        ({"image/class/label": [3, 5]}, "label"),
+        ({"image/class/label": -4}, "label -4, out of the range"),
+        ({"image/class/label": MAX_LABEL + 1}, "out of the range"),
+        ({"image/class/label": 1 << 40}, "out of the range"),
+        ({"image/encoded": 3}, "no image under the feature 'image/encoded'"),
+        ({"image/encoded": [b"a", b"b"]}, "record 1"),
+    ],
+)
+def test_tfrecord_with_a_record_that_cannot_be_used(folder, monkeypatch, jpegs, more, message):
+    # Were it not refused, ten million class names would be made of it.
+    monkeypatch.setattr(index_module, "_finish", lambda *_: pytest.fail("was taken"))
+    made = [example(jpegs[0], 0), oracles.make_example({"image/encoded": jpegs[1], "image/class/label": 1, **more})]
+    oracles.write_tfrecord(folder / "a.tfrecord", made)
+    (error,) = index([str(folder)], workers=1).errors
+    assert message in str(error)
+    assert (error.file, error.record) == (str(folder / "a.tfrecord"), 1)
+    assert error.byte == len(made[0]) + 16
+    assert os.listdir(folder) == ["a.tfrecord"]
+
+
+def test_a_text_of_several_values_is_no_fault(folder, tmp_path, jpegs):
+    samples = labelled(jpegs)
+    made = [example(*s, **{"image/class/text": [b"tench", b"Tinca tinca"]}) for s in samples]
+    oracles.write_tfrecord(folder / "a.tfrecord", made)
+    check(folder, {"a.tfrecord": samples}, tmp_path)
+
+
+# --- WebDataset ---------------------------------------------------------------------------------
+
+
+def test_by_shard_writer(folder, tmp_path, jpegs, photographs):
+    import webdataset
+
+    with webdataset.ShardWriter(str(folder / "train-%04d.tar"), maxcount=6, verbose=0) as writer:
+        for number, (extension, image) in enumerate(photographs):
+            writer.write(
+                {"__key__": f"sub/dir/{number:06d}", extension: image, "cls": number % 3, "json": {"n": number}}
+            )
+    samples = labelled([image for _, image in photographs])
+    expected = {f"train-{n:04d}.tar": samples[6 * n :][:6] for n in range(3)}
+    result = check(folder, expected, tmp_path)
+    assert result.manifest.components.image == ("jpg", "png", "webp")
+    rows = [row for name in expected for row in read_table(beside(folder / name, ".parquet")).to_pylist()]
+    keys = [sample["__key__"] for name in expected for sample in oracles.read_with_webdataset(folder / name)]
+    assert [row["key"] for row in rows] == keys
+
+
+def write_tar(path, files, kind=tarfile.USTAR_FORMAT):
+    with tarfile.open(path, "w", format=kind) as archive:
+        for name, data in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+
+
+def members(samples, names="{n:04d}"):
+    for number, (image, label) in enumerate(samples):
+        key = names.format(n=number)
+        yield f"{key}.jpg", image
+        yield f"{key}.cls", b"%d" % label
+
+
+LONG = "folder/" * 16
+TAR_KINDS = {
+    "USTAR, prefix field": (tarfile.USTAR_FORMAT, LONG + "{n:04d}"),
+    "GNU, long names": (tarfile.GNU_FORMAT, LONG + "x" * 120 + "{n:04d}"),
+    "PAX, long names": (tarfile.PAX_FORMAT, LONG + "x" * 120 + "{n:04d}"),
+    "PAX, Unicode": (tarfile.PAX_FORMAT, "日本/é{n:04d}"),
+    "leading ./": (tarfile.GNU_FORMAT, "./a/{n:04d}"),
+    "dots in folders": (tarfile.USTAR_FORMAT, "v1.0/b.c/{n:04d}"),
+}
+
+
+@pytest.mark.parametrize("kind", TAR_KINDS)
+def test_archives_of_every_kind(folder, tmp_path, jpegs, kind):
+    form, names = TAR_KINDS[kind]
+    samples = labelled(jpegs)
+    write_tar(folder / "a.tar", members(samples, names), form)
+    # Of a GNU long name the official tool takes the name's own block for the file's data.
+    check(folder, {"a.tar": samples}, tmp_path, official="GNU, long" not in kind)
+
+
+@pytest.mark.parametrize("form", ["gnu", "oldgnu", "pax", "ustar", "v7"])
+@pytest.mark.parametrize("prefix", ["", "./"])
+def test_by_tar_itself_with_folders_and_links_inside(folder, tmp_path, jpegs, form, prefix):
+    samples = labelled(jpegs)
+    source = tmp_path / "source"
+    (source / "deep/er").mkdir(parents=True)
+    for name, data in members(samples, "deep/er/{n:04d}"):
+        (source / name).write_bytes(data)
+    (source / "deep/.hidden").write_bytes(b"x")
+    (source / "z.link").symlink_to("deep")
+    oracles.tar(
+        "--create",
+        "--sort=name",
+        f"--format={form}",
+        "-f",
+        folder / "a.tar",
+        "-C",
+        source,
+        f"{prefix}deep",
+        f"{prefix}z.link",
+    )
+    # Sorted by name, a sample's label comes before its image.
+    check(folder, {"a.tar": samples}, tmp_path)
+
+
+def test_a_name_in_latin_1_is_refused_in_words(folder, jpegs):
+    with tarfile.open(folder / "a.tar", "w", format=tarfile.USTAR_FORMAT, encoding="latin-1") as archive:
+        for name, data in members(labelled(jpegs[:1]), "café"):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    (error,) = index([str(folder)], workers=1).errors
+    assert "UTF-8" in str(error)
+    assert os.listdir(folder) == ["a.tar"]
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\n", "\v", "\f", "\r"])
+def test_a_blank_in_a_name_is_refused(folder, jpegs, blank):
+    """DALI parses its index by blanks."""
+    samples = labelled(jpegs[:3])
+    write_tar(folder / "a.tar", [*members(samples[:2]), *members(samples[2:], f"b{blank}c")])
+    (error,) = index([str(folder)], workers=1).errors
+    assert "blank" in error.message
+    assert error.byte is not None
+    assert error.record == 2
+    assert os.listdir(folder) == ["a.tar"]
+
+
+def test_extensions_of_several_parts(folder, tmp_path, jpegs, photographs):
+    png = next(image for extension, image in photographs if extension == "png")
+    samples = labelled(jpegs)
+    files = [
+        file
+        for n, (image, label) in enumerate(samples)
+        for file in ((f"{n}.img.jpg", image), (f"{n}.seg.png", png), (f"{n}.target.cls", b" %d\n" % label))
+    ]
+    write_tar(folder / "a.tar", files)
+    with pytest.raises(ShardError, match=r"more than one image: img\.jpg, seg\.png.*--image"):
+        index([str(folder)], IndexOptions(label="target.cls"), workers=1)
+    with pytest.raises(CallError, match=r"no label.*--label"):
+        index([str(folder)], IndexOptions(image="img.jpg"), workers=1)
+    result = check(folder, {"a.tar": samples}, tmp_path, image="img.jpg", label="target.cls")
+    assert result.manifest.components.image == ("img.jpg",)
+
+
+def test_img2dataset(folder, tmp_path, jpegs):
+    samples = labelled(jpegs)
+    files = []
+    for n, (image, label) in enumerate(samples):
+        text = {
+            "url": f"http://x/{n}.jpg",
+            "label": label,
+            "other": label + 5,
+            "key": f"{n:09d}",
+            "error_message": None,
+        }
+        files += [(f"{n:09d}.jpg", image), (f"{n:09d}.json", json.dumps(text).encode()), (f"{n:09d}.txt", b"a caption")]
+    write_tar(folder / "00000.tar", files)
+    (folder / "00000_stats.json").write_text("{}")
+    (folder / "00000.parquet.txt").write_text("")
+    with pytest.raises(CallError, match=r"shows no label in its first record; .*--label-key"):
+        index([str(folder)], workers=1)
+    (error,) = index([str(folder)], IndexOptions(label_key="nix"), workers=1).errors
+    assert "label, other" in str(error)
+    result = check(folder, {"00000.tar": samples}, tmp_path, label_key="label", dali=False)
+    assert result.manifest.components.label is None
+    assert read_table(folder / "00000.parquet")["source"][0].as_py() == "http://x/0.jpg"
+    run(folder, label_key="other", label_offset=-5)
+    assert read_table(folder / "00000.parquet")["label"].to_pylist() == [label for _, label in samples]
+
+
+@pytest.mark.parametrize("text", [b"[1, 2]", b"null", b"{", b"\xff", b"[" * 5000, b'"' + b"x" * (1 << 20) + b'"'])
+def test_a_json_that_is_not_asked_for_may_be_anything(folder, tmp_path, jpegs, text):
+    samples = labelled(jpegs[:2])
+    files = [(name, data) for n, s in enumerate(samples) for name, data in [*members([s], str(n)), (f"{n}.json", text)]]
+    write_tar(folder / "a.tar", files)
+    check(folder, {"a.tar": samples}, tmp_path)
+    (error,) = index([str(folder)], IndexOptions(label_key="label"), workers=1).errors
+    assert error.record == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([("0.jpg", 0), ("1.cls", b"1")], "no integer label"),
+        ([("0.jpg", 0), ("0.cls", b"cat")], "'cat', which is no integer"),
+        ([("0.jpg", 0), ("0.cls", b"-1")], "label -1, out of the range"),
+        ([("0.jpg", 0), ("0.cls", str(MAX_LABEL + 1).encode())], "out of the range"),
+        ([("0.jpg", 0), ("0.cls", b"9" * 5000)], "label"),
+        ([("0.txt", b"x"), ("0.cls", b"1")], "has no image under"),
+        ([("0.jpg", 0), ("0.JPG", 0), ("0.cls", b"1")], "two files of the kind"),
+        ([("0.jpg", 0), ("0.png", 0), ("0.cls", b"1")], "two files of the kind"),
+    ],
+)
+def test_a_sample_that_cannot_be_used(folder, monkeypatch, jpegs, files, message):
+    monkeypatch.setattr(index_module, "_finish", lambda *_: pytest.fail("was taken"))
+    first = list(members(labelled(jpegs[:1]), "first"))
+    write_tar(folder / "a.tar", [*first, *((name, data or jpegs[1]) for name, data in files)])
+    (error,) = index([str(folder)], workers=1).errors
+    assert message in str(error)
+    assert (error.file, error.record) == (str(folder / "a.tar"), 1)
+    assert os.listdir(folder) == ["a.tar"]
+
+
+# --- what is read -------------------------------------------------------------------------------
+
+COUNT, LENGTH = 12, 1 << 20
+
+
+def big_shard(folder, kind, image):
+    image = image + bytes(LENGTH - len(image))
+    if kind == "tar":
+        write_tar(folder / "a.tar", members([(image, n) for n in range(COUNT)]))
+    else:
+        order = {"image first": 1, "image last": -1}[kind]
+        oracles.write_tfrecord(folder / "a.tfrecord", [example(image, n, order=order) for n in range(COUNT)])
+    return image
+
+
+@pytest.fixture
+def bytes_read(monkeypatch):
+    """Count what is read from shards; reading them in another way fails."""
+    read = []
+    pread = os.pread
+
+    def counted(handle, n, at):
+        data = pread(handle, n, at)
+        read.append(len(data))
+        return data
+
+    monkeypatch.setattr(os, "pread", counted)
+    monkeypatch.setattr("mmap.mmap", lambda *_, **__: pytest.fail("mapped"))
+    return read
+
+
+@pytest.mark.parametrize("kind", ["tar", "image first", "image last"])
+def test_headers_alone_are_read(folder, jpegs, bytes_read, kind):
+    big_shard(folder, kind, jpegs[0])
+    (result,) = run(folder).manifest.splits
+    assert result.samples == COUNT
+    assert result.shards[0].file.checksum is None
+    assert 0 < sum(bytes_read) <= (COUNT + 1) * 5 * 4096
+    assert max(bytes_read) <= 1 << 16
+
+
+def test_to_validate_everything_is_read(folder, jpegs, bytes_read):
+    image = big_shard(folder, "tar", jpegs[0])
+    (result,) = run(folder, validate="header").manifest.splits
+    data = (folder / "a.tar").read_bytes()
+    assert sum(bytes_read) >= COUNT * LENGTH
+    assert result.shards[0].file.checksum == f"crc32c:{crc32c(data):08x}"
+    assert read_table(folder / "a.parquet")["crc32c"].to_pylist() == [crc32c(image)] * COUNT
+
+
+def test_broken_images_are_left_out_with_a_reason(folder, tmp_path, jpegs, invoke):
+    # The middle of a JPEG is damaged, another lacks its end, a third is none.
+    good = labelled(jpegs[:2])
+    middle = jpegs[2][: len(jpegs[2]) // 2]
+    damaged = middle + b"\xff\xd9"
+    bad = [(damaged, 0), (jpegs[3][:-200], 1), (b"<html>not found</html>", 1)]
+    write_tar(folder / "a.tar", members([good[0], *bad, good[1]]))
+    for validate, rejected in (("none", [3]), ("header", [2, 3]), ("decode", [1, 2, 3])):
+        result = invoke("index", folder, "--validate", validate, "--workers", 1, "--overwrite", status=1)
+        assert f"left out of the index: {len(rejected)} records" in result.stdout
+        rows = [json.loads(line) for line in (folder / "rejected.jsonl").read_text().splitlines()]
+        assert [row["source"] for row in rows] == [f"a.tar#{n}" for n in rejected]
+        kept = [sample for n, sample in enumerate([good[0], *bad, good[1]]) if n not in rejected]
+        assert oracles.read_with_dali([folder / "a.tar"], [folder / "a.idx"], ["jpg"], "cls") == kept
+        assert verify(str(folder), workers=1).faults == ()
+    write_tar(folder / "a.tar", members(good))
+    run(folder, overwrite=True)
+    assert not (folder / "rejected.jsonl").exists()
+
+
+# --- options, and several shards ----------------------------------------------------------------
+
+
+def test_splits_and_classes(folder, tmp_path, jpegs):
+    samples = labelled(jpegs)
+    for name in ("train-0.tar", "my_validation_1.tar", "test/0.tar", "other.tar"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_tar(folder / name, members(samples))
+    manifest = run(folder).manifest
+    assert {split.name: [s.name for s in split.shards] for split in manifest.splits} == {
+        "train": ["other.tar", "train-0.tar"],
+        "val": ["my_validation_1.tar"],
+        "test": ["test/0.tar"],
+    }
+    manifest = run(folder, split="fold3", classes=("a", "b", "c", "d")).manifest
+    assert [(split.name, len(split.shards)) for split in manifest.splits] == [("fold3", 4)]
+    assert manifest.classes == ("a", "b", "c", "d")
+    result = index([str(folder)], IndexOptions(classes=("a", "b")), workers=1)
+    assert {error.record for error in result.errors} == {2}
+    assert all("range 0 to 1" in str(error) and "--classes" in str(error) for error in result.errors)
+
+
+def test_some_shards_of_a_folder(folder, jpegs):
+    for number in range(3):
+        write_tar(folder / f"{number}.tar", members(labelled(jpegs)))
+    result = index([str(folder / "2.tar"), str(folder / "0.tar")], workers=1)
+    assert [shard.name for split in result.manifest.splits for shard in split.shards] == ["2.tar", "0.tar"]
+    assert not (folder / "1.idx").exists()
+
+
+def test_an_index_that_differs_is_replaced_only_when_asked(folder, jpegs):
+    write_tar(folder / "a.tar", members(labelled(jpegs)))
+    run(folder)
+    right = (folder / "a.idx").read_bytes()
+    run(folder)  # the same again is no difference
+    (folder / "a.idx").write_bytes(b"v1.1 0\n")
+    with pytest.raises(CallError, match=r"a\.idx is there already.*--overwrite"):
+        index([str(folder)], workers=1)
+    assert (folder / "a.idx").read_bytes() == b"v1.1 0\n"
+    run(folder, overwrite=True)
+    assert (folder / "a.idx").read_bytes() == right
+
+
+def test_what_convert_made_is_not_indexed_away(image_folder, tmp_path, invoke):
+    """Tables of `convert` hold checksums and further columns that no shard shows."""
+    out = tmp_path / "out"
+    invoke("convert", "--src", image_folder, "--out", out, "--workers", 1)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    invoke("index", out, "--workers", 1, status=2)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_shards_are_never_changed_and_nothing_else_is_left(folder, jpegs):
+    write_tar(folder / "a.tar", members(labelled(jpegs)))
+    before = (folder / "a.tar").read_bytes()
+    run(folder)
+    assert (folder / "a.tar").read_bytes() == before
+    assert sorted(os.listdir(folder)) == ["a.idx", "a.parquet", "a.tar", "manifest.json"]
+
+
+def test_the_same_with_more_workers(folder, tmp_path, jpegs):
+    for number in range(3):
+        write_tar(folder / f"{number}.tar", members(labelled(jpegs[number:])))
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    run(folder)
+    index([str(other)], workers=2)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == {p.name: p.read_bytes() for p in other.iterdir()}
+
+
+# --- calls and damage ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "message"),
+    [
+        ({}, {}, "holds no .tar"),
+        ({"a.txt": b""}, {}, "holds no .tar"),
+        ({"a.tar": b"", "b.tfrecord": b""}, {}, "holds both"),
+        ({"a.tfrecord": b"", "a.tfrecords": b""}, {}, "would have the same index file"),
+        ({"a.tar.gz": gzip.compress(b"x", mtime=0)}, {}, "unpack"),
+    ],
+)
+def test_calls_that_cannot_be_answered(folder, files, options, message):
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    with pytest.raises(CallError, match=message):
+        index([str(folder)], IndexOptions(**options), workers=1)
+    assert sorted(os.listdir(folder)) == sorted(files)
+
+
+def test_a_label_key_goes_with_webdataset(folder, jpegs):
+    oracles.write_tfrecord(folder / "a.tfrecord", [example(*sample) for sample in labelled(jpegs)])
+    with pytest.raises(CallError, match="--label-key"):
+        index([str(folder)], IndexOptions(label_key="label"), workers=1)
+
+
+NO_SHARDS = {
+    "empty": b"",
+    "a byte": b"x",
+    "compressed": gzip.compress(bytes(5000), mtime=0),
+    "zeros": bytes(1024),
+    "zeros and more": bytes(511) + b"x",
+    "text": b"text " * 500,
+}
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tfrecord"])
+@pytest.mark.parametrize("data", NO_SHARDS.values(), ids=NO_SHARDS)
+def test_what_is_no_shard(folder, name, data):
+    (folder / name).write_bytes(data)
+    # The folder's first shard is looked into before any is indexed, so this ends the run.
+    with pytest.raises(DamagedError) as caught:
+        index([str(folder)], workers=1)
+    assert caught.value.file == str(folder / name)
+    assert caught.value.byte is not None
+    assert caught.value.mend
+    assert os.listdir(folder) == [name]
+
+
+def shard_of(kind, path, samples):
+    if kind == "tfrecord":
+        oracles.write_tfrecord(path, [example(*sample, order=-1) for sample in samples])
+    else:
+        write_tar(path, members(samples))
+
+
+@pytest.mark.parametrize("kind", ["tar", "tfrecord"])
+@pytest.mark.parametrize("where", ["header", "after the header", "image start", "image", "image end", "label", "end"])
+def test_a_shard_cut_short(folder, jpegs, kind, where):
+    samples = labelled(jpegs[:3])
+    for name in ("a", "b"):
+        shard_of(kind, folder / f"{name}.{kind}", samples)
+    run(folder)
+    row = read_table(folder / "b.parquet").to_pylist()[1]
+    line = (folder / "b.idx").read_text().splitlines()[1 if kind == "tfrecord" else 2].split()
+    if kind == "tfrecord":
+        start, end = int(line[0]), int(line[0]) + int(line[1])
+        label, last = row["offset"] - 30, end - 2
+    else:
+        start, label = int(line[1]) - 512, int(line[5]) - 200
+        last = int(line[5])
+    cut = {
+        "header": start + 5,
+        "after the header": start + (12 if kind == "tfrecord" else 512),
+        "image start": row["offset"] + 1,
+        "image": row["offset"] + row["size"] // 2,
+        "image end": row["offset"] + row["size"] - 1,
+        "label": label,
+        "end": last,
+    }[where]
+    for name in os.listdir(folder):
+        if name.startswith("b.") and not name.endswith(kind):
+            os.unlink(folder / name)
+    os.truncate(folder / f"b.{kind}", cut)
+    result = index([str(folder)], workers=1)
+    assert result.manifest is None
+    (error,) = result.errors
+    assert error.file == str(folder / f"b.{kind}")
+    assert error.record == 1
+    assert start <= error.byte <= cut
+    assert error.mend
+    assert not [name for name in os.listdir(folder) if name.startswith("b.") and not name.endswith(kind)]
+    assert not [name for name in os.listdir(folder) if name.startswith(".partial")]
+
+
+@pytest.mark.parametrize("kind", ["tar", "tfrecord"])
+def test_a_failed_run_leaves_no_manifest_of_an_earlier_one(folder, jpegs, kind, invoke):
+    for name in "ab":
+        shard_of(kind, folder / f"{name}.{kind}", labelled(jpegs))
+    invoke("index", folder, "--workers", 1)
+    shard_of(kind, folder / f"a.{kind}", labelled(jpegs[1:]))
+    os.truncate(folder / f"b.{kind}", 700)
+    result = invoke("index", folder, "--workers", 1, "--overwrite", status=1)
+    assert "has no manifest" in result.stderr
+    assert not (folder / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("kind", ["tar", "tfrecord"])
+def test_a_flipped_bit_is_found_where_checksums_are(folder, jpegs, kind):
+    """In headers always; in a TFRecord's payload when it is read; an archive has no checksum of its data."""
+    shard_of(kind, folder / f"a.{kind}", labelled(jpegs[:3]))
+    run(folder)
+    row = read_table(folder / "a.parquet").to_pylist()[2]
+    whole = (folder / f"a.{kind}").read_bytes()
+    header = int((folder / "a.idx").read_text().split()[-7 if kind == "tar" else -2])
+    places = [(header - 512 + 3 if kind == "tar" else header + 2, "none")]
+    if kind == "tfrecord":
+        places.append((row["offset"] + 40, "header"))
+    for at, validate in places:
+        (folder / f"a.{kind}").write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        result = index([str(folder)], IndexOptions(validate=validate, overwrite=True), workers=1)
+        (error,) = result.errors
+        assert "checksum" in str(error) or "CRC" in str(error)
+        assert error.record == 2
+
+
+def test_every_broken_shard_is_named(folder, jpegs, invoke):
+    for number in range(4):
+        shard_of("tar", folder / f"{number}.tar", labelled(jpegs))
+        if number % 2:
+            os.truncate(folder / f"{number}.tar", 900)
+    result = invoke("index", folder, "--workers", 1, status=1)
+    lines = result.stderr.splitlines()
+    assert [str(folder / f"{n}.tar") in lines[n // 2] for n in (1, 3)] == [True, True]
+    assert "2 shards could not be indexed" in lines[-1]

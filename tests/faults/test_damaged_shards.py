@@ -1,0 +1,121 @@
+"""`dataprep index` on shards made elsewhere that are cut short or damaged: where it is, status 1, and nothing left."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from dataprep.formats import Want, get
+from dataprep.index import index
+from dataprep.verify import verify
+from manifests.store import read_manifest
+
+FORMATS = ("tfrecord", "webdataset")
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def made(request, make_photos, dataprep, tmp_path_factory):
+    """A shard of six records, where each begins, and its name."""
+    root = tmp_path_factory.mktemp("made")
+    make_photos(root / "photos", 6, side=24)
+    assert dataprep("convert", "--src", root / "photos", "--fmt", request.param, "--out", root / "out").returncode == 0
+    name = read_manifest(root / "out").splits[0].shards[0].name
+    data = (root / "out" / name).read_bytes()
+    want = Want(read_manifest(root / "out").components)
+    return name, data, list(get(request.param).scan(lambda at, _: (data, at), len(data), name, want))
+
+
+def left(folder) -> set[str]:
+    return set(os.listdir(folder))
+
+
+@pytest.mark.parametrize("record", [0, 2, 5])
+@pytest.mark.parametrize("where", ["header", "image"])
+def test_cut_short(made, record, where, dataprep, tmp_path):
+    name, data, records = made
+    length = records[record].start + 7 if where == "header" else records[record].image + 20
+    (tmp_path / name).write_bytes(data[:length])
+    done = dataprep("index", tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    first = done.stderr.splitlines()[0]
+    assert re.search(rf"{re.escape(name)}, record {record}, byte {records[record].start}: .*cut short", first), first
+    assert left(tmp_path) == {name}
+
+
+@pytest.mark.parametrize("record", [0, 2, 5])
+def test_a_damaged_header(made, record, dataprep, tmp_path):
+    name, data, records = made
+    at = records[record].start + 3
+    (tmp_path / name).write_bytes(data[:at] + bytes((data[at] ^ 64,)) + data[at + 1 :])
+    done = dataprep("index", tmp_path)
+    assert done.returncode == 1
+    first = done.stderr.splitlines()[0]
+    assert re.search(rf"{re.escape(name)}, record {record}, byte {records[record].start}: ", first), first
+    assert left(tmp_path) == {name}
+
+
+def test_a_sound_shard_beside_a_damaged_one(made, dataprep, tmp_path):
+    """The sound one may keep its index; the damaged one has none, and there is no manifest."""
+    name, data, records = made
+    stem, suffix = os.path.splitext(name)
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / f"train-00001{suffix}").write_bytes(data[: records[4].image])
+    done = dataprep("index", tmp_path)
+    assert done.returncode == 1
+    assert f"train-00001{suffix}, record 4, byte {records[4].start}" in done.stderr
+    assert "has no manifest" in done.stderr
+    assert left(tmp_path) <= {name, f"train-00001{suffix}", f"{stem}.idx", f"{stem}.parquet"}
+
+
+def test_damage_after_an_earlier_index(made, dataprep, tmp_path):
+    """What no longer holds does not stay: neither the manifest nor the damaged shard's index and table."""
+    name, data, records = made
+    (tmp_path / name).write_bytes(data)
+    assert dataprep("index", tmp_path).returncode == 0
+    assert verify(str(tmp_path), workers=1).faults == ()
+    (tmp_path / name).write_bytes(data[: records[3].image])
+    assert dataprep("index", tmp_path, "--overwrite").returncode == 1
+    assert left(tmp_path) == {name}
+
+
+def test_cut_at_every_length(made, tmp_path):
+    """No length but the end of a record goes unnoticed."""
+    name, data, records = made
+    ends = {record.end for record in records}
+    silent = []
+    for length in [*range(1, len(data) - 1024, 97), *(end + step for end in ends for step in (-1, 1, 100))]:
+        if length in ends or length >= records[-1].end:
+            continue
+        (tmp_path / name).write_bytes(data[:length])
+        result = _indexed(tmp_path)
+        if result:
+            silent.append(length)
+        for path in tmp_path.iterdir():
+            if path.name != name:
+                path.unlink()
+    assert silent == []
+
+
+def _indexed(folder) -> bool:
+    from manifests.errors import DatasetError
+
+    try:
+        return index([str(folder)], workers=1).manifest is not None
+    except DatasetError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x", bytes(512), bytes(10240), b"\x1f\x8b\x08" + bytes(600), b"\x93noise" * 500]
+)
+def test_no_shard_at_all(made, content, dataprep, tmp_path):
+    name, _, _ = made
+    (tmp_path / name).write_bytes(content)
+    done = dataprep("index", tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert name in done.stderr.splitlines()[0]
+    assert left(tmp_path) == {name}

@@ -1,0 +1,391 @@
+"""A full disk, a folder that may not be written, a source that goes away: one clear line, and a good remainder."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dataprep.verify import verify
+from manifests.errors import DatasetError
+from manifests.store import read_table, samples
+
+FORMATS = ("tfrecord", "webdataset")
+
+
+@pytest.fixture(scope="module")
+def command(photos):
+    return ["convert", "--src", photos, "--samples-per-shard", "20"]
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def alone(request, command, dataprep, snapshot, tmp_path_factory):
+    """The format, and all files of a run that nothing disturbed."""
+    out = tmp_path_factory.mktemp("alone") / "out"
+    assert dataprep(*command, "--fmt", request.param, "--out", out).returncode == 0
+    return request.param, snapshot(out)
+
+
+def only_line(done: subprocess.CompletedProcess, status: int = 3, notes: int = 1) -> str:
+    """Give the one line that says why, after the lines that say what was found."""
+    lines = done.stderr.splitlines()
+    assert done.returncode == status, done.stderr
+    assert len(lines) == notes + 1, done.stderr
+    assert lines[-1].startswith("dataprep: ")
+    return lines[-1]
+
+
+def committed(out: Path, alone: dict[str, bytes]) -> int:
+    """Compare all that a stopped run left with the same files of one left alone; count its tables."""
+    names = os.listdir(out)
+    assert [name for name in names if name.startswith(".")] == []
+    tables = [name for name in names if name.endswith(".parquet")]
+    for table in tables:
+        stem = table.removesuffix(".parquet")
+        for name in (name for name in alone if name.startswith(f"{stem}.")):
+            assert (out / name).read_bytes() == alone[name]
+    assert "manifest.json" not in names
+    return len(tables)
+
+
+# --- a full disk --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mount a file system of a given length; mount it again with another."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(size: int, again: bool = False) -> Path:
+        options = f"size={size}" + (",remount" if again else "")
+        tried = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False, text=True
+        )
+        if tried.returncode:
+            pytest.skip(f"mounting is not permitted here: {tried.stderr.strip()}")
+        return folder
+
+    if sys.platform != "linux" or os.geteuid() or not shutil.which("mount"):
+        pytest.skip("only root on Linux can mount a small disk")
+    yield mount
+    subprocess.run(["umount", "-l", folder], capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.97])
+def test_full_disk(share, alone, command, dataprep, small_disk, snapshot):
+    fmt, files = alone
+    disk = small_disk(4096 + int(share * sum(map(len, files.values()))))
+    call = [*command, "--fmt", fmt, "--out", disk / "out"]
+    line = only_line(dataprep(*call, "--workers", 2))
+    assert "No space left on device; free some space and run the same command again" in line
+    assert line.startswith(f"dataprep: {disk}/out")
+    tables = committed(disk / "out", files)
+    assert (tables > 0) == (share > 0)
+    small_disk(64 << 20, again=True)
+    done = dataprep(*call)
+    assert done.returncode == 0
+    assert (f"{tables} shards were done by an earlier run" in done.stdout) == (tables > 0)
+    assert snapshot(disk / "out") == files
+
+
+def test_a_disk_that_fills_at_every_point(make_photos, dataprep, small_disk, snapshot, tmp_path):
+    """Page by page: the shard, its index, its table, rejected.jsonl or the manifest is what no longer fits."""
+    source = make_photos(tmp_path / "photos", 9, side=16)
+    (source / "class 0" / "broken.jpg").write_bytes(b"")
+    call = ["convert", "--src", source, "--samples-per-shard", "5", "--max-rejected", "1", "--workers", "1"]
+    assert dataprep(*call, "--out", tmp_path / "out").returncode == 0
+    alone = snapshot(tmp_path / "out")
+    disk = small_disk(4096)
+    named, whole = set(), False
+    for page in range(1, 14):
+        small_disk(4096 * page, again=True)
+        done = dataprep(*call, "--out", disk / "out")
+        if done.returncode == 0:
+            whole = True
+            break
+        line = only_line(done)
+        assert "No space left on device; free some space" in line
+        named.add(os.path.basename(line.split(": ")[1]))
+        committed(disk / "out", alone)
+        shutil.rmtree(disk / "out", ignore_errors=True)
+    assert whole
+    assert {"train-00000.parquet", "train-00001.tfrecord", "manifest.json"} <= named
+    assert snapshot(disk / "out") == alone
+
+
+@pytest.mark.parametrize("limit", [4000])
+def test_a_limit_on_the_length_of_a_file(limit, alone, command, dataprep, snapshot, tmp_path):
+    """As `ulimit -f` sets it: the table, or the shard, is what goes over."""
+    fmt, files = alone
+    call = [*command, "--fmt", fmt, "--out", tmp_path / "out"]
+
+    def lower() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    line = only_line(dataprep(*call, "--workers", 1, preexec_fn=lower))
+    assert "File too large; " in line, "no mend"
+    assert line.startswith(f"dataprep: {tmp_path}/out/")
+    committed(tmp_path / "out", files)
+    assert dataprep(*call).returncode == 0
+    assert snapshot(tmp_path / "out") == files
+
+
+# --- what may not be read or written ------------------------------------------------------------
+
+
+@pytest.fixture
+def bound(dataprep):
+    """Run as a user whom permissions bind: root without the two capabilities that override them."""
+    if sys.platform != "linux":
+        pytest.skip("capabilities are Linux's")
+    prctl, drop = ctypes.CDLL(None).prctl, 24  # PR_CAPBSET_DROP
+
+    def give_up() -> None:
+        for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+            if not os.geteuid() and prctl(drop, capability):
+                os._exit(99)
+
+    return lambda *call: dataprep(*call, preexec_fn=give_up)
+
+
+@pytest.fixture
+def few(make_photos, tmp_path):
+    return make_photos(tmp_path / "few photos", 30)
+
+
+def test_a_folder_that_may_not_be_written(few, bound, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir(mode=0o555)
+    line = only_line(bound("convert", "--src", few, "--out", out))
+    assert line.startswith(f"dataprep: {out}")
+    assert "Permission denied; make it writable for this user, or name another folder with --out" in line
+    assert os.listdir(out) == []
+    line = only_line(bound("convert", "--src", few, "--out", out / "new"))
+    assert "Permission denied; make it writable" in line
+
+
+def test_an_image_and_a_folder_that_may_not_be_read(few, bound, tmp_path):
+    image = next(few.glob("class 1/*.png"))
+    image.chmod(0)
+    done = bound("convert", "--src", few, "--out", tmp_path / "out", "--max-rejected", "1")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "rejected.jsonl").read_text() == (
+        f'{{"source": "{image.relative_to(few)}", "reason": "unreadable", "detail": "Permission denied"}}\n'
+    )
+    (few / "class 1").chmod(0)
+    line = only_line(bound("convert", "--src", few, "--out", tmp_path / "other"), status=2, notes=0)
+    (few / "class 1").chmod(0o755)
+    assert f"{few}/class 1: cannot be read (Permission denied)" in line
+
+
+def test_a_dataset_that_may_not_be_read(few, bound, dataprep, tmp_path):
+    out = tmp_path / "out"
+    assert dataprep("convert", "--src", few, "--out", out).returncode == 0
+    (out / "train-00000.tfrecord").chmod(0)
+    done = bound("verify", out)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "train-00000.tfrecord: cannot read: Permission denied" in done.stdout
+    out.chmod(0)
+    for verb in ("verify", "info", "index"):
+        done = bound(verb, out)
+        assert done.returncode in (1, 2, 3)
+        assert "Traceback" not in done.stderr
+        assert len((done.stdout + done.stderr).splitlines()) <= 2
+    out.chmod(0o755)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--dry-run"]])
+def test_a_file_where_the_folder_should_be(arguments, few, dataprep, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "file" / "out", tmp_path / "file"):
+        line = only_line(dataprep("convert", "--src", few, "--out", out, *arguments))
+        assert line.startswith(f"dataprep: {out}: ")
+        assert "name another folder with --out" in line
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+# --- a source that changes ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slow(make_photos, tmp_path_factory):
+    """Images that take a second or two to decode."""
+    return make_photos(tmp_path_factory.mktemp("slow") / "photos", 30, side=700)
+
+
+def converted_while(start, slow, out, change):
+    """Change something when the first shard is there; give the run's end."""
+    process = start(
+        "convert", "--src", slow, "--out", out, "--samples-per-shard", "3", "--validate", "decode", "--workers", "2"
+    )
+    while not list(out.glob("*.parquet")) and process.poll() is None:
+        time.sleep(0.001)
+    change()
+    output, errors = process.communicate(timeout=30)
+    return subprocess.CompletedProcess((), process.returncode, output, errors)
+
+
+def test_a_source_that_vanishes(start, slow, dataprep, snapshot, tmp_path):
+    out, call = tmp_path / "out", ["convert", "--src", slow, "--samples-per-shard", "3", "--validate", "decode"]
+    assert dataprep(*call, "--out", tmp_path / "alone").returncode == 0
+    alone = snapshot(tmp_path / "alone")
+    aside = slow.with_name("aside")
+    done = converted_while(start, slow, out, lambda: slow.rename(aside))
+    aside.rename(slow)
+    line = only_line(done)
+    assert line.startswith(f"dataprep: {slow}/class ")
+    assert "bring the source back and run the same command again" in line
+    assert committed(out, alone) >= 1
+    done = dataprep(*call, "--out", out)
+    assert "done by an earlier run" in done.stdout
+    assert snapshot(out) == alone
+
+
+@pytest.mark.parametrize("change", ["cut", "grown", "removed", "emptied"])
+def test_an_image_that_changes_after_the_scan(change, start, slow, tmp_path):
+    copy = Path(shutil.copytree(slow, tmp_path / "photos"))
+
+    def meddle() -> None:
+        for path in copy.glob("*/*"):
+            data = path.read_bytes()
+            changed = {"cut": data[:-9], "grown": data + b"x", "emptied": b"", "removed": None}[change]
+            path.unlink() if changed is None else path.write_bytes(changed)
+
+    done = converted_while(start, copy, tmp_path / "out", meddle)
+    line = only_line(done)
+    assert line.startswith(f"dataprep: {copy}/class ")
+    assert {"removed": "cannot be read now"}.get(change, " at the scan and has ") in line
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert [name for name in os.listdir(tmp_path / "out") if name.startswith(".")] == []
+
+
+def test_the_output_folder_taken_away(start, slow, tmp_path):
+    done = converted_while(start, slow, tmp_path / "out", lambda: (tmp_path / "out").rename(tmp_path / "elsewhere"))
+    line = only_line(done)
+    assert line.startswith(f"dataprep: {tmp_path}/out")
+    assert "the folder is gone: run the same command again" in line
+
+
+# --- who else is in the folder ------------------------------------------------------------------
+
+
+def test_two_runs_at_once(few, start, dataprep, tmp_path):
+    first = start("convert", "--src", few, "--out", tmp_path / "out", "--samples-per-shard", "1", "--workers", "2")
+    while not list(tmp_path.glob("out/*.parquet")):
+        time.sleep(0.001)
+    os.kill(first.pid, signal.SIGSTOP)
+    seen = [dataprep("convert", "--src", few, "--out", tmp_path / "out"), dataprep("index", tmp_path / "out")]
+    os.kill(first.pid, signal.SIGCONT)
+    errors = first.communicate(timeout=30)[1]
+    assert first.returncode == 0, errors
+    for done, notes in zip(seen, (1, 0), strict=True):
+        assert only_line(done, notes=notes) == (
+            f"dataprep: {tmp_path}/out: another run is at work in it; wait for that to end"
+        )
+    assert verify(str(tmp_path / "out"), workers=1).faults == ()
+
+
+def test_shards_of_other_options_are_not_touched(few, dataprep, snapshot, tmp_path):
+    out = tmp_path / "out"
+    assert dataprep("convert", "--src", few, "--out", out).returncode == 0
+    before = snapshot(out)
+    for other in (["--seed", "1"], ["--fmt", "webdataset"], ["--samples-per-shard", "7"], ["--no-shuffle"]):
+        line = only_line(dataprep("convert", "--src", few, "--out", out, *other), status=2)
+        assert "which is not of this source with these options" in line
+        assert "--overwrite" in line
+        assert snapshot(out) == before
+    done = dataprep("convert", "--src", few, "--out", out, "--fmt", "webdataset", "--overwrite")
+    assert done.returncode == 0
+    assert {os.path.splitext(name)[1] for name in os.listdir(out)} == {".tar", ".idx", ".parquet", ".json"}
+    assert dataprep("convert", "--src", few, "--out", tmp_path / "fresh", "--fmt", "webdataset").returncode == 0
+    assert snapshot(out) == snapshot(tmp_path / "fresh")
+
+
+def test_files_that_are_not_ours_survive_overwrite(few, dataprep, tmp_path):
+    """--overwrite replaces a dataset: neither its own source nor somebody's archive that lies beside it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    paths = [str(path.relative_to(few)) for path in sorted(few.glob("*/*"))]
+    pq.write_table(pa.table({"path": paths, "label": [0] * len(paths)}), few / "images.parquet")
+    strangers = {"backup.tar": b"a", "notes.idx": b"b", "images.parquet": (few / "images.parquet").read_bytes()}
+    for name, data in strangers.items():
+        (few / name).write_bytes(data)
+    call = ["convert", "--src", few / "images.parquet", "--out", few, "--overwrite"]
+    for _ in range(2):
+        done = dataprep(*call)
+        assert "Traceback" not in done.stderr
+        assert {name: (few / name).read_bytes() for name in strangers if (few / name).exists()} == strangers
+
+
+def test_a_manifest_of_something_else_is_not_overwritten(few, dataprep, tmp_path):
+    out = tmp_path / "web"
+    out.mkdir()
+    (out / "manifest.json").write_text('{"name": "my web page", "icons": []}')
+    done = dataprep("convert", "--src", few, "--out", out)
+    assert done.returncode == 2, done.stdout
+    assert "manifest.json" in only_line(done, status=2)
+    assert (out / "manifest.json").read_text() == '{"name": "my web page", "icons": []}'
+
+
+def test_the_output_inside_the_source_is_no_class(few, dataprep, snapshot):
+    """`cd photos; dataprep convert --src .` twice: refused at once, or the same again; never another dataset."""
+    first = dataprep("convert", "--src", ".", cwd=few)
+    if first.returncode == 2:
+        assert "--out" in only_line(first, status=2)
+        assert not list(few.glob("*-tfrecord"))
+        return
+    (out,) = few.glob("*-tfrecord")
+    before = snapshot(out)
+    assert dataprep("convert", "--src", ".", cwd=few).returncode == 0
+    assert snapshot(out) == before
+
+
+# --- damage before the next run -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_damaged_table_is_made_anew_and_never_taken_over(whole, few, dataprep, snapshot, tmp_path):
+    """A flipped byte in a table that an earlier run committed: mended or refused, never adopted."""
+    from dataprep.convert import convert
+    from dataprep.plan import Options
+    from manifests.sources import read_source
+
+    out, source = tmp_path / "out", read_source(str(few))
+
+    def run() -> None:
+        convert(source, str(out), Options(), workers=1)
+
+    run()
+    alone = snapshot(out)
+    table = out / "train-00000.parquet"
+    data, wrong = table.read_bytes(), []
+    for at in range(0, len(data), 29):
+        table.write_bytes(data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
+        if not whole:
+            (out / "manifest.json").unlink()
+        try:
+            run()
+        except DatasetError:  # refused, aloud
+            (out / "manifest.json").write_bytes(alone["manifest.json"])
+            continue
+        except (KeyError, TypeError, ValueError) as error:
+            wrong.append((at, repr(error)))
+            (out / "manifest.json").write_bytes(alone["manifest.json"])
+            continue
+        if snapshot(out) != alone:
+            wrong.append(at)
+            (out / "manifest.json").write_bytes(alone["manifest.json"])
+        table.write_bytes(data)
+    table.write_bytes(data)
+    assert wrong == [], f"{len(wrong)} of {len(range(0, len(data), 29))} flips: {wrong[:9]}"
+    assert len(list(samples(read_table(table)))) == 30
