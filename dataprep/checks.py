@@ -120,7 +120,7 @@ class _ShardCheck:
                         byte=min(size, self.shard.file.bytes),
                     )
                 lines, end = self._check_records(view, size, rows)
-                if len(rows) - 1 not in self.damaged:
+                if end and len(rows) - 1 not in self.damaged:
                     self._check_end(view, size, end)
                 whole = self._checksum(view, size)
         except DatasetError as error:
@@ -285,7 +285,12 @@ class _ShardCheck:
     # --- what is left ---
 
     def _check_end(self, view: formats.View, size: int, end: int) -> None:
-        while 0 < end < size:
+        try:
+            end = self.format.find_end(view, end, size, self.name)
+        except ShardError as error:
+            self.add(error.message, byte=end + (error.byte or 0))
+            return
+        while end < size:
             data, i = view(end, min(1 << 20, size - end))
             rest = data[i:size]
             if any(rest):

@@ -43,9 +43,22 @@ class Bytes(click.ParamType[int]):
             length = int(float(digits) * self._UNITS[unit])
         except (KeyError, ValueError, OverflowError):
             self.fail(f"{value!r} is no size; write it like 256MiB, 1GB or 4096", param, ctx)
-        if length < 1:
-            self.fail(f"{value!r} is less than one byte", param, ctx)
+        if not 1 <= length < 1 << 60:
+            self.fail(f"{value!r} is out of the range 1 byte to 1 EiB", param, ctx)
         return length
+
+
+class Fraction(click.FloatRange):
+    """A share from 0 to 1; NaN is none."""
+
+    name = "fraction"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Turn ``0.01`` into a number."""
+        number = float(super().convert(value, param, ctx))
+        if number != number:  # noqa: PLR0124  (only NaN differs from itself)
+            self.fail(f"{value!r} is no number from 0 to 1", param, ctx)
+        return number
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -134,7 +147,7 @@ def _say(message: str) -> None:
 )
 @click.option(
     "--val-fraction",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=Fraction(0, 1, max_open=True),
     default=0.0,
     metavar="FRACTION",
     help="Put this share of train into a split val.",
@@ -156,7 +169,7 @@ def _say(message: str) -> None:
 )
 @click.option(
     "--max-rejected",
-    type=click.FloatRange(0, 1),
+    type=Fraction(0, 1),
     default=0.01,
     show_default=True,
     metavar="FRACTION",
@@ -190,7 +203,8 @@ def convert(**call: Any) -> int:
             _classes(call["classes"]),
         ),
     )
-    out = call["out"] or f"{Path(call['src']).resolve().stem}-{call['fmt']}"
+    src = Path(call["src"]).resolve()
+    out = call["out"] or f"{src.name if src.is_dir() else src.stem}-{call['fmt']}"
     _say(f"{call['src']}: {source.layout}, {len(source):,} images in {len(source.classes):,} classes")
     for notice in source.notices:
         _say(f"note: {notice}")
@@ -222,12 +236,14 @@ def _classes(file: str | None) -> tuple[str, ...] | None:
     if file is None:
         return None
     try:
-        names = tuple(line.strip() for line in Path(file).read_text("utf-8-sig").splitlines() if line.strip())
+        names = tuple(line.strip() for line in Path(file).read_text("utf-8-sig").rstrip().split("\n"))
     except (OSError, UnicodeDecodeError) as error:
         raise CallError(f"--classes {file}: {getattr(error, 'strerror', None) or error}") from None
-    if len(set(names)) < len(names) or not names:
-        twice = next((name for name in names if names.count(name) > 1), None)
-        raise SourceError(f"names {twice!r} twice" if names else "names no class", file=file)
+    if "" in names:
+        raise SourceError("has a blank line where a class was expected", file=file, line=names.index("") + 1)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise SourceError(f"names {twice!r} twice", file=file, mend="a class has one line")
     return names
 
 
@@ -437,6 +453,8 @@ def info(out: str, *, as_json: bool) -> int:
 
 
 def _counted(labels: dict[str, int]) -> str:
+    if not labels:
+        return "no classes"
     ordered = sorted(labels.items(), key=lambda item: item[1])
     (fewest, least), (_, median), (fullest, most) = ordered[0], ordered[len(ordered) // 2], ordered[-1]
     text = f"images a class: {least:,} ({fewest}) to {most:,} ({fullest}), median {median:,}"

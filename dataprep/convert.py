@@ -20,7 +20,7 @@ from awscrt.checksums import combine_crc32c, crc32c
 from dataprep import engines, formats, storage
 from dataprep.images import EXTENSIONS, MAX_BYTES, Rejected, inspect
 from dataprep.plan import Options, Plan, ShardPlan, key_of, make_plan
-from manifests.errors import CallError, ShardError, SourceVanishedError, TableError
+from manifests.errors import CallError, ShardError, SourceVanishedError, StorageError, TableError
 from manifests.schema import Components, File, Manifest, Shard, Split
 from manifests.sources import UNREADABLE, Source
 from manifests.store import (
@@ -115,8 +115,11 @@ def convert(
 
     """
     plan = make_plan(source, options)
-    with storage.explained(out, "make the folder"):
-        os.makedirs(out, exist_ok=True)
+    try:
+        with storage.explained(out, "make the folder"):
+            os.makedirs(out, exist_ok=True)
+    except StorageError as error:
+        raise CallError(f"--out {error}") from None
     with storage.locked(out):
         storage.sweep(out)
         done = _earlier(plan, out, options, overwrite)
@@ -151,7 +154,7 @@ def _earlier(plan: Plan, out: str, options: Options, overwrite: bool) -> dict[st
         stem, extension = os.path.splitext(name)
         if stem in planned and extension == ".parquet" and (shard := _committed(plan, out, stem)):
             done[stem] = shard
-        elif extension in _OURS and not (stem in planned and extension in (suffix, ".idx")):
+        elif extension in _OURS and not (stem in planned and _is_of(plan, os.path.join(out, name), suffix)):
             foreign = foreign or name
     if foreign and not overwrite:
         raise CallError(
@@ -163,6 +166,16 @@ def _earlier(plan: Plan, out: str, options: Options, overwrite: bool) -> dict[st
     if len(done) < len(planned):
         _clear(out, keep=set(done))
     return done
+
+
+def _is_of(plan: Plan, path: str, suffix: str) -> bool:
+    """Tell whether a file may be what is left of a shard of this plan: a table says so itself."""
+    if not path.endswith(".parquet"):
+        return path.endswith((suffix, ".idx"))
+    try:
+        return bool(read_table_metadata(path).get("plan", plan.fingerprint) == plan.fingerprint)
+    except TableError:
+        return True
 
 
 def _committed(plan: Plan, out: str, stem: str) -> Done | None:

@@ -5,6 +5,7 @@ Only headers are read unless the images are to be validated: of a record of 110 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -29,6 +30,7 @@ from manifests.schema import (
     Split,
     split_order,
 )
+from manifests.sources.columns import MAX_LABEL
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
@@ -36,6 +38,7 @@ from manifests.store import (
     checksum_text,
     manifest_bytes,
     read_manifest,
+    read_table_metadata,
     rejected_bytes,
     write_table,
 )
@@ -154,6 +157,8 @@ def index(
     done: dict[str, Indexed] = {}
     with storage.locked(folder):
         storage.sweep(folder)
+        _check_ours(folder, names, options)
+        _remove(os.path.join(folder, MANIFEST_NAME))  # it must not stand beside other indexes than its own
         want = _find_components(folder, names, fmt, options)
         count = min(workers or engines.default_workers(), len(names))
         batches = max(count, -(-len(names) // (2 * THREADS)))
@@ -167,6 +172,22 @@ def index(
         if errors:
             return Result(folder, None, errors, 0)  # type: ignore[arg-type]
         return _finish(folder, [done[name] for name in names], fmt, want, options)
+
+
+def _check_ours(folder: str, names: Sequence[str], options: IndexOptions) -> None:
+    """Refuse to replace what `dataprep convert` wrote, for its tables say more than the shards do."""
+    for name in names:
+        table = os.path.join(folder, f"{_stem(name)}.parquet")
+        if not options.overwrite and os.path.exists(table) and "plan" in read_table_metadata(table):
+            raise CallError(
+                f"{folder} was made by `dataprep convert` and has its index and tables",
+                mend="to replace them by what the shards alone say, use --overwrite",
+            )
+
+
+def _remove(path: str) -> None:
+    with storage.explained(path, "remove"), contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 # --- which shards -------------------------------------------------------------------------------
@@ -185,7 +206,10 @@ def _find_shards(paths: Sequence[str]) -> tuple[str, list[str]]:
         else:
             raise CallError(f"{path} does not exist", mend="name a folder of shards, or shards")
     if not files:
-        raise CallError(f"{paths[0]} holds no .tar, .tfrecord or NAME-00000-of-00001 file")
+        raise CallError(
+            f"{paths[0]} holds no .tar, .tfrecord or NAME-00000-of-00001 file",
+            mend="compressed shards (.tar.gz, .tgz) must be unpacked first",
+        )
     folder = paths[0] if len(paths) == 1 and os.path.isdir(paths[0]) else os.path.commonpath(
         [os.path.dirname(os.path.abspath(file)) for file in files]
     )  # fmt: skip
@@ -237,8 +261,11 @@ def _split_of(name: str, options: IndexOptions) -> str:
 
 
 def _find_components(folder: str, names: Sequence[str], fmt: Format, options: IndexOptions) -> formats.Want:
-    with storage.window(os.path.join(folder, names[0])) as (view, size):
-        components = formats.get(fmt).find_components(view, size, names[0], options.image)
+    path = os.path.join(folder, names[0])
+    with storage.window(path) as (view, size):
+        components = formats.get(fmt).find_components(view, size, path, options.image)
+    if options.label_key and fmt != "webdataset":
+        raise CallError("--label-key goes with WebDataset shards", mend="name the label's feature with --label")
     label = None if options.label_key else options.label or components.label
     if label is None and options.label_key is None:
         raise CallError(
@@ -363,7 +390,7 @@ def _label(record: formats.Record, number: int, task: IndexTask, name: str) -> i
             mend="name another with --label",
         )
     label = record.label + task.options.label_offset
-    limit = len(task.options.classes) if task.options.classes else 1 << 31
+    limit = len(task.options.classes) if task.options.classes else MAX_LABEL + 1
     if not 0 <= label < limit:
         raise ShardError(
             f"has the label {label}, out of the range 0 to {limit - 1}",
@@ -398,6 +425,7 @@ def _finish(folder: str, shards: Sequence[Indexed], fmt: Format, want: formats.W
     """Write ``rejected.jsonl`` where there is cause, and the manifest."""
     rejected = [row for shard in shards for row in shard.rejected]
     rejected_file = None
+    _remove(os.path.join(folder, REJECTED_NAME))
     if rejected:
         storage.replace_file(os.path.join(folder, REJECTED_NAME), rejected_bytes(rejected))
         rejected_file = storage.describe(folder, REJECTED_NAME)

@@ -123,7 +123,10 @@ def _split(source: Source, options: Options) -> tuple[tuple[str, ...], NDArray[n
 
 def _choose(train: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
     order = _permutation(len(train), options.seed, _SPLIT)
-    return train[order[: round(options.val_fraction * len(train))]]
+    count = round(options.val_fraction * len(train))
+    if not 0 < count < len(train):
+        raise CallError(f"--val-fraction {options.val_fraction:g} of {len(train)} images leaves a split empty")
+    return train[order[:count]]
 
 
 def _choose_groups(source: Source, train: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
@@ -131,8 +134,11 @@ def _choose_groups(source: Source, train: NDArray[np.int64], options: Options) -
     if options.split_by not in source.extra.column_names:
         known = ", ".join(source.extra.column_names) or "none"
         raise CallError(f"--split-by {options.split_by}: no such column", mend=f"further columns are: {known}")
-    column = source.extra[options.split_by].take(pa.array(train))
-    group = np.asarray(pc.rank(column, tiebreaker="dense")).astype(np.int64) - 1
+    column = source.extra[options.split_by].take(pa.array(train)).combine_chunks()
+    values = column.dictionary_encode(null_encoding="encode")
+    # Numbered by value, not by where they first occur; rows without a value are a group too.
+    rank = np.asarray(pc.rank(values.dictionary.cast(pa.large_string()), tiebreaker="first")).astype(np.int64) - 1
+    group = rank[np.asarray(values.indices)]
     counts = np.bincount(group)
     order = _permutation(len(counts), options.seed, _SPLIT)
     taken = int(np.searchsorted(np.cumsum(counts[order]), options.val_fraction * len(train)) + 1)
@@ -151,9 +157,10 @@ def _bounds(sizes: NDArray[np.int64], options: Options) -> Iterator[tuple[int, i
     start, total = 0, np.concatenate([[0], np.cumsum(sizes)])
     while start < len(sizes):
         if options.shard_samples:
-            stop = start + options.shard_samples
+            stop = start + min(options.shard_samples, len(sizes))
         else:
-            stop = int(np.searchsorted(total, total[start] + options.shard_bytes, side="right")) - 1
+            most = min(int(total[start]) + options.shard_bytes, int(total[-1]))
+            stop = int(np.searchsorted(total, most, side="right")) - 1
         stop = min(max(stop, start + 1), len(sizes))
         yield start, stop
         start = stop

@@ -65,12 +65,14 @@ def _describe_split(folder: str, manifest: Manifest, split: Split) -> dict[str, 
         "samples": split.samples,
         "shards": len(split.shards),
         "bytes": split.bytes,
-        **{name: _quantiles(np.concatenate(column)) for name, column in measured.items()},
+        **{name: _quantiles(np.concatenate([*column, np.empty(0, np.int64)])) for name, column in measured.items()},
         "labels": {name: int(count) for name, count in zip(manifest.classes, counts, strict=True)},
     }
 
 
 def _quantiles(values: NDArray[np.int64]) -> dict[str, int]:
+    if not len(values):
+        return dict.fromkeys(_QUANTILES, 0)
     return {
         name: int(value)
         for name, value in zip(

@@ -83,6 +83,6 @@ def build(
             mend='lower batch_size, or say last_batch="partial" or "pad"',
         )
 
-    from loaders.iterators import Loader  # noqa: PLC0415 - torch and DALI take seconds to import
+    from loaders.iterators import Loader
 
     return Loader(shards, operations, options)

@@ -139,9 +139,7 @@ def _decode(encoded: Node, operations: Sequence[Operation], device: str) -> tupl
         )
         return _resized(part, [first.size, first.size]), operations[1:]
     # Chroma is interpolated on the GPU as it is on the processor: whole images are for evaluation.
-    image = fn.decoders.image(
-        encoded, device=device, output_type=types.RGB, jpeg_fancy_upsampling=True, **hardware
-    )
+    image = fn.decoders.image(encoded, device=device, output_type=types.RGB, jpeg_fancy_upsampling=True, **hardware)
     return image, operations
 
 

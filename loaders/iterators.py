@@ -110,9 +110,7 @@ class Loader:
         for step in range(len(self)):
             self._open()
             if epoch != self._epoch:
-                raise CallError(
-                    "another iteration of this loader has begun since", mend="build a loader for each"
-                )
+                raise CallError("another iteration of this loader has begun since", mend="build a loader for each")
             size = self._options.batch_size
             if self._options.last_batch == "partial":
                 size = min(size, self._split.samples - step * size)

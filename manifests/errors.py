@@ -64,7 +64,8 @@ class DatasetError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # An error crosses from a worker process to this one with all its attributes.
-        return _rebuilt, (type(self), self.__dict__)
+        names = ("message", "file", "record", "line", "byte", "mend")
+        return _rebuilt, (type(self), {name: getattr(self, name) for name in names})
 
 
 def _rebuilt(kind: type[DatasetError], attributes: dict[str, Any]) -> DatasetError:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from awscrt.checksums import crc32c
 
-from manifests.errors import ManifestError, TableError
+from manifests.errors import CallError, ManifestError, TableError
 from manifests.schema import (
     FORMATS,
     SCHEMA_VERSION,
@@ -100,6 +100,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     """Read ``folder/manifest.json``.
 
     Raises:
+        CallError: there is no such folder.
         ManifestError: there is none (the dataset is not whole), or it is damaged.
 
     """
@@ -108,14 +109,11 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise ManifestError(f"is longer than {MAX_MANIFEST_BYTES} bytes", file=str(path), mend=_ANEW)
         data = path.read_bytes()
-    except FileNotFoundError:
-        mend = (
-            "run the same `dataprep convert` again to finish it, or `dataprep index` for shards made elsewhere"
-            if os.path.isdir(folder)
-            else "check the path"
-        )
-        what = "is missing, so the dataset is not whole" if os.path.isdir(folder) else "there is no such folder"
-        raise ManifestError(what, file=str(path), mend=mend) from None
+    except (FileNotFoundError, NotADirectoryError):
+        if not os.path.isdir(folder):
+            raise CallError(f"{folder} is no folder", mend="name the folder of a prepared dataset") from None
+        mend = "run the same `dataprep convert` again to finish it, or `dataprep index` for shards made elsewhere"
+        raise ManifestError("is missing, so the dataset is not whole", file=str(path), mend=mend) from None
     except OSError as error:
         raise ManifestError(f"cannot be read ({error.strerror})", file=str(path)) from None
     return parse_manifest(data, str(path))
@@ -257,7 +255,7 @@ def _from_json(body: dict[str, Any]) -> Manifest:
         format=_one_of(body["format"], FORMATS),
         store=_one_of(body["store"], ("encoded", "raw")),
         components=Components(
-            image=tuple(_typed(name, str) for name in components["image"]),
+            image=_names(components["image"]),
             label=None if components["label"] is None else _typed(components["label"], str),
             label_offset=_typed(components["label_offset"], int),
         ),
@@ -298,6 +296,13 @@ def _typed(value: Any, kind: type) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TypeError(f"{value!r} where {kind.__name__} was expected")
     return value
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    names = tuple(_typed(name, str) for name in _typed(value, list))
+    if not names:
+        raise ValueError("no name where an image lies")
+    return names
 
 
 def _count(value: Any) -> int:

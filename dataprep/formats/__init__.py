@@ -98,6 +98,14 @@ class RecordFormat(Protocol):
     def fault(self, view: View, record: Record, file: str) -> Fault | None:
         """Read a whole record and check all that the format itself lets check, its image excepted."""
 
+    def find_end(self, view: View, at: int, size: int, file: str) -> int:
+        """Give where a shard's end begins, after which there may be nothing but zeros; its last record ends `at`.
+
+        Raises:
+            ShardError: what follows the last record is damaged.
+
+        """
+
     def find_components(self, view: View, size: int, file: str, image: str | None) -> Components:
         """Look into the first record for where image and label lie.
 

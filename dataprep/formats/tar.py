@@ -6,7 +6,7 @@ Written are USTAR headers (POSIX.1-1988) with fixed times and owners, so that eq
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import NamedTuple
 
 from dataprep.formats import View
@@ -53,8 +53,17 @@ class Member(NamedTuple):
     end: int
 
 
-def members(view: View, size: int, file: str) -> Iterator[Member]:
+def members(view: View, size: int, file: str, *, part: bool = False) -> Generator[Member, None, int]:
     """Walk an archive's regular files; long names (GNU ``L``, PAX ``x``) are put on the file they belong to.
+
+    Args:
+        view: the archive, or a part of it that begins at a header.
+        size: its length.
+        file: its name, for errors.
+        part: whether it may end without the zeros that end an archive.
+
+    Returns:
+        Where the archive's end begins.
 
     Raises:
         ShardError: the archive is truncated or damaged, or is none.
@@ -67,7 +76,7 @@ def members(view: View, size: int, file: str) -> Iterator[Member]:
         data, i = view(at, BLOCK)
         block = data[i : i + BLOCK]
         if block == ZERO_BLOCK:
-            break
+            return at
         length = _checked_length(block, at, size, file)
         kind = block[156:157]
         if long_size is not None and kind in _REGULAR:
@@ -90,6 +99,9 @@ def members(view: View, size: int, file: str) -> Iterator[Member]:
         elif kind in _IGNORED:
             continue
         long_name, start = None, at
+    if not part:
+        raise ShardError("ends without the zeros that end an archive", file=file, byte=size, mend=_TRUNCATED)
+    return at
 
 
 ZERO_BLOCK = bytes(BLOCK)

@@ -8,6 +8,7 @@ skip an image without reading it. Small features stand before the image, so that
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Container, Iterator, Mapping
 from functools import lru_cache
@@ -26,6 +27,7 @@ SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec", ".record")
 END = b""
 COMPONENTS = Components(image=("image/encoded",), label="image/class/label")
 
+_FLOAT_MAX = float(np.finfo(np.float32).max)
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _PREFIX = struct.Struct("<QI")
@@ -47,13 +49,13 @@ def frame(draft: Draft) -> tuple[bytes, bytes]:
     """Give the bytes before and after the image in a record."""
     features = b"".join(
         (
+            *(_extra_feature(name, value) for name, value in draft.extra.items() if value is not None),
             _recurring(b"image/class/text", draft.class_name),
             _recurring(b"image/class/label", draft.label),
             _bytes_feature(b"image/filename", draft.source.encode()),
             _recurring(b"image/format", draft.info.format.upper()),
             _recurring(b"image/height", draft.info.height),
             _recurring(b"image/width", draft.info.width),
-            *(_extra_feature(name, value) for name, value in draft.extra.items()),
             _around(b"image/encoded", draft.size),
         )
     )
@@ -107,6 +109,8 @@ def _int_feature(name: bytes, value: int) -> bytes:
 
 
 def _float_feature(name: bytes, value: float) -> bytes:
+    if abs(value) > _FLOAT_MAX:  # as float32 has it
+        value = math.copysign(math.inf, value)
     return _feature(name, _field(b"\x12", _field(b"\x0a", struct.pack("<f", value))))
 
 
@@ -115,8 +119,6 @@ def _extra_feature(name: str, value: Any) -> bytes:
         return _int_feature(name.encode(), value)
     if isinstance(value, float):
         return _float_feature(name.encode(), value)
-    if value is None:
-        return _feature(name.encode(), b"")
     return _bytes_feature(name.encode(), str(value).encode())
 
 
@@ -150,7 +152,7 @@ def scan(view: View, size: int, file: str, want: Want) -> Iterator[Record]:
         try:
             items = _walk(view, at + _PREFIX.size, end - _CRC.size, wanted)
             image = items.get(image_name)
-            if image is None or image[0] != 1:
+            if image is None or image[0] != 1 or image[1] == image[2]:
                 every = _walk(view, at + _PREFIX.size, end - _CRC.size)
                 raise ShardError(_lacks(image_name, every), file=file, record=number, byte=at)
             label = _int_of(view, items.get(label_name))
@@ -277,9 +279,11 @@ def _list_item(data: Any, i: int, end: int, kind: int) -> int:
     """Find where the item of a list begins: text, packed numbers, or one number that is not packed."""
     if data[i] == 0x0A:
         length, i = _length(data, i + 1)
-        if kind == 1 and i + length != end:
-            raise ValueError("more than one item, or a length that does not fit")
-        return i
+        if i + length == end:
+            return i
+        if kind == 1 and i + length < end:
+            return end  # several texts: nothing that is read here
+        raise ValueError("a length that does not fit")
     if kind == 3 and data[i] == 0x08:
         return i + 1
     raise ValueError("a list of another kind")
@@ -294,7 +298,9 @@ def _int_of(view: View, item: _Item | None) -> int | None:
     if item is None or item[0] != 3:
         return None
     data, i = view(item[1], min(10, item[2] - item[1]))
-    number = _read_varint(data, i)[0]
+    number, after = _read_varint(data, i)
+    if after - i != item[2] - item[1]:
+        raise ValueError("not one number")
     return number - (1 << 64) if number >> 63 else number
 
 
@@ -319,6 +325,11 @@ def fault(view: View, record: Record, file: str) -> Fault | None:  # noqa: ARG00
     if masked(crc32c(np.frombuffer(data, np.uint8, end - start, i))) != stated:
         return Fault("the CRC of the record's payload is wrong", start)
     return None
+
+
+def find_end(view: View, at: int, size: int, file: str) -> int:  # noqa: ARG001
+    """Give where the records end; nothing may follow them."""
+    return at
 
 
 def find_components(view: View, size: int, file: str, image: str | None) -> Components:

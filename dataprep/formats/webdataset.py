@@ -7,6 +7,7 @@ with the label in decimal ASCII, ``.json`` with what the sample table says.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -27,7 +28,8 @@ IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff"
 
 # --- writing ------------------------------------------------------------------------------------
 
-_BLANK = re.compile(r"\s")
+#: Neither blanks nor what stands for bytes that are not UTF-8.
+_PLAIN = re.compile(r"[^\s\ud800-\udfff]+")
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -36,6 +38,7 @@ def frame(draft: Draft) -> tuple[bytes, bytes]:
     label = b"%d" % draft.label
     text = _json(
         {
+            **{name: _finite(value) for name, value in draft.extra.items()},
             "key": draft.key,
             "label": draft.label,
             "class": draft.class_name,
@@ -43,7 +46,6 @@ def frame(draft: Draft) -> tuple[bytes, bytes]:
             "height": draft.info.height,
             "source": draft.source,
             "crc32c": draft.crc32c,
-            **draft.extra,
         }
     ).encode()
     key = draft.key.encode()
@@ -59,6 +61,11 @@ def frame(draft: Draft) -> tuple[bytes, bytes]:
         )
     )
     return tar.header(key + b"." + EXTENSIONS[draft.info.format].encode(), draft.size), tail
+
+
+def _finite(value: Any) -> Any:
+    # JSON has no word for NaN and infinity.
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def index_bytes(lines: list[str]) -> bytes:
@@ -84,7 +91,7 @@ class _Group(NamedTuple):
 def scan(view: View, size: int, file: str, want: Want) -> Iterator[Record]:
     """Walk a shard's samples by their headers; see `RecordFormat.scan`."""
     images = frozenset(want.components.image)
-    for number, group in enumerate(_groups(view, size, file)):
+    for number, group in enumerate(_groups(view, size, file, want)):
         start, end = group.members[0][1].start, group.members[-1][1].end
         found: dict[str, tar.Member] = {}
         line = []
@@ -121,27 +128,49 @@ def scan(view: View, size: int, file: str, want: Want) -> Iterator[Record]:
         )
 
 
-def _groups(view: View, size: int, file: str) -> Iterator[_Group]:
-    group = None
-    for member in tar.members(view, size, file):
-        dot = member.name.find(".", member.name.rfind("/") + 1)
-        # As DALI's own index tool has it: what follows the first dot is the extension.
-        key, extension = (member.name[:dot], member.name[dot + 1 :]) if dot >= 0 else (member.name[:-1], member.name)
-        if not key or key.endswith("/"):
-            continue
-        if _BLANK.search(member.name):
-            raise ShardError(
-                f"has a file {member.name!r}, and DALI's index cannot hold a name with a blank",
-                file=file, byte=member.start, mend="make the shard again with other keys",
-            )  # fmt: skip
-        if group is not None and group.key == key:
+def _groups(view: View, size: int, file: str, want: Want) -> Iterator[_Group]:
+    """Put files that share a key together; an error is given the number of the sample that it is in."""
+    group: _Group | None = None
+    number = most = 0
+    try:
+        for member in tar.members(view, size, file):
+            key, extension = _split_name(member.name)
+            if not key or key.endswith("/"):
+                continue
+            if group is not None and group.key != key:
+                most = max(most, len(group.members))
+                yield group
+                group, number = None, number + 1
+            _check_name(member, file)
+            group = group or _Group(key, [])
             group.members.append((extension, member))
-            continue
-        if group is not None:
-            yield group
-        group = _Group(key, [(extension, member)])
+    except ShardError as error:
+        if error.record is None:
+            error.record = number + (group is not None and _looks_whole(group, most, want))
+        raise
     if group is not None:
         yield group
+
+
+def _split_name(name: str) -> tuple[str, str]:
+    # As DALI's own index tool has it: what follows the first dot is the extension.
+    dot = name.find(".", name.rfind("/") + 1)
+    return (name[:dot], name[dot + 1 :]) if dot >= 0 else (name[:-1], name)
+
+
+def _check_name(member: tar.Member, file: str) -> None:
+    if not _PLAIN.fullmatch(member.name):
+        raise ShardError(
+            f"has a file {member.name!r}, and DALI's index cannot hold a name with a blank or one that is not UTF-8",
+            file=file, byte=member.start, mend="make the shard again with other keys",
+        )  # fmt: skip
+
+
+def _looks_whole(group: _Group, most: int, want: Want) -> bool:
+    """Tell whether what cannot be read after a group's last file is rather the next sample's."""
+    extensions = {extension.lower() for extension, _ in group.members}
+    has_both = bool(extensions & set(want.components.image)) and want.components.label in (None, *extensions)
+    return has_both and len(group.members) >= most
 
 
 def _described(
@@ -152,7 +181,11 @@ def _described(
     label: int | None = None
     text: dict[str, Any] = {}
     if (want.texts or want.label_key) and (member := found.get("json")) is not None:
-        text = _parse_json(view, member, where)
+        try:
+            text = _parse_json(view, member, where)
+        except ShardError:
+            if want.label_key is not None:  # otherwise it is nobody's business what is in it
+                raise
     if want.label_key is not None:
         label = _json_label(text, want.label_key, where)
     elif want.components.label and (member := found.get(want.components.label)) is not None:
@@ -197,7 +230,7 @@ def _json_label(text: dict[str, Any], key: str, where: tuple[str, int]) -> int:
 
 def fault(view: View, record: Record, file: str) -> Fault | None:
     """Check that all padding in the sample is zeros; headers were checked by `scan`."""
-    for member in tar.members(lambda at, n: view(at + record.start, n), record.end - record.start, file):
+    for member in tar.members(lambda at, n: view(at + record.start, n), record.end - record.start, file, part=True):
         at = record.start + member.data + member.size
         length = record.start + member.end - at
         data, i = view(at, length)
@@ -206,9 +239,19 @@ def fault(view: View, record: Record, file: str) -> Fault | None:
     return None
 
 
+def find_end(view: View, at: int, size: int, file: str) -> int:
+    """Walk over what follows the last sample (folders, links) to where the archive's end begins."""
+    walk = tar.members(lambda start, n: view(start + at, n), size - at, file)
+    while True:
+        try:
+            next(walk)
+        except StopIteration as stop:
+            return at + int(stop.value)
+
+
 def find_components(view: View, size: int, file: str, image: str | None) -> Components:
     """Look into the first sample for where image and label lie."""
-    group = next(_groups(view, size, file), None)
+    group = next(_groups(view, size, file, Want(COMPONENTS)), None)
     if group is None:
         raise ShardError("holds no file", file=file, byte=0, mend="remove it")
     extensions = [extension.lower() for extension, _ in group.members]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -55,19 +55,41 @@ def _read_folder(src: str, options: SourceOptions) -> Source:
     src = kaggle or src
     lists = [name for name in LISTS if os.path.isfile(os.path.join(src, name))]
     if lists:
+        _refuse(options, ("path_column", "label_column", "split_column"), f"a table, and {src} holds lists")
         return read_lists([os.path.join(src, name) for name in lists], options.image_root or src, options)
-    for name in ("image_root", "path_column", "label_column", "split_column"):
-        if getattr(options, name) is not None:
-            raise CallError(f"--{name.replace('_', '-')} goes with a list or a table, and {src} is a folder")
+    _refuse(
+        options,
+        ("image_root", "path_column", "label_column", "split_column"),
+        f"a list or a table, and {src} is a folder",
+    )
     folders = sorted(entry.name for entry in os.scandir(src) if entry.is_dir() and not entry.name.startswith("."))
-    splits = {SPLIT_ALIASES[name.lower()]: name for name in folders if name.lower() in SPLIT_ALIASES}
-    return read_image_folders(src, splits, folders, options)
+    return read_image_folders(src, _split_folders(src, folders), folders, options)
+
+
+def _split_folders(src: str, folders: Sequence[str]) -> dict[str, str]:
+    """Give the folder of each split; none where the folders called so are classes (a `train` among `car` and `bus`)."""
+    named = [name for name in folders if name.lower() in SPLIT_ALIASES]
+    if len(named) < len(folders) and not any(has_folders(os.path.join(src, name)) for name in named):
+        return {}
+    splits: dict[str, str] = {}
+    for name in named:
+        other = splits.setdefault(SPLIT_ALIASES[name.lower()], name)
+        if other != name:
+            raise SourceError(f"holds both {other}/ and {name}/, two names of one split", file=src, mend="rename one")
+    return splits
 
 
 def _read_file(src: str, options: SourceOptions) -> Source:
     if src.lower().endswith(TABLE_SUFFIXES):
         return read_table(src, options)
+    _refuse(options, ("path_column", "label_column", "split_column"), f"a table, and {src} is a list")
     return read_lists([src], options.image_root or os.path.dirname(src) or ".", options)
+
+
+def _refuse(options: SourceOptions, names: Sequence[str], why: str) -> None:
+    for name in names:
+        if getattr(options, name) is not None:
+            raise CallError(f"--{name.replace('_', '-')} goes with {why}", mend="leave the option out")
 
 
 def _class_notices(source: Source) -> Iterator[str]:

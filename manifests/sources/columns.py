@@ -98,8 +98,9 @@ def _integer_labels(
     text: pa.Array, classes: tuple[str, ...] | None, where: Where
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     limit = len(classes) if classes is not None else MAX_LABEL + 1
-    short = pc.less_equal(pc.utf8_length(text), 9)
-    value = np.asarray(pc.if_else(short, text, "-1").cast(pa.int64()))
+    digits = pc.replace_substring_regex(text, r"^\+?0*([0-9]+)$", r"\1")
+    short = pc.less_equal(pc.utf8_length(digits), 9)
+    value = np.asarray(pc.if_else(short, digits, "-1").cast(pa.int64()))
     wrong = np.flatnonzero((value < 0) | (value >= limit))
     if len(wrong):
         file, line = where(int(wrong[0]))
@@ -161,7 +162,9 @@ def checked(source: Source, where: Where) -> Source:
 def _missing_mend(root: str, name: str) -> str:
     forms: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
     for form in forms:
-        if os.path.exists(os.path.join(root, unicodedata.normalize(form, name))):
+        if unicodedata.normalize(form, name) != name and os.path.exists(
+            os.path.join(root, unicodedata.normalize(form, name))
+        ):
             return f"a file of that name in the Unicode form {form} is there: write the list in that form"
     return "name the folder that paths are relative to with --image-root, or remove the line"
 

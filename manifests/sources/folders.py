@@ -102,7 +102,8 @@ def read_image_folders(src: str, splits: dict[str, str], folders: Sequence[str],
                 file=src,
                 mend="an ImageFolder is CLASS/IMAGE; a list file (`path label`) or a CSV can name labels instead",
             )
-        return labelled_by_folder(src, {"train": [(name, name) for name in folders]}, "ImageFolder", options)
+        source = labelled_by_folder(src, {"train": [(name, name) for name in folders]}, "ImageFolder", options)
+        return replace(source, notices=(*_stray_notice(_stray_images(src)), *source.notices))
     scans: dict[str, list[tuple[str, str]]] = {}
     notices = [
         f"{name}/ is none of train, val and test and is left out" for name in folders if name not in splits.values()
@@ -121,8 +122,26 @@ def read_image_folders(src: str, splits: dict[str, str], folders: Sequence[str],
                 file=f"{src}/{splits[split]}",
                 mend=f"sort the images into {splits[split]}/CLASS/, or write a {split}_list.txt of `path label`",
             )
+    stray = [name for split in scans for name in _stray_images(src, splits[split])]
     source = labelled_by_folder(src, scans, f"{' and '.join(scans)} ImageFolders", options)
-    return replace(source, notices=(*notices, *source.notices))
+    return replace(source, notices=(*notices, *_stray_notice([*_stray_images(src), *stray]), *source.notices))
+
+
+def _stray_images(root: str, folder: str = "") -> list[str]:
+    """List images that lie beside class folders, and so in no class."""
+    with os.scandir(os.path.join(root, folder)) as entries:
+        names = [
+            os.path.join(folder, entry.name)
+            for entry in entries
+            if os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES and not entry.is_dir()
+        ]
+    return sorted(names)
+
+
+def _stray_notice(names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    return [f"left out, for they lie in no class folder: {len(names):,} images, {printable(names[0])} the first"]
 
 
 def labelled_by_folder(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -68,12 +68,21 @@ def _beside(root: str, name: str) -> str | None:
     return None
 
 
+def _lines(file: str) -> Iterator[str]:
+    """Read a text line by line, as UTF-8 or not at all."""
+    with open(file, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield line.decode()
+            except UnicodeDecodeError:
+                raise SourceError("is not valid UTF-8", file=file, line=number, mend="save it as UTF-8") from None
+
+
 def _kaggle_classes(root: str, train: Sequence[str]) -> tuple[str, ...]:
     mapping = _beside(root, "LOC_synset_mapping.txt")
     if mapping is None:
         return tuple(train)
-    with open(mapping, encoding="utf-8") as lines:
-        synsets = sorted({line.split(maxsplit=1)[0] for line in lines if line.strip()})
+    synsets = sorted({line.split(maxsplit=1)[0] for line in _lines(mapping) if line.strip()})
     if unknown := sorted(set(train) - set(synsets)):
         raise SourceError(f"does not name {unknown[0]!r}, a folder of train/", file=mapping)
     return tuple(synsets)
@@ -88,19 +97,18 @@ def _kaggle_val_labels(root: str, path: pa.Array, number: dict[str, int]) -> NDA
             mend="put Kaggle's file beside ILSVRC/, or move val/ away to prepare train/ alone",
         )
     label_of: dict[str, int] = {}
-    with open(solution, encoding="utf-8", newline="") as file:
-        for line, row in enumerate(csv.reader(file), 1):
-            if line == 1 and row[:1] == ["ImageId"]:
-                continue
-            synset = row[1].split(maxsplit=1)[:1] if len(row) > 1 else []
-            if not synset or synset[0] not in number:
-                raise SourceError(
-                    f"{','.join(row)!r} names no known class",
-                    file=solution,
-                    line=line,
-                    mend="a line is `ImageId,synset x y x y`",
-                )
-            label_of[row[0]] = number[synset[0]]
+    for line, row in enumerate(csv.reader(_lines(solution)), 1):
+        if line == 1 and row[:1] == ["ImageId"]:
+            continue
+        synset = row[1].split(maxsplit=1)[:1] if len(row) > 1 else []
+        if not synset or synset[0] not in number:
+            raise SourceError(
+                f"{','.join(row)!r} names no known class",
+                file=solution,
+                line=line,
+                mend="a line is `ImageId,synset x y x y`",
+            )
+        label_of[row[0]] = number[synset[0]]
     stems = [os.path.splitext(os.path.basename(name))[0] for name in path.to_pylist()]
     if missing := next((stem for stem in stems if stem not in label_of), None):
         raise SourceError(f"has no label for val/{missing}", file=solution)

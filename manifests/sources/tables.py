@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from manifests.errors import CallError, SourceError
 from manifests.schema import SPLIT_ALIASES, TABLE_COLUMNS, split_order
-from manifests.sources.columns import Source, SourceOptions, checked, number_labels, sizes
+from manifests.sources.columns import Source, SourceOptions, Where, checked, number_labels, sizes
 
 PATH_COLUMNS = ("path", "image", "file", "filename", "filepath", "image_path")
 LABEL_COLUMNS = ("label", "class", "target")
@@ -21,7 +24,7 @@ LABEL_COLUMNS = ("label", "class", "target")
 
 def read_table(file: str, options: SourceOptions) -> Source:
     """Read a table with a column of paths, one of labels and perhaps one of splits."""
-    table = _load_table(file)
+    table, lines = _load_parquet(file) if file.lower().endswith(".parquet") else _load_csv(file)
     path_name = _column(table, options.path_column, PATH_COLUMNS, "--path-column", file)
     label_name = _column(table, options.label_column, LABEL_COLUMNS, "--label-column", file)
     split_name = options.split_column or ("split" if "split" in table.column_names else None)
@@ -29,29 +32,15 @@ def read_table(file: str, options: SourceOptions) -> Source:
         _column(table, split_name, (), "--split-column", file)
 
     def where(row: int) -> tuple[str, int]:
-        return file, row + (1 if file.lower().endswith(".parquet") else 2)
+        return file, int(lines[row])
 
     for name in {path_name, label_name, *([split_name] if split_name else [])}:
-        if table[name].null_count:
-            row = pc.index(pc.is_null(table[name]), True).as_py()
-            raise SourceError(f"column {name!r} is empty", file=where(row)[0], line=where(row)[1])
+        _check_filled(table[name], name, where)
     root = options.image_root or os.path.dirname(file) or "."
-    path = _text_column(table, path_name, file)
-    path = pa.array([os.path.normpath(name) for name in path.to_pylist()], pa.large_string())
+    paths = _text_column(table, path_name, file).to_pylist()
+    path = pa.array([os.path.normpath(name) for name in paths], pa.large_string())
     label, classes = number_labels(_label_column(table, label_name, file), options.classes, where)
     splits, split = _table_splits(table, split_name, file)
-    extra = [name for name in table.column_names if name not in (path_name, label_name, split_name)]
-    if taken := [name for name in extra if name in TABLE_COLUMNS or name.startswith("image/")]:
-        raise SourceError(
-            f"column {taken[0]!r} has a name that sample tables use themselves", file=file, mend="rename it"
-        )
-    for name in extra:
-        if not _is_plain(table[name].type):
-            raise SourceError(
-                f"column {name!r} has the type {table[name].type}; further columns hold text or numbers",
-                file=file,
-                mend="leave it out or convert it",
-            )
     source = Source(
         root=root,
         layout="table",
@@ -61,32 +50,122 @@ def read_table(file: str, options: SourceOptions) -> Source:
         label=label,
         split=split,
         size=sizes(root, path),
-        extra=table.select(extra).combine_chunks(),
+        extra=_further_columns(table, {path_name, label_name, split_name}, file),
     )
     return checked(source, where)
 
 
-def _is_plain(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-        or types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind)
-    )  # fmt: skip
+# --- reading ------------------------------------------------------------------------------------
 
 
-def _load_table(file: str) -> pa.Table:
+def _load_parquet(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Read all columns as they are; rows count from 1."""
     try:
-        if file.lower().endswith(".parquet"):
-            import pyarrow.parquet as pq
-
-            return pq.ParquetFile(file).read()
-        import pyarrow.csv as pacsv
-
-        delimiter = "\t" if file.lower().endswith(".tsv") else ","
-        parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-        return pacsv.read_csv(file, parse_options=parse)
+        table = pq.ParquetFile(file).read()
     except (pa.ArrowException, ValueError) as error:
-        raise SourceError(str(error).splitlines()[0], file=file, mend="mend that row") from None
+        raise SourceError(f"is no Parquet table ({str(error).splitlines()[0]})", file=file) from None
+    return table, np.arange(1, len(table) + 1)
+
+
+def _load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Read all columns as text, and the line that each row ends on."""
+    reader = csv.reader(_text_lines(file), delimiter="\t" if file.lower().endswith(".tsv") else ",", strict=True)
+    chunks, lines = [], []
+    try:
+        header = next(reader, [])
+        while rows := [(reader.line_num, row) for row in islice(reader, 1 << 16) if row]:
+            chunks.append(_chunk(rows, header, file))
+            lines.append(np.array([line for line, _ in rows], np.int64))
+    except csv.Error as error:
+        raise SourceError(f"is no CSV: {error}", file=file, line=reader.line_num) from None
+    if len(set(header)) < len(header):
+        twice = next(name for name in header if header.count(name) > 1)
+        raise SourceError(f"has two columns {twice!r}", file=file, line=1, mend="rename one")
+    empty = pa.table({name: pa.array([], pa.large_string()) for name in header})
+    return pa.concat_tables([empty, *chunks]), np.concatenate([*lines, np.empty(0, np.int64)])
+
+
+def _text_lines(file: str) -> Iterator[str]:
+    with open(file, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError:
+                raise SourceError("is not valid UTF-8", file=file, line=number, mend="save it as UTF-8") from None
+
+
+def _chunk(rows: list[tuple[int, list[str]]], header: list[str], file: str) -> pa.Table:
+    for line, row in rows:
+        if len(row) != len(header):
+            raise SourceError(
+                f"has {len(row)} columns, the header {len(header)}", file=file, line=line, mend="mend that row"
+            )
+    columns = zip(*(row for _, row in rows), strict=True)
+    arrays = [pa.array(column, pa.large_string()) for column in columns]
+    return pa.table(arrays, names=header)
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+
+def _check_filled(column: pa.ChunkedArray, name: str, where: Where) -> None:
+    empty = pc.is_null(column)
+    if _is_text(column.type):
+        empty = pc.or_kleene(empty, pc.equal(pc.utf8_trim_whitespace(column), ""))
+    row = pc.index(empty, True).as_py()
+    if row >= 0:
+        file, line = where(row)
+        raise SourceError(f"column {name!r} is empty", file=file, line=line, mend="fill it or remove the row")
+
+
+#: A longer name has no room in a TFRecord's header as it is read.
+MAX_NAME = 100
+
+
+def _further_columns(table: pa.Table, used: set[str | None], file: str) -> pa.Table:
+    """Give what a table has beside path, label and split, as text, whole numbers, floats or booleans."""
+    names = [name for name in table.column_names if name not in used]
+    columns = {}
+    for name in names:
+        if name in (*TABLE_COLUMNS, "class") or name.startswith("image/"):
+            raise SourceError(f"column {name!r} has a name that is used for another thing", file=file, mend="rename it")
+        if not name or len(name.encode()) > MAX_NAME:
+            raise SourceError(f"column {name[:40]!r} has no name of 1 to {MAX_NAME} bytes", file=file, mend="rename it")
+        columns[name] = _plain(_one_array(table[name]), name, file)
+    return pa.table(columns)
+
+
+def _plain(column: pa.Array, name: str, file: str) -> pa.Array:
+    types, kind = pa.types, column.type
+    if types.is_dictionary(kind) or types.is_temporal(kind):
+        return column.cast(pa.large_string())
+    if _is_text(kind):
+        return _inferred(column) if file.lower().endswith((".csv", ".tsv")) else column
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_null(kind):
+        return column
+    raise SourceError(
+        f"column {name!r} has the type {kind}; further columns hold text or numbers",
+        file=file,
+        mend="leave it out or convert it",
+    )
+
+
+#: Numbers as a computer writes them: 007 is a name.
+_INTEGER = r"^-?(0|[1-9][0-9]{0,17})$"
+_FLOAT = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$"
+
+
+def _inferred(column: pa.Array) -> pa.Array:
+    """Make numbers of a CSV's column if all of it are numbers; an empty cell is none."""
+    filled = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+    for pattern, kind in ((_INTEGER, pa.int64()), (_FLOAT, pa.float64())):
+        if filled.null_count < len(filled) and pc.all(pc.match_substring_regex(filled, pattern)).as_py():
+            return filled.cast(kind)
+    return column
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _column(table: pa.Table, given: str | None, known: Sequence[str], option: str, file: str) -> str:
@@ -100,14 +179,14 @@ def _column(table: pa.Table, given: str | None, known: Sequence[str], option: st
 
 
 def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
-    if not (pa.types.is_string(table[name].type) or pa.types.is_large_string(table[name].type)):
+    if not _is_text(table[name].type):
         raise SourceError(f"column {name!r} has the type {table[name].type}, not text", file=file)
     return table[name].combine_chunks().cast(pa.large_string())
 
 
 def _label_column(table: pa.Table, name: str, file: str) -> pa.Array:
     kind = table[name].type
-    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if not (pa.types.is_integer(kind) or _is_text(kind) or pa.types.is_dictionary(kind)):
         raise SourceError(f"column {name!r} has the type {kind}, and labels are integers or names", file=file)
     return _one_array(table[name].cast(pa.large_string()))
 
