@@ -43,9 +43,9 @@ class Bytes(click.ParamType[int]):
             length = int(float(digits) * self._UNITS[unit])
         except (KeyError, ValueError, OverflowError):
             self.fail(f"{value!r} is no size; write it like 256MiB, 1GB or 4096", param, ctx)
-        if not 1 <= length < 1 << 60:
-            self.fail(f"{value!r} is out of the range 1 byte to 1 EiB", param, ctx)
-        return length
+        if length < 1:
+            self.fail(f"{value!r} is less than one byte", param, ctx)
+        return min(length, 1 << 60)
 
 
 class Fraction(click.FloatRange):
@@ -239,6 +239,8 @@ def _classes(file: str | None) -> tuple[str, ...] | None:
         names = tuple(line.strip() for line in Path(file).read_text("utf-8-sig").rstrip().split("\n"))
     except (OSError, UnicodeDecodeError) as error:
         raise CallError(f"--classes {file}: {getattr(error, 'strerror', None) or error}") from None
+    if not any(names):
+        raise SourceError("names no class", file=file)
     if "" in names:
         raise SourceError("has a blank line where a class was expected", file=file, line=names.index("") + 1)
     if len(set(names)) < len(names):

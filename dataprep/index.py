@@ -18,7 +18,7 @@ from awscrt.checksums import crc32c
 
 from dataprep import engines, formats, storage
 from dataprep.images import MAX_BYTES, Rejected, Validation, inspect
-from manifests.errors import CallError, DamagedError, ShardError
+from manifests.errors import CallError, DamagedError, ShardError, TableError
 from manifests.schema import (
     FORMATS,
     SPLIT_ALIASES,
@@ -178,11 +178,18 @@ def _check_ours(folder: str, names: Sequence[str], options: IndexOptions) -> Non
     """Refuse to replace what `dataprep convert` wrote, for its tables say more than the shards do."""
     for name in names:
         table = os.path.join(folder, f"{_stem(name)}.parquet")
-        if not options.overwrite and os.path.exists(table) and "plan" in read_table_metadata(table):
+        if not options.overwrite and os.path.exists(table) and _is_planned(table):
             raise CallError(
                 f"{folder} was made by `dataprep convert` and has its index and tables",
                 mend="to replace them by what the shards alone say, use --overwrite",
             )
+
+
+def _is_planned(table: str) -> bool:
+    try:
+        return "plan" in read_table_metadata(table)
+    except TableError:
+        return False
 
 
 def _remove(path: str) -> None:
@@ -260,6 +267,22 @@ def _split_of(name: str, options: IndexOptions) -> str:
     return next((SPLIT_ALIASES[word] for word in reversed(words) if word in SPLIT_ALIASES), "train")
 
 
+def _table_name(folder: str, name: str) -> str:
+    """Name a shard's table; img2dataset has a Parquet file of its own under the first choice, which must stay."""
+    first = f"{_stem(name)}.parquet"
+    path = os.path.join(folder, first)
+    if not os.path.exists(path) or _is_table(path):
+        return first
+    return f"{_stem(name)}.samples.parquet"
+
+
+def _is_table(path: str) -> bool:
+    try:
+        return bool(read_table_metadata(path))
+    except TableError:
+        return False
+
+
 def _find_components(folder: str, names: Sequence[str], fmt: Format, options: IndexOptions) -> formats.Want:
     path = os.path.join(folder, names[0])
     with storage.window(path) as (view, size):
@@ -309,7 +332,8 @@ class _Columns:
     def table(self) -> Any:
         names = ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
         columns = zip(*self.rows, strict=True) if self.rows else ((),) * len(names)
-        return build_table({name: list(column) for name, column in zip(names, columns, strict=True)}, {})
+        columns_by_name = {name: list(column) for name, column in zip(names, columns, strict=True)}
+        return build_table(columns_by_name, {"made_by": "dataprep index"})
 
 
 def _write_index(task: IndexTask, name: str) -> Indexed:
@@ -322,8 +346,7 @@ def _write_index(task: IndexTask, name: str) -> Indexed:
             _add(columns, number, record, view, (task, name))
     if not columns.rows:
         raise ShardError("holds no sample that could be indexed", file=name, mend="leave it out")
-    stem = _stem(name)
-    index_name, table_name = f"{stem}.idx", f"{stem}.parquet"
+    index_name, table_name = f"{_stem(name)}.idx", _table_name(task.folder, name)
     data = record_format.index_bytes(columns.lines)
     _write_pair(task, os.path.join(task.folder, index_name), data, os.path.join(task.folder, table_name), columns)
     shard = Shard(

@@ -83,7 +83,7 @@ def _faults_of_folder(folder: str, manifest: Manifest) -> Iterator[Fault]:
     for name in sorted(os.listdir(folder)):
         if name.startswith(storage.PARTIAL):
             yield Fault(name, "was left by an interrupted run", mend="run that again, or remove the file")
-        elif name.endswith(_OURS) and name not in named:
+        elif name.endswith(_OURS) and name not in named and "plan" in manifest.options:
             yield Fault(name, "is not in the manifest", mend="remove it, or make the manifest anew")
     if manifest.rejected is not None:
         yield from check_file(folder, manifest.rejected, "make the dataset anew to have the list again")

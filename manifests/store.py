@@ -111,7 +111,9 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         if not os.path.isdir(folder):
-            raise CallError(f"{folder} is no folder", mend="name the folder of a prepared dataset") from None
+            raise CallError(
+                f"{folder}: there is no such folder", mend="name the folder of a prepared dataset"
+            ) from None
         mend = "run the same `dataprep convert` again to finish it, or `dataprep index` for shards made elsewhere"
         raise ManifestError("is missing, so the dataset is not whole", file=str(path), mend=mend) from None
     except OSError as error:

@@ -134,7 +134,8 @@ def _around(name: bytes, size: int) -> bytes:
 # --- reading ------------------------------------------------------------------------------------
 
 
-#: The one item of a feature's list: its kind (field in ``Feature``: 1 bytes, 2 floats, 3 ints), first byte, end.
+#: The one item of a feature's list: its kind, first byte and end. The kind is the list's field in ``Feature``:
+#: 1 bytes, 2 floats, 3 ints; 0 stands for several items.
 _Item = tuple[int, int, int]
 
 
@@ -152,7 +153,7 @@ def scan(view: View, size: int, file: str, want: Want) -> Iterator[Record]:
         try:
             items = _walk(view, at + _PREFIX.size, end - _CRC.size, wanted)
             image = items.get(image_name)
-            if image is None or image[0] != 1 or image[1] == image[2]:
+            if image is None or image[0] != 1:
                 every = _walk(view, at + _PREFIX.size, end - _CRC.size)
                 raise ShardError(_lacks(image_name, every), file=file, record=number, byte=at)
             label = _int_of(view, items.get(label_name))
@@ -272,17 +273,20 @@ def _item(data: Any, i: int, base: int, end: int) -> _Item | None:
     length, i = _length(data, i + 1)
     if i + length != end:
         raise ValueError("a feature with two values")
-    return None if i == end else (kind, base + _list_item(data, i, end, kind), base + end)
+    if i == end:
+        return None
+    start = _list_item(data, i, end, kind)
+    return (0, base + i, base + end) if start is None else (kind, base + start, base + end)
 
 
-def _list_item(data: Any, i: int, end: int, kind: int) -> int:
-    """Find where the item of a list begins: text, packed numbers, or one number that is not packed."""
+def _list_item(data: Any, i: int, end: int, kind: int) -> int | None:
+    """Find where the item of a list begins: text, packed numbers, one number that is not packed; none if several."""
     if data[i] == 0x0A:
         length, i = _length(data, i + 1)
         if i + length == end:
             return i
         if kind == 1 and i + length < end:
-            return end  # several texts: nothing that is read here
+            return None
         raise ValueError("a length that does not fit")
     if kind == 3 and data[i] == 0x08:
         return i + 1
@@ -300,7 +304,7 @@ def _int_of(view: View, item: _Item | None) -> int | None:
     data, i = view(item[1], min(10, item[2] - item[1]))
     number, after = _read_varint(data, i)
     if after - i != item[2] - item[1]:
-        raise ValueError("not one number")
+        return None  # several
     return number - (1 << 64) if number >> 63 else number
 
 

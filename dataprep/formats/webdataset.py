@@ -183,7 +183,8 @@ def _described(
     if (want.texts or want.label_key) and (member := found.get("json")) is not None:
         try:
             text = _parse_json(view, member, where)
-        except ShardError:
+        except ShardError as error:
+            error.record = number
             if want.label_key is not None:  # otherwise it is nobody's business what is in it
                 raise
     if want.label_key is not None:

@@ -73,6 +73,8 @@ def _load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     chunks, lines = [], []
     try:
         header = next(reader, [])
+        if not header:
+            raise SourceError("holds no image, not even a header", file=file)
         while rows := [(reader.line_num, row) for row in islice(reader, 1 << 16) if row]:
             chunks.append(_chunk(rows, header, file))
             lines.append(np.array([line for line, _ in rows], np.int64))
@@ -80,7 +82,7 @@ def _load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
         raise SourceError(f"is no CSV: {error}", file=file, line=reader.line_num) from None
     if len(set(header)) < len(header):
         twice = next(name for name in header if header.count(name) > 1)
-        raise SourceError(f"has two columns {twice!r}", file=file, line=1, mend="rename one")
+        raise SourceError(f"names the column {twice!r} twice", file=file, line=1, mend="rename one")
     empty = pa.table({name: pa.array([], pa.large_string()) for name in header})
     return pa.concat_tables([empty, *chunks]), np.concatenate([*lines, np.empty(0, np.int64)])
 
@@ -98,7 +100,7 @@ def _chunk(rows: list[tuple[int, list[str]]], header: list[str], file: str) -> p
     for line, row in rows:
         if len(row) != len(header):
             raise SourceError(
-                f"has {len(row)} columns, the header {len(header)}", file=file, line=line, mend="mend that row"
+                f"expected {len(header)} columns, got {len(row)}", file=file, line=line, mend="mend that row"
             )
     columns = zip(*(row for _, row in rows), strict=True)
     arrays = [pa.array(column, pa.large_string()) for column in columns]
@@ -128,7 +130,9 @@ def _further_columns(table: pa.Table, used: set[str | None], file: str) -> pa.Ta
     columns = {}
     for name in names:
         if name in (*TABLE_COLUMNS, "class") or name.startswith("image/"):
-            raise SourceError(f"column {name!r} has a name that is used for another thing", file=file, mend="rename it")
+            raise SourceError(
+                f"column {name!r} has a name that sample tables use themselves", file=file, mend="rename it"
+            )
         if not name or len(name.encode()) > MAX_NAME:
             raise SourceError(f"column {name[:40]!r} has no name of 1 to {MAX_NAME} bytes", file=file, mend="rename it")
         columns[name] = _plain(_one_array(table[name]), name, file)
@@ -152,13 +156,14 @@ def _plain(column: pa.Array, name: str, file: str) -> pa.Array:
 
 #: Numbers as a computer writes them: 007 is a name.
 _INTEGER = r"^-?(0|[1-9][0-9]{0,17})$"
+_BOOLEAN = r"^(true|false|True|False)$"
 _FLOAT = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$"
 
 
 def _inferred(column: pa.Array) -> pa.Array:
     """Make numbers of a CSV's column if all of it are numbers; an empty cell is none."""
     filled = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
-    for pattern, kind in ((_INTEGER, pa.int64()), (_FLOAT, pa.float64())):
+    for pattern, kind in ((_INTEGER, pa.int64()), (_FLOAT, pa.float64()), (_BOOLEAN, pa.bool_())):
         if filled.null_count < len(filled) and pc.all(pc.match_substring_regex(filled, pattern)).as_py():
             return filled.cast(kind)
     return column

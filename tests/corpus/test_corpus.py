@@ -15,6 +15,7 @@ from dataprep.convert import convert
 from dataprep.images import EXTENSIONS, REASONS, Rejected, inspect, parse_header
 from dataprep.plan import Options
 from dataprep.verify import verify
+from manifests.errors import SourceError
 from manifests.schema import Sample
 from manifests.sources import read_source
 from manifests.store import read_manifest, read_table, samples
@@ -256,10 +257,16 @@ def test_odd_values_in_further_columns(fmt, value, folder, dataprep, tmp_path):
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-def test_a_further_column_with_a_long_name(fmt, folder, tmp_path):
-    table, name = folder.parent / "list.csv", "x" * 300
+@pytest.mark.parametrize("length", [1, 100, 101, 128, 300])
+def test_a_further_column_with_a_long_name(fmt, length, folder, tmp_path):
+    table, name = folder.parent / "list.csv", "x" * length
     table.write_text(f"path,label,{name}\nclass/sound.jpg,3,7\n")
-    convert(read_source(str(table)), str(tmp_path / "out"), Options(fmt=fmt), workers=1)
+    if length > 100:  # more than one byte of a protobuf's length field holds, with room to spare
+        with pytest.raises(SourceError, match="rename it"):
+            read_source(str(table))
+        return
+    source = read_source(str(table))
+    convert(source, str(tmp_path / "out"), Options(fmt=fmt), workers=1)
     assert verify(str(tmp_path / "out"), workers=1).faults == ()
     ((row, data),) = stored(tmp_path / "out")
     assert (dict(row.extra), data) == ({name: 7}, (folder / "sound.jpg").read_bytes())

@@ -295,7 +295,7 @@ def test_no_dataset(tmp_path, invoke, arguments, there, words, status):
         folder.mkdir()
     result = invoke(*arguments, folder, status=status)
     assert words in result.output
-    assert "manifest.json" in result.output
+    assert str(folder) in result.output
 
 
 @pytest.mark.parametrize(

@@ -430,7 +430,7 @@ def test_every_cut_within_a_record_is_found(fmt):
         assert all(record.image + record.size <= cut for record in found)
         if error is not None:
             assert error.file == "s.x"
-            assert 0 <= error.byte < cut
+            assert 0 <= error.byte <= cut
             assert error.record in (len(found), None)
         elif fmt == "tfrecord":
             assert cut in {record.end for record in whole}

@@ -273,8 +273,8 @@ def test_a_name_in_latin_1_is_refused_in_words(folder, jpegs):
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
-    (error,) = index([str(folder)], workers=1).errors
-    assert "UTF-8" in str(error)
+    with pytest.raises(ShardError, match="UTF-8"):
+        index([str(folder)], workers=1)
     assert os.listdir(folder) == ["a.tar"]
 
 

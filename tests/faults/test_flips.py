@@ -82,7 +82,7 @@ def where_to_flip(name: str, data: bytes) -> list[int]:
     if name.endswith(".tar"):
         edges = (at for at in range(len(data)) if any(data[max(at - 1, 0) : at + 2]))
         return sorted({*list(edges)[::3], *range(0, len(data), 41), *range(0, len(data), 512), len(data) - 1})
-    return list(range(0, len(data))) if name.endswith(".idx") else sorted({*range(0, len(data), 3), *range(400)})
+    return list(range(len(data))) if name.endswith(".idx") else sorted({*range(0, len(data), 3), *range(400)})
 
 
 def test_every_position_of_every_file(dataset):

@@ -169,7 +169,7 @@ def test_a_folder_that_may_not_be_written(few, bound, tmp_path):
     assert line.startswith(f"dataprep: {out}")
     assert "Permission denied; make it writable for this user, or name another folder with --out" in line
     assert os.listdir(out) == []
-    line = only_line(bound("convert", "--src", few, "--out", out / "new"))
+    line = only_line(bound("convert", "--src", few, "--out", out / "new"), status=2)
     assert "Permission denied; make it writable" in line
 
 
@@ -207,8 +207,8 @@ def test_a_dataset_that_may_not_be_read(few, bound, dataprep, tmp_path):
 def test_a_file_where_the_folder_should_be(arguments, few, dataprep, tmp_path):
     (tmp_path / "file").write_text("mine")
     for out in (tmp_path / "file" / "out", tmp_path / "file"):
-        line = only_line(dataprep("convert", "--src", few, "--out", out, *arguments))
-        assert line.startswith(f"dataprep: {out}: ")
+        line = only_line(dataprep("convert", "--src", few, "--out", out, *arguments), status=2)
+        assert line.startswith(f"dataprep: --out {out}: ")
         assert "name another folder with --out" in line
     assert (tmp_path / "file").read_text() == "mine"
 

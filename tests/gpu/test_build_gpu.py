@@ -30,9 +30,7 @@ def photograph(seed, size=(420, 330)):
     """Smooth light, some edges and a little grain, as a photograph has them."""
     rng = np.random.default_rng(seed)
     light = Image.fromarray(rng.integers(0, 256, (7, 9, 3), np.uint8)).resize(size, Image.Resampling.BICUBIC)
-    shapes = Image.fromarray(rng.integers(0, 256, (14, 18, 3), np.uint8)).resize(
-        size, Image.Resampling.BILINEAR
-    )
+    shapes = Image.fromarray(rng.integers(0, 256, (14, 18, 3), np.uint8)).resize(size, Image.Resampling.BILINEAR)
     pixels = 0.7 * np.asarray(light) + 0.3 * np.asarray(shapes) + rng.normal(0, 2, (size[1], size[0], 3))
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
 

@@ -107,9 +107,7 @@ def _write_tar(stem: Path, part: Sequence[Sample], texts: Sequence[bytes | None]
     return path, offsets
 
 
-def _write_tfrecord(
-    stem: Path, part: Sequence[Sample], labels: Sequence[int | None]
-) -> tuple[Path, list[int]]:
+def _write_tfrecord(stem: Path, part: Sequence[Sample], labels: Sequence[int | None]) -> tuple[Path, list[int]]:
     shard, lines, offsets = b"", [], []
     for (_, data, _), label in zip(part, labels, strict=True):
         features = _feature("image/encoded", _field(1, _field(1, data)))

@@ -51,9 +51,7 @@ def test_batches(make_dataset, mixed, fmt, transforms, dtype, layout):
 
 
 @FORMATS
-@pytest.mark.parametrize(
-    ("last_batch", "sizes"), [("drop", [4] * 5), ("partial", [4] * 5 + [3]), ("pad", [4] * 6)]
-)
+@pytest.mark.parametrize(("last_batch", "sizes"), [("drop", [4] * 5), ("partial", [4] * 5 + [3]), ("pad", [4] * 6)])
 def test_last_batch_in_each_epoch(make_dataset, mixed, fmt, last_batch, sizes):
     loader = build(make_dataset(fmt, mixed), last_batch=last_batch, shuffle=False)
     order = [label for start in range(3) for label in range(start, 23, 3)]

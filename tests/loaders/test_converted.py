@@ -44,9 +44,7 @@ def test_images_and_labels_bit_for_bit(images, dataset):
 
 @pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
 def test_batches_of_every_sample(dataset, transforms):
-    with loaders.build(
-        dataset, batch_size=5, transforms=transforms, device="cpu", last_batch="partial"
-    ) as loader:
+    with loaders.build(dataset, batch_size=5, transforms=transforms, device="cpu", last_batch="partial") as loader:
         for _ in range(2):
             labels = torch.cat([labels for _, labels in loader])
             assert torch.bincount(labels).tolist() == [8, 8, 7]

@@ -130,9 +130,7 @@ def test_image_that_cannot_be_decoded(make_dataset, mixed, fmt, image):
 
 @pytest.mark.parametrize("text", [b"cat", b"", b"1.5", b"99999999999999999999"])
 def test_label_that_is_no_number(make_dataset, mixed, text):
-    folder = make_dataset(
-        "webdataset", mixed, label_texts=lambda label: text if label == 7 else b"%d" % label
-    )
+    folder = make_dataset("webdataset", mixed, label_texts=lambda label: text if label == 7 else b"%d" % label)
     with pytest.raises(DamagedError, match="label is not a decimal number"):
         list(build(folder, last_batch="partial"))
 

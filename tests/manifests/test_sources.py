@@ -535,8 +535,8 @@ def test_columns_by_their_given_names(make_tree, kind):
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("path,label\n1.jpg,1\n2.jpg,2,3\n", 3, "Expected 2 columns, got 3"),
-        ("path,label\n1.jpg,1\n2.jpg\n", 3, "Expected 2 columns, got 1"),
+        ("path,label\n1.jpg,1\n2.jpg,2,3\n", 3, "expected 2 columns, got 3"),
+        ("path,label\n1.jpg,1\n2.jpg\n", 3, "expected 2 columns, got 1"),
         ("path,label\n1.jpg,1\nno.jpg,2\n", 3, "no image 'no.jpg'"),
         ("path,label\n1.jpg,1\n\n\nno.jpg,2\n", 5, "no image 'no.jpg'"),
         ('path,label,note\n1.jpg,1,"two\nlines"\nno.jpg,2,\n', 4, "no image 'no.jpg'"),

@@ -12,7 +12,7 @@ from awscrt.checksums import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.errors import ManifestError, TableError
+from manifests.errors import CallError, ManifestError, TableError
 from manifests.schema import FORMATS, TABLE_COLUMNS, Components, File, Manifest, Sample, Shard, Split
 from manifests.store import (
     MANIFEST_NAME,
@@ -181,7 +181,7 @@ def test_a_lacking_member_is_refused(member):
 
 
 def test_reading_from_a_folder(tmp_path):
-    with pytest.raises(ManifestError, match="no such folder"):
+    with pytest.raises(CallError, match="no such folder"):
         read_manifest(tmp_path / "none")
     with pytest.raises(ManifestError, match="is missing, so the dataset is not whole; run the same `dataprep convert`"):
         read_manifest(tmp_path)
