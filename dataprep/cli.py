@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from manifests.errors import CallError, DamagedError, DatasetError, SourceError, StoppedError
+from manifests.errors import CallError, DamagedError, DatasetError, SourceError, StoppedError, printable
 
 if TYPE_CHECKING:
     from dataprep.convert import Done
@@ -204,10 +204,13 @@ def convert(**call: Any) -> int:
         ),
     )
     src = Path(call["src"]).resolve()
+    if call["out"] == "":
+        raise CallError("--out is empty", mend="name a folder")
     out = call["out"] or f"{src.name if src.is_dir() else src.stem}-{call['fmt']}"
-    _say(f"{call['src']}: {source.layout}, {len(source):,} images in {len(source.classes):,} classes")
+    _say(f"{printable(call['src'])}: {source.layout}, {len(source):,} images in {len(source.classes):,} classes")
     for notice in source.notices:
         _say(f"note: {notice}")
+    work.check_out(source, out)
     if call["dry_run"]:
         _print_plan(source, out, options, call["workers"])
         return 0
@@ -459,7 +462,7 @@ def _counted(labels: dict[str, int]) -> str:
         return "no classes"
     ordered = sorted(labels.items(), key=lambda item: item[1])
     (fewest, least), (_, median), (fullest, most) = ordered[0], ordered[len(ordered) // 2], ordered[-1]
-    text = f"images a class: {least:,} ({fewest}) to {most:,} ({fullest}), median {median:,}"
+    text = f"images a class: {least:,} ({printable(fewest)}) to {most:,} ({printable(fullest)}), median {median:,}"
     empty = sum(count == 0 for count in labels.values())
     return text + (f"; {empty:,} classes have none" if empty else "")
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,14 +22,15 @@ from awscrt.checksums import combine_crc32c, crc32c
 from dataprep import engines, formats, storage
 from dataprep.images import EXTENSIONS, MAX_BYTES, Rejected, inspect
 from dataprep.plan import Options, Plan, ShardPlan, key_of, make_plan
-from manifests.errors import CallError, ShardError, SourceVanishedError, StorageError, TableError
-from manifests.schema import Components, File, Manifest, Shard, Split
+from manifests.errors import CallError, ShardError, SourceVanishedError, TableError, printable
+from manifests.schema import SPLIT_NAMES, Components, File, Manifest, Shard, Split
 from manifests.sources import UNREADABLE, Source
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
     build_table,
     checksum_text,
+    is_as_written,
     manifest_bytes,
     read_manifest,
     read_table_metadata,
@@ -114,12 +117,10 @@ def convert(
         StoppedError: the machine stopped the work; the same call goes on.
 
     """
+    check_out(source, out)
     plan = make_plan(source, options)
-    try:
-        with storage.explained(out, "make the folder"):
-            os.makedirs(out, exist_ok=True)
-    except StorageError as error:
-        raise CallError(f"--out {error}") from None
+    with storage.explained(out, "make the folder"):
+        os.makedirs(out, exist_ok=True)
     with storage.locked(out):
         storage.sweep(out)
         done = _earlier(plan, out, options, overwrite)
@@ -130,10 +131,11 @@ def convert(
         try:
             tasks = (_task(source, plan, shard, out, options) for shard in plan.shards if shard.name not in done)
             count = min(workers or engines.default_workers(), len(plan.shards) - resumed)
-            for shard in engines.run(write_shard, tasks, count):
-                done[shard.name] = shard
-                if progress:
-                    progress(shard)
+            with closing(engines.run(write_shard, tasks, count)) as finished:
+                for shard in finished:
+                    done[shard.name] = shard
+                    if progress:
+                        progress(shard)
         finally:
             storage.sweep(out)
         manifest = _finish(plan, source, out, options, done)
@@ -144,28 +146,62 @@ def convert(
 # --- what an earlier run left ------------------------------------------------------------------
 
 
+def check_out(source: Source, out: str) -> None:
+    """Refuse a folder that cannot be written into, before anything is.
+
+    Raises:
+        CallError: it is a file, lies below one, or lies in the folder that is the source.
+
+    """
+    path = os.path.abspath(out)
+    root = os.path.abspath(source.root)
+    if source.scanned and os.path.commonpath([path, root]) == root:
+        raise CallError(
+            f"--out {printable(out)} lies in {printable(source.root)}, and would be taken for images by the next run",
+            mend="name a folder outside",
+        )
+    there = path
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if not os.path.isdir(there):
+        raise CallError(f"--out {printable(out)}: {printable(there)} is a file", mend="name another folder")
+
+
 def _earlier(plan: Plan, out: str, options: Options, overwrite: bool) -> dict[str, Done]:
-    """Find the shards of this very plan that are done; refuse to mix them with anything else."""
+    """Find the shards of this very plan that are done; refuse to mix them with another dataset's."""
     suffix = formats.get(options.fmt).SUFFIX
     planned = {shard.name for shard in plan.shards}
     done: dict[str, Done] = {}
-    foreign = ""
-    for name in sorted(os.listdir(out)):
+    foreign = "" if _manifest_is_ours(out) else MANIFEST_NAME
+    for name in _dataset_files(plan, out):
         stem, extension = os.path.splitext(name)
         if stem in planned and extension == ".parquet" and (shard := _committed(plan, out, stem)):
             done[stem] = shard
-        elif extension in _OURS and not (stem in planned and _is_of(plan, os.path.join(out, name), suffix)):
+        elif not (stem in planned and _is_of(plan, os.path.join(out, name), suffix)):
             foreign = foreign or name
     if foreign and not overwrite:
         raise CallError(
-            f"--out {out} holds {foreign!r}, which is not of this source with these options",
+            f"--out {printable(out)} holds {foreign!r}, which is not of this source with these options",
             mend="name another folder, repeat the earlier options, or replace its dataset with --overwrite",
         )
     if foreign:
         done = {}
     if len(done) < len(planned):
-        _clear(out, keep=set(done))
+        _clear(plan, out, keep=set(done))
     return done
+
+
+def _dataset_files(plan: Plan, out: str) -> list[str]:
+    """List what a dataset of ours has in OUT by name; whatever else lies there is none of our business."""
+    splits = "|".join(map(re.escape, {*SPLIT_NAMES, *plan.splits}))
+    ours = re.compile(rf"({splits})-\d{{5,}}\.(tfrecord|tar|idx|parquet)")
+    return sorted(name for name in os.listdir(out) if ours.fullmatch(name))
+
+
+def _manifest_is_ours(out: str) -> bool:
+    """Tell whether OUT's manifest, if any, is one of these, damaged perhaps, and not another tool's."""
+    data = _content(os.path.join(out, MANIFEST_NAME))
+    return data is None or b'"schema_version"' in data or not data
 
 
 def _is_of(plan: Plan, path: str, suffix: str) -> bool:
@@ -179,16 +215,16 @@ def _is_of(plan: Plan, path: str, suffix: str) -> bool:
 
 
 def _committed(plan: Plan, out: str, stem: str) -> Done | None:
+    """Read what a table says of its shard; none unless all of it is as it was written."""
     path = os.path.join(out, f"{stem}.parquet")
-    try:
-        metadata = read_table_metadata(path)
-    except TableError:
+    if not is_as_written(path):
         return None
+    metadata = read_table_metadata(path)
     if metadata.get("plan") != plan.fingerprint:
         return None
-    table = storage.describe(out, f"{stem}.parquet")
     shard = None
     if metadata["samples"]:
+        table = storage.describe(out, f"{stem}.parquet")
         shard = Shard(File(**metadata["shard"]), metadata["samples"], File(**metadata["index"]), table)
         for file in (shard.file, shard.index):
             if _length(os.path.join(out, file.name)) != file.bytes:
@@ -203,16 +239,11 @@ def _length(path: str) -> int:
         return -1
 
 
-_OURS = (".tfrecord", ".tar", ".idx", ".parquet")
-
-
-def _clear(out: str, keep: set[str]) -> None:
+def _clear(plan: Plan, out: str, keep: set[str]) -> None:
     """Remove a dataset's files but those of the shards to keep; the manifest first, so that no half looks whole."""
     with storage.explained(out, "clear"):
-        names = sorted(os.listdir(out), key=lambda name: name != MANIFEST_NAME)
-        for name in names:
-            stem, extension = os.path.splitext(name)
-            if name in (MANIFEST_NAME, REJECTED_NAME) or (extension in _OURS and stem not in keep):
+        for name in (MANIFEST_NAME, REJECTED_NAME, *_dataset_files(plan, out)):
+            if os.path.splitext(name)[0] not in keep and os.path.lexists(os.path.join(out, name)):
                 os.unlink(os.path.join(out, name))
 
 

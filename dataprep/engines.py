@@ -59,12 +59,23 @@ def run(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int)
 def _drain(
     pool: ProcessPoolExecutor, function: Callable[[Task], Result], tasks: Iterator[Task], ahead: int
 ) -> Iterator[Result]:
-    pending: set[Future[Result]] = {pool.submit(function, task) for task in islice(tasks, ahead)}
+    pending: set[Future[Result]] = _submit(pool, function, islice(tasks, ahead))
     while pending:
         finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-        pending |= {pool.submit(function, task) for task in islice(tasks, len(finished))}
+        pending |= _submit(pool, function, islice(tasks, len(finished)))
         for future in finished:
             yield future.result()
+
+
+def _submit(
+    pool: ProcessPoolExecutor, function: Callable[[Task], Result], tasks: Iterator[Task]
+) -> set[Future[Result]]:
+    """Submit tasks; workers that this starts are deaf to an interrupt from their first instruction on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return {pool.submit(function, task) for task in tasks}
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin_worker() -> None:

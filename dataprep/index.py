@@ -314,6 +314,10 @@ def _index_shard(task: IndexTask, name: str) -> Indexed:
     try:
         return _write_index(task, name)
     except DamagedError as error:
+        table = os.path.join(task.folder, _table_name(task.folder, name))
+        if _is_table(table):  # of an earlier run, when the shard was sound
+            _remove(table)
+            _remove(os.path.join(task.folder, f"{_stem(name)}.idx"))
         error.file = os.path.join(task.folder, name)
         return Indexed(name, None, error=error)
 

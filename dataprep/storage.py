@@ -10,7 +10,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from awscrt.checksums import crc32c
 
@@ -35,6 +35,7 @@ def explained(path: str, doing: str) -> Iterator[None]:
 
 _MENDS = {
     errno.ENOSPC: "free some space and run the same command again; finished shards are kept",
+    errno.EFBIG: "raise the limit on a file's size (ulimit -f) or lower --shard-size",
     errno.EDQUOT: "free some of the quota and run the same command again; finished shards are kept",
     errno.EACCES: "make it writable for this user, or name another folder with --out",
     errno.EPERM: "make it writable for this user, or name another folder with --out",
@@ -73,7 +74,8 @@ def sweep(folder: str) -> None:
     with explained(folder, "clear"):
         for name in os.listdir(folder):
             if name.startswith(PARTIAL):
-                os.unlink(os.path.join(folder, name))
+                with suppress(FileNotFoundError):  # a worker of a killed run was quicker
+                    os.unlink(os.path.join(folder, name))
 
 
 def partial(path: str) -> str:

@@ -6,6 +6,7 @@ answered as a `TableError`. Arrow is imported by the functions that need it: rea
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -123,7 +124,8 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
 
 def rejected_bytes(rows: Sequence[Mapping[str, str]]) -> bytes:
     """Serialise ``rejected.jsonl``: one line a source image that was not written."""
-    return "".join(json.dumps(dict(row), ensure_ascii=False) + "\n" for row in rows).encode()
+    names = ("source", "reason", "detail")  # in this order, wherever the rows have been meanwhile
+    return "".join(json.dumps({name: row[name] for name in names}, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
 def build_table(columns: Mapping[str, Any], metadata: Mapping[str, Any]) -> pa.Table:
@@ -147,9 +149,8 @@ def build_table(columns: Mapping[str, Any], metadata: Mapping[str, Any]) -> pa.T
 
 def write_table(table: pa.Table, path: str) -> None:
     """Write a sample table as Parquet, the same bytes for the same table."""
-    import pyarrow.parquet as pq
-
-    pq.write_table(table, path, compression="zstd", write_page_checksum=True)
+    with open(path, "wb") as file:
+        file.write(_table_bytes(table))
 
 
 def read_table(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> pa.Table:
@@ -164,7 +165,8 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str] | None = Non
 
     try:
         # One thread: tables are small, and worker processes already take every core.
-        table = pq.ParquetFile(path, page_checksum_verification=True).read(columns, use_threads=False)
+        with open(path, "rb") as file:
+            table = pq.ParquetFile(file, page_checksum_verification=True).read(columns, use_threads=False)
     except FileNotFoundError:
         raise TableError("is missing", file=os.fspath(path), mend=_ANEW) from None
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -189,10 +191,28 @@ def read_table_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_schema(path).metadata or {}
+        with open(path, "rb") as file:
+            metadata = pq.read_schema(file).metadata or {}
         return cast("dict[str, Any]", json.loads(metadata.get(b"dataprep", b"{}")))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise TableError(f"cannot be read ({_first_line(error)})", file=os.fspath(path), mend=_ANEW) from None
+
+
+def is_as_written(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a table's bytes are just those that this release writes for what is in it."""
+    try:
+        with open(path, "rb") as file:
+            return file.read() == _table_bytes(read_table(path))
+    except (TableError, OSError):
+        return False
+
+
+def _table_bytes(table: pa.Table) -> bytes:
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return sink.getvalue()
 
 
 def samples(table: pa.Table) -> Iterator[Sample]:

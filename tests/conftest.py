@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
+from pictures import SUFFIXES, encode, photo
 
 MakePhotos = Callable[..., Path]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
-
-
-def photo(seed: int, width: int = 64, height: int = 48) -> Image.Image:
-    """Smooth colours with a little noise, as a camera gives them."""
-    rng = np.random.default_rng(seed)
-    smooth = Image.fromarray(rng.integers(0, 256, (5, 6, 3), np.uint8)).resize(
-        (width, height), Image.Resampling.BICUBIC
-    )
-    noise = rng.normal(0, 4, (height, width, 3))
-    return Image.fromarray((np.asarray(smooth) + noise).clip(0, 255).astype(np.uint8))
-
-
-def encode(image: Image.Image, kind: str = "JPEG", **options: object) -> bytes:
-    out = io.BytesIO()
-    image.save(out, kind, **options)
-    return out.getvalue()
 
 
 @pytest.fixture(scope="session")

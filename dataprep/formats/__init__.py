@@ -11,7 +11,7 @@ import mmap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
-from dataprep.images import ImageInfo, MoreNeeded, Rejected, parse_header
+from dataprep.headers import ImageInfo, MoreNeeded, Rejected, parse_header
 from manifests.schema import Components, Format
 
 #: ``view(at, n)`` gives a buffer and the index in it where the shard's byte `at` stands; the buffer

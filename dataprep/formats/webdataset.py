@@ -145,8 +145,11 @@ def _groups(view: View, size: int, file: str, want: Want) -> Iterator[_Group]:
             group = group or _Group(key, [])
             group.members.append((extension, member))
     except ShardError as error:
+        if group is not None and _looks_whole(group, most, want):
+            yield group
+            number += 1
         if error.record is None:
-            error.record = number + (group is not None and _looks_whole(group, most, want))
+            error.record = number
         raise
     if group is not None:
         yield group

@@ -16,7 +16,7 @@ import numpy as np
 from manifests.errors import CallError, SourceError, printable
 from manifests.schema import SPLIT_ALIASES
 from manifests.sources.columns import UNREADABLE, Source, SourceOptions
-from manifests.sources.folders import read_image_folders
+from manifests.sources.folders import is_folder, read_image_folders
 from manifests.sources.kaggle import find_kaggle, has_folders, read_kaggle
 from manifests.sources.lists import read_lists
 from manifests.sources.tables import read_table
@@ -62,7 +62,7 @@ def _read_folder(src: str, options: SourceOptions) -> Source:
         ("image_root", "path_column", "label_column", "split_column"),
         f"a list or a table, and {src} is a folder",
     )
-    folders = sorted(entry.name for entry in os.scandir(src) if entry.is_dir() and not entry.name.startswith("."))
+    folders = sorted(entry.name for entry in os.scandir(src) if is_folder(entry) and not entry.name.startswith("."))
     return read_image_folders(src, _split_folders(src, folders), folders, options)
 
 

@@ -50,6 +50,7 @@ class Source:
         extra: Arrow table of n rows with whatever further columns the source carried.
         notices: what a user should be told, a sentence each.
         rejected: rows for ``rejected.jsonl`` known at the scan.
+        scanned: whether it is what lies in `root` now, so that nothing may be written there.
 
     """
 
@@ -64,6 +65,7 @@ class Source:
     extra: pa.Table
     notices: tuple[str, ...] = ()
     rejected: tuple[dict[str, str], ...] = field(default=())
+    scanned: bool = False
 
     def __len__(self) -> int:
         return len(self.label)

@@ -58,7 +58,7 @@ class Scan:
                     self.left_out["hidden files"] += 1
                 elif not is_text(path):
                     self._reject(path, "bad-name", "the name is not valid UTF-8; rename the file")
-                elif entry.is_dir():
+                elif is_folder(entry):
                     self._walk(path, [*above, here], found)
                 elif (suffix := os.path.splitext(entry.name)[1].lower()) not in IMAGE_SUFFIXES:
                     self.left_out[suffix or "no extension"] += 1
@@ -75,6 +75,14 @@ class Scan:
             return []
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in self.left_out.most_common(8))
         return [f"left out, for their names are no image's: {kinds}"]
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Tell whether an entry is a folder; a link to itself is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def is_text(name: str) -> bool:
@@ -110,7 +118,7 @@ def read_image_folders(src: str, splits: dict[str, str], folders: Sequence[str],
     ]
     for split in split_order(set(splits)):
         classes = sorted(
-            entry.name for entry in os.scandir(f"{src}/{splits[split]}") if entry.is_dir() and entry.name[0] != "."
+            entry.name for entry in os.scandir(f"{src}/{splits[split]}") if is_folder(entry) and entry.name[0] != "."
         )
         if classes:
             scans[split] = [(f"{splits[split]}/{name}", name) for name in classes]
@@ -133,7 +141,7 @@ def _stray_images(root: str, folder: str = "") -> list[str]:
         names = [
             os.path.join(folder, entry.name)
             for entry in entries
-            if os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES and not entry.is_dir()
+            if os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES and not is_folder(entry)
         ]
     return sorted(names)
 
@@ -179,4 +187,5 @@ def labelled_by_folder(
         extra=pa.table({}),
         notices=(*scan.notices, *scan.left_out_notice()),
         rejected=tuple(scan.rejected),
+        scanned=True,
     )

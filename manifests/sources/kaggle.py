@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from manifests.errors import SourceError
 from manifests.sources.columns import Source, SourceOptions, concat
-from manifests.sources.folders import Scan, labelled_by_folder
+from manifests.sources.folders import Scan, is_folder, labelled_by_folder
 
 
 def has_folders(path: str) -> bool:
     """Tell whether a folder holds folders."""
-    return os.path.isdir(path) and any(entry.is_dir() for entry in os.scandir(path))
+    return os.path.isdir(path) and any(map(is_folder, os.scandir(path)))
 
 
 def find_kaggle(src: str) -> str | None:
@@ -31,7 +31,7 @@ def find_kaggle(src: str) -> str | None:
 
 def read_kaggle(root: str, options: SourceOptions) -> Source:
     """Read class folders of train/, and the flat val/ with the labels that LOC_val_solution.csv gives."""
-    train = sorted(entry.name for entry in os.scandir(f"{root}/train") if entry.is_dir())
+    train = sorted(entry.name for entry in os.scandir(f"{root}/train") if is_folder(entry))
     classes = _kaggle_classes(root, train)
     source = labelled_by_folder(
         root,

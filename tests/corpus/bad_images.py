@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from conftest import encode, photo
+from pictures import encode, photo
 from PIL import Image
 
 KEPT = ""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bad_images import ODD_NAMES, Case, cases
-from conftest import encode, photo
+from pictures import encode, photo
 
 from dataprep.convert import convert
 from dataprep.images import EXTENSIONS, REASONS, Rejected, inspect, parse_header

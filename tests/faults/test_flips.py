@@ -10,7 +10,7 @@ from bisect import bisect_right
 from pathlib import Path
 
 import pytest
-from conftest import SUFFIXES, encode, photo
+from pictures import SUFFIXES, encode, photo
 
 from dataprep.convert import convert
 from dataprep.formats import Want, get
