@@ -119,8 +119,11 @@ def convert(
     """
     check_out(source, out)
     plan = make_plan(source, options)
-    with storage.explained(out, "make the folder"):
+    try:
         os.makedirs(out, exist_ok=True)
+    except OSError as error:
+        mend = "make its parent writable for this user, or name another folder with --out"
+        raise CallError(f"--out {printable(out)}: cannot make the folder ({error.strerror})", mend=mend) from None
     with storage.locked(out):
         storage.sweep(out)
         done = _earlier(plan, out, options, overwrite)
@@ -164,7 +167,7 @@ def check_out(source: Source, out: str) -> None:
     while not os.path.lexists(there):
         there = os.path.dirname(there)
     if not os.path.isdir(there):
-        raise CallError(f"--out {printable(out)}: {printable(there)} is a file", mend="name another folder")
+        raise CallError(f"--out {printable(out)}: {printable(there)} is a file", mend="name another folder with --out")
 
 
 def _earlier(plan: Plan, out: str, options: Options, overwrite: bool) -> dict[str, Done]:

@@ -238,13 +238,16 @@ def _tiff_tags(data: bytes) -> dict[int, tuple[int, ...]]:
     count = struct.unpack_from(order + "H", data, directory)[0]
     for entry in range(directory + 2, directory + 2 + 12 * count, 12):
         tag, kind, items = struct.unpack_from(order + "HHI", data, entry)
-        length = _TIFF_SIZES.get(kind, 1) * items
+        if kind not in _TIFF_SIZES:
+            raise Rejected("corrupt", f"the TIFF's tag {tag} has the unknown type {kind}")
+        length = _TIFF_SIZES[kind] * items
         at = entry + 8 if length <= 4 else struct.unpack_from(order + "I", data, entry + 8)[0]
         if at + length > len(data):
             raise MoreNeeded
         if kind in (3, 4):
             tags[tag] = struct.unpack_from(f"{order}{items}{'H' if kind == 3 else 'I'}", data, at)
-    struct.unpack_from(order + "I", data, directory + 2 + 12 * count)  # where the next directory is
+    if struct.unpack_from(order + "I", data, directory + 2 + 12 * count)[0]:
+        raise Rejected("unsupported", "TIFF of several pages")
     return tags
 
 

@@ -194,6 +194,7 @@ def _others() -> Iterator[Case]:
     yield Case("cmyk.tif", saved("TIFF", "CMYK"), KEPT, KEPT)
     yield Case("one bit.tif", saved("TIFF", "1"), "unsupported", "unsupported")
     yield Case("32 bits.tif", saved("TIFF", "I"), "unsupported", "unsupported")
+    yield Case("pages.tif", saved("TIFF", save_all=True, append_images=[photo(8)]), "unsupported", "unsupported")
     yield Case("cut.tif", tiff[: len(tiff) // 2], "truncated", "truncated")
     yield Case("picture.gif", saved("GIF"), "unsupported", "unsupported")
     yield Case("a gif.jpg", animated("GIF"), "unsupported", "unsupported")

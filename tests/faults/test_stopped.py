@@ -170,7 +170,7 @@ def test_a_folder_that_may_not_be_written(few, bound, tmp_path):
     assert "Permission denied; make it writable for this user, or name another folder with --out" in line
     assert os.listdir(out) == []
     line = only_line(bound("convert", "--src", few, "--out", out / "new"), status=2)
-    assert "Permission denied; make it writable" in line
+    assert "(Permission denied); make its parent writable" in line
 
 
 def test_an_image_and_a_folder_that_may_not_be_read(few, bound, tmp_path):

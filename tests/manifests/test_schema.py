@@ -88,6 +88,7 @@ def test_public_names_are_frozen():
     assert public(store) == [
         "build_table",
         "checksum_text",
+        "is_as_written",
         "manifest_bytes",
         "parse_manifest",
         "read_manifest",
