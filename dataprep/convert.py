@@ -14,7 +14,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from awscrt.checksums import combine_crc32c, crc32c
@@ -52,8 +52,7 @@ class ShardTask(NamedTuple):
     sizes: list[int]
     labels: list[int]
     class_names: list[str]
-    extra: dict[str, list[Any]]
-    extra_columns: Any
+    extra: Any  # an Arrow table
 
 
 class Done(NamedTuple):
@@ -255,7 +254,6 @@ def _clear(plan: Plan, out: str, keep: set[str]) -> None:
 
 def _task(source: Source, plan: Plan, shard: ShardPlan, out: str, options: Options) -> ShardTask:
     labels = source.label[shard.rows].tolist()
-    extra = source.extra.take(shard.rows)
     return ShardTask(
         out=out,
         name=shard.name,
@@ -267,8 +265,7 @@ def _task(source: Source, plan: Plan, shard: ShardPlan, out: str, options: Optio
         sizes=source.size[shard.rows].tolist(),
         labels=labels,
         class_names=[source.classes[label] for label in labels],
-        extra=extra.to_pydict(),
-        extra_columns=extra,
+        extra=source.extra.take(shard.rows),
     )
 
 
@@ -290,111 +287,143 @@ def write_shard(task: ShardTask) -> Done:
         raise
 
 
+class _Written(NamedTuple):
+    """A shard as it was meant to be: what is in it, and what the file must be."""
+
+    file: File
+    drafts: list[formats.Draft]
+    offsets: list[int]
+    lines: list[str]
+    rows: list[int]
+    rejected: list[dict[str, str]]
+
+
 def _write_shard(task: ShardTask, paths: list[str]) -> Done:
     shard_path, index_path, table_path = paths
-    drafts, rejected, rows, file = _write_records(task, shard_path)
-    columns: dict[str, Any] = {
-        "key": [draft.key for draft in drafts],
-        "label": [draft.label for draft in drafts],
-        "size": [draft.size for draft in drafts],
-        "width": [draft.info.width for draft in drafts],
-        "height": [draft.info.height for draft in drafts],
-        "source": [draft.source for draft in drafts],
-        "crc32c": [draft.crc32c for draft in drafts],
-    }
-    columns["offset"], index = _read_back(task, drafts, storage.partial(shard_path), file)
-    for name in task.extra_columns.column_names:
-        columns[name] = task.extra_columns[name].take(rows) if len(rows) < len(task.keys) else task.extra_columns[name]
+    written = _write_records(task, shard_path)
+    if written.drafts:
+        _check_first(task, written, storage.partial(shard_path))
+    index = formats.get(task.options.fmt).index_bytes(written.lines)
     index_file = File(os.path.basename(index_path), len(index), checksum_text(crc32c(index)))
     metadata: dict[str, Any] = {
         "plan": task.fingerprint,
-        "samples": len(drafts),
+        "samples": len(written.drafts),
         "images": len(task.keys),
         "bytes": sum(max(size, 0) for size in task.sizes),
-        "formats": sorted({draft.info.format for draft in drafts}),
-        "shard": {"name": file.name, "bytes": file.bytes, "checksum": file.checksum},
-        "index": {"name": index_file.name, "bytes": index_file.bytes, "checksum": index_file.checksum},
-        "rejected": rejected,
+        "formats": sorted({draft.info.format for draft in written.drafts}),
+        "shard": asdict(written.file),
+        "index": asdict(index_file),
+        "rejected": written.rejected,
     }
     with storage.explained(table_path, "write"):
         with open(storage.partial(index_path), "wb") as out:
             out.write(index)
-        write_table(build_table(columns, metadata), storage.partial(table_path))
+        write_table(build_table(_columns(task, written), metadata), storage.partial(table_path))
     table = storage.describe(task.out, os.path.basename(storage.partial(table_path)))
-    if not drafts:  # DALI refuses an empty shard; the table alone says that this one is done
+    shard = None
+    if written.drafts:
+        table = replace(table, name=os.path.basename(table_path))
+        shard = Shard(written.file, len(written.drafts), index_file, table)
+    else:  # DALI refuses an empty shard; the table alone says that this one is done
         storage.discard(paths[:2])
         paths = paths[2:]
     storage.publish(paths)
-    shard = Shard(file, len(drafts), index_file, replace(table, name=os.path.basename(table_path)))
-    return Done(
-        task.name,
-        shard if drafts else None,
-        len(task.keys),
-        metadata["bytes"],
-        tuple(metadata["formats"]),
-        rejected,
-    )
+    return Done(task.name, shard, len(task.keys), metadata["bytes"], tuple(metadata["formats"]), written.rejected)
 
 
-def _write_records(task: ShardTask, path: str) -> tuple[list[formats.Draft], list[dict[str, str]], list[int], File]:
-    """Write every image that passes; give their drafts, the rejected, the rows kept, and the file."""
-    record_format = formats.get(task.options.fmt)
-    drafts: list[formats.Draft] = []
-    rejected: list[dict[str, str]] = []
-    rows: list[int] = []
-    crc = position = 0
-    extra_names = list(task.extra)
+def _columns(task: ShardTask, written: _Written) -> dict[str, Any]:
+    keys, labels, _, infos, sizes, crcs, sources, _ = zip(*written.drafts, strict=True) if written.drafts else [()] * 8
+    extra = task.extra if len(written.rows) == len(task.keys) else task.extra.take(written.rows)
+    return {
+        "key": keys,
+        "label": labels,
+        "offset": written.offsets,
+        "size": sizes,
+        "width": [info.width for info in infos],
+        "height": [info.height for info in infos],
+        "source": sources,
+        "crc32c": crcs,
+        **{name: extra[name] for name in extra.column_names},
+    }
+
+
+def _write_records(task: ShardTask, path: str) -> _Written:
+    """Write every image that passes, and read every byte back.
+
+    Raises:
+        ShardError: what was read back is not what was written.
+
+    """
     with storage.explained(path, "write"):
-        handle = os.open(storage.partial(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        handle = os.open(storage.partial(path), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
-        for row, (source, size) in enumerate(zip(task.paths, task.sizes, strict=True)):
-            try:
-                data = read_image(task.root, source, size)
-                info = inspect(data, task.options.validate, task.options.max_pixels)
-            except Rejected as error:
-                rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
-                continue
-            draft = formats.Draft(
-                task.keys[row], task.labels[row], task.class_names[row], info, len(data), crc32c(data), source,
-                {name: task.extra[name][row] for name in extra_names},
-            )  # fmt: skip
-            head, tail = record_format.frame(draft)
-            try:
-                position += storage.write_all(handle, (head, data, tail))
-            except OSError:
-                with storage.explained(path, "write"):
-                    raise
-            # The three parts' checksums combine into the file's, so that the image is read but once.
-            crc = combine_crc32c(crc32c(head, crc), draft.crc32c, draft.size)
-            crc = crc32c(tail, crc)
-            drafts.append(draft)
-            rows.append(row)
-        with storage.explained(path, "write"):
-            position += storage.write_all(handle, (record_format.END,))
+        return _write_into(handle, task, path)
     finally:
         os.close(handle)
-    crc = crc32c(record_format.END, crc)
-    return drafts, rejected, rows, File(os.path.basename(path), position, checksum_text(crc))
 
 
-def _read_back(task: ShardTask, drafts: list[formats.Draft], path: str, file: File) -> tuple[list[int], bytes]:
-    """Read the shard as any reader would, compare it with what was meant, and make its index."""
+def _write_into(handle: int, task: ShardTask, path: str) -> _Written:
     record_format = formats.get(task.options.fmt)
-    want = formats.Want(record_format.COMPONENTS, texts=False)
-    with storage.explained(path, "read"), storage.mapped(path) as data:
-        records = list(record_format.scan(lambda at, _: (data, at), len(data), file.name, want)) if drafts else []
-        same = checksum_text(crc32c(data)) == file.checksum and len(records) == len(drafts)
-    for record, draft in zip(records, drafts, strict=False):
-        same = same and (record.size, record.label, record.key or draft.key) == (
-            draft.size,
-            draft.label,
-            draft.key,
+    written = _Written(File(os.path.basename(path), 0, None), [], [], [], [], [])
+    extras = task.extra.to_pylist() if task.extra.num_columns else [{}] * len(task.keys)
+    reader = storage.ReadBack(handle)
+    crc = position = 0
+    for row, (source, size) in enumerate(zip(task.paths, task.sizes, strict=True)):
+        try:
+            data = read_image(task.root, source, size)
+            info = inspect(data, task.options.validate, task.options.max_pixels)
+        except Rejected as error:
+            written.rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
+            continue
+        image_crc = crc32c(data)
+        draft = formats.Draft(
+            task.keys[row], task.labels[row], task.class_names[row], info, size, image_crc, source, extras[row]
         )
-    if not same:
-        raise ShardError(
-            "what was read back is not what was written", file=file.name, mend="check the disk and the memory"
-        )
-    return [record.image for record in records], record_format.index_bytes([record.line for record in records])
+        head, tail = frame = record_format.frame(draft)
+        length = _append(handle, (head, data, tail), path)
+        # The three parts' checksums combine into the file's, so that the image is read but once.
+        crc = crc32c(tail, combine_crc32c(crc32c(head, crc), image_crc, size))
+        written.drafts.append(draft)
+        written.offsets.append(position + len(head))
+        written.lines.append(record_format.index_line(position, draft, frame))
+        written.rows.append(row)
+        position += length
+        if position - reader.position > READ_BACK:
+            reader.advance(position)
+    position += _append(handle, (record_format.END,), path)
+    crc = crc32c(record_format.END, crc)
+    with storage.explained(path, "read"):
+        reader.advance(position)
+    if reader.crc != crc:
+        raise _not_as_written(path)
+    return written._replace(file=File(os.path.basename(path), position, checksum_text(crc)))
+
+
+#: Bytes after which the last of a shard is read back, while the processor's cache still has them.
+READ_BACK = 4 << 20
+
+
+def _append(handle: int, buffers: tuple[bytes, ...], path: str) -> int:
+    try:
+        return storage.write_all(handle, buffers)
+    except OSError:
+        with storage.explained(path, "write"):
+            raise
+
+
+def _check_first(task: ShardTask, written: _Written, path: str) -> None:
+    """Read the first record as any reader would, and compare it with what was meant."""
+    record_format = formats.get(task.options.fmt)
+    with storage.window(path) as (view, size):
+        record = next(record_format.scan(view, size, path, formats.Want(record_format.COMPONENTS)))
+    draft = written.drafts[0]
+    found = (record.image, record.size, record.line, record.label, record.key or draft.key)
+    if found != (written.offsets[0], draft.size, written.lines[0], draft.label, draft.key):
+        raise _not_as_written(path)
+
+
+def _not_as_written(path: str) -> ShardError:
+    return ShardError("what was read back is not what was written", file=path, mend="check the disk and the memory")
 
 
 _REJECT_ERRNO = (
@@ -418,7 +447,7 @@ def read_image(root: str, source: str, size: int) -> bytes:
     """
     if size > MAX_BYTES:
         raise Rejected("too-large", f"{size} bytes, the limit is {MAX_BYTES}")
-    path = os.path.join(root, source)
+    path = source if source.startswith("/") else f"{root}/{source}"
     try:
         # A pipe of that name must not hold the run up.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -28,9 +28,10 @@ def default_workers() -> int:
 
 
 def run(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Generator[Result, None, None]:
-    """Apply a function to tasks in `workers` processes; yield results as they come.
+    """Apply a function to tasks in `workers` processes, of which this one is the first; yield results as they come.
 
-    Tasks are taken from the iterable only as workers become free, so memory does not grow with them.
+    This process begins at once, while the others still start. Tasks are taken from the iterable only as workers
+    become free, so memory does not grow with them.
 
     Raises:
         WorkerDiedError: a worker process was killed.
@@ -39,10 +40,10 @@ def run(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int)
     if workers <= 1:
         yield from map(function, tasks)
         return
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin_worker)
+    pool = ProcessPoolExecutor(workers - 1, multiprocessing.get_context("spawn"), _begin_worker)
     done = False
     try:
-        yield from _drain(pool, function, iter(tasks), 2 * workers)
+        yield from _share(pool, function, iter(tasks), 2 * (workers - 1))
         done = True
     except BrokenProcessPool:
         raise WorkerDiedError(
@@ -56,15 +57,19 @@ def run(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int)
         pool.shutdown(cancel_futures=True)
 
 
-def _drain(
+def _share(
     pool: ProcessPoolExecutor, function: Callable[[Task], Result], tasks: Iterator[Task], ahead: int
 ) -> Iterator[Result]:
-    pending: set[Future[Result]] = _submit(pool, function, islice(tasks, ahead))
+    """Keep `ahead` tasks with the pool, and do the next one here; when there are no more, wait for the pool's."""
+    pending = _submit(pool, function, islice(tasks, ahead))
+    for task in tasks:
+        yield function(task)
+        finished = {future for future in pending if future.done()}
+        pending = (pending - finished) | _submit(pool, function, islice(tasks, len(finished)))
+        yield from (future.result() for future in finished)
     while pending:
         finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-        pending |= _submit(pool, function, islice(tasks, len(finished)))
-        for future in finished:
-            yield future.result()
+        yield from (future.result() for future in finished)
 
 
 def _submit(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -140,11 +139,42 @@ def describe(folder: str, name: str) -> File:
     """Read a finished file for its length and checksum."""
     path = os.path.join(folder, name)
     with explained(path, "read"):
-        crc = length = 0
-        with open(path, "rb", buffering=0) as file:
-            while data := file.read(1 << 20):
-                crc, length = crc32c(data, crc), length + len(data)
-    return File(name, length, checksum_text(crc))
+        length = os.stat(path).st_size
+    return File(name, length, checksum(path))
+
+
+def checksum(path: str) -> str:
+    """Read a file from end to end for its checksum."""
+    crc = 0
+    buffer = memoryview(bytearray(1 << 20))
+    with explained(path, "read"), open(path, "rb", buffering=0) as file:
+        while length := file.readinto(buffer):
+            crc = crc32c(buffer[:length], crc)
+    return checksum_text(crc)
+
+
+class ReadBack:
+    """Reads a file that is being written, from its start on, for the checksum of what is really there.
+
+    Args:
+        handle: file descriptor, open for reading.
+
+    """
+
+    def __init__(self, handle: int) -> None:
+        self.position = 0
+        self.crc = 0
+        self._handle = handle
+        self._buffer = memoryview(bytearray(1 << 18))
+
+    def advance(self, end: int) -> None:
+        """Read on, up to byte `end` or the end of the file."""
+        while self.position < end:
+            length = os.preadv(self._handle, [self._buffer[: end - self.position]], self.position)
+            if not length:
+                return
+            self.crc = crc32c(self._buffer[:length], self.crc)
+            self.position += length
 
 
 class Window:
@@ -183,14 +213,3 @@ def window(path: str, span: int = 4096) -> Iterator[tuple[Window, int]]:
             yield Window(handle, span), os.fstat(handle).st_size
         finally:
             os.close(handle)
-
-
-@contextmanager
-def mapped(path: str) -> Iterator[mmap.mmap | bytes]:
-    """Map a file that this process wrote itself."""
-    with open(path, "rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            yield b""
-            return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield data

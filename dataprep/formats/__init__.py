@@ -76,6 +76,9 @@ class RecordFormat(Protocol):
     def frame(self, draft: Draft) -> tuple[bytes, bytes]:
         """Give the bytes before and after the image in a record."""
 
+    def index_line(self, start: int, draft: Draft, frame: tuple[bytes, bytes]) -> str:
+        """Give the line in the DALI index of a record that was framed so and begins at `start`."""
+
     def index_bytes(self, lines: list[str]) -> bytes:
         """Give the DALI index of a shard from the lines of its records."""
 

@@ -40,6 +40,11 @@ def header(name: bytes, size: int) -> bytes:
     return b"".join((name.ljust(100, b"\0"), _OWNER, length, _MTIME, checksum, _REST))
 
 
+def stated_size(data: bytes, at: int) -> int:
+    """Read the length out of a header that was written here, standing `at` in `data`."""
+    return int(data[at + 124 : at + 135], 8)
+
+
 # --- reading ------------------------------------------------------------------------------------
 
 

@@ -65,6 +65,11 @@ def frame(draft: Draft) -> tuple[bytes, bytes]:
     return length + _CRC.pack(masked(crc32c(length))) + head, _CRC.pack(masked(payload_crc))
 
 
+def index_line(start: int, draft: Draft, frame: tuple[bytes, bytes]) -> str:
+    """Give a record's line in the DALI index."""
+    return f"{start} {len(frame[0]) + draft.size + len(frame[1])}"
+
+
 def index_bytes(lines: list[str]) -> bytes:
     """Give the DALI index: ``offset size`` a line, the size with all 16 bytes around the payload."""
     return "".join(line + "\n" for line in lines).encode()
@@ -75,9 +80,12 @@ def index_starts(index: bytes) -> list[int]:
     return [int(line.split()[0]) for line in index.splitlines()]
 
 
+_SHORT = tuple(bytes((value,)) for value in range(0x80))
+
+
 def _varint(value: int) -> bytes:
     if value < 0x80:
-        return bytes((value,))
+        return _SHORT[value]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -101,7 +109,7 @@ def _feature(name: bytes, value: bytes) -> bytes:
 
 
 def _bytes_feature(name: bytes, data: bytes) -> bytes:
-    return _feature(name, _field(b"\x0a", _field(b"\x0a", data)))
+    return _around(name, len(data)) + data
 
 
 def _int_feature(name: bytes, value: int) -> bytes:
@@ -124,10 +132,10 @@ def _extra_feature(name: str, value: Any) -> bytes:
 
 def _around(name: bytes, size: int) -> bytes:
     """Write a bytes feature's own bytes, up to where its `size` bytes of data begin."""
-    data = b"\x0a" + _varint(size)
-    bytes_list = b"\x0a" + _varint(len(data) + size) + data
+    item = b"\x0a" + _varint(size)
+    bytes_list = b"\x0a" + _varint(len(item) + size) + item
     value = b"\x12" + _varint(len(bytes_list) + size) + bytes_list
-    key = _field(b"\x0a", name)
+    key = b"\x0a" + _varint(len(name)) + name
     return b"\x0a" + _varint(len(key) + len(value) + size) + key + value
 
 

@@ -30,24 +30,14 @@ IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff"
 
 #: Neither blanks nor what stands for bytes that are not UTF-8.
 _PLAIN = re.compile(r"[^\s\ud800-\udfff]+")
+_quoted = json.encoder.encode_basestring
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def frame(draft: Draft) -> tuple[bytes, bytes]:
     """Give the bytes before and after the image in a record."""
     label = b"%d" % draft.label
-    text = _json(
-        {
-            **{name: _finite(value) for name, value in draft.extra.items()},
-            "key": draft.key,
-            "label": draft.label,
-            "class": draft.class_name,
-            "width": draft.info.width,
-            "height": draft.info.height,
-            "source": draft.source,
-            "crc32c": draft.crc32c,
-        }
-    ).encode()
+    text = _json_of(draft).encode()
     key = draft.key.encode()
     tail = b"".join(
         (
@@ -61,6 +51,29 @@ def frame(draft: Draft) -> tuple[bytes, bytes]:
         )
     )
     return tar.header(key + b"." + EXTENSIONS[draft.info.format].encode(), draft.size), tail
+
+
+def index_line(start: int, draft: Draft, frame: tuple[bytes, bytes]) -> str:
+    """Give a sample's line in the DALI index."""
+    key, kind, tail = draft.key, EXTENSIONS[draft.info.format], frame[1]
+    image, block = start + tar.BLOCK, tar.BLOCK
+    label = image + draft.size + -draft.size % block + block
+    text = label + 2 * block  # a label fits into one block
+    length = tar.stated_size(tail, text - block - image - draft.size)
+    return (
+        f"{kind} {image} {draft.size} {key}.{kind} cls {label} {len(str(draft.label))} {key}.cls "
+        f"json {text} {length} {key}.json"
+    )
+
+
+def _json_of(draft: Draft) -> str:
+    """Write what the table says of a sample; further columns come first, so that none can hide what we say."""
+    extra = _json({name: _finite(value) for name, value in draft.extra.items()})[1:-1] + "," if draft.extra else ""
+    return (
+        f'{{{extra}"key":"{draft.key}","label":{draft.label},"class":{_quoted(draft.class_name)},'
+        f'"width":{draft.info.width},"height":{draft.info.height},"source":{_quoted(draft.source)},'
+        f'"crc32c":{draft.crc32c}}}'
+    )
 
 
 def _finite(value: Any) -> Any:

@@ -31,6 +31,22 @@ def repeat_images(photos: Path, src: Path, count: int, classes: int = 100) -> Pa
     return src
 
 
+def length(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def clear(out: Path, *, ready: int) -> None:
+    """Remove a side's output and have `ready` bytes of memory at hand, so that none pays for getting them first.
+
+    A virtual machine gives memory that is free back to its host, and the next side to use it would wait for it.
+    """
+    shutil.rmtree(out, ignore_errors=True)
+    ballast = out.with_name("ballast")
+    with open(ballast, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, ready)
+    ballast.unlink()
+
+
 def run(
     sides: dict[str, Callable[[], None]],
     *,
@@ -48,7 +64,6 @@ def run(
             side()
             if repeat:
                 seconds[name].append(time.perf_counter() - begun)
-    reset()
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(f"{images:,} images, {repeats} repeats after one warm-up; images a second:")
     print(f"  {'':34}{'median':>10}{'least':>10}{'most':>10}")

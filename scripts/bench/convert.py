@@ -6,12 +6,16 @@ All sides read the same ImageFolder from memory and write into memory, in turn, 
 
 PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count. `dataprep` does all of its work: scan,
 plan, header validation, both indexes' and tables' writing, checksums, reading back; two worker processes,
-their start included. TensorFlow is measured where it is installed.
+their start included. TensorFlow is measured where it is installed. Processes that
+only copy, and others that also take the checksums and read back, show what the machine allows.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import multiprocessing
+import multiprocessing.pool
 import os
 import shutil
 import subprocess
@@ -19,7 +23,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import compare
+from awscrt.checksums import crc32c
+from PIL import Image
 
+from dataprep import storage
 from dataprep.convert import convert
 from dataprep.plan import Options
 from manifests.sources import read_source
@@ -37,14 +44,32 @@ def labelled(src: Path) -> Iterator[tuple[Path, int, str]]:
             yield file, label, folder.name
 
 
-def shard_writer(src: Path, out: Path) -> None:
+def size_of(data: bytes) -> tuple[int, int]:
+    """Read width and height from an image's header, as one does without a parser of one's own."""
+    with Image.open(io.BytesIO(data)) as image:
+        return image.size
+
+
+def shard_writer(src: Path, out: Path, *, same: bool) -> None:
+    """Write image and label with `webdataset`; with `same`, the .json too that `dataprep` writes."""
     import webdataset
 
     out.mkdir()
     with webdataset.ShardWriter(f"{out}/%05d.tar", maxsize=SHARD, maxcount=1 << 40, verbose=0) as sink:
         for number, (file, label, name) in enumerate(labelled(src)):
-            text = {"label": label, "class": name, "source": str(file)}
-            sink.write({"__key__": f"{number:08d}", "jpg": file.read_bytes(), "cls": label, "json": text})
+            data = file.read_bytes()
+            sample = {"__key__": f"{number:08d}", "jpg": data, "cls": label}
+            if same:
+                width, height = size_of(data)
+                sample["json"] = {
+                    "key": sample["__key__"],
+                    "label": label,
+                    "class": name,
+                    "width": width,
+                    "height": height,
+                    "source": str(file),
+                }
+            sink.write(sample)
 
 
 def tar(src: Path, out: Path) -> None:
@@ -52,7 +77,8 @@ def tar(src: Path, out: Path) -> None:
     subprocess.run(["tar", "--format=ustar", "-C", src, "-cf", out / "all.tar", "."], check=True)
 
 
-def tensorflow_writer(src: Path, out: Path) -> None:
+def tensorflow_writer(src: Path, out: Path, *, same: bool) -> None:
+    """Write image and label with TensorFlow; with `same`, all features that `dataprep` writes."""
     import tensorflow as tf
 
     def feature(value: bytes | int) -> tf.train.Feature:
@@ -63,14 +89,41 @@ def tensorflow_writer(src: Path, out: Path) -> None:
     out.mkdir()
     with tf.io.TFRecordWriter(f"{out}/all.tfrecord") as sink:
         for file, label, name in labelled(src):
-            features = {
-                "image/encoded": feature(file.read_bytes()),
-                "image/class/label": feature(label),
-                "image/class/text": feature(name.encode()),
-                "image/filename": feature(str(file).encode()),
-            }
+            data = file.read_bytes()
+            features = {"image/encoded": feature(data), "image/class/label": feature(label)}
+            if same:
+                width, height = size_of(data)
+                features |= {
+                    "image/class/text": feature(name.encode()),
+                    "image/filename": feature(str(file).encode()),
+                    "image/format": feature(b"JPEG"),
+                    "image/height": feature(height),
+                    "image/width": feature(width),
+                }
             example = tf.train.Example(features=tf.train.Features(feature=features))
             sink.write(example.SerializeToString())
+
+
+def copy_alone(paths: list[str], out: str, checked: bool) -> None:
+    """Read every file and append it to another; with `checked`, take both checksums and read all back too."""
+    handle = os.open(out, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    reader, end = storage.ReadBack(handle), 0
+    for path in paths:
+        source = os.open(path, os.O_RDONLY)
+        data = os.read(source, os.fstat(source).st_size + 1)
+        os.close(source)
+        end += os.write(handle, data)
+        if checked:
+            crc32c(data)
+            if end - reader.position > 4 << 20:
+                reader.advance(end)
+    os.close(handle)
+
+
+def copy_in_processes(pool: multiprocessing.pool.Pool, src: Path, out: Path, workers: int, *, checked: bool) -> None:
+    out.mkdir()
+    paths = [str(file) for file, _, _ in labelled(src)]
+    pool.starmap(copy_alone, [(paths[number::workers], f"{out}/{number}", checked) for number in range(workers)])
 
 
 def main() -> None:
@@ -85,26 +138,43 @@ def main() -> None:
     src = compare.repeat_images(call.images, call.work / "src", call.count)
     out = call.work / "out"
 
+    pool = multiprocessing.get_context("spawn").Pool(call.workers)
+    copied = f"{call.workers} processes that only copy"
+    checked = f"{call.workers} that copy, check, read back"
     sides: dict[str, Callable[[], None]] = {
         "dataprep, webdataset": lambda: ours(src, out, "webdataset", call.workers),
         "dataprep, tfrecord": lambda: ours(src, out, "tfrecord", call.workers),
+        copied: lambda: copy_in_processes(pool, src, out, call.workers, checked=False),
+        checked: lambda: copy_in_processes(pool, src, out, call.workers, checked=True),
         "GNU tar": lambda: tar(src, out),
-        "webdataset.ShardWriter": lambda: shard_writer(src, out),
+        "ShardWriter, the same files": lambda: shard_writer(src, out, same=True),
+        "ShardWriter, image and label": lambda: shard_writer(src, out, same=False),
     }
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if compare.installed("tensorflow"):
-        sides["TensorFlow TFRecordWriter"] = lambda: tensorflow_writer(src, out)
+        sides |= {
+            "TFRecordWriter, the same features": lambda: tensorflow_writer(src, out, same=True),
+            "TFRecordWriter, image and label": lambda: tensorflow_writer(src, out, same=False),
+        }
     compare.run(
         sides,
         images=call.count,
         repeats=call.repeats,
-        reset=lambda: shutil.rmtree(out, ignore_errors=True),
+        reset=lambda: compare.clear(out, ready=compare.length(src)),
         ratios=[
-            ("dataprep, webdataset", "webdataset.ShardWriter", 6.0),
+            ("dataprep, webdataset", "ShardWriter, the same files", 6.0),
+            ("dataprep, webdataset", "ShardWriter, image and label", 6.0),
             ("dataprep, webdataset", "GNU tar", 0.8),
-            ("dataprep, tfrecord", "TensorFlow TFRecordWriter", 3.0),
+            ("dataprep, tfrecord", "TFRecordWriter, the same features", 3.0),
+            ("dataprep, tfrecord", "TFRecordWriter, image and label", 3.0),
+            (copied, "ShardWriter, the same files", 6.0),
+            (copied, "TFRecordWriter, the same features", 3.0),
+            (checked, "ShardWriter, the same files", 6.0),
+            (checked, "TFRecordWriter, the same features", 3.0),
         ],
     )
+    pool.terminate()
+    shutil.rmtree(out, ignore_errors=True)
 
 
 if __name__ == "__main__":
