@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 from manifests.errors import WorkerDiedError
@@ -61,8 +61,9 @@ def _share(
     pool: ProcessPoolExecutor, function: Callable[[Task], Result], tasks: Iterator[Task], ahead: int
 ) -> Iterator[Result]:
     """Keep `ahead` tasks with the pool, and do the next one here; when there are no more, wait for the pool's."""
+    first = list(islice(tasks, 1))  # a task for this process, however few there are
     pending = _submit(pool, function, islice(tasks, ahead))
-    for task in tasks:
+    for task in chain(first, tasks):
         yield function(task)
         finished = {future for future in pending if future.done()}
         pending = (pending - finished) | _submit(pool, function, islice(tasks, len(finished)))

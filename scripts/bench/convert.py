@@ -133,6 +133,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench"), help="folder in memory")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--only", nargs="+", help="measure only the sides whose names contain one of these")
     call = parser.parse_args()
 
     src = compare.repeat_images(call.images, call.work / "src", call.count)
@@ -156,6 +157,8 @@ def main() -> None:
             "TFRecordWriter, the same features": lambda: tensorflow_writer(src, out, same=True),
             "TFRecordWriter, image and label": lambda: tensorflow_writer(src, out, same=False),
         }
+    if call.only:
+        sides = {name: side for name, side in sides.items() if any(word in name for word in call.only)}
     compare.run(
         sides,
         images=call.count,
