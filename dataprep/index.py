@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -44,7 +43,7 @@ from manifests.store import (
 )
 
 #: Shards that one worker walks at a time where the disk is slow: while one waits, another is parsed.
-THREADS = 8
+THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -302,12 +301,10 @@ def _find_components(folder: str, names: Sequence[str], fmt: Format, options: In
 
 
 def index_shards(task: IndexTask) -> list[Indexed]:
-    """Index several shards; side by side where the first shows that the disk is what takes the time."""
-    begun, worked = time.perf_counter(), time.thread_time()
-    first = _index_shard(task, task.names[0])
-    waited = time.perf_counter() - begun > 2 * (time.thread_time() - worked)
-    with ThreadPoolExecutor(THREADS if waited else 1) as pool:
-        return [first, *pool.map(lambda name: _index_shard(task, name), task.names[1:])]
+    """Index several shards; side by side where the disk must be waited for."""
+    cached = storage.is_cached(os.path.join(task.folder, task.names[0]))
+    with ThreadPoolExecutor(1 if cached else THREADS) as pool:
+        return list(pool.map(lambda name: _index_shard(task, name), task.names))
 
 
 def _index_shard(task: IndexTask, name: str) -> Indexed:
