@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pictures import encode, photo
 
 from dataprep.verify import verify
 
@@ -182,11 +183,24 @@ def test_the_next_run_beside_workers_that_do_not_end(command, alone, start, data
     assert snapshot(out) == alone
 
 
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory, dataprep, snapshot):
+    """A command that takes its time, over a second in two processes, and what it gives when left alone."""
+    folder = tmp_path_factory.mktemp("slow")
+    (folder / "photos" / "class").mkdir(parents=True)
+    image = encode(photo(1, 1600, 1200), quality=95)
+    for number in range(300):
+        (folder / "photos" / "class" / f"{number}.jpg").write_bytes(image)
+    command = ["convert", "--src", folder / "photos", "--validate", "decode", "--samples-per-shard", "10"]
+    assert dataprep(*command, "--out", folder / "out").returncode == 0
+    return command, snapshot(folder / "out")
+
+
 @pytest.mark.parametrize("signal_to", ["group", "parent"])
 @pytest.mark.parametrize("tables", [0, 3])
-def test_interrupted(signal_to, tables, command, alone, start, dataprep, snapshot, tmp_path):
+def test_interrupted(signal_to, tables, slow, start, dataprep, snapshot, tmp_path):
     """As Ctrl-C does it (to the group), or `kill -INT`: one line, status 130, no process and no temporary left."""
-    out = tmp_path / "out"
+    (command, alone), out = slow, tmp_path / "out"
     process = start(*command, "--out", out, "--workers", 2)
     if tables:
         wait_for_tables(out, tables, process)

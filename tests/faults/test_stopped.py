@@ -280,7 +280,7 @@ def test_the_output_folder_taken_away(start, slow, tmp_path):
 
 def test_two_runs_at_once(few, start, dataprep, tmp_path):
     first = start("convert", "--src", few, "--out", tmp_path / "out", "--samples-per-shard", "1", "--workers", "2")
-    while not list(tmp_path.glob("out/*.parquet")):
+    while not list(tmp_path.glob("out/train-*.parquet")):
         time.sleep(0.001)
     os.kill(first.pid, signal.SIGSTOP)
     seen = [dataprep("convert", "--src", few, "--out", tmp_path / "out"), dataprep("index", tmp_path / "out")]
