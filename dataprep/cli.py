@@ -64,7 +64,7 @@ class Fraction(click.FloatRange):
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="dataprep-loaders", prog_name="dataprep")
 def main() -> None:
-    r"""Turn image folders, lists and tables into TFRecord or WebDataset shards with their DALI indexes.
+    """Turn image folders, lists and tables into TFRecord or WebDataset shards with their DALI indexes.
 
     \b
     dataprep convert --src ILSVRC2012/ --fmt tfrecord    shards, from images
@@ -74,7 +74,7 @@ def main() -> None:
 
     Exit status: 0 done; 1 done, and something is wrong with the data; 2 the call was wrong;
     3 the machine stopped the work (full disk, lost source), run it again to go on; 130 interrupted.
-    """
+    """  # noqa: D301  (click reads the backslash)
 
 
 def command(function: Command) -> Command:
@@ -150,7 +150,7 @@ def _say(message: str) -> None:
     type=Fraction(0, 1, max_open=True),
     default=0.0,
     metavar="FRACTION",
-    help="Put this share of train into a split val.",
+    help="Move this share of train into a new split val.",
 )
 @click.option("--split-by", metavar="COLUMN", help="With --val-fraction: train and val share no value of this column.")
 @click.option(
@@ -165,7 +165,7 @@ def _say(message: str) -> None:
     type=click.IntRange(1),
     default=178_956_970,
     show_default=True,
-    help="An image of more is rejected as a decompression bomb.",
+    help="An image with more pixels is rejected as a decompression bomb.",
 )
 @click.option(
     "--max-rejected",
@@ -173,7 +173,7 @@ def _say(message: str) -> None:
     default=0.01,
     show_default=True,
     metavar="FRACTION",
-    help="Exit with 1 if more of the images were rejected.",
+    help="Exit with 1 if a larger share of the images was rejected.",
 )
 @click.option("--image-root", metavar="DIR", help="Folder that a list's or a table's paths are relative to.")
 @click.option("--path-column", metavar="NAME", help="Column of a table that has the paths.")
@@ -203,11 +203,12 @@ def convert(**call: Any) -> int:
             _classes(call["classes"]),
         ),
     )
-    src = Path(call["src"]).resolve()
+    src = Path(call["src"]).absolute()
     if call["out"] == "":
         raise CallError("--out is empty", mend="name a folder")
     out = call["out"] or f"{src.name if src.is_dir() else src.stem}-{call['fmt']}"
-    _say(f"{printable(call['src'])}: {source.layout}, {len(source):,} images in {len(source.classes):,} classes")
+    held = f"{_count(len(source), 'image')} in {_count(len(source.classes), 'class')}"
+    _say(f"{printable(call['src'])}: {source.layout}, {held}")
     for notice in source.notices:
         _say(f"note: {notice}")
     work.check_out(source, out)
@@ -287,7 +288,7 @@ def _print_plan(source: Source, out: str, options: Any, workers: int | None) -> 
         shards = [shard for shard in plan.shards if shard.split == split]
         samples = sum(len(shard.rows) for shard in shards)
         length = sum(int(source.size[shard.rows].clip(min=0).sum()) for shard in shards)
-        click.echo(f"{split}: {samples:,} images, {_size(length)}, {len(shards):,} shards")
+        click.echo(f"{split}: {_count(samples, 'image')}, {_size(length)}, {_count(len(shards), 'shard')}")
     there = next(path for path in (Path(out).absolute(), *Path(out).absolute().parents) if path.exists())
     click.echo(f"out: {out}, {_size(source.bytes)} to write, {_size(shutil.disk_usage(there).free)} free")
     rate, tried = work.measure_rate(source, plan, options)
@@ -302,12 +303,16 @@ def _print_plan(source: Source, out: str, options: Any, workers: int | None) -> 
 
 def _print_result(result: Any, out: str, max_rejected: float) -> int:
     for split in result.manifest.splits:
-        click.echo(f"{split.name}: {split.samples:,} samples, {_size(split.bytes)}, {len(split.shards):,} shards")
+        click.echo(f"{split.name}: {_held(split.samples, split.bytes, len(split.shards))}")
     if result.resumed:
-        click.echo(f"{result.resumed:,} shards were done by an earlier run")
+        click.echo(
+            f"{_count(result.resumed, 'shard')} {'was' if result.resumed == 1 else 'were'} done by an earlier run"
+        )
     if result.rejected:
         share = result.rejected / result.images
-        click.echo(f"rejected: {result.rejected:,} of {result.images:,} images ({share:.2%}), see {out}/rejected.jsonl")
+        click.echo(
+            f"rejected: {result.rejected:,} of {_count(result.images, 'image')} ({share:.2%}), see {out}/rejected.jsonl"
+        )
         if share > max_rejected:
             _say(f"dataprep: more than --max-rejected {max_rejected:g} of the images were rejected")
             return WRONG_DATA
@@ -363,14 +368,15 @@ def index(**call: Any) -> int:
     for error in result.errors:
         _say(f"dataprep: {error}")
     if result.manifest is None:
-        _say(f"dataprep: {len(result.errors):,} shards could not be indexed, so {result.folder} has no manifest")
+        failed = _count(len(result.errors), "shard")
+        _say(f"dataprep: {failed} could not be indexed, so nothing in {result.folder} was changed")
         return WRONG_DATA
     for notice in result.notices:
         _say(f"note: {notice}")
     for split in result.manifest.splits:
-        click.echo(f"{split.name}: {split.samples:,} samples, {_size(split.bytes)}, {len(split.shards):,} shards")
+        click.echo(f"{split.name}: {_held(split.samples, split.bytes, len(split.shards))}")
     if result.rejected:
-        click.echo(f"left out of the index: {result.rejected:,} records, see {result.folder}/rejected.jsonl")
+        click.echo(f"left out of the index: {_count(result.rejected, 'record')}, see {result.folder}/rejected.jsonl")
         return WRONG_DATA
     click.echo(f"{result.folder} is complete")
     return 0
@@ -398,13 +404,13 @@ def verify(**call: Any) -> int:
         click.echo(str(fault))
     if report.without_checksum:
         click.echo(
-            f"{report.without_checksum:,} shards were indexed without being read and have no checksum: "
+            f"{_count(report.without_checksum, 'shard')} were indexed without being read and have no checksum: "
             "their images were not checked (`dataprep index --validate header --overwrite` gives them one)"
         )
     if report.faults:
-        click.echo(f"{len(report.faults):,} faults in {call['out']}")
+        click.echo(f"{_count(len(report.faults), 'fault')} in {call['out']}")
         return WRONG_DATA
-    click.echo(f"{call['out']} is sound: {report.samples:,} samples in {report.shards:,} shards")
+    click.echo(f"{call['out']} is sound: {_count(report.samples, 'sample')} in {_count(report.shards, 'shard')}")
     return 0
 
 
@@ -444,16 +450,16 @@ def info(out: str, *, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(facts, indent=1, ensure_ascii=False))
         return 0
-    held = f"{facts['samples']:,} samples in {facts['classes']:,} classes"
+    held = f"{_count(facts['samples'], 'sample')} in {_count(facts['classes'], 'class')}"
     click.echo(f"{out}: {facts['format']}, {held}, {_size(facts['bytes'])}")
     for name, split in facts["splits"].items():
-        click.echo(f"\n{name}: {split['samples']:,} samples, {split['shards']:,} shards, {_size(split['bytes'])}")
+        click.echo(f"\n{name}: {_held(split['samples'], split['bytes'], split['shards'])}")
         click.echo(f"  {'':14}" + "".join(f"{word:>10}" for word in split["width"]))
         for word, unit in (("width", "pixels"), ("height", "pixels"), ("size", "bytes")):
             click.echo(f"  {word + ', ' + unit:14}" + "".join(f"{value:>10,}" for value in split[word].values()))
         click.echo(f"  {_counted(split['labels'])}")
     if facts["rejected"]:
-        click.echo(f"\nrejected: {facts['rejected']:,} images, see {out}/rejected.jsonl")
+        click.echo(f"\nrejected: {_count(facts['rejected'], 'image')}, see {out}/rejected.jsonl")
     return 0
 
 
@@ -464,7 +470,16 @@ def _counted(labels: dict[str, int]) -> str:
     (fewest, least), (_, median), (fullest, most) = ordered[0], ordered[len(ordered) // 2], ordered[-1]
     text = f"images a class: {least:,} ({printable(fewest)}) to {most:,} ({printable(fullest)}), median {median:,}"
     empty = sum(count == 0 for count in labels.values())
-    return text + (f"; {empty:,} classes have none" if empty else "")
+    return text + (f"; {_count(empty, 'class')} have none" if empty else "")
+
+
+def _held(samples: int, length: int, shards: int) -> str:
+    return f"{_count(samples, 'sample')}, {_size(length)}, {_count(shards, 'shard')}"
+
+
+def _count(number: int, noun: str) -> str:
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def _size(length: float) -> str:

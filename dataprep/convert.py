@@ -22,7 +22,15 @@ from awscrt.checksums import combine_crc32c, crc32c
 from dataprep import engines, formats, storage
 from dataprep.images import EXTENSIONS, MAX_BYTES, Rejected, inspect
 from dataprep.plan import Options, Plan, ShardPlan, key_of, make_plan
-from manifests.errors import CallError, ShardError, SourceVanishedError, TableError, printable
+from manifests.errors import (
+    CallError,
+    DatasetError,
+    ManifestError,
+    SourceVanishedError,
+    StorageError,
+    TableError,
+    printable,
+)
 from manifests.schema import SPLIT_NAMES, Components, File, Manifest, Shard, Split
 from manifests.sources import UNREADABLE, Source
 from manifests.store import (
@@ -125,7 +133,7 @@ def convert(
         raise CallError(f"--out {printable(out)}: cannot make the folder ({error.strerror})", mend=mend) from None
     with storage.locked(out):
         storage.sweep(out)
-        done = _earlier(plan, out, options, overwrite)
+        done = _earlier(plan, source, out, options, overwrite)
         resumed = len(done)
         for shard in done.values():
             if progress:
@@ -169,17 +177,18 @@ def check_out(source: Source, out: str) -> None:
         raise CallError(f"--out {printable(out)}: {printable(there)} is a file", mend="name another folder with --out")
 
 
-def _earlier(plan: Plan, out: str, options: Options, overwrite: bool) -> dict[str, Done]:
+def _earlier(plan: Plan, source: Source, out: str, options: Options, overwrite: bool) -> dict[str, Done]:
     """Find the shards of this very plan that are done; refuse to mix them with another dataset's."""
-    suffix = formats.get(options.fmt).SUFFIX
-    planned = {shard.name for shard in plan.shards}
-    done: dict[str, Done] = {}
+    planned = {shard.name: shard for shard in plan.shards}
     foreign = "" if _manifest_is_ours(out) else MANIFEST_NAME
+    checksums = _table_checksums(plan, out)
+    found = ((stem, _committed(plan, out, stem, checksums)) for stem in planned)
+    done = {stem: shard for stem, shard in found if shard}
+    endings = (formats.get(options.fmt).SUFFIX, ".idx", ".parquet")
     for name in _dataset_files(plan, out):
-        stem, extension = os.path.splitext(name)
-        if stem in planned and extension == ".parquet" and (shard := _committed(plan, out, stem)):
-            done[stem] = shard
-        elif not (stem in planned and _is_of(plan, os.path.join(out, name), suffix)):
+        shard = planned.get(os.path.splitext(name)[0])
+        known = done or checksums or (shard and _is_of(plan, source, shard, os.path.join(out, name), options))
+        if not (shard and known and name.endswith(endings)):
             foreign = foreign or name
     if foreign and not overwrite:
         raise CallError(
@@ -206,24 +215,46 @@ def _manifest_is_ours(out: str) -> bool:
     return data is None or b'"schema_version"' in data or not data
 
 
-def _is_of(plan: Plan, path: str, suffix: str) -> bool:
-    """Tell whether a file may be what is left of a shard of this plan: a table says so itself."""
-    if not path.endswith(".parquet"):
-        return path.endswith((suffix, ".idx"))
+def _table_checksums(plan: Plan, out: str) -> dict[str, str | None]:
+    """Give the checksum of each table by name, if a manifest of this plan is there."""
     try:
-        return bool(read_table_metadata(path).get("plan", plan.fingerprint) == plan.fingerprint)
-    except TableError:
-        return True
+        manifest = read_manifest(out)
+    except ManifestError:
+        return {}
+    if manifest.options.get("plan") != plan.fingerprint:
+        return {}
+    return {shard.table.name: shard.table.checksum for split in manifest.splits for shard in split.shards}
 
 
-def _committed(plan: Plan, out: str, stem: str) -> Done | None:
+def _is_of(plan: Plan, source: Source, shard: ShardPlan, path: str, options: Options) -> bool:
+    """Tell by its content whether a file without a sound table is what a stopped run of this plan left."""
+    stem, extension = os.path.splitext(path)
+    if extension == ".parquet":
+        try:
+            return bool(read_table_metadata(path).get("plan") == plan.fingerprint)
+        except TableError:
+            return False
+    record_format = formats.get(options.fmt)
+    try:
+        with storage.window(stem + record_format.SUFFIX) as (view, size):
+            record = next(record_format.scan(view, size, path, formats.Want(record_format.COMPONENTS)))
+    except (StopIteration, DatasetError):
+        return False
+    return record.source in source.path.take(shard.rows[:1000]).to_pylist()
+
+
+def _committed(plan: Plan, out: str, stem: str, checksums: dict[str, str | None]) -> Done | None:
     """Read what a table says of its shard; none unless all of it is as it was written."""
     path = os.path.join(out, f"{stem}.parquet")
-    if not is_as_written(path):
+    if not os.path.isfile(path):
+        return None
+    if storage.checksum(path) != checksums.get(f"{stem}.parquet") and not is_as_written(path):
         return None
     metadata = read_table_metadata(path)
     if metadata.get("plan") != plan.fingerprint:
         return None
+    if any(row["reason"] == "unreadable" for row in metadata["rejected"]):
+        return None  # the file system may give them now
     shard = None
     if metadata["samples"]:
         table = storage.describe(out, f"{stem}.parquet")
@@ -274,8 +305,7 @@ def write_shard(task: ShardTask) -> Done:
 
     Raises:
         SourceVanishedError: an image is gone, or was changed, since the scan.
-        StorageError: the output cannot be written.
-        ShardError: what was read back is not what was written.
+        StorageError: the output cannot be written, or what is read back is not what was written.
 
     """
     suffix = formats.get(task.options.fmt).SUFFIX
@@ -351,7 +381,7 @@ def _write_records(task: ShardTask, path: str) -> _Written:
     """Write every image that passes, and read every byte back.
 
     Raises:
-        ShardError: what was read back is not what was written.
+        StorageError: what was read back is not what was written.
 
     """
     with storage.explained(path, "write"):
@@ -422,14 +452,13 @@ def _check_first(task: ShardTask, written: _Written, path: str) -> None:
         raise _not_as_written(path)
 
 
-def _not_as_written(path: str) -> ShardError:
-    return ShardError("what was read back is not what was written", file=path, mend="check the disk and the memory")
+def _not_as_written(path: str) -> StorageError:
+    return StorageError("what was read back is not what was written", file=path, mend="check the disk and the memory")
 
 
 _REJECT_ERRNO = (
     errno.EACCES,
     errno.EPERM,
-    errno.EIO,
     errno.ELOOP,
     errno.EISDIR,
     errno.ENXIO,
@@ -487,8 +516,8 @@ def _finish(plan: Plan, source: Source, out: str, options: Options, done: dict[s
     if rows:
         storage.replace_file(os.path.join(out, REJECTED_NAME), rejected_bytes(rows))
         rejected = storage.describe(out, REJECTED_NAME)
-    elif os.path.exists(os.path.join(out, REJECTED_NAME)):
-        os.unlink(os.path.join(out, REJECTED_NAME))
+    else:
+        storage.remove(os.path.join(out, REJECTED_NAME))
     components = _components(options, {kind for shard in ordered for kind in shard.formats})
     splits = tuple(
         Split(name, tuple(done[s.name].shard for s in plan.shards if s.split == name and done[s.name].shard))  # type: ignore[misc]
@@ -507,7 +536,7 @@ def _finish(plan: Plan, source: Source, out: str, options: Options, done: dict[s
     path = os.path.join(out, MANIFEST_NAME)
     for shard in ordered:
         if shard.shard is None:  # it only said that every one of its images was rejected
-            os.unlink(os.path.join(out, f"{shard.name}.parquet"))
+            storage.remove(os.path.join(out, f"{shard.name}.parquet"))
     if _content(path) != data:
         storage.replace_file(path, data)
     return read_manifest(out)
@@ -523,6 +552,8 @@ def _content(path: str) -> bytes | None:
             return file.read()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise CallError(f"--out: {printable(path)} cannot be read ({error.strerror})", mend="move it away") from None
 
 
 def _components(options: Options, kinds: set[str]) -> Components:
@@ -560,6 +591,6 @@ def measure_rate(source: Source, plan: Plan, options: Options, seconds: float = 
 
 
 def _spread(source: Source, plan: Plan) -> Iterator[tuple[str, int]]:
-    for shard in plan.shards:
-        for row in shard.rows[:2000].tolist():
+    for turn in range(2000):  # one of each shard in turn
+        for row in (int(shard.rows[turn]) for shard in plan.shards if turn < len(shard.rows)):
             yield source.path[row].as_py(), int(source.size[row])

@@ -40,6 +40,7 @@ def run(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int)
     if workers <= 1:
         yield from map(function, tasks)
         return
+    before = set(multiprocessing.active_children())  # of whoever calls: not ours to end
     pool = ProcessPoolExecutor(workers - 1, multiprocessing.get_context("spawn"), _begin_worker)
     done = False
     try:
@@ -52,7 +53,7 @@ def run(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int)
         ) from None
     finally:
         if not done:  # an error, an interrupt, or a caller that wants no more: nobody waits for the rest
-            for child in multiprocessing.active_children():
+            for child in set(multiprocessing.active_children()) - before:
                 child.kill()
         pool.shutdown(cancel_futures=True)
 

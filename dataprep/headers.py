@@ -11,6 +11,9 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+#: A longer image is not read at all.
+MAX_BYTES = 1 << 29
+
 #: Extension in a WebDataset sample for each format that is kept.
 EXTENSIONS = {"jpeg": "jpg", "png": "png", "webp": "webp", "bmp": "bmp", "tiff": "tif"}
 

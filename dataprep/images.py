@@ -10,7 +10,7 @@ import struct
 import warnings
 from typing import Literal
 
-from dataprep.headers import EXTENSIONS, ImageInfo, MoreNeeded, Rejected, check_whole, parse_header
+from dataprep.headers import EXTENSIONS, MAX_BYTES, ImageInfo, MoreNeeded, Rejected, check_whole, parse_header
 
 __all__ = ["EXTENSIONS", "MAX_BYTES", "MAX_PIXELS", "REASONS", "ImageInfo", "Rejected", "inspect", "parse_header"]
 
@@ -19,8 +19,6 @@ VALIDATIONS: tuple[Validation, ...] = ("none", "header", "decode")
 
 #: More pixels than this are taken for a decompression bomb, as Pillow does by default.
 MAX_PIXELS = 178_956_970
-#: A longer file is not read at all.
-MAX_BYTES = 1 << 29
 
 #: Reasons that `rejected.jsonl` gives, each with what it means.
 REASONS = {

@@ -5,7 +5,6 @@ Only headers are read unless the images are to be validated: of a record of 110 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -94,6 +93,7 @@ class Indexed(NamedTuple):
         max_label: the largest label in it.
         rejected: rows for ``rejected.jsonl``.
         error: why it was not indexed.
+        pending: its index and table, each under a temporary and a final name.
 
     """
 
@@ -104,6 +104,7 @@ class Indexed(NamedTuple):
     max_label: int = -1
     rejected: tuple[dict[str, str], ...] = ()
     error: DamagedError | None = None
+    pending: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,6 @@ def index(
     with storage.locked(folder):
         storage.sweep(folder)
         _check_ours(folder, names, options)
-        _remove(os.path.join(folder, MANIFEST_NAME))  # it must not stand beside other indexes than its own
         want = _find_components(folder, names, fmt, options)
         count = min(workers or engines.default_workers(), len(names))
         batches = max(count, -(-len(names) // (2 * THREADS)))
@@ -168,7 +168,8 @@ def index(
                 if advance:
                     advance(shard)
         errors = tuple(done[name].error for name in names if done[name].error)
-        if errors:
+        if errors:  # all or nothing: what an earlier run made stays as it was
+            storage.sweep_all(pair for shard in done.values() for pair in shard.pending)
             return Result(folder, None, errors, 0)  # type: ignore[arg-type]
         return _finish(folder, [done[name] for name in names], fmt, want, options)
 
@@ -191,11 +192,6 @@ def _is_planned(table: str) -> bool:
         return False
 
 
-def _remove(path: str) -> None:
-    with storage.explained(path, "remove"), contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-
-
 # --- which shards -------------------------------------------------------------------------------
 
 _OF = re.compile(r"-\d+-of-\d+$")  # TensorFlow's names: train-00012-of-01024
@@ -216,9 +212,13 @@ def _find_shards(paths: Sequence[str]) -> tuple[str, list[str]]:
             f"{paths[0]} holds no .tar, .tfrecord or NAME-00000-of-00001 file",
             mend="compressed shards (.tar.gz, .tgz) must be unpacked first",
         )
-    folder = paths[0] if len(paths) == 1 and os.path.isdir(paths[0]) else os.path.commonpath(
-        [os.path.dirname(os.path.abspath(file)) for file in files]
-    )  # fmt: skip
+    if len(paths) == 1 and os.path.isdir(paths[0]):
+        folder = paths[0]
+    else:
+        folders = {os.path.dirname(os.path.abspath(file)) for file in files}
+        if len(folders) > 1:
+            raise CallError(f"the shards lie in {len(folders)} folders", mend="name the one folder that holds them all")
+        folder = folders.pop()
     names = [os.path.relpath(file, folder) for file in files]
     if len(set(names)) < len(names):
         raise CallError("a shard is named twice")
@@ -261,7 +261,7 @@ def _format_of(names: Sequence[str], folder: str) -> Format:
 
 def _split_of(name: str, options: IndexOptions) -> str:
     if options.split:
-        return options.split
+        return SPLIT_ALIASES.get(options.split.lower(), options.split)
     words = re.split(r"[^a-z]+", name.lower())
     return next((SPLIT_ALIASES[word] for word in reversed(words) if word in SPLIT_ALIASES), "train")
 
@@ -286,6 +286,8 @@ def _find_components(folder: str, names: Sequence[str], fmt: Format, options: In
     path = os.path.join(folder, names[0])
     with storage.window(path) as (view, size):
         components = formats.get(fmt).find_components(view, size, path, options.image)
+    if options.label and options.label_key:
+        raise CallError("--label and --label-key exclude each other", mend="leave one out")
     if options.label_key and fmt != "webdataset":
         raise CallError("--label-key goes with WebDataset shards", mend="name the label's feature with --label")
     label = None if options.label_key else options.label or components.label
@@ -311,10 +313,6 @@ def _index_shard(task: IndexTask, name: str) -> Indexed:
     try:
         return _write_index(task, name)
     except DamagedError as error:
-        table = os.path.join(task.folder, _table_name(task.folder, name))
-        if _is_table(table):  # of an earlier run, when the shard was sound
-            _remove(table)
-            _remove(os.path.join(task.folder, f"{_stem(name)}.idx"))
         error.file = os.path.join(task.folder, name)
         return Indexed(name, None, error=error)
 
@@ -349,15 +347,26 @@ def _write_index(task: IndexTask, name: str) -> Indexed:
         raise ShardError("holds no sample that could be indexed", file=name, mend="leave it out")
     index_name, table_name = f"{_stem(name)}.idx", _table_name(task.folder, name)
     data = record_format.index_bytes(columns.lines)
-    _write_pair(task, os.path.join(task.folder, index_name), data, os.path.join(task.folder, table_name), columns)
+    index_path, table_path = (os.path.join(task.folder, found) for found in (index_name, table_name))
+    _write_pair(task, index_path, data, table_path, columns)
+    described = storage.describe(task.folder, os.path.relpath(storage.partial(table_path), task.folder))
     shard = Shard(
         storage.describe(task.folder, name) if whole else File(name, size, None),
         len(columns.rows),
         File(index_name, len(data), checksum_text(crc32c(data))),
-        storage.describe(task.folder, table_name),
+        replace(described, name=table_name),
     )
     labels = max(row[1] for row in columns.rows)
-    return Indexed(name, shard, frozenset(columns.components), columns.class_names, labels, tuple(columns.rejected))
+    pending = tuple((storage.partial(path), path) for path in (index_path, table_path))
+    return Indexed(
+        name,
+        shard,
+        frozenset(columns.components),
+        columns.class_names,
+        labels,
+        tuple(columns.rejected),
+        pending=pending,
+    )
 
 
 def _add(
@@ -436,7 +445,6 @@ def _write_pair(task: IndexTask, index_path: str, data: bytes, table_path: str, 
             with open(storage.partial(index_path), "wb") as file:
                 file.write(data)
             write_table(columns.table(), storage.partial(table_path))
-        storage.publish([index_path, table_path])
     except BaseException:
         storage.discard([index_path, table_path])
         raise
@@ -449,7 +457,10 @@ def _finish(folder: str, shards: Sequence[Indexed], fmt: Format, want: formats.W
     """Write ``rejected.jsonl`` where there is cause, and the manifest."""
     rejected = [row for shard in shards for row in shard.rejected]
     rejected_file = None
-    _remove(os.path.join(folder, REJECTED_NAME))
+    # The manifest first: it must not stand beside other indexes than its own.
+    for name in (MANIFEST_NAME, REJECTED_NAME):
+        storage.remove(os.path.join(folder, name))
+    storage.publish_all(pair for shard in shards for pair in shard.pending)
     if rejected:
         storage.replace_file(os.path.join(folder, REJECTED_NAME), rejected_bytes(rejected))
         rejected_file = storage.describe(folder, REJECTED_NAME)

@@ -130,7 +130,7 @@ def _choose(train: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
 
 
 def _choose_groups(source: Source, train: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
-    """Choose whole groups in a random order until the fraction is reached, so that no group is in two splits."""
+    """Choose whole groups in a random order, each that still fits into the fraction, so that none is in two splits."""
     if options.split_by not in source.extra.column_names:
         known = ", ".join(source.extra.column_names) or "none"
         raise CallError(f"--split-by {options.split_by}: no such column", mend=f"further columns are: {known}")
@@ -141,10 +141,14 @@ def _choose_groups(source: Source, train: NDArray[np.int64], options: Options) -
     group = rank[np.asarray(values.indices)]
     counts = np.bincount(group)
     order = _permutation(len(counts), options.seed, _SPLIT)
-    taken = int(np.searchsorted(np.cumsum(counts[order]), options.val_fraction * len(train)) + 1)
-    if taken >= len(counts):
+    room, taken = round(options.val_fraction * len(train)), []
+    for number, count in zip(order.tolist(), counts[order].tolist(), strict=True):
+        if count <= room:
+            taken.append(number)
+            room -= count
+    if not taken or len(taken) == len(counts):
         raise CallError(f"--split-by {options.split_by}: {len(counts)} groups are too few for --val-fraction")
-    return train[np.isin(group, order[:taken])]
+    return train[np.isin(group, taken)]
 
 
 def _permutation(count: int, *stream: int) -> NDArray[np.int64]:

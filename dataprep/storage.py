@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from awscrt.checksums import crc32c
@@ -83,24 +83,34 @@ def partial(path: str) -> str:
 
 
 def publish(paths: Sequence[str]) -> None:
-    """Rename finished files from their temporary names, in this order, each on the disk before the next."""
-    for path in paths:
-        with explained(path, "write"):
-            flush(partial(path))
-    for path in paths:
+    """Rename finished files from the temporary names that this process gave them, in this order."""
+    publish_all((partial(path), path) for path in paths)
+
+
+def publish_all(pairs: Iterable[tuple[str, str]]) -> None:
+    """Rename files from temporary to final names, all on the disk before the first has its name."""
+    known = list(pairs)
+    for temporary, _ in known:
+        with explained(temporary, "write"):
+            flush(temporary)
+    for temporary, path in known:
         with explained(path, "rename"):
-            os.rename(partial(path), path)
-    with explained(os.path.dirname(paths[0]), "write"):
-        flush(os.path.dirname(paths[0]) or ".")
+            os.rename(temporary, path)
+    for folder in {os.path.dirname(path) for _, path in known}:
+        with explained(folder, "write"):
+            flush(folder or ".")
+
+
+def sweep_all(pairs: Iterable[tuple[str, str]]) -> None:
+    """Remove the temporary files of work that failed."""
+    for temporary, _ in pairs:
+        with suppress(OSError):
+            os.unlink(temporary)
 
 
 def discard(paths: Sequence[str]) -> None:
-    """Remove the temporary names of files that will not be finished."""
-    for path in paths:
-        try:
-            os.unlink(partial(path))
-        except OSError:
-            continue
+    """Remove the temporary files that this process gave a name, and will not finish."""
+    sweep_all((partial(path), path) for path in paths)
 
 
 def flush(path: str) -> None:
@@ -122,6 +132,12 @@ def replace_file(path: str, data: bytes) -> None:
             discard([path])
             raise
     publish([path])
+
+
+def remove(path: str) -> None:
+    """Remove a file, if it is there."""
+    with explained(path, "remove"), suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def write_all(handle: int, buffers: Sequence[bytes]) -> int:

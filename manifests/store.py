@@ -201,10 +201,12 @@ def read_table_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
 def is_as_written(path: str | os.PathLike[str]) -> bool:
     """Tell whether a table's bytes are just those that this release writes for what is in it."""
     try:
+        table = read_table(path)
         with open(path, "rb") as file:
-            return file.read() == _table_bytes(read_table(path))
+            data = file.read()
     except (TableError, OSError):
         return False
+    return data == _table_bytes(table)
 
 
 def _table_bytes(table: pa.Table) -> bytes:

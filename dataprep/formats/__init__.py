@@ -11,7 +11,7 @@ import mmap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
-from dataprep.headers import ImageInfo, MoreNeeded, Rejected, parse_header
+from dataprep.headers import MAX_BYTES, ImageInfo, MoreNeeded, Rejected, parse_header
 from manifests.schema import Components, Format
 
 #: ``view(at, n)`` gives a buffer and the index in it where the shard's byte `at` stands; the buffer
@@ -154,6 +154,8 @@ def image_header(view: View, at: int, size: int) -> ImageInfo:
         Rejected: it is no image that DALI decodes, or its header is not whole.
 
     """
+    if size > MAX_BYTES:
+        raise Rejected("too-large", f"{size} bytes, the limit is {MAX_BYTES}")
     for span in (1, 1 << 14, 1 << 16, size):
         length = min(span, size)
         data, i = view(at, length)

@@ -132,10 +132,7 @@ def _checked_length(block: bytes, at: int, size: int, file: str) -> int:
     """Check a header's checksum; give the length of the data that follows."""
     if len(block) < BLOCK:
         raise ShardError(f"ends within a header ({size - at} bytes are left)", file=file, byte=at, mend=_TRUNCATED)
-    try:
-        stated = int(block[148:156].strip(b" \0"), 8)
-    except ValueError:
-        stated = -1
+    stated = _octal(block[148:156])
     # The sum of all bytes, its own field counting as blanks. Adler-32's low half is that sum and 1, modulo 65521.
     found = (zlib.adler32(block) & 0xFFFF) - 1 - sum(block[148:156]) + 8 * ord(" ")
     if (found - stated) % 65521:
@@ -146,10 +143,15 @@ def _checked_length(block: bytes, at: int, size: int, file: str) -> int:
     field = block[124:136]
     if field[0] & 0x80:  # GNU's base 256, for sizes over 8 GiB
         return int.from_bytes(field, "big") & ~(0x80 << 88)
-    try:
-        return int(field.strip(b" \0") or b"0", 8)
-    except ValueError:
-        raise ShardError("has a header whose size is no number", file=file, byte=at, mend=_DAMAGED) from None
+    if (length := _octal(field)) < 0:
+        raise ShardError("has a header whose size is no number", file=file, byte=at, mend=_DAMAGED)
+    return length
+
+
+def _octal(field: bytes) -> int:
+    """Read digits as tar has them; -1 for anything else."""
+    digits = field.strip(b" \0") or b"0"
+    return int(digits, 8) if digits.isdigit() and not digits.strip(b"01234567") else -1
 
 
 def _name(block: bytes) -> str:
@@ -163,4 +165,4 @@ def _pax(records: str, name: str | None) -> tuple[str | None, int | None]:
     """Take name and size out of ``length key=value`` lines (POSIX.1-2001)."""
     pairs = dict(line.partition(" ")[2].partition("=")[::2] for line in records.split("\n") if line)
     size = pairs.get("size", "")
-    return pairs.get("path", name), int(size) if size.isdecimal() else None
+    return pairs.get("path", name), int(size) if size.isascii() and size.isdecimal() and len(size) < 20 else None

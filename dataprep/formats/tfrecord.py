@@ -332,9 +332,14 @@ def _lacks(name: bytes, features: Mapping[bytes, _Item]) -> str:
 def fault(view: View, record: Record, file: str) -> Fault | None:  # noqa: ARG001
     """Check the CRC over the payload; that over the length was checked by `scan`."""
     start, end = record.start + _PREFIX.size, record.end - _CRC.size
-    data, i = view(start, record.end - start)
-    stated = _CRC.unpack_from(data, i + end - start)[0]
-    if masked(crc32c(np.frombuffer(data, np.uint8, end - start, i))) != stated:
+    crc, at = 0, start
+    while at < end:  # piece by piece: a record may be of any length
+        data, i = view(at, min(1 << 20, end - at))
+        length = min(len(data) - i, end - at)
+        crc = crc32c(np.frombuffer(data, np.uint8, length, i), crc)
+        at += length
+    data, i = view(end, _CRC.size)
+    if masked(crc) != _CRC.unpack_from(data, i)[0]:
         return Fault("the CRC of the record's payload is wrong", start)
     return None
 

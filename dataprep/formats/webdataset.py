@@ -175,9 +175,9 @@ def _split_name(name: str) -> tuple[str, str]:
 
 
 def _check_name(member: tar.Member, file: str) -> None:
-    if not _PLAIN.fullmatch(member.name):
+    if not _PLAIN.fullmatch(member.name) or member.name.endswith("."):
         raise ShardError(
-            f"has a file {member.name!r}, and DALI's index cannot hold a name with a blank or one that is not UTF-8",
+            f"has a file {member.name!r}; DALI's index holds no blank, no empty extension and nothing but UTF-8",
             file=file, byte=member.start, mend="make the shard again with other keys",
         )  # fmt: skip
 
@@ -273,7 +273,7 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
         raise ShardError("holds no file", file=file, byte=0, mend="remove it")
     extensions = [extension.lower() for extension, _ in group.members]
     if image is not None:
-        images: tuple[str, ...] = tuple(image.lower().lstrip(".").split(","))
+        images: tuple[str, ...] = tuple(part.strip().lstrip(".") for part in image.lower().split(","))
     else:
         plain = [name for name in extensions if name in IMAGE_EXTENSIONS]
         images = tuple(plain or [name for name in extensions if name.rpartition(".")[2] in IMAGE_EXTENSIONS])

@@ -50,7 +50,8 @@ def read_table(file: str, options: SourceOptions) -> Source:
         label=label,
         split=split,
         size=sizes(root, path),
-        extra=_further_columns(table, {path_name, label_name, split_name}, file),
+        # A label of a telling name, an identity say, is carried along under that name too.
+        extra=_further_columns(table, {path_name, split_name, *({label_name} & {*LABEL_COLUMNS})}, file),
     )
     return checked(source, where)
 
@@ -62,6 +63,7 @@ def _load_parquet(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     """Read all columns as they are; rows count from 1."""
     try:
         table = pq.ParquetFile(file).read()
+        table.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
         raise SourceError(f"is no Parquet table ({str(error).splitlines()[0]})", file=file) from None
     return table, np.arange(1, len(table) + 1)
@@ -75,7 +77,8 @@ def _load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
         header = next(reader, [])
         if not header:
             raise SourceError("holds no image, not even a header", file=file)
-        while rows := [(reader.line_num, row) for row in islice(reader, 1 << 16) if row]:
+        filled = ((reader.line_num, row) for row in reader if row)
+        while rows := list(islice(filled, 1 << 16)):
             chunks.append(_chunk(rows, header, file))
             lines.append(np.array([line for line, _ in rows], np.int64))
     except csv.Error as error:
@@ -165,7 +168,10 @@ def _inferred(column: pa.Array) -> pa.Array:
     filled = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
     for pattern, kind in ((_INTEGER, pa.int64()), (_FLOAT, pa.float64()), (_BOOLEAN, pa.bool_())):
         if filled.null_count < len(filled) and pc.all(pc.match_substring_regex(filled, pattern)).as_py():
-            return filled.cast(kind)
+            number = filled.cast(kind)
+            # Two names must not become one number: 1.10 and 1.1, or digits beyond what a float holds.
+            same = pc.count_distinct(number).as_py() == pc.count_distinct(filled).as_py()
+            return number if same else column
     return column
 
 

@@ -233,7 +233,7 @@ def test_a_dataset_of_which_nothing_is_kept(fmt, tmp_path, dataprep):
     (tmp_path / "images" / "class" / "empty.jpg").write_bytes(b"")
     done = dataprep("convert", "--src", tmp_path / "images", "--out", tmp_path / "out", "--fmt", fmt)
     assert done.returncode == 1
-    assert "rejected: 1 of 1 images" in done.stdout
+    assert "rejected: 1 of 1 image " in done.stdout
     for verb in (["info"], ["info", "--json"], ["verify"]):
         done = dataprep(*verb, tmp_path / "out")
         assert "Traceback" not in done.stderr

@@ -138,7 +138,7 @@ def test_resume_says_so_and_gives_the_same_bytes(image_folder, out, invoke):
     assert files(out) == whole
     for lost in ("train-00001.parquet", "train-00002.tfrecord", "train-00003.idx", "manifest.json"):
         (out / lost).unlink()
-    assert "1 shards were done by an earlier run" in invoke(*call).stdout
+    assert "1 shard was done by an earlier run" in invoke(*call).stdout
     assert files(out) == whole
 
 

@@ -425,7 +425,7 @@ def test_broken_images_are_left_out_with_a_reason(folder, tmp_path, jpegs, invok
     write_tar(folder / "a.tar", members([good[0], *bad, good[1]]))
     for validate, rejected in (("none", [3]), ("header", [2, 3]), ("decode", [1, 2, 3])):
         result = invoke("index", folder, "--validate", validate, "--workers", 1, "--overwrite", status=1)
-        assert f"left out of the index: {len(rejected)} records" in result.stdout
+        assert f"left out of the index: {len(rejected)} record" in result.stdout
         rows = [json.loads(line) for line in (folder / "rejected.jsonl").read_text().splitlines()]
         assert [row["source"] for row in rows] == [f"a.tar#{n}" for n in rejected]
         kept = [sample for n, sample in enumerate([good[0], *bad, good[1]]) if n not in rejected]
@@ -603,15 +603,16 @@ def test_a_shard_cut_short(folder, jpegs, kind, where):
 
 
 @pytest.mark.parametrize("kind", ["tar", "tfrecord"])
-def test_a_failed_run_leaves_no_manifest_of_an_earlier_one(folder, jpegs, kind, invoke):
+def test_a_failed_run_changes_nothing_of_an_earlier_one(folder, jpegs, kind, invoke):
     for name in "ab":
         shard_of(kind, folder / f"{name}.{kind}", labelled(jpegs))
     invoke("index", folder, "--workers", 1)
     shard_of(kind, folder / f"a.{kind}", labelled(jpegs[1:]))
     os.truncate(folder / f"b.{kind}", 700)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
     result = invoke("index", folder, "--workers", 1, "--overwrite", status=1)
-    assert "has no manifest" in result.stderr
-    assert not (folder / "manifest.json").exists()
+    assert "nothing in" in result.stderr
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
 @pytest.mark.parametrize("kind", ["tar", "tfrecord"])
@@ -642,3 +643,16 @@ def test_every_broken_shard_is_named(folder, jpegs, invoke):
     lines = result.stderr.splitlines()
     assert [str(folder / f"{n}.tar") in lines[n // 2] for n in (1, 3)] == [True, True]
     assert "2 shards could not be indexed" in lines[-1]
+
+
+@pytest.mark.parametrize("size", [b"-0000001000", b"0000001_000", b"0o000001000"])
+def test_a_size_that_is_no_octal_number(folder, jpegs, size):
+    """Such a header must neither hold the walk up nor lead it back."""
+    write_tar(folder / "a.tar", members(labelled(jpegs[:1])))
+    data = bytearray((folder / "a.tar").read_bytes())
+    data[124:136] = size.ljust(12, b"\0")
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    (folder / "a.tar").write_bytes(data)
+    with pytest.raises(ShardError, match="no number"):
+        index([str(folder)], workers=1)

@@ -58,27 +58,29 @@ def test_a_damaged_header(made, record, dataprep, tmp_path):
 
 
 def test_a_sound_shard_beside_a_damaged_one(made, dataprep, tmp_path):
-    """The sound one may keep its index; the damaged one has none, and there is no manifest."""
+    """All or nothing: neither has an index, and there is no manifest."""
     name, data, records = made
-    stem, suffix = os.path.splitext(name)
+    suffix = os.path.splitext(name)[1]
     (tmp_path / name).write_bytes(data)
     (tmp_path / f"train-00001{suffix}").write_bytes(data[: records[4].image])
     done = dataprep("index", tmp_path)
     assert done.returncode == 1
     assert f"train-00001{suffix}, record 4, byte {records[4].start}" in done.stderr
-    assert "has no manifest" in done.stderr
-    assert left(tmp_path) <= {name, f"train-00001{suffix}", f"{stem}.idx", f"{stem}.parquet"}
+    assert "was changed" in done.stderr
+    assert left(tmp_path) == {name, f"train-00001{suffix}"}
 
 
 def test_damage_after_an_earlier_index(made, dataprep, tmp_path):
-    """What no longer holds does not stay: neither the manifest nor the damaged shard's index and table."""
+    """What an earlier run made stays as it was, and `verify` says what became of the shard."""
     name, data, records = made
     (tmp_path / name).write_bytes(data)
     assert dataprep("index", tmp_path).returncode == 0
     assert verify(str(tmp_path), workers=1).faults == ()
     (tmp_path / name).write_bytes(data[: records[3].image])
+    before = left(tmp_path)
     assert dataprep("index", tmp_path, "--overwrite").returncode == 1
-    assert left(tmp_path) == {name}
+    assert left(tmp_path) == before
+    assert verify(str(tmp_path), workers=1).faults[0].file == name
 
 
 def test_cut_at_every_length(made, tmp_path):

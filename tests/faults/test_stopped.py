@@ -389,3 +389,19 @@ def test_a_damaged_table_is_made_anew_and_never_taken_over(whole, few, dataprep,
     table.write_bytes(data)
     assert wrong == [], f"{len(wrong)} of {len(range(0, len(data), 29))} flips: {wrong[:9]}"
     assert len(list(samples(read_table(table)))) == 30
+
+
+def test_shards_of_strangers_are_never_removed(few, dataprep, tmp_path):
+    """Other tools call their shards train-00000.tar too."""
+    (tmp_path / "train-00000.tar").write_bytes(b"not ours")
+    line = only_line(dataprep("convert", "--src", few, "--fmt", "webdataset", "--out", tmp_path), status=2)
+    assert "train-00000.tar" in line
+    assert (tmp_path / "train-00000.tar").read_bytes() == b"not ours"
+
+
+def test_a_wrong_call_of_index_leaves_a_dataset_as_it_is(few, dataprep, snapshot, tmp_path):
+    out = tmp_path / "out"
+    assert dataprep("convert", "--src", few, "--out", out).returncode == 0
+    before = snapshot(out)
+    assert dataprep("index", out, "--overwrite", "--label", "nope").returncode == 1
+    assert snapshot(out) == before

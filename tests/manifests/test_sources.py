@@ -643,3 +643,22 @@ def test_no_permission(make_tree):
             read(root)
     finally:
         (root / "b").chmod(0o755)
+
+
+def test_rows_after_many_blank_lines_are_read(make_tree):
+    names = [f"{number}.jpg" for number in range(20)]
+    text = "path,label\n" + "".join(f"{name},1\n" for name in names[:10]) + "\n" * 200_000
+    root = make_tree({**dict.fromkeys(names, "x"), "l.csv": text + "".join(f"{name},1\n" for name in names[10:])})
+    assert len(read(root / "l.csv")) == 20
+
+
+def test_names_that_look_like_numbers_stay_apart(make_tree):
+    names = [f"{number}.jpg" for number in range(3)]
+    values = ["1234567890123456780", "1234567890123456781", "1234567890123456782"]
+    text = "path,label,identity,version\n" + "".join(
+        f"{name},1,{value},{version}\n"
+        for name, value, version in zip(names, values, ["1.1", "1.10", "2"], strict=True)
+    )
+    extra = read(make_tree({**dict.fromkeys(names, "x"), "l.csv": text}) / "l.csv").extra
+    assert extra["identity"].to_pylist() == values
+    assert extra["version"].to_pylist() == ["1.1", "1.10", "2"]
