@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -47,6 +48,11 @@ def dataprep() -> Run:
     return run
 
 
+def _hear_interrupts() -> None:
+    # A shell that runs the tests in the background has its children ignore them.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 COMMAND = (sys.executable, "-m", "dataprep.cli")
 
 
@@ -61,7 +67,7 @@ def start() -> Callable[..., subprocess.Popen[str]]:
     def begin(*arguments: object, **options: object) -> subprocess.Popen[str]:
         command = [*COMMAND, *map(os.fspath, map(_argument, arguments))]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, start_new_session=True, **{**pipes, **options})
+        return subprocess.Popen(command, start_new_session=True, preexec_fn=_hear_interrupts, **{**pipes, **options})
 
     return begin
 
