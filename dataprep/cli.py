@@ -113,6 +113,8 @@ def _say(message: str) -> None:
     click.echo(message, err=True)
 
 
+workers_option = click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one a processor]")
+
 # --- convert ------------------------------------------------------------------------------------
 
 
@@ -180,7 +182,7 @@ def _say(message: str) -> None:
 @click.option("--label-column", metavar="NAME", help="Column of a table that has the labels.")
 @click.option("--split-column", metavar="NAME", help="Column of a table that has the splits.")
 @click.option("--classes", metavar="FILE", help="Class names in label order, one a line.")
-@click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one a processor]")
+@workers_option
 @click.option("--overwrite", is_flag=True, help="Replace a dataset of other options in OUT.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
 def convert(**call: Any) -> int:
@@ -348,7 +350,7 @@ def _print_result(result: Any, out: str, max_rejected: float) -> int:
     show_default=True,
     help="Read headers only; read everything and make checksums; or decode the images too.",
 )
-@click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one a processor]")
+@workers_option
 @click.option("--overwrite", is_flag=True, help="Replace index files that are there and differ.")
 def index(**call: Any) -> int:
     """Make DALI indexes, sample tables and a manifest for shards made elsewhere.
@@ -388,7 +390,7 @@ def index(**call: Any) -> int:
 @command
 @click.argument("out")
 @click.option("--decode", is_flag=True, help="Decode every image too.")
-@click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one a processor]")
+@workers_option
 def verify(**call: Any) -> int:
     """Re-read a whole dataset and say what is wrong with it, where, and what mends it."""
     from dataprep import verify as work

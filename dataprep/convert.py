@@ -38,6 +38,7 @@ from manifests.store import (
     REJECTED_NAME,
     build_table,
     checksum_text,
+    has_no_other_manifest,
     is_as_written,
     manifest_bytes,
     read_manifest,
@@ -131,23 +132,19 @@ def convert(
     except OSError as error:
         mend = "make its parent writable for this user, or name another folder with --out"
         raise CallError(f"--out {printable(out)}: cannot make the folder ({error.strerror})", mend=mend) from None
-    with storage.locked(out):
-        storage.sweep(out)
+    with storage.locked(out), storage.swept([out]):
         done = _earlier(plan, source, out, options, overwrite)
         resumed = len(done)
         for shard in done.values():
             if progress:
                 progress(shard)
-        try:
-            tasks = (_task(source, plan, shard, out, options) for shard in plan.shards if shard.name not in done)
-            count = min(workers or engines.default_workers(), len(plan.shards) - resumed)
-            with closing(engines.run(write_shard, tasks, count)) as finished:
-                for shard in finished:
-                    done[shard.name] = shard
-                    if progress:
-                        progress(shard)
-        finally:
-            storage.sweep(out)
+        tasks = (_task(source, plan, shard, out, options) for shard in plan.shards if shard.name not in done)
+        count = min(workers or engines.default_workers(), len(plan.shards) - resumed)
+        with closing(engines.run(write_shard, tasks, count)) as finished:
+            for shard in finished:
+                done[shard.name] = shard
+                if progress:
+                    progress(shard)
         manifest = _finish(plan, source, out, options, done)
     rejected = len(source.rejected) + sum(len(shard.rejected) for shard in done.values())
     return Result(manifest, len(source) + len(source.rejected), resumed, rejected)
@@ -180,7 +177,7 @@ def check_out(source: Source, out: str) -> None:
 def _earlier(plan: Plan, source: Source, out: str, options: Options, overwrite: bool) -> dict[str, Done]:
     """Find the shards of this very plan that are done; refuse to mix them with another dataset's."""
     planned = {shard.name: shard for shard in plan.shards}
-    foreign = "" if _manifest_is_ours(out) else MANIFEST_NAME
+    foreign = "" if has_no_other_manifest(out) else MANIFEST_NAME
     checksums = _table_checksums(plan, out)
     found = ((stem, _committed(plan, out, stem, checksums)) for stem in planned)
     done = {stem: shard for stem, shard in found if shard}
@@ -207,12 +204,6 @@ def _dataset_files(plan: Plan, out: str) -> list[str]:
     splits = "|".join(map(re.escape, {*SPLIT_NAMES, *plan.splits}))
     ours = re.compile(rf"({splits})-\d{{5,}}\.(tfrecord|tar|idx|parquet)")
     return sorted(name for name in os.listdir(out) if ours.fullmatch(name))
-
-
-def _manifest_is_ours(out: str) -> bool:
-    """Tell whether OUT's manifest, if any, is one of these, damaged perhaps, and not another tool's."""
-    data = _content(os.path.join(out, MANIFEST_NAME))
-    return data is None or b'"schema_version"' in data or not data
 
 
 def _table_checksums(plan: Plan, out: str) -> dict[str, str | None]:

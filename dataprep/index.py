@@ -34,6 +34,7 @@ from manifests.store import (
     REJECTED_NAME,
     build_table,
     checksum_text,
+    has_no_other_manifest,
     manifest_bytes,
     read_manifest,
     read_table_metadata,
@@ -155,8 +156,7 @@ def index(
     fmt = _format_of(names, folder)
     advance = progress(len(names)) if progress else None
     done: dict[str, Indexed] = {}
-    with storage.locked(folder):
-        storage.sweep(folder)
+    with storage.locked(folder), storage.swept({os.path.dirname(os.path.join(folder, name)) for name in names}):
         _check_ours(folder, names, options)
         want = _find_components(folder, names, fmt, options)
         count = min(workers or engines.default_workers(), len(names))
@@ -169,13 +169,17 @@ def index(
                     advance(shard)
         errors = tuple(done[name].error for name in names if done[name].error)
         if errors:  # all or nothing: what an earlier run made stays as it was
-            storage.sweep_all(pair for shard in done.values() for pair in shard.pending)
             return Result(folder, None, errors, 0)  # type: ignore[arg-type]
         return _finish(folder, [done[name] for name in names], fmt, want, options)
 
 
 def _check_ours(folder: str, names: Sequence[str], options: IndexOptions) -> None:
-    """Refuse to replace what `dataprep convert` wrote, for its tables say more than the shards do."""
+    """Refuse to replace another tool's manifest, or tables of `dataprep convert`, which say more than the shards."""
+    if not options.overwrite and not has_no_other_manifest(folder):
+        raise CallError(
+            f"{os.path.join(folder, MANIFEST_NAME)} is another tool's",
+            mend="move it away, or replace it with --overwrite",
+        )
     for name in names:
         table = os.path.join(folder, f"{_stem(name)}.parquet")
         if not options.overwrite and os.path.exists(table) and _is_planned(table):

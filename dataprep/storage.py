@@ -77,6 +77,19 @@ def sweep(folder: str) -> None:
                     os.unlink(os.path.join(folder, name))
 
 
+@contextmanager
+def swept(folders: Iterable[str]) -> Iterator[None]:
+    """Remove what has a temporary name in some folders, before and after, however the work inside ends."""
+    known = list(folders)
+    for folder in known:
+        sweep(folder)
+    try:
+        yield
+    finally:
+        for folder in known:
+            sweep(folder)
+
+
 def partial(path: str) -> str:
     """Return the temporary name of a file, in the same folder."""
     return os.path.join(os.path.dirname(path), f"{PARTIAL}{os.getpid()}-{os.path.basename(path)}")
@@ -101,16 +114,11 @@ def publish_all(pairs: Iterable[tuple[str, str]]) -> None:
             flush(folder or ".")
 
 
-def sweep_all(pairs: Iterable[tuple[str, str]]) -> None:
-    """Remove the temporary files of work that failed."""
-    for temporary, _ in pairs:
-        with suppress(OSError):
-            os.unlink(temporary)
-
-
 def discard(paths: Sequence[str]) -> None:
     """Remove the temporary files that this process gave a name, and will not finish."""
-    sweep_all((partial(path), path) for path in paths)
+    for path in paths:
+        with suppress(OSError):
+            os.unlink(partial(path))
 
 
 def flush(path: str) -> None:

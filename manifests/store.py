@@ -122,6 +122,23 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     return parse_manifest(data, str(path))
 
 
+def has_no_other_manifest(folder: str | os.PathLike[str]) -> bool:
+    """Tell whether a folder's ``manifest.json``, if any, is one of these, damaged perhaps, and not another tool's.
+
+    Raises:
+        CallError: what has that name cannot be read.
+
+    """
+    path = Path(folder, MANIFEST_NAME)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise CallError(f"{path} cannot be read ({error.strerror})", mend="move it away") from None
+    return not data or b'"schema_version"' in data
+
+
 def rejected_bytes(rows: Sequence[Mapping[str, str]]) -> bytes:
     """Serialise ``rejected.jsonl``: one line a source image that was not written."""
     names = ("source", "reason", "detail")  # in this order, wherever the rows have been meanwhile

@@ -405,3 +405,24 @@ def test_a_wrong_call_of_index_leaves_a_dataset_as_it_is(few, dataprep, snapshot
     before = snapshot(out)
     assert dataprep("index", out, "--overwrite", "--label", "nope").returncode == 1
     assert snapshot(out) == before
+
+
+def test_another_tools_manifest_stays(few, dataprep, tmp_path):
+    out = tmp_path / "out"
+    assert dataprep("convert", "--src", few, "--out", out).returncode == 0
+    for name in ("manifest.json", "train-00000.idx", "train-00000.parquet"):
+        (out / name).unlink()
+    (out / "manifest.json").write_text("{}")
+    assert "another tool's" in only_line(dataprep("index", out), status=2, notes=0)
+    assert (out / "manifest.json").read_text() == "{}"
+
+
+def test_an_index_that_differs_is_refused_without_a_trace(few, dataprep, tmp_path):
+    out = tmp_path / "out"
+    assert dataprep("convert", "--src", few, "--out", out, "--samples-per-shard", "10").returncode == 0
+    for path in (*out.glob("*.parquet"), out / "manifest.json"):
+        path.unlink()
+    (out / "train-00002.idx").write_text("0 1\n")
+    before = sorted(path.name for path in out.iterdir())
+    assert "train-00002.idx" in only_line(dataprep("index", out, "--workers", "1"), status=2, notes=0)
+    assert sorted(path.name for path in out.iterdir()) == before

@@ -88,6 +88,7 @@ def test_public_names_are_frozen():
     assert public(store) == [
         "build_table",
         "checksum_text",
+        "has_no_other_manifest",
         "is_as_written",
         "manifest_bytes",
         "parse_manifest",
