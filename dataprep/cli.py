@@ -295,8 +295,9 @@ def _print_plan(source: Source, out: str, options: Any, workers: int | None) -> 
     click.echo(f"out: {out}, {_size(source.bytes)} to write, {_size(shutil.disk_usage(there).free)} free")
     rate, tried = work.measure_rate(source, plan, options)
     count = min(workers or default_workers(), len(plan.shards))
+    seconds = len(source) / rate / count
     click.echo(
-        f"time: about {_time(len(source) / rate / count)} with {count} workers, at {rate:,.0f} images/s each, "
+        f"time: about {_time(seconds)} with {_count(count, 'worker')}, at {rate:,.0f} images/s each, "
         f"measured by reading {tried:,} of them (writing not included)"
     )
     if shutil.disk_usage(there).free < source.bytes * 1.02:

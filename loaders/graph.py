@@ -82,8 +82,9 @@ def read_records(split: OpenSplit, options: Options, seed: int) -> tuple[Node, N
         "random_shuffle": options.shuffle,
         "initial_fill": SHUFFLE_BUFFER,
         "shuffle_after_epoch": options.shuffle,
-        "shuffle_after_epoch_seed": seed,
     }
+    if options.shuffle:
+        order["shuffle_after_epoch_seed"] = seed  # DALI warns of it elsewhere
     read = _read_tfrecord if split.manifest.format == "tfrecord" else _read_webdataset
     encoded, *labels = read(split, order)
     if components.label is None:
