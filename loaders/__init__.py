@@ -6,12 +6,8 @@ Importing this package imports neither torch nor DALI; `build` does.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
-
-from loaders.options import Options, usable_cores
-from loaders.shards import open_split
-from loaders.transforms import preset
-from manifests.errors import CallError
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from loaders.iterators import Loader
@@ -23,40 +19,60 @@ def build(
     dataset: str | os.PathLike[str],
     *,
     split: str = "train",
-    batch_size: int,
-    transforms: str,
+    batch_size: int | None = None,
+    transforms: str | os.PathLike[str] | Sequence[Any],
     shuffle: bool | None = None,
     device: Literal["auto", "gpu", "cpu"] = "auto",
     device_id: int | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
     seed: int = 0,
     num_threads: int | None = None,
-    dtype: Literal["float16", "float32"] = "float16",
+    dtype: Literal["float16", "bfloat16", "float32", "uint8"] = "float16",
     layout: Literal["NCHW", "NHWC"] = "NCHW",
-    last_batch: Literal["drop", "partial", "pad"] = "drop",
+    last_batch: Literal["drop", "partial", "pad"] | None = None,
+    fields: Sequence[str] = ("image", "label"),
+    framework: Literal["torch", "numpy", "jax", "paddle"] = "torch",
+    prefetch: int | None = None,
+    hw_decoder_load: float | None = None,
 ) -> Loader:
     """Open one split of a prepared dataset as an iterable of batches.
 
-    Each epoch (each ``for`` over the result) reads every sample once. A batch is ``(images, labels)``:
-    `images` a torch tensor of shape ``[B, 3, H, W]`` or ``[B, H, W, 3]``, RGB, normalised; `labels` a
-    torch.int64 tensor of shape ``[B]``; both on the device, and good for as long as they are held.
+    Each epoch (each ``for`` over the result) reads every sample once, over all ranks. A batch is a tuple of
+    `fields`: ``image`` a tensor of shape ``[B, C, H, W]`` or ``[B, H, W, C]``; ``label`` an int64 tensor of
+    shape ``[B]``, or float32 ``[B, classes]`` where the transforms mix images; ``index`` the sample's int64
+    number in the split; any other a column of the sample tables, numbers as a tensor and anything else as a
+    list. Tensors are on the device, and good for as long as they are held.
 
     Args:
         dataset: folder that `dataprep convert` or `dataprep index` made.
         split: one of its splits.
-        batch_size: B, samples in a batch.
-        transforms: a preset: ``imagenet-train`` (random resized crop to 224, flip, normalise) or
-            ``imagenet-eval`` (shorter side to 256, centre crop to 224, normalise).
+        batch_size: B, samples in a batch of this rank; may be left out where a PaddleClas config says it.
+        transforms: what becomes of an image. A preset's name: ``imagenet-train``, ``imagenet-eval``,
+            ``reid-train``, ``reid-eval``, ``modern-train``. A list, each item a name (``"ToCHWImage"``), a name
+            with arguments as PaddleClas' ``transform_ops`` and torchvision have them
+            (``{"ResizeImage": {"size": 224}}``), a record of `loaders.transforms`, or, at the end, a function
+            of the batch of images. A YAML file with such a list, or a whole PaddleClas training config.
         shuffle: whether each epoch has an order of its own: samples are drawn from a buffer of 1024, and
             shards change places between epochs; none means yes for ``train`` and no for other splits.
         device: ``gpu`` decodes and transforms on the GPU, ``cpu`` on the processor, ``auto`` takes
             the GPU where there is one.
-        device_id: number of the GPU, used where one is taken; none means torch's current one.
+        device_id: number of the GPU, used where one is taken; none means the launcher's local rank, or
+            torch's current one.
+        rank: number of this process; none (with `world_size`) means torch.distributed's, or the launcher's.
+        world_size: how many processes share an epoch.
         seed: 0 or more; the same seed and the same calls give the same batches on the same kind of device.
         num_threads: processor threads that read and decode; none means one a usable core, at most 16.
-        dtype: of `images`.
-        layout: of `images`.
+        dtype: of images; ``uint8`` only where the transforms do not normalise.
+        layout: of images.
         last_batch: what becomes of the samples that do not fill the last batch: ``drop`` leaves them
-            out, ``partial`` gives a shorter batch, ``pad`` repeats the last sample until it is full.
+            out, ``partial`` gives a shorter batch (on some ranks perhaps an empty one), ``pad`` repeats the last
+            sample until it is full; none means ``drop`` for ``train`` and ``partial`` for other splits.
+        fields: what a batch holds, in this order.
+        framework: whose tensors to give.
+        prefetch: batches made ahead of the one in use; none means 2.
+        hw_decoder_load: share of the JPEGs that the GPU's hardware decoder takes, 0 to 1; none means the
+            fastest measured.
 
     Raises:
         CallError: an argument is wrong, or asks for what this dataset or this machine has not.
@@ -64,25 +80,25 @@ def build(
             raises it for an image that cannot be decoded or a label that cannot be read.
 
     """
-    options = Options(
+    from loaders.assembly import assemble
+
+    return assemble(
+        dataset,
+        split=split,
+        transforms=transforms,
+        rank=rank,
+        world_size=world_size,
         batch_size=batch_size,
-        shuffle=split == "train" if shuffle is None else shuffle,
+        shuffle=shuffle,
         device=device,
         device_id=device_id,
         seed=seed,
-        num_threads=usable_cores() if num_threads is None else num_threads,
+        num_threads=num_threads,
         dtype=dtype,
         layout=layout,
         last_batch=last_batch,
+        fields=fields,
+        framework=framework,
+        prefetch=prefetch,
+        hw_decoder_load=hw_decoder_load,
     )
-    operations = preset(transforms)
-    shards = open_split(dataset, split)
-    if options.batches(shards.samples) == 0:
-        raise CallError(
-            f"batch_size={batch_size} is more than the {shards.samples} samples of split {split!r}",
-            mend='lower batch_size, or say last_batch="partial" or "pad"',
-        )
-
-    from loaders.iterators import Loader
-
-    return Loader(shards, operations, options)

@@ -1,51 +1,55 @@
-"""The object that a training script holds: a DALI pipeline in, torch tensors out."""
+"""The object that a training script holds: a DALI pipeline in, a framework's tensors out."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import torch
-from torch.utils.dlpack import from_dlpack
 
-from loaders.graph import READER, Pipeline, make_pipeline, release_memory
-from loaders.labels import label_reader
+from loaders.explain import explanation
+from loaders.fields import Fields
+from loaders.frameworks import load_framework
+from loaders.graph.pipeline import Seeds, make_pipeline, release_memory
+from loaders.graph.readers import READER
 from loaders.options import Options
+from loaders.ranks import local_rank
 from loaders.shards import OpenSplit
-from loaders.transforms import Operation
+from loaders.soft_labels import mixed_labels
+from loaders.states import Position, State, read_state
+from loaders.vocabulary import Recipe
 from manifests.errors import CallError, DamagedError, IndexFileError
-
-Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 
 
 class Loader:
-    """An iterable of batches ``(images, labels)``; `loaders.build` says what they are.
+    """An iterable of batches; `loaders.build` says what they are.
 
     Each ``for`` begins an epoch. One that is left early is over: the next begins anew, with another order
     if the loader shuffles. One thread may use a loader at a time, and one iteration: the beginning of
     another ends the first. Use it as a context manager, or `close` it, to give its memory back.
     """
 
-    def __init__(self, split: OpenSplit, operations: Sequence[Operation], options: Options) -> None:
+    def __init__(self, split: OpenSplit, recipe: Recipe, options: Options) -> None:
+        """Open the shards and start to read; `loaders.build` calls it."""
+        self._split, self._recipe, self._options = split, recipe, options
+        self._framework = load_framework(options.framework)
         self._gpu = _gpu(options)
-        self._split = split
-        self._operations = operations
-        self._options = options
-        self._labels = label_reader(split)
-        self._epoch = 0
-        self._runs_left = 0
-        self._pipeline: Pipeline | None = self._start()
+        self._fields = Fields(split, options.fields)
+        # With mixed labels comes as many classes as the recipe or the dataset has.
+        self._classes = _classes(split, recipe)
+        self._position = Position()
+        self._iteration = 0
+        self._pipeline: Any = self._start()
 
     def __len__(self) -> int:
-        """Return how many batches an epoch has."""
+        """Return how many batches an epoch has on this rank; every rank has as many."""
         return self._options.batches(self._split.samples)
 
-    def __iter__(self) -> Iterator[Batch]:
-        """Begin an epoch.
+    def __iter__(self) -> Iterator[Any]:
+        """Begin an epoch, or go on in one that `load_state_dict` named.
 
         Raises:
             CallError: the loader is closed. Going on raises it when a newer iteration has begun.
@@ -55,8 +59,52 @@ class Loader:
         """
         self._open()
         self._begin()
-        self._epoch += 1
-        return self._batches(self._epoch)
+        self._iteration += 1
+        return self._batches(self._iteration)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Name the coming epoch, counted from 0; the epochs of a loader count up by themselves.
+
+        An epoch that is not the next is begun anew, with an order that only the seed and its number decide.
+
+        Raises:
+            CallError: the number is wrong, or the loader is closed.
+
+        """
+        if not isinstance(epoch, int) or epoch < 0:
+            raise CallError(f"epoch must be a whole number of at least 0, got {epoch!r}")
+        self._open()
+        if epoch != self._position.next_epoch():
+            self._restart(Position(epoch=epoch, started=epoch))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where this loader stands, as plain values: epoch, batch, and the state of DALI's pipeline.
+
+        `load_state_dict` in a new process, on a loader that was built alike, goes on with the same batches to the
+        bit, augmentation included. Each rank saves and loads its own.
+
+        Raises:
+            CallError: the loader is closed.
+
+        """
+        pipeline = self._open()
+        checkpoint = pipeline.checkpoint() if self._position.read else b""
+        return State(self._built(), self._position, checkpoint).to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the loader stood that gave `state`.
+
+        Raises:
+            CallError: it is not a state, or is one of a loader that was built otherwise; the message says in what.
+
+        """
+        self._open()
+        found = read_state(state, self._built())
+        self._restart(found.position.restored(len(self)), found.checkpoint)
+
+    def explain(self) -> str:
+        """Return what this loader does, as text: transforms, what became of them and why, memory and threads."""
+        return explanation(self._split, self._recipe, self._options, gpu=self._gpu is not None)
 
     def close(self) -> None:
         """Stop reading and give the memory back. Batches already taken stay good."""
@@ -72,9 +120,20 @@ class Loader:
     ) -> None:
         self.close()
 
-    def _start(self) -> Pipeline:
-        seed = int(np.random.SeedSequence([self._options.seed, self._epoch]).generate_state(1)[0])
-        pipeline = make_pipeline(self._split, self._operations, self._options, seed=seed, gpu=self._gpu)
+    def _start(self, checkpoint: bytes = b"") -> Any:
+        options, ranks = self._options, self._options.ranks
+        sequence = np.random.SeedSequence([options.seed, self._position.started])
+        own = np.random.SeedSequence([options.seed, self._position.started, ranks.rank])
+        pipeline = make_pipeline(
+            self._split,
+            self._recipe,
+            options,
+            seeds=Seeds(draws=_seed(own), files=_seed(sequence)),
+            gpu=self._gpu,
+            with_label=self._fields.stored_label,
+            with_source=self._fields.source,
+            checkpoint=checkpoint or None,
+        )
         try:
             pipeline.build()
             found = pipeline.reader_meta(READER)["epoch_size"]
@@ -89,70 +148,144 @@ class Loader:
         pipeline.schedule_run()
         return pipeline
 
-    def _open(self) -> Pipeline:
+    def _restart(self, position: Position, checkpoint: bytes = b"") -> None:
+        # Nothing of the old pipeline may be held while the new one takes its memory.
+        self._pipeline = None
+        self._position = position
+        self._iteration += 1
+        self._pipeline = self._start(checkpoint)
+
+    def _open(self) -> Any:
         if self._pipeline is None:
             raise CallError("this loader is closed", mend="build another")
         return self._pipeline
 
-    def _begin(self) -> None:
-        runs = -(-self._split.samples // self._options.batch_size)
-        if self._runs_left > runs - len(self):
-            # Nothing of the old pipeline may be held while the new one takes its memory.
-            self._pipeline = None
-            self._pipeline = self._start()
-        else:
-            # What is left is the batch that `drop` leaves out.
-            for _ in range(self._runs_left):
-                self._run()
-        self._runs_left = runs
+    def _built(self) -> dict[str, Any]:
+        """Return what two loaders must have in common for one to go on where the other stood."""
+        options = self._options
+        return {
+            "dataset": self._split.fingerprint,
+            "transforms": " ".join(map(repr, (*self._recipe.operations, *self._recipe.mixing))),
+            "batch_size": options.batch_size,
+            "shuffle": options.shuffle,
+            "seed": options.seed,
+            "rank": options.ranks.rank,
+            "world_size": options.ranks.world_size,
+            "last_batch": options.last_batch,
+            "fields": list(options.fields),
+            "device": "cpu" if self._gpu is None else "gpu",
+        }
 
-    def _batches(self, epoch: int) -> Iterator[Batch]:
-        for step in range(len(self)):
+    def _begin(self) -> None:
+        position, runs = self._position, self._options.runs(self._split.samples)
+        if position.resumed:
+            self._position = position.going_on()
+            return
+        epoch = position.next_epoch()
+        if position.read == 0:
+            self._position = Position(epoch=epoch, started=position.started)
+        elif position.batch < len(self):
+            self._restart(Position(epoch=epoch, started=epoch))
+        else:
+            # What is left is what `drop` leaves out.
+            for _ in range(runs - position.batch):
+                self._run()
+            self._position = Position(epoch=epoch, started=position.started, read=self._position.read)
+
+    def _batches(self, iteration: int) -> Iterator[Any]:
+        # DALI's parts change hands every epoch, but not where it shuffles the shards instead.
+        turns = 0 if self._options.shuffle else self._position.turns
+        samples = self._options.ranks.share(self._split.samples, turns)
+        while self._position.batch < len(self):
             self._open()
-            if epoch != self._epoch:
+            if iteration != self._iteration:
                 raise CallError("another iteration of this loader has begun since", mend="build a loader for each")
             size = self._options.batch_size
             if self._options.last_batch == "partial":
-                size = min(size, self._split.samples - step * size)
-            yield self._batch(size)
+                size = max(0, min(size, samples - self._position.batch * size))
+            batch = self._batch(size)
+            self._position = self._position.after_batch()
+            yield batch
 
-    def _batch(self, size: int) -> Batch:
-        images, labels = self._run()
-        numbers = torch.from_numpy(self._labels(np.asarray(labels.as_tensor())))[:size]
-        if self._gpu is not None:
-            # From pinned memory the copy joins torch's stream, and this thread does not wait for it.
-            numbers = numbers.pin_memory().to(torch.device("cuda", self._gpu), non_blocking=True)
-        return from_dlpack(images.as_tensor())[:size], numbers
+    def _batch(self, size: int) -> Any:
+        images, *rest = self._run()
+        arrays = [np.asarray(each.as_tensor()) for each in rest]
+        stored = arrays.pop(0) if self._fields.stored_label else None
+        source = arrays.pop(0) if self._fields.source else None
+        values = self._fields.values(self._options.fields, stored, source)
+        if arrays and "label" in values:
+            values["label"] = mixed_labels(
+                np.asarray(values["label"]), arrays[0], arrays[1], self._classes, self._recipe.smoothing
+            )
+        tensor = self._framework.images(images, self._options.dtype, self._gpu)[:size]
+        for function in self._recipe.functions:
+            tensor = function(tensor)
+        return tuple(tensor if name == "image" else self._given(values[name], size) for name in self._options.fields)
 
-    def _run(self) -> tuple[Any, Any]:
+    def _given(self, values: Any, size: int) -> Any:
+        return values[:size] if isinstance(values, list) else self._framework.numbers(values[:size], self._gpu)
+
+    def _run(self) -> Any:
         pipeline = self._open()
         try:
             outputs = pipeline.share_outputs()
             pipeline.release_outputs()
-            self._runs_left -= 1
             pipeline.schedule_run()
         except RuntimeError as error:
             raise _named(error, self._split) from error
-        images, labels = outputs
-        return images, labels
+        self._position = self._position.after_run()
+        return outputs
+
+
+def _seed(sequence: np.random.SeedSequence) -> int:
+    return int(sequence.generate_state(1)[0] >> 1)
+
+
+def _classes(split: OpenSplit, recipe: Recipe) -> int:
+    stated = recipe.classes
+    held = len(split.manifest.classes)
+    if recipe.mixing and not (stated or held):
+        raise CallError(
+            f"{split.folder} states no classes, and mixed labels need their number",
+            mend="say class_num with the operation that mixes",
+        )
+    if stated and held > stated:
+        raise CallError(f"class_num={stated} with the operation that mixes, and {split.folder} has {held} classes")
+    return stated or held
 
 
 def _gpu(options: Options) -> int | None:
     if options.device == "cpu":
         return None
-    if not torch.cuda.is_available():
+    found = _count_gpus()
+    if not found:
         if options.device == "auto":
             return None
-        raise CallError('device="gpu", and torch finds no GPU here', mend='say device="cpu" or "auto"')
-    gpu = torch.cuda.current_device() if options.device_id is None else options.device_id
-    if gpu >= torch.cuda.device_count():
-        raise CallError(f"device_id={gpu}, and there are {torch.cuda.device_count()} GPUs, counted from 0")
+        raise CallError('device="gpu", and there is none here', mend='say device="cpu" or "auto"')
+    gpu = options.device_id
+    if gpu is None:
+        local = local_rank() if options.ranks.world_size > 1 else None
+        gpu = _current_gpu() if local is None else local % found
+    if gpu >= found:
+        raise CallError(f"device_id={gpu}, and there are {found} GPUs, counted from 0")
     return gpu
+
+
+def _count_gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _current_gpu() -> int:
+    import torch
+
+    return torch.cuda.current_device()
 
 
 #: An operator that fails on what it reads or decodes; what DALI says of it stands between two marks.
 _FAILED = re.compile(
-    r"operator `nvidia\.dali\.fn\.(readers|decoders)\.\w+`.*?encountered:\s*(.*?)\s*"
+    r"operator `nvidia\.dali\.fn\.(readers|decoders|peek_image_shape)[.\w]*`.*?encountered:\s*(.*?)\s*"
     r"(?:C\+\+ context|Current pipeline object|$)",
     re.DOTALL,
 )
@@ -163,7 +296,7 @@ def _named(error: RuntimeError, split: OpenSplit) -> Exception:
     found = _FAILED.search(str(error))
     if found is None or re.search("memory|bad_alloc", found[2]):
         return error
-    what = "an image cannot be decoded" if found[1] == "decoders" else "a record cannot be read"
+    what = "a record cannot be read" if found[1] == "readers" else "an image cannot be decoded"
     said = " ".join(found[2].split())
     return DamagedError(
         f"{what} (DALI says: {said})",

@@ -6,10 +6,20 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from loaders.ranks import Ranks
 from manifests.errors import CallError
 
 #: More threads decode no faster: the GPU's decoder is full by then.
 MAX_DEFAULT_THREADS = 16
+
+#: Batches made ahead of the one in use.
+PREFETCH = 2
+
+#: Share of the JPEGs that the GPU's own decoder takes; the fastest of those measured on an H200.
+HW_DECODER_LOAD = 0.65
+
+DTYPES = ("float16", "bfloat16", "float32", "uint8")
+FRAMEWORKS = ("torch", "numpy", "jax", "paddle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,33 +35,52 @@ class Options:
     shuffle: bool
     device: str
     device_id: int | None
+    ranks: Ranks
     seed: int
     num_threads: int
     dtype: str
     layout: str
     last_batch: str
+    fields: tuple[str, ...]
+    framework: str
+    prefetch: int
+    hw_decoder_load: float
 
     def __post_init__(self) -> None:
         _at_least("batch_size", self.batch_size, 1)
         _at_least("seed", self.seed, 0)
         _at_least("num_threads", self.num_threads, 1)
+        _at_least("prefetch", self.prefetch, 1)
         if self.device_id is not None:
             _at_least("device_id", self.device_id, 0)
         if not isinstance(self.shuffle, bool):
             raise CallError(f"shuffle must be True, False or None, got {self.shuffle!r}")
         _one_of("device", self.device, ("auto", "gpu", "cpu"))
-        _one_of("dtype", self.dtype, ("float16", "float32"))
+        _one_of("dtype", self.dtype, DTYPES)
         _one_of("layout", self.layout, ("NCHW", "NHWC"))
         _one_of("last_batch", self.last_batch, ("drop", "partial", "pad"))
+        _one_of("framework", self.framework, FRAMEWORKS)
         if self.device == "cpu" and self.device_id is not None:
             raise CallError(
                 f'device_id={self.device_id} names a GPU, and device is "cpu"',
                 mend='leave device_id out, or say device="gpu"',
             )
+        if not self.fields or len(set(self.fields)) != len(self.fields):
+            raise CallError(f"fields must name something, and nothing twice, got {self.fields!r}")
+        if self.framework == "numpy" and self.dtype == "bfloat16":
+            raise CallError('dtype="bfloat16", which NumPy does not know', mend='say dtype="float32" or "float16"')
+        if not isinstance(self.hw_decoder_load, (int, float)) or not 0 <= self.hw_decoder_load <= 1:
+            raise CallError(f"hw_decoder_load must be from 0 to 1, got {self.hw_decoder_load!r}")
 
     def batches(self, samples: int) -> int:
-        """Return how many batches an epoch of that many samples has."""
-        return samples // self.batch_size if self.last_batch == "drop" else -(-samples // self.batch_size)
+        """Return how many batches this rank gets in an epoch of that many samples; every rank gets as many."""
+        if self.last_batch == "drop":
+            return self.ranks.least_share(samples) // self.batch_size
+        return -(-self.ranks.greatest_share(samples) // self.batch_size)
+
+    def runs(self, samples: int) -> int:
+        """Return how many batches the reader makes in an epoch, those included that are dropped."""
+        return -(-self.ranks.greatest_share(samples) // self.batch_size)
 
 
 def usable_cores() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 
@@ -31,6 +32,12 @@ class OpenSplit:
     def samples(self) -> int:
         """How many samples the split holds."""
         return sum(shard.samples for shard in self.shards)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text that another split, or another making of this one, does not share."""
+        stated = repr([(shard.file, shard.index) for shard in self.shards])
+        return hashlib.sha256(stated.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def path(self, file: File) -> str:
         """Return where a file of the dataset lies."""

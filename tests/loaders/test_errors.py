@@ -22,13 +22,16 @@ def build(folder, **options):
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
         ({"num_threads": 0}, "num_threads must be a whole number of at least 1, got 0"),
         ({"device": "cuda"}, "device must be one of 'auto', 'gpu', 'cpu', got 'cuda'"),
-        ({"dtype": "half"}, "dtype must be one of 'float16', 'float32', got 'half'"),
+        ({"dtype": "half"}, "dtype must be one of 'float16', 'bfloat16', 'float32', 'uint8', got 'half'"),
         ({"layout": "CHW"}, "layout must be one of 'NCHW', 'NHWC', got 'CHW'"),
         ({"last_batch": "keep"}, "last_batch must be one of 'drop', 'partial', 'pad', got 'keep'"),
         ({"shuffle": "yes"}, "shuffle must be True, False or None, got 'yes'"),
         ({"device_id": 0}, 'device_id=0 names a GPU, and device is "cpu"'),
         ({"transforms": "imagenet-trian"}, "did you mean 'imagenet-train'?"),
-        ({"transforms": "zzz"}, "known are 'imagenet-train', 'imagenet-eval'"),
+        (
+            {"transforms": "zzz"},
+            "known are 'imagenet-train', 'imagenet-eval', 'reid-train', 'reid-eval', 'modern-train'",
+        ),
         ({"split": "trian"}, "it has 'train'"),
         ({"batch_size": 24}, "batch_size=24 is more than the 23 samples of split 'train'"),
     ],
@@ -43,7 +46,7 @@ def test_wrong_calls(make_dataset, mixed, options, message):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
-    with pytest.raises(CallError, match='device="gpu", and torch finds no GPU here; say device="cpu"'):
+    with pytest.raises(CallError, match='device="gpu", and there is none here; say device="cpu"'):
         build(folder, device="gpu")
     assert next(iter(build(folder, device="auto")))[0].device.type == "cpu"
 

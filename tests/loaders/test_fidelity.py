@@ -8,10 +8,10 @@ from handmade import encode
 from PIL import Image
 
 import loaders
-from loaders.transforms import PRESETS
+from loaders.transforms.ends import Normalize
 
 data = pytest.importorskip("skimage.data")
-NORMALIZE = PRESETS["imagenet-eval"][-1]
+NORMALIZE = Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 LIMIT = 0.6
 
 

@@ -4,29 +4,31 @@ import numpy as np
 import nvidia.dali
 import pytest
 
-from loaders.graph import read_records
-from loaders.labels import label_reader
-from loaders.options import Options
+from loaders.fields import Fields
+from loaders.graph.readers import read_records
+from loaders.ranks import Ranks
 from loaders.shards import open_split
 
 BATCH = 5
 
 
-def options(shuffle=False):
-    return Options(BATCH, shuffle, "cpu", None, 0, 1, "float32", "NCHW", "partial")
-
-
 def read_back(folder, shuffle=False, epochs=1):
     split = open_split(folder, "train")
+    fields = Fields(split, ("image", "label"))
     pipeline = nvidia.dali.Pipeline(batch_size=BATCH, num_threads=1, device_id=None, seed=3)
     with pipeline:
-        pipeline.set_outputs(*read_records(split, options(shuffle), 3))
-    read = label_reader(split)
+        records = read_records(
+            split, shuffle=shuffle, ranks=Ranks(), seed=3, file_seed=3,
+            with_label=fields.stored_label, with_source=fields.source,
+        )  # fmt: skip
+        pipeline.set_outputs(records.encoded, records.label if fields.stored_label else records.source)
     for _ in range(epochs):
         rows = []
         for _ in range(-(-split.samples // BATCH)):
-            images, labels = pipeline.run()
-            numbers = read(np.asarray(labels.as_tensor()))
+            images, told = pipeline.run()
+            told = np.asarray(told.as_tensor())
+            stored, source = (told, None) if fields.stored_label else (None, told)
+            numbers = fields.values(("label",), stored, source)["label"]
             assert numbers.dtype == np.int64
             rows += [(bytes(np.asarray(images[i])), int(numbers[i])) for i in range(BATCH)]
         yield rows[: split.samples]

@@ -1,0 +1,128 @@
+"""Operations -> fewer operations that give the same images, each step with its reason. Pure; no DALI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from loaders.transforms.base import Form, Operation
+from loaders.transforms.ends import Decode, Normalize
+from loaders.transforms.geometry import Crop, CropAtRatio, Flip, RandomResizedCrop, Resize
+
+#: What may be cut out while decoding, which never pads: parts that lie inside of every image.
+Part: TypeAlias = RandomResizedCrop | CropAtRatio
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePart(Operation):
+    """Decode only the part that `part` cuts out; what `part` does after cutting is left to do.
+
+    Attributes:
+        decode: how to decode.
+        part: what to cut out.
+
+    """
+
+    decode: Decode
+    part: Part
+
+    def output(self, form: Form) -> Form:
+        """Images of any size."""
+        return self.decode.output(form)
+
+
+@dataclass(frozen=True, slots=True)
+class ResizePart(Operation):
+    """Compute only those pixels of a resized image that a crop keeps."""
+
+    resize: Resize
+    crop: Crop
+
+    def output(self, form: Form) -> Form:
+        """Images of the crop's size."""
+        return self.crop.output(form)
+
+
+@dataclass(frozen=True, slots=True)
+class FlipNormalize(Operation):
+    """Mirror and normalise in one pass over the pixels."""
+
+    flip: Flip
+    normalize: Normalize
+
+    def output(self, form: Form) -> Form:
+        """Images of float32 values."""
+        return self.normalize.output(form)
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """The outcome.
+
+    Attributes:
+        operations: what to do.
+        reasons: what was changed, in order, a sentence each.
+
+    """
+
+    operations: tuple[Operation, ...]
+    reasons: tuple[str, ...]
+
+
+#: Two neighbours -> what replaces them and why; none if they stay.
+Rule: TypeAlias = Callable[[Operation, Operation], "tuple[tuple[Operation, ...], str] | None"]
+
+
+def fuse(operations: Sequence[Operation]) -> Fusion:
+    """Apply every rule to every two neighbours until none applies."""
+    current, reasons = tuple(operations), []
+    for rule in (_resize_before_pointwise, _decode_part, _resize_part, _flip_normalize):
+        place = 0
+        while place < len(current) - 1:
+            found = rule(current[place], current[place + 1])
+            if found is None:
+                place += 1
+            else:
+                current = (*current[:place], *found[0], *current[place + 2 :])
+                reasons.append(found[1])
+                place = max(0, place - 1)
+    return Fusion(current, tuple(reasons))
+
+
+def _resize_before_pointwise(first: Operation, second: Operation) -> tuple[tuple[Operation, ...], str] | None:
+    if first.pointwise and isinstance(second, (Resize, RandomResizedCrop, Crop, CropAtRatio)):
+        return (second, first), (
+            f"{_name(second)} before {_name(first)}: it works on each pixel alone, so that fewer pixels give the same"
+        )
+    return None
+
+
+def _decode_part(first: Operation, second: Operation) -> tuple[tuple[Operation, ...], str] | None:
+    if isinstance(first, Decode) and isinstance(second, (RandomResizedCrop, CropAtRatio)):
+        why = f"{_name(first)} + {_name(second)}: only the part that is kept is decoded"
+        return (DecodePart(first, second), *_remainder(second)), why
+    return None
+
+
+def _remainder(part: Part) -> tuple[Operation, ...]:
+    if isinstance(part, RandomResizedCrop):
+        return (Resize(part.size, filter=part.filter, antialias=part.antialias),)
+    return (Resize((part.size, part.size), filter=part.filter, antialias=False),)
+
+
+def _resize_part(first: Operation, second: Operation) -> tuple[tuple[Operation, ...], str] | None:
+    if isinstance(first, Resize) and isinstance(second, Crop):
+        why = f"{_name(first)} + {_name(second)}: only the pixels that are kept are computed"
+        return (ResizePart(first, second),), why
+    return None
+
+
+def _flip_normalize(first: Operation, second: Operation) -> tuple[tuple[Operation, ...], str] | None:
+    if isinstance(first, Flip) and first.axis == "horizontal" and isinstance(second, Normalize):
+        return (FlipNormalize(first, second),), f"{_name(first)} + {_name(second)}: one pass over the pixels"
+    return None
+
+
+def _name(operation: Operation) -> str:
+    return type(operation).__name__

@@ -1,0 +1,336 @@
+"""Decoding, resizing, cropping, flipping, turning and padding in DALI.
+
+Shapes are computed as float32 vectors of a height and a width: each operator on the processor costs about a
+microsecond a sample, whatever it computes, so that few and wide ones are best.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from loaders.fuse import DecodePart, ResizePart
+from loaders.graph.base import Node, Run, apply, fn, math, select, types, where
+from loaders.transforms.base import Filter, Form, Size
+from loaders.transforms.ends import Decode
+from loaders.transforms.geometry import (
+    Crop,
+    CropAtRatio,
+    Flip,
+    Pad,
+    PadTo,
+    RandomDownscale,
+    RandomResizedCrop,
+    RandomRightAngle,
+    Resize,
+    Rotate,
+)
+
+#: What DALI does at most to find a part that fits; as torchvision.
+ATTEMPTS = 10
+
+#: Adding it and taking it away leaves a float32 rounded to whole, a half to the even.
+_ROUND_EVEN = 1.5 * 2**23
+
+_INTERPOLATION = {
+    "nearest": types.INTERP_NN,
+    "linear": types.INTERP_LINEAR,
+    "cubic": types.INTERP_CUBIC,
+    "triangular": types.INTERP_TRIANGULAR,
+    "lanczos": types.INTERP_LANCZOS3,
+}
+
+
+def decode(encoded: Node, operation: Decode | DecodePart, run: Run, hardware_load: float) -> Node:
+    """Decode images, or a part of each: encoded bytes as uint8 [bytes] -> uint8 HWC."""
+    whole = operation.decode if isinstance(operation, DecodePart) else operation
+    options: dict[str, Any] = {
+        "device": "mixed" if run.gpu else "cpu",
+        "output_type": types.RGB if whole.space == "RGB" else types.BGR,
+    }
+    if run.gpu:
+        options["hw_decoder_load"] = hardware_load
+    if isinstance(operation, DecodePart):
+        start, shape = _window(operation.part, fn.peek_image_shape(encoded, dtype=types.FLOAT), run)
+        return fn.decoders.image_slice(
+            encoded, start, shape, axes=[0, 1], normalized_anchor=False, normalized_shape=False, **options
+        )
+    return fn.decoders.image(encoded, **options)
+
+
+def _sides(image: Node) -> Node:
+    return image.shape(dtype=types.FLOAT)
+
+
+def _window(part: Crop | RandomResizedCrop | CropAtRatio, shape: Node, run: Run) -> tuple[Node, Node]:
+    """Return where a part begins and how large it is, float32 [2] each; `shape` is float32 [3]."""
+    if isinstance(part, RandomResizedCrop) and part.sampling == "attempts":
+        return _as_float(
+            *fn.random_crop_generator(
+                fn.cast(shape, dtype=types.INT64),
+                random_area=list(part.area),
+                random_aspect_ratio=list(part.ratio),
+                num_attempts=ATTEMPTS,
+                seed=run.draws.seed(part, "window"),
+            )
+        )
+    sides = shape[:2]
+    match part:
+        case Crop():
+            return _crop_start(part, sides, run), _constant(part.size)
+        case RandomResizedCrop():
+            kept = _bounded(part, shape, sides, run)
+            room = sides - kept + 1.0
+            draw = fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=run.draws.seed(part, "place"))
+            # A draw next to one may round up to the end.
+            return math.min(math.floor(draw * room), sides - kept), kept
+        case CropAtRatio():
+            side = math.floor(fn.reductions.min(sides, keep_dims=True) * part.share)
+            kept = fn.cat(side, side)
+            return math.floor((sides - kept) * 0.5), kept
+
+
+def _as_float(start: Node, shape: Node) -> tuple[Node, Node]:
+    return fn.cast(start, dtype=types.FLOAT), fn.cast(shape, dtype=types.FLOAT)
+
+
+def _bounded(part: RandomResizedCrop, shape: Node, sides: Node, run: Run) -> Node:
+    # PaddleClas' way: with t = ratio * height / width, the area is at most min(t, 1 / t), and the part's
+    # share of the width is sqrt(area * t), of the height sqrt(area / t).
+    low, high = part.ratio
+    if part.log_ratio:
+        log_ratio = run.draws.uniform(part, "ratio", float(np.log(low)), float(np.log(high)))
+    else:
+        log_ratio = math.log(run.draws.uniform(part, "ratio", low, high))
+    # The sum over log height, log width and log channels: one operator for the difference of two.
+    log_t = fn.reductions.sum(math.log(shape) * _constant((1.0, -1.0, 0.0))) + log_ratio
+    both = math.exp(log_t * _constant((-1.0, 1.0)))
+    fits = fn.reductions.min(both)
+    least = math.min(fits, part.area[0])
+    most = math.min(fits, part.area[1]) if part.area[1] < 1 else fits
+    area = least + run.draws.uniform(part, "area", 0.0, 1.0) * (most - least)
+    # Where the area is bounded a side is whole, and float32 may fall short of it.
+    kept = math.floor(math.sqrt(both * area) * sides + 1e-3)
+    return math.clamp(kept, _constant((1.0, 1.0)), sides)
+
+
+def _crop_start(crop: Crop, sides: Node, run: Run) -> Node:
+    room = sides - _constant(crop.size)
+    if crop.at == "random":
+        draw = fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=run.draws.seed(crop, "place"))
+        return math.floor(draw * (math.max(room, 0.0) + 1.0)) + math.min(room, 0.0)
+    if crop.rounding == "down":
+        return math.floor(room * 0.5)
+    return (room * 0.5 + _ROUND_EVEN) - _ROUND_EVEN
+
+
+def _constant(values: tuple[float, ...]) -> Node:
+    return types.Constant(np.array(values, np.float32))
+
+
+@apply.register
+def _(operation: Resize, image: Node, form: Form, run: Run) -> Node:
+    return _resized(operation, image, _target(operation, image), run)
+
+
+def _target(operation: Resize, image: Node) -> Node | Size:
+    """Return the height and width that an image gets: numbers, or float32 [2] a sample."""
+    if operation.size is not None:
+        return operation.size
+    sides = _sides(image)[:2]
+    exact = sides * float(operation.shorter or 1) / fn.reductions.min(sides)
+    if operation.rounding == "down":
+        return math.floor(exact)
+    return (exact + _ROUND_EVEN) - _ROUND_EVEN
+
+
+def _resized(operation: Resize, image: Node, target: Node | Size, run: Run, **region: Node) -> Node:
+    size = list(map(float, target)) if isinstance(target, tuple) else target
+    return fn.resize(
+        image,
+        size=size,
+        interp_type=_interpolation(operation, operation.filter, run),
+        antialias=operation.antialias,
+        **region,
+    )
+
+
+def _interpolation(owner: Any, name: Filter, run: Run) -> Any:
+    if name != "random":
+        return _INTERPOLATION[name]
+    coin = run.draws.coin(owner, "filter", 0.5)
+    names = [int(types.INTERP_LINEAR), int(types.INTERP_CUBIC)]
+    return fn.reinterpret(fn.cast(coin, dtype=types.INT32) * (names[1] - names[0]) + names[0], dtype=types.INTERP_TYPE)
+
+
+@apply.register
+def _(operation: ResizePart, image: Node, form: Form, run: Run) -> Node:
+    # The part of the image that becomes the crop, in the image's own coordinates.
+    resize, crop = operation.resize, operation.crop
+    target = _target(resize, image)
+    if isinstance(target, tuple):
+        target = _constant(target)
+    start = _crop_start(crop, target, run)
+    begin = start / target
+    end = (start + _constant(crop.size)) / target
+    return _resized(resize, image, crop.size, run, roi_start=begin, roi_end=end, roi_relative=True)
+
+
+@apply.register
+def _(operation: Crop, image: Node, form: Form, run: Run) -> Node:
+    start, shape = _window(operation, _sides(image), run)
+    return _cut(image, start, shape)
+
+
+@apply.register
+def _(operation: RandomResizedCrop, image: Node, form: Form, run: Run) -> Node:
+    start, shape = _window(operation, _sides(image), run)
+    resize = Resize(operation.size, filter=operation.filter, antialias=operation.antialias)
+    return _resized(resize, _cut(image, start, shape), operation.size, run)
+
+
+@apply.register
+def _(operation: CropAtRatio, image: Node, form: Form, run: Run) -> Node:
+    start, shape = _window(operation, _sides(image), run)
+    size = (operation.size, operation.size)
+    return _resized(Resize(size, filter=operation.filter, antialias=False), _cut(image, start, shape), size, run)
+
+
+def _cut(image: Node, start: Node, shape: Node) -> Node:
+    return fn.slice(
+        image, start, shape, axes=[0, 1], normalized_anchor=False, normalized_shape=False, out_of_bounds_policy="pad"
+    )
+
+
+@apply.register
+def _(operation: Flip, image: Node, form: Form, run: Run) -> Node:
+    coin = flip_coin(operation, run)
+    return fn.flip(
+        image,
+        horizontal=coin if operation.axis != "vertical" else 0,
+        vertical=coin if operation.axis != "horizontal" else 0,
+    )
+
+
+def flip_coin(operation: Flip, run: Run) -> Node:
+    """Return an int32 a sample: 1 to mirror, 0 not to."""
+    return fn.random.coin_flip(probability=operation.probability, seed=run.draws.seed(operation, "coin"))
+
+
+@apply.register
+def _(operation: Rotate, image: Node, form: Form, run: Run) -> Node:
+    angle = run.draws.uniform(operation, "angle", *operation.degrees)
+    kind = _INTERPOLATION["linear" if operation.filter == "cubic" else operation.filter]
+
+    def turned(image: Node, angle: Node) -> Node:
+        return fn.rotate(image, angle=angle, keep_size=True, fill_value=operation.fill, interp_type=kind)
+
+    if operation.probability == 1:
+        return turned(image, angle)
+    return where(run.draws.coin(operation, "coin", operation.probability), [image, angle], turned)
+
+
+@apply.register
+def _(operation: RandomRightAngle, image: Node, form: Form, run: Run) -> Node:
+    def quarter(image: Node) -> Node:
+        return fn.flip(fn.transpose(image, perm=[1, 0, 2], transpose_layout=False), horizontal=0, vertical=1)
+
+    def three_quarters(image: Node) -> Node:
+        return fn.flip(fn.transpose(image, perm=[1, 0, 2], transpose_layout=False), horizontal=1, vertical=0)
+
+    branches = [
+        lambda image: image,
+        quarter,
+        lambda image: fn.flip(image, horizontal=1, vertical=1),
+        three_quarters,
+    ]
+    return select(run.draws.whole(operation, "turns", 4), [image], branches)
+
+
+@apply.register
+def _(operation: Pad, image: Node, form: Form, run: Run) -> Node:
+    sides = _sides(image)[:2]
+    added = _constant((operation.top + operation.bottom, operation.left + operation.right))
+    before = _constant((-float(operation.top), -float(operation.left)))
+    if operation.mode == "constant":
+        return _placed(image, before, sides + added, operation.fill)
+    return _mirrored(image, operation)
+
+
+def _placed(image: Node, start: Node, shape: Node, fill: tuple[float, ...]) -> Node:
+    return fn.slice(
+        image, start, shape, axes=[0, 1], normalized_anchor=False, normalized_shape=False,
+        out_of_bounds_policy="pad", fill_values=list(fill),
+    )  # fmt: skip
+
+
+def _mirrored(image: Node, operation: Pad) -> Node:
+    # DALI pads with constants alone: the borders are cut out, mirrored and put beside.
+    for axis, before, after in ((0, operation.top, operation.bottom), (1, operation.left, operation.right)):
+        image = fn.cat(*_borders(image, axis, before, after, operation.mode), axis=axis)
+    return image
+
+
+def _borders(image: Node, axis: int, before: int, after: int, mode: str) -> list[Node]:
+    flip = {"vertical": 1, "horizontal": 0} if axis == 0 else {"vertical": 0, "horizontal": 1}
+    skip = 1 if mode == "reflect" else 0
+
+    def near(count: int) -> Node:
+        if mode == "edge":
+            edge = image[:1] if axis == 0 else image[:, :1]
+            return [edge] * count
+        cut = image[skip : skip + count] if axis == 0 else image[:, skip : skip + count]
+        return [fn.flip(cut, **flip)]
+
+    def far(count: int) -> Node:
+        if mode == "edge":
+            edge = image[-1:] if axis == 0 else image[:, -1:]
+            return [edge] * count
+        stop = -skip or None
+        cut = image[-count - skip : stop] if axis == 0 else image[:, -count - skip : stop]
+        return [fn.flip(cut, **flip)]
+
+    return [*(near(before) if before else []), image, *(far(after) if after else [])]
+
+
+@apply.register
+def _(operation: PadTo, image: Node, form: Form, run: Run) -> Node:
+    sides = _sides(image)[:2]
+    if operation.size is not None:
+        target = _constant(operation.size)
+    else:
+        target = math.ceil(sides / float(operation.divisor)) * float(operation.divisor)
+    room = target - sides
+    match operation.at:
+        case "center":
+            start = math.floor(room * 0.5) * -1.0
+        case "end":
+            start = room * -1.0
+        case "start":
+            start = room * 0.0
+        case (top, left):
+            start = room * 0.0 - _constant((top, left))
+    fill = operation.fill
+    return _placed(image, start, target + start * 0.0, fill)
+
+
+@apply.register
+def _(operation: RandomDownscale, image: Node, form: Form, run: Run) -> Node:
+    share = run.draws.uniform(operation, "share", *operation.share)
+    sides = _sides(image)[:2]
+    kinds = [_INTERPOLATION[name] for name in ("nearest", "linear", "cubic", "lanczos")]
+
+    side = math.floor(sides[0] * share)
+    small = fn.stack(side, side)
+    first, second = run.draws.whole(operation, "down", len(kinds)), run.draws.whole(operation, "up", len(kinds))
+    branches = [
+        lambda image, size, kind=kind: fn.resize(image, size=size, interp_type=kind, antialias=False) for kind in kinds
+    ]
+
+    def degraded(image: Node, small: Node, sides: Node, first: Node, second: Node) -> Node:
+        return select(second, [select(first, [image, small], branches), sides], branches)
+
+    return where(
+        run.draws.coin(operation, "coin", operation.probability), [image, small, sides, first, second], degraded
+    )

@@ -1,0 +1,60 @@
+"""Operations on a batch -> DALI graph. It must never know labels, which are mixed after the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from loaders.blends import draw_blend
+from loaders.graph.base import Node, Run, fn, types
+from loaders.transforms.base import BatchOperation, Form, Size
+from loaders.transforms.mixing import Mixing, single_mixing
+
+
+def mix(operations: Sequence[BatchOperation], images: Node, form: Form, run: Run) -> tuple[Node, Node, Node]:
+    """Mix the images of a batch.
+
+    What a batch has in common is drawn by NumPy, once a batch, from the seed and the batch's number: a source
+    without a state of its own, which DALI saves and restores with the graph.
+
+    Args:
+        operations: exactly one.
+        images: HWC, of `form`, whose size is set.
+        form: of the images.
+        run: where and how the graph runs; all its samples are mixed, also those that fill up a last batch.
+
+    Returns:
+        Images, float32. The partner of each: its number in the batch, int32. What stays of its own label:
+        float32. The last two are on the processor.
+
+    Raises:
+        CallError: there is more than one operation.
+
+    """
+    mixing = single_mixing(operations)
+    if mixing is None or form.size is None:
+        raise TypeError("mixing takes an operation, and images of one size")
+    source = _source(mixing, form.size, run.batch_size, run.draws.seed(mixing, "blend"))
+    partner, share, rows, columns = fn.external_source(
+        source,
+        num_outputs=4,
+        batch=True,
+        batch_info=True,
+        dtype=[types.INT32, types.FLOAT, types.FLOAT, types.FLOAT],
+        ndim=[0, 0, 3, 3],
+    )
+    # Rows and columns are little to bring to the GPU; their product is made there.
+    weight = run.place(rows) * run.place(columns)
+    mixed = images * (1.0 - weight) + fn.permute_batch(images, indices=partner) * weight
+    return mixed, partner, share
+
+
+def _source(mixing: Mixing, size: Size, batch_size: int, seed: int) -> Callable[[Any], tuple[Any, ...]]:
+    def draw(batch: Any) -> tuple[Any, ...]:
+        rng = np.random.default_rng([seed, batch.epoch_idx, batch.iteration])
+        blend = draw_blend(mixing, size, batch_size, rng)
+        return blend.partner, blend.share, *blend.factors
+
+    return draw

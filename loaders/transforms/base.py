@@ -1,0 +1,147 @@
+"""What every operation is and declares. Pure; it must never know DALI, or the names that users write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from manifests.errors import CallError
+
+#: Height and width in pixels.
+Size: TypeAlias = tuple[int, int]
+
+#: Least and greatest value, both included.
+Range: TypeAlias = tuple[float, float]
+
+#: How pixels are interpolated; ``random`` draws ``linear`` or ``cubic`` for each image.
+Filter: TypeAlias = Literal["nearest", "linear", "cubic", "triangular", "lanczos", "random"]
+FILTERS = ("nearest", "linear", "cubic", "triangular", "lanczos", "random")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What is known of every image between two operations; images are HWC.
+
+    Attributes:
+        size: height and width, where all images have the same; else none.
+        channels: of a pixel.
+        whole: whether values are whole numbers from 0 to 255 (uint8); else they are float32.
+        space: the colour space, ``RGB`` or ``BGR``, ``GRAY``, ``LAB``, ``HSV``, ``YCbCr``.
+
+    """
+
+    size: Size | None = None
+    channels: int = 3
+    whole: bool = True
+    space: str = "RGB"
+
+    def with_size(self, size: Size | None) -> Form:
+        """Return the same with another size."""
+        return replace(self, size=size)
+
+
+class Operation:
+    """One step from an image to an image, as data: frozen, compared by value, checked when made.
+
+    Raises:
+        CallError: a value is wrong; the message names it.
+
+    """
+
+    __slots__ = ()
+
+    def output(self, form: Form) -> Form:
+        """Return the form of what comes out.
+
+        Raises:
+            CallError: the operation cannot work on images of this form.
+
+        """
+        return form
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether a pixel's new value depends on that pixel and on draws alone, so that resizing may come first."""
+        return False
+
+
+class BatchOperation(Operation):
+    """An operation on a batch, after all that work on an image; it mixes images, and their labels."""
+
+    __slots__ = ()
+
+
+def needs_whole(operation: Operation, form: Form) -> Form:
+    """Return `form` if its values are uint8 colours; the check of operations that work on bytes.
+
+    Raises:
+        CallError: they are not.
+
+    """
+    if not form.whole:
+        raise CallError(
+            f"{type(operation).__name__} works on whole values from 0 to 255, and here they are normalised",
+            mend="put it before the normalisation",
+        )
+    if form.channels != 3:
+        raise CallError(f"{type(operation).__name__} works on three channels, and here there are {form.channels}")
+    return form
+
+
+def check_size(name: str, value: object) -> None:
+    """Check that a value is a `Size`."""
+    if not (isinstance(value, tuple) and len(value) == 2 and all(_whole(each) and each >= 1 for each in value)):
+        raise CallError(f"{name} must be a height and a width of at least 1, got {value!r}")
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Check that a value is a whole number and not less than `least`."""
+    if not _whole(value) or value < least:
+        raise CallError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_number(name: str, value: Any, least: float = float("-inf"), most: float = float("inf")) -> None:
+    """Check that a value is a number from `least` to `most`, which infinity is not."""
+    bounds = _bounds(least, most)
+    if not _number(value) or not least <= value <= most:
+        raise CallError(f"{name} must be a number{bounds}, got {value!r}")
+
+
+def check_probability(name: str, value: object) -> None:
+    """Check that a value is a probability."""
+    check_number(name, value, 0, 1)
+
+
+def check_range(name: str, value: Any, least: float = float("-inf"), most: float = float("inf")) -> None:
+    """Check that a value is a `Range` within bounds."""
+    pair = isinstance(value, tuple) and len(value) == 2 and all(map(_number, value))
+    if not pair or not least <= value[0] <= value[1] <= most:
+        raise CallError(f"{name} must be two numbers{_bounds(least, most)}, the lesser first, got {value!r}")
+
+
+def check_numbers(name: str, value: Any, count: int) -> None:
+    """Check that a value is a tuple of that many numbers."""
+    if not (isinstance(value, tuple) and len(value) == count and all(map(_number, value))):
+        raise CallError(f"{name} must be {count} numbers, got {value!r}")
+
+
+def check_one_of(name: str, value: object, known: Iterable[str]) -> None:
+    """Check that a value is one of the known words."""
+    known = tuple(known)
+    if value not in known:
+        raise CallError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+def _bounds(least: float, most: float) -> str:
+    if most < float("inf"):
+        return f" from {least:g} to {most:g}"
+    return f" of at least {least:g}" if least > float("-inf") else ""

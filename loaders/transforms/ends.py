@@ -1,0 +1,79 @@
+"""The first operation and the last: decoding and normalising. Records only; it must never know DALI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from loaders.transforms.base import Form, Operation, check_number, check_numbers, check_one_of, needs_whole
+from manifests.errors import CallError
+
+
+@dataclass(frozen=True, slots=True)
+class Decode(Operation):
+    """Decode an image to uint8, turned as its EXIF orientation says.
+
+    Attributes:
+        space: order of the channels, ``RGB`` or ``BGR``.
+
+    """
+
+    space: str = "RGB"
+
+    def __post_init__(self) -> None:
+        check_one_of("space", self.space, ("RGB", "BGR"))
+
+    def output(self, form: Form) -> Form:
+        """Images of any size."""
+        return Form(space=self.space)
+
+
+@dataclass(frozen=True, slots=True)
+class Normalize(Operation):
+    """Multiply by `scale`, subtract `mean`, divide by `std`; float32 comes out.
+
+    Attributes:
+        mean: a value for each channel.
+        std: a value for each channel, none of them 0.
+        scale: what values from 0 to 255 are multiplied by first.
+        channels: 3, or 4 for a fourth channel of zeros.
+
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    scale: float = 1 / 255
+    channels: int = 3
+
+    def __post_init__(self) -> None:
+        check_numbers("mean", self.mean, 3)
+        check_numbers("std", self.std, 3)
+        check_number("scale", self.scale)
+        if not all(self.std):
+            raise CallError(f"std must not hold a zero, got {self.std!r}")
+        if self.channels not in (3, 4):
+            raise CallError(f"channels must be 3 or 4, got {self.channels!r}")
+
+    @property
+    def pointwise(self) -> bool:
+        """It is; resizing before it rounds to whole values once more."""
+        return True
+
+    def output(self, form: Form) -> Form:
+        """Images of float32 values."""
+        if form.channels != 3:
+            raise CallError(f"normalising works on three channels, and here there are {form.channels}")
+        return replace(form, whole=False, channels=self.channels)
+
+
+@dataclass(frozen=True, slots=True)
+class Rescale(Operation):
+    """Bring 0 to 255 onto 0 to 1, float32."""
+
+    @property
+    def pointwise(self) -> bool:
+        """It is."""
+        return True
+
+    def output(self, form: Form) -> Form:
+        """Images of float32 values."""
+        return replace(needs_whole(self, form), whole=False)

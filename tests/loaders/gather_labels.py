@@ -1,0 +1,36 @@
+"""Run under torchrun: every rank reads its part, and the first prints what all of them read, as JSON."""
+
+import json
+import sys
+
+import torch
+import torch.distributed as dist
+
+import loaders
+
+GPU = "gpu" in sys.argv[2:]
+dist.init_process_group("nccl" if GPU else "gloo")
+rank = dist.get_rank()
+if GPU:
+    torch.cuda.set_device(rank)
+loader = loaders.build(
+    sys.argv[1], split="train", batch_size=3, transforms="imagenet-eval", shuffle=False,
+    device="gpu" if GPU else "cpu", last_batch="partial",
+)  # fmt: skip
+labels, batches, devices = [], 0, set()
+for images, numbers in loader:
+    labels += numbers.tolist()
+    devices.add(str(images.device))
+    batches += 1
+gathered: list[tuple[list[int], int, list[str]]] = [([], 0, [])] * dist.get_world_size()
+dist.all_gather_object(gathered, (labels, batches, sorted(devices)))
+if rank == 0:
+    found = {
+        "world": len(gathered),
+        "labels": [label for each in gathered for label in each[0]],
+        "batches": [each[1] for each in gathered],
+        "devices": [each[2] for each in gathered],
+    }
+    print(json.dumps(found), flush=True)
+loader.close()
+dist.destroy_process_group()

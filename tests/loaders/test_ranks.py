@@ -1,0 +1,147 @@
+"""Ranks: who they are, and that together they read every sample of an epoch once."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from handmade import encode
+from hypothesis import given
+from hypothesis import strategies as st
+
+import loaders
+from loaders.ranks import Ranks, find_ranks, local_rank
+from manifests.errors import CallError
+
+FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+
+
+def build(folder, **options):
+    defaults = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu", "num_threads": 1}
+    return loaders.build(folder, **{**defaults, **options})
+
+
+def test_given_ranks_win():
+    assert find_ranks(1, 3, {"RANK": "0", "WORLD_SIZE": "2"}) == Ranks(1, 3)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, Ranks(0, 1)),
+        ({"RANK": "2", "WORLD_SIZE": "4"}, Ranks(2, 4)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, Ranks(5, 8)),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, Ranks(1, 2)),
+        ({"PADDLE_TRAINER_ID": "3", "PADDLE_TRAINERS_NUM": "4"}, Ranks(3, 4)),
+        ({"RANK": "1"}, Ranks(0, 1)),
+    ],
+)
+def test_ranks_of_launchers(environment, expected):
+    assert find_ranks(None, None, environment) == expected
+
+
+def test_local_rank():
+    assert local_rank({}) is None
+    assert local_rank({"LOCAL_RANK": "1"}) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: find_ranks(0, None), "both or neither"),
+        (lambda: find_ranks(2, 2), "rank must be from 0 to world_size - 1, which is 1, got 2"),
+        (lambda: find_ranks(0, 0), "world_size must be at least 1"),
+        (lambda: find_ranks(None, None, {"RANK": "x", "WORLD_SIZE": "2"}), "RANK is 'x', which is no whole number"),
+    ],
+)
+def test_wrong_ranks(call, message):
+    with pytest.raises(CallError, match=message):
+        call()
+
+
+@given(st.integers(0, 1000), st.integers(1, 40), st.integers(0, 100))
+def test_shares_are_all_samples(samples, world, turns):
+    shares = [Ranks(rank, world).share(samples, turns) for rank in range(world)]
+    assert sum(shares) == samples
+    assert min(shares) >= Ranks(0, world).least_share(samples)
+    assert max(shares) <= Ranks(0, world).greatest_share(samples)
+
+
+@FORMATS
+@pytest.mark.parametrize("world", [1, 2, 3, 5, 7, 23])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_evaluation_gives_each_sample_once(make_dataset, mixed, fmt, world, shuffle):
+    folder = make_dataset(fmt, mixed)
+    ranks = [
+        build(folder, rank=rank, world_size=world, last_batch="partial", shuffle=shuffle, batch_size=3)
+        for rank in range(world)
+    ]
+    for _ in range(3):
+        epoch = [[labels.tolist() for _, labels in loader] for loader in ranks]
+        assert len({len(batches) for batches in epoch}) == 1
+        assert sorted(label for batches in epoch for labels in batches for label in labels) == list(range(23))
+
+
+def test_a_rank_may_end_with_an_empty_batch(make_dataset, mixed):
+    # 23 samples over two ranks: 11 and 12 samples, in batches of 11.
+    folder = make_dataset("tfrecord", mixed)
+    sizes = []
+    for rank in range(2):
+        loader = build(folder, rank=rank, world_size=2, last_batch="partial", shuffle=False, batch_size=11)
+        sizes.append([(tuple(images.shape), len(labels)) for images, labels in loader])
+    assert sizes == [[((11, 3, 224, 224), 11), ((0, 3, 224, 224), 0)], [((11, 3, 224, 224), 11), ((1, 3, 224, 224), 1)]]
+
+
+@FORMATS
+@pytest.mark.parametrize("world", [2, 3])
+def test_training_gives_every_rank_as_many_whole_batches(make_dataset, mixed, fmt, world):
+    folder = make_dataset(fmt, mixed)
+    ranks = [build(folder, rank=rank, world_size=world, batch_size=3) for rank in range(world)]
+    seen: Counter[int] = Counter()
+    for _ in range(4):
+        epoch = [[labels.tolist() for _, labels in loader] for loader in ranks]
+        assert {len(batches) for batches in epoch} == {23 // world // 3} == {len(loader) for loader in ranks}
+        assert all(len(labels) == 3 for batches in epoch for labels in batches)
+        read = [label for batches in epoch for labels in batches for label in labels]
+        assert len(set(read)) == len(read)
+        seen.update(read)
+    assert set(seen) == set(range(23))
+
+
+def test_ranks_draw_differently(make_dataset):
+    noise = np.random.default_rng(0).integers(0, 255, (80, 80, 3), np.uint8)
+    folder = make_dataset("tfrecord", [("png", encode(noise, "png"), 0)] * 8, shards=1)
+    first, second = (
+        next(iter(build(folder, rank=rank, world_size=2, transforms="imagenet-train")))[0] for rank in range(2)
+    )
+    assert not torch.equal(first, second)
+
+
+def test_more_ranks_than_samples(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed[:2], shards=1)
+    with pytest.raises(CallError, match="split 'train' holds 2 samples, and there are 3 ranks"):
+        build(folder, rank=0, world_size=3, last_batch="partial")
+
+
+def test_batch_larger_than_a_rank_s_part(make_dataset, mixed):
+    with pytest.raises(CallError, match=r"batch_size=4 is more than the 7 samples .* shared by 2 ranks"):
+        build(make_dataset("tfrecord", mixed[:7], shards=1), rank=0, world_size=2)
+
+
+def test_a_process_group_of_two(make_dataset, mixed, tmp_path):
+    """Two real processes find their ranks through torch.distributed and gather what they read."""
+    folder = make_dataset("webdataset", mixed)
+    script = Path(__file__).with_name("gather_labels.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", script, folder]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    assert found["world"] == 2
+    assert sorted(found["labels"]) == list(range(23))
+    assert len(set(found["batches"])) == 1

@@ -1,0 +1,158 @@
+"""A saved loader goes on, in a new process too, with the same batches to the bit."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import loaders
+from manifests.errors import CallError
+
+FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+
+
+def build(folder, **options):
+    defaults = {"batch_size": 4, "transforms": "imagenet-train", "device": "cpu", "num_threads": 2}
+    return loaders.build(folder, **{**defaults, **options})
+
+
+def flat(batches):
+    return [tuple(batch) for batch in batches]
+
+
+def equal(first, second):
+    return len(first) == len(second) and all(
+        torch.equal(images, images_again) and torch.equal(labels, labels_again)
+        for (images, labels), (images_again, labels_again) in zip(first, second, strict=True)
+    )
+
+
+@FORMATS
+@pytest.mark.parametrize("last_batch", ["drop", "partial"])
+@pytest.mark.parametrize("stop", [(0, 0), (0, 1), (0, 5), (1, 2), (2, 4)])
+def test_goes_on_to_the_bit(make_dataset, mixed, fmt, last_batch, stop):
+    folder = make_dataset(fmt, mixed)
+    whole = build(folder, last_batch=last_batch)
+    epochs = [flat(whole) for _ in range(4)]
+
+    epoch, taken = stop
+    first = build(folder, last_batch=last_batch)
+    for _ in range(epoch):
+        list(first)
+    iteration = iter(first)
+    if taken:
+        for _ in range(taken):
+            next(iteration)
+        state = first.state_dict()
+    else:
+        state = build(folder, last_batch=last_batch).state_dict()
+    first.close()
+
+    second = build(folder, last_batch=last_batch)
+    second.load_state_dict(state)
+    rest = epochs[epoch][taken:]
+    if rest:
+        assert equal(flat(second), rest)
+    for later in epochs[epoch + 1 :]:
+        assert equal(flat(second), later)
+
+
+def test_between_epochs(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    whole = build(folder)
+    epochs = [flat(whole) for _ in range(3)]
+    first = build(folder)
+    list(first)
+    second = build(folder)
+    second.load_state_dict(first.state_dict())
+    second.set_epoch(1)
+    assert equal(flat(second), epochs[1])
+    assert equal(flat(second), epochs[2])
+
+
+def test_state_of_a_resumed_loader(make_dataset, mixed):
+    folder = make_dataset("webdataset", mixed)
+    epoch = flat(build(folder))
+    state = build(folder).state_dict()
+    for batch in epoch:
+        loader = build(folder)
+        loader.load_state_dict(state)
+        found = next(iter(loader))
+        assert equal([found], [batch])
+        state = loader.state_dict()
+        loader.close()
+
+
+def test_new_process(make_dataset, mixed, tmp_path):
+    folder = make_dataset("tfrecord", mixed)
+    script = Path(__file__).with_name("save_batches.py")
+    for part in ("whole", "first", "second"):
+        subprocess.run([sys.executable, script, part, folder, tmp_path], check=True, timeout=120)
+    whole, parts = (
+        torch.load(tmp_path / "whole.pt"),
+        [torch.load(tmp_path / f"{part}.pt") for part in ("first", "second")],
+    )
+    assert equal(whole, [*parts[0], *parts[1]])
+
+
+def test_mixing_and_policies_go_on(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    options = {"transforms": "modern-train", "dtype": "float32"}
+    whole = flat(build(folder, **options))
+    first = build(folder, **options)
+    iteration = iter(first)
+    next(iteration), next(iteration)
+    second = build(folder, **options)
+    second.load_state_dict(first.state_dict())
+    assert equal(flat(second), whole[2:])
+
+
+def test_set_epoch(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    loader = build(folder)
+    loader.set_epoch(7)
+    seventh = flat(loader)
+    other = build(folder)
+    list(other)
+    other.set_epoch(7)
+    assert equal(flat(other), seventh)
+    pipeline = other._pipeline
+    other.set_epoch(8)
+    assert other._pipeline is pipeline
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_size": 5}, "of a loader with batch_size 4, and this one has 5"),
+        ({"seed": 1}, "of a loader with seed 0, and this one has 1"),
+        ({"transforms": "imagenet-eval"}, "of a loader with transforms "),
+        ({"rank": 0, "world_size": 2}, "of a loader with world_size 1, and this one has 2"),
+    ],
+)
+def test_other_loader(make_dataset, mixed, change, message):
+    folder = make_dataset("tfrecord", mixed)
+    state = build(folder).state_dict()
+    with pytest.raises(CallError, match=message):
+        build(folder, **change).load_state_dict(state)
+
+
+def test_other_dataset(make_dataset, mixed):
+    state = build(make_dataset("tfrecord", mixed, name="a")).state_dict()
+    with pytest.raises(CallError, match="of a loader with dataset "):
+        build(make_dataset("tfrecord", mixed[1:], name="b")).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"version": 1}, [], None, {"version": 9, "built": {}, "position": {}, "checkpoint": b""}]
+)
+def test_no_state(make_dataset, mixed, state):
+    with pytest.raises(CallError, match=r"this is no state of a loader|this state has version 9"):
+        build(make_dataset("tfrecord", mixed)).load_state_dict(state)
+
+
+def test_wrong_epoch(make_dataset, mixed):
+    with pytest.raises(CallError, match="epoch must be a whole number of at least 0, got -1"):
+        build(make_dataset("tfrecord", mixed)).set_epoch(-1)
