@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from loaders.configs import Config, read_config
-from loaders.options import HW_DECODER_LOAD, PREFETCH, Options, usable_cores
+from loaders.options import HW_DECODER_LOAD, PREFETCH, Options
 from loaders.presets import preset
 from loaders.ranks import find_ranks
 from loaders.shards import open_split
@@ -40,7 +40,6 @@ def assemble(
     last_batch: str | None,
     rank: int | None,
     world_size: int | None,
-    num_threads: int | None,
     prefetch: int | None,
     hw_decoder_load: float | None,
     fields: Sequence[str],
@@ -63,7 +62,6 @@ def assemble(
         shuffle=shuffle,
         last_batch=last_batch,
         ranks=find_ranks(rank, world_size),
-        num_threads=usable_cores() if num_threads is None else num_threads,
         prefetch=PREFETCH if prefetch is None else prefetch,
         hw_decoder_load=HW_DECODER_LOAD if hw_decoder_load is None else hw_decoder_load,
         fields=tuple(fields),
@@ -86,9 +84,8 @@ def assemble(
             f"batch_size={size} is more than the {opened.samples} samples of split {split!r}{shared} hold",
             mend='lower batch_size, or say last_batch="partial" or "pad"',
         )
-    notes = [f"{step.place}, {step.text}: {note}" for step in asked.recipe.steps for note in step.notes]
-    if notes:
-        warnings.warn("not to the letter: " + "; ".join(notes), stacklevel=3)
+    if asked.recipe.all_notes:
+        warnings.warn("not to the letter: " + "; ".join(asked.recipe.all_notes), stacklevel=3)
 
     from loaders.iterators import Loader
 
@@ -114,5 +111,18 @@ def read_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, train
 
 
 def _from_config(config: Config, path: str) -> Asked:
-    recipe = read_recipe(config.transforms, source=f"{path}: transform_ops", batch=config.batch_transforms)
+    recipe = read_recipe(
+        config.transforms,
+        source=f"{path}: transform_ops",
+        batch=config.batch_transforms,
+        classes=config.classes,
+        notes=(*config.notes, *_sampler_notes(config)),
+    )
     return Asked(recipe, config.batch_size, config.drop_last, config.shuffle)
+
+
+def _sampler_notes(config: Config) -> tuple[str, ...]:
+    name = (config.sampler or {}).get("name")
+    if name in (None, "BatchSampler", "DistributedBatchSampler"):
+        return ()
+    return (f"its sampler {name} is not followed: every sample is read once an epoch",)

@@ -12,7 +12,7 @@ import yaml
 
 from manifests.errors import CallError
 
-#: The longest file that is read, in bytes; PaddleClas' longest has 8 thousand.
+#: The longest file that is read, in bytes; PaddleClas' longest has 7 thousand.
 MAX_BYTES = 2**20
 
 #: The most values that a file may have, those counted again that aliases repeat, and the deepest nesting.
@@ -250,13 +250,14 @@ def _load(text: str) -> Any:
 def _check_extent(text: str) -> None:
     """Check depth and length without following an alias, so that a short file cannot become a huge value."""
     sizes: dict[str, int] = {}
-    #: Of each open collection: its anchor, and the values so far.
+    # Of each open collection: its anchor, and the values before it.
     open_ones: list[tuple[str | None, int]] = []
     total = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        mark: Any = event.start_mark
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
-                raise yaml.MarkedYAMLError(None, None, f"no value has the anchor {event.anchor!r}", event.start_mark)
+                raise yaml.MarkedYAMLError(None, None, f"no value has the anchor {event.anchor!r}", mark)
             total += sizes[event.anchor]
         elif isinstance(event, yaml.CollectionStartEvent):
             open_ones.append((event.anchor, total))
@@ -271,4 +272,4 @@ def _check_extent(text: str) -> None:
                 sizes[event.anchor] = 1
         if total > MAX_NODES or len(open_ones) > MAX_DEPTH:
             limit = f"more than {MAX_NODES} values" if total > MAX_NODES else f"more than {MAX_DEPTH} levels"
-            raise CallError(f"is no config: it has {limit}", line=event.start_mark.line + 1)
+            raise CallError(f"is no config: it has {limit}", line=mark.line + 1)

@@ -28,6 +28,7 @@ def _lines(split: OpenSplit, recipe: Recipe, options: Options, *, gpu: bool) -> 
     for step in recipe.steps:
         yield f"  {step.place}  {step.text}"
         yield from (f"      note: {note}" for note in step.notes)
+    yield from (f"  note: {note}" for note in recipe.notes)
     fusion = fuse(recipe.operations)
     yield ""
     yield f"As run, {'on the GPU' if gpu else 'on the processor'}:"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -15,8 +16,8 @@ from loaders.fields import Fields
 from loaders.frameworks import load_framework
 from loaders.graph.pipeline import Seeds, make_pipeline, release_memory
 from loaders.graph.readers import READER
-from loaders.options import Options
-from loaders.ranks import local_rank
+from loaders.options import Options, default_threads
+from loaders.ranks import local_processes, local_rank
 from loaders.shards import OpenSplit
 from loaders.soft_labels import mixed_labels
 from loaders.states import Position, State, read_state
@@ -34,9 +35,10 @@ class Loader:
 
     def __init__(self, split: OpenSplit, recipe: Recipe, options: Options) -> None:
         """Open the shards and start to read; `loaders.build` calls it."""
-        self._split, self._recipe, self._options = split, recipe, options
-        self._framework = load_framework(options.framework)
         self._gpu = _gpu(options)
+        threads = options.num_threads or default_threads(local_processes(), gpu=self._gpu is not None)
+        self._split, self._recipe, self._options = split, recipe, replace(options, num_threads=threads)
+        self._framework = load_framework(options.framework)
         self._fields = Fields(split, options.fields)
         # With mixed labels comes as many classes as the recipe or the dataset has.
         self._classes = _classes(split, recipe)
@@ -242,15 +244,15 @@ def _seed(sequence: np.random.SeedSequence) -> int:
 
 
 def _classes(split: OpenSplit, recipe: Recipe) -> int:
-    stated = recipe.classes
+    stated = recipe.mixed_classes
     held = len(split.manifest.classes)
     if recipe.mixing and not (stated or held):
         raise CallError(
             f"{split.folder} states no classes, and mixed labels need their number",
             mend="say class_num with the operation that mixes",
         )
-    if stated and held > stated:
-        raise CallError(f"class_num={stated} with the operation that mixes, and {split.folder} has {held} classes")
+    if recipe.mixing and stated and held > stated:
+        raise CallError(f"mixed labels of {stated} classes (class_num), and {split.folder} has {held}")
     return stated or held
 
 

@@ -81,6 +81,12 @@ def local_rank(environment: Mapping[str, str] = os.environ) -> int | None:
     return next((_number(name, environment) for name in _LOCAL if name in environment), None)
 
 
+def local_processes(environment: Mapping[str, str] = os.environ) -> int:
+    """Return how many processes share this machine, as torchrun and Open MPI tell; one where they do not."""
+    names = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+    return max(1, next((_number(name, environment) for name in names if name in environment), 1))
+
+
 def _number(name: str, environment: Mapping[str, str]) -> int:
     try:
         return int(environment[name])

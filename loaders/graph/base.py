@@ -102,16 +102,16 @@ def where(condition: Node, nodes: Sequence[Node], then: Callable[..., Node]) -> 
     return fn._conditional.merge(then(*(yes for yes, _ in halves)), halves[0][1], predicate=condition)
 
 
-def select(index: Node, nodes: Sequence[Node], branches: Sequence[Callable[..., Node]]) -> Node:
-    """Give ``branches[index](*nodes)``, the index an int32 a sample; each sample runs through its branch alone."""
+def select(index: Node, nodes: Sequence[Node], branches: Sequence[Callable[..., Node]], first: int = 0) -> Node:
+    """Give ``branches[index - first](*nodes)``, the index an int32 a sample; each runs through its branch alone."""
     if len(branches) == 1:
         return branches[0](*nodes)
     middle = len(branches) // 2
-    low = index < middle
+    low = index < first + middle
     halves = [fn._conditional.split(node, predicate=low) for node in (index, *nodes)]
     (low_index, *low_nodes), (high_index, *high_nodes) = zip(*halves, strict=True)
     return fn._conditional.merge(
-        select(low_index, low_nodes, branches[:middle]),
-        select(high_index - middle, high_nodes, branches[middle:]),
+        select(low_index, low_nodes, branches[:middle], first),
+        select(high_index, high_nodes, branches[middle:], first + middle),
         predicate=low,
     )

@@ -74,7 +74,7 @@ def _(operation: ColorJitter, image: Node, form: Form, run: Run) -> Node:
     ways = list(dict.fromkeys(_WAYS[name] for name in names))
     known: dict[str, Callable[..., Node]] = {
         "blend": _blended,
-        "contrast": partial(_contrasted, form),
+        "contrast": partial(_contrasted, form, run),
         "hue": partial(_turned, form),
     }
     branches = [known[way] for way in ways]
@@ -113,11 +113,10 @@ def _blended(image: Node, matrix: Node, *_: Node) -> Node:
     return _linear(image, matrix, [-_DOWN] * 3, dtype=types.UINT8)
 
 
-def _contrasted(form: Form, image: Node, matrix: Node, *_: Node) -> Node:
+def _contrasted(form: Form, run: Run, image: Node, matrix: Node, *_: Node) -> Node:
     # Pillow's mean is whole.
     mean = math.floor(fn.reductions.mean(_linear(image, _by_channel(_LUMA, form))) + 0.5)
-    rest = 1.0 - matrix[0, 0]
-    rest = rest.gpu() if mean.device == "gpu" else rest
+    rest = run.place(1.0 - matrix[0, 0])
     return fn.cast(_linear(image, matrix) + (mean * rest - _DOWN), dtype=types.UINT8)
 
 
@@ -186,7 +185,7 @@ def _hsv(image: Node, form: Form, run: Run) -> Node:
     value, chroma, hue = _hue(image, run.place(_sixths(form)), form)
     turn = (hue - 10.0) * math.min(chroma, 1) * (256 / 6)
     # From -43 to 213; as a byte the circle closes.
-    hue = fn.cast(math.floor(turn + 0.5), dtype=types.INT32) & types.Constant(np.int32(255))
+    hue = fn.cast(math.floor(turn + 0.5), dtype=types.INT32) & 255
     saturation = chroma * 255.0 / math.max(value, 1)
     return fn.cat(*(fn.cast(each, dtype=types.UINT8) for each in (hue, saturation, value)), axis=2)
 
@@ -214,13 +213,13 @@ def _table(image: Node, values: npt.NDArray[np.float64], dtype: object) -> Node:
 
 
 @apply.register
-def _(operation: GaussianBlur, image: Node, _form: Form, run: Run) -> Node:
+def _(operation: GaussianBlur, image: Node, form: Form, run: Run) -> Node:
     sigma = run.draws.uniform(operation, "sigma", *operation.sigma)
     return fn.gaussian_blur(image, window_size=list(operation.window), sigma=sigma)
 
 
 @apply.register
-def _(operation: RandomBlur, image: Node, _form: Form, run: Run) -> Node:
+def _(operation: RandomBlur, image: Node, form: Form, run: Run) -> Node:
     sides = len(range(5, operation.gaussian_length, 2))
     draw = fn.random.uniform(range=[0.0, sides], shape=[2], seed=run.draws.seed(operation, "sides"))
     window = fn.cast(math.floor(draw), dtype=types.INT32) * 2 + 5

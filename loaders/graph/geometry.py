@@ -6,7 +6,9 @@ microsecond a sample, whatever it computes, so that few and wide ones are best.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -52,50 +54,65 @@ def decode(encoded: Node, operation: Decode | DecodePart, run: Run, hardware_loa
     if run.gpu:
         options["hw_decoder_load"] = hardware_load
     if isinstance(operation, DecodePart):
-        start, shape = _window(operation.part, fn.peek_image_shape(encoded, dtype=types.FLOAT), run)
-        return fn.decoders.image_slice(
-            encoded, start, shape, axes=[0, 1], normalized_anchor=False, normalized_shape=False, **options
-        )
+        window = _window(operation.part, lambda dtype: fn.peek_image_shape(encoded, dtype=dtype), run)
+        return fn.decoders.image_slice(encoded, window.start, window.shape, **window.units, **options)
+    if run.gpu:
+        # As the processor interpolates chroma; whole images are what evaluations decode.
+        options["jpeg_fancy_upsampling"] = True
     return fn.decoders.image(encoded, **options)
 
 
-def _sides(image: Node) -> Node:
-    return image.shape(dtype=types.FLOAT)
+#: Gives the shape of an image in a type: [3], height, width and channels.
+ShapeOf: TypeAlias = Callable[[Any], Node]
 
 
-def _window(part: Crop | RandomResizedCrop | CropAtRatio, shape: Node, run: Run) -> tuple[Node, Node]:
-    """Return where a part begins and how large it is, float32 [2] each; `shape` is float32 [3]."""
-    if isinstance(part, RandomResizedCrop) and part.sampling == "attempts":
-        return _as_float(
-            *fn.random_crop_generator(
-                fn.cast(shape, dtype=types.INT64),
-                random_area=list(part.area),
-                random_aspect_ratio=list(part.ratio),
-                num_attempts=ATTEMPTS,
-                seed=run.draws.seed(part, "window"),
-            )
-        )
-    sides = shape[:2]
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Part of an image: where it begins and its height and width, [2] each.
+
+    In pixels, or in shares of the height and width, which DALI rounds to pixels.
+    """
+
+    start: Node
+    shape: Node
+    in_shares: bool = False
+
+    @property
+    def units(self) -> dict[str, Any]:
+        """Arguments of DALI's slices that say so."""
+        return {"axes": [0, 1], "normalized_anchor": self.in_shares, "normalized_shape": self.in_shares}
+
+
+def _shape_of(image: Node) -> ShapeOf:
+    return lambda dtype: image.shape(dtype=dtype)
+
+
+def _window(part: Crop | RandomResizedCrop | CropAtRatio, shape_of: ShapeOf, run: Run) -> Window:
     match part:
-        case Crop():
-            return _crop_start(part, sides, run), _constant(part.size)
+        case RandomResizedCrop(sampling="attempts"):
+            return Window(
+                *fn.random_crop_generator(
+                    shape_of(types.INT64),
+                    random_area=list(part.area),
+                    random_aspect_ratio=list(part.ratio),
+                    num_attempts=ATTEMPTS,
+                    seed=run.draws.seed(part, "window"),
+                )
+            )
         case RandomResizedCrop():
-            kept = _bounded(part, shape, sides, run)
-            room = sides - kept + 1.0
+            shape = _bounded_shape(part, shape_of(types.FLOAT), run)
             draw = fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=run.draws.seed(part, "place"))
-            # A draw next to one may round up to the end.
-            return math.min(math.floor(draw * room), sides - kept), kept
+            return Window(draw * (1.0 - shape), shape, in_shares=True)
         case CropAtRatio():
+            sides = shape_of(types.FLOAT)[:2]
             side = math.floor(fn.reductions.min(sides, keep_dims=True) * part.share)
             kept = fn.cat(side, side)
-            return math.floor((sides - kept) * 0.5), kept
+            return Window(math.floor((sides - kept) * 0.5), kept)
+        case Crop():
+            return Window(_crop_start(part, shape_of(types.FLOAT)[:2], run), _constant(part.size))
 
 
-def _as_float(start: Node, shape: Node) -> tuple[Node, Node]:
-    return fn.cast(start, dtype=types.FLOAT), fn.cast(shape, dtype=types.FLOAT)
-
-
-def _bounded(part: RandomResizedCrop, shape: Node, sides: Node, run: Run) -> Node:
+def _bounded_shape(part: RandomResizedCrop, shape: Node, run: Run) -> Node:
     # PaddleClas' way: with t = ratio * height / width, the area is at most min(t, 1 / t), and the part's
     # share of the width is sqrt(area * t), of the height sqrt(area / t).
     low, high = part.ratio
@@ -110,16 +127,15 @@ def _bounded(part: RandomResizedCrop, shape: Node, sides: Node, run: Run) -> Nod
     least = math.min(fits, part.area[0])
     most = math.min(fits, part.area[1]) if part.area[1] < 1 else fits
     area = least + run.draws.uniform(part, "area", 0.0, 1.0) * (most - least)
-    # Where the area is bounded a side is whole, and float32 may fall short of it.
-    kept = math.floor(math.sqrt(both * area) * sides + 1e-3)
-    return math.clamp(kept, _constant((1.0, 1.0)), sides)
+    # Of the smallest images at least a pixel.
+    return math.clamp(math.sqrt(both * area), 1.0 / shape[:2], 1.0)
 
 
 def _crop_start(crop: Crop, sides: Node, run: Run) -> Node:
     room = sides - _constant(crop.size)
     if crop.at == "random":
         draw = fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=run.draws.seed(crop, "place"))
-        return math.floor(draw * (math.max(room, 0.0) + 1.0)) + math.min(room, 0.0)
+        return math.floor(draw * (math.abs(room) + 1.0)) + math.min(room, 0.0)
     if crop.rounding == "down":
         return math.floor(room * 0.5)
     return (room * 0.5 + _ROUND_EVEN) - _ROUND_EVEN
@@ -134,11 +150,15 @@ def _(operation: Resize, image: Node, form: Form, run: Run) -> Node:
     return _resized(operation, image, _target(operation, image), run)
 
 
+def _sides(image: Node) -> Node:
+    return image.shape(dtype=types.FLOAT)[:2]
+
+
 def _target(operation: Resize, image: Node) -> Node | Size:
     """Return the height and width that an image gets: numbers, or float32 [2] a sample."""
     if operation.size is not None:
         return operation.size
-    sides = _sides(image)[:2]
+    sides = _sides(image)
     exact = sides * float(operation.shorter or 1) / fn.reductions.min(sides)
     if operation.rounding == "down":
         return math.floor(exact)
@@ -179,28 +199,25 @@ def _(operation: ResizePart, image: Node, form: Form, run: Run) -> Node:
 
 @apply.register
 def _(operation: Crop, image: Node, form: Form, run: Run) -> Node:
-    start, shape = _window(operation, _sides(image), run)
-    return _cut(image, start, shape)
+    return _cut(image, _window(operation, _shape_of(image), run))
 
 
 @apply.register
 def _(operation: RandomResizedCrop, image: Node, form: Form, run: Run) -> Node:
-    start, shape = _window(operation, _sides(image), run)
+    part = _cut(image, _window(operation, _shape_of(image), run))
     resize = Resize(operation.size, filter=operation.filter, antialias=operation.antialias)
-    return _resized(resize, _cut(image, start, shape), operation.size, run)
+    return _resized(resize, part, operation.size, run)
 
 
 @apply.register
 def _(operation: CropAtRatio, image: Node, form: Form, run: Run) -> Node:
-    start, shape = _window(operation, _sides(image), run)
+    part = _cut(image, _window(operation, _shape_of(image), run))
     size = (operation.size, operation.size)
-    return _resized(Resize(size, filter=operation.filter, antialias=False), _cut(image, start, shape), size, run)
+    return _resized(Resize(size, filter=operation.filter, antialias=False), part, size, run)
 
 
-def _cut(image: Node, start: Node, shape: Node) -> Node:
-    return fn.slice(
-        image, start, shape, axes=[0, 1], normalized_anchor=False, normalized_shape=False, out_of_bounds_policy="pad"
-    )
+def _cut(image: Node, window: Window) -> Node:
+    return fn.slice(image, window.start, window.shape, out_of_bounds_policy="pad", **window.units)
 
 
 @apply.register
@@ -250,7 +267,7 @@ def _(operation: RandomRightAngle, image: Node, form: Form, run: Run) -> Node:
 
 @apply.register
 def _(operation: Pad, image: Node, form: Form, run: Run) -> Node:
-    sides = _sides(image)[:2]
+    sides = _sides(image)
     added = _constant((operation.top + operation.bottom, operation.left + operation.right))
     before = _constant((-float(operation.top), -float(operation.left)))
     if operation.mode == "constant":
@@ -296,7 +313,7 @@ def _borders(image: Node, axis: int, before: int, after: int, mode: str) -> list
 
 @apply.register
 def _(operation: PadTo, image: Node, form: Form, run: Run) -> Node:
-    sides = _sides(image)[:2]
+    sides = _sides(image)
     if operation.size is not None:
         target = _constant(operation.size)
     else:
@@ -318,7 +335,7 @@ def _(operation: PadTo, image: Node, form: Form, run: Run) -> Node:
 @apply.register
 def _(operation: RandomDownscale, image: Node, form: Form, run: Run) -> Node:
     share = run.draws.uniform(operation, "share", *operation.share)
-    sides = _sides(image)[:2]
+    sides = _sides(image)
     kinds = [_INTERPOLATION[name] for name in ("nearest", "linear", "cubic", "lanczos")]
 
     side = math.floor(sides[0] * share)

@@ -100,7 +100,7 @@ def _part(operation: RandomErasing, sides: Node, run: Run) -> tuple[Node, Node]:
 
 
 @apply.register
-def _(operation: Cutout, image: Node, _form: Form, run: Run) -> Node:
+def _(operation: Cutout, image: Node, form: Form, run: Run) -> Node:
     sides, count = _sides(image), operation.holes
     middle = _whole(operation, "middle", sides, (count, 2), run)
     half = float(operation.length // 2)
@@ -120,7 +120,7 @@ def _(operation: Cutout, image: Node, _form: Form, run: Run) -> Node:
 
 
 @apply.register
-def _(operation: GridMask, image: Node, _form: Form, run: Run) -> Node:
+def _(operation: GridMask, image: Node, form: Form, run: Run) -> Node:
     low, high = operation.period
     period = run.draws.whole(operation, "period", high - low + 1) + low
     square = (period - math.floor(period * operation.ratio + 0.5)) / period
@@ -140,7 +140,7 @@ def _(operation: GridMask, image: Node, _form: Form, run: Run) -> Node:
 
 
 @apply.register
-def _(operation: HideAndSeek, image: Node, _form: Form, run: Run) -> Node:
+def _(operation: HideAndSeek, image: Node, form: Form, run: Run) -> Node:
     sides = _sides(image)
     size = _constant(operation.sizes)[run.draws.whole(operation, "size", len(operation.sizes))]
     # A pixel for each cell of the finest grid, black where it is hidden; coarser grids leave some of them unused.
@@ -170,7 +170,7 @@ _AROUND = np.array([
 
 
 @apply.register
-def _(operation: KeepPart, image: Node, _form: Form, run: Run) -> Node:
+def _(operation: KeepPart, image: Node, form: Form, run: Run) -> Node:
     start, part = fn.random_crop_generator(
         image.shape(),
         random_area=list(operation.area),

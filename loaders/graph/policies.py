@@ -206,12 +206,12 @@ def weighted_orders(weights: Sequence[float], count: int) -> tuple[list[tuple[in
 
 
 @apply.register
-def _(operation: SubPolicies, image: Node, form: Form, run: Run) -> Node:  # noqa: ARG001
+def _(operation: SubPolicies, image: Node, form: Form, run: Run) -> Node:
     return _one_after_another(operation, image, run)
 
 
 @apply.register
-def _(operation: RandomSteps, image: Node, form: Form, run: Run) -> Node:  # noqa: ARG001
+def _(operation: RandomSteps, image: Node, form: Form, run: Run) -> Node:
     return _one_after_another(operation, image, run) if operation.count else image
 
 
@@ -223,7 +223,7 @@ def _one_after_another(operation: SubPolicies | RandomSteps, image: Node, run: R
 
 
 @apply.register
-def _(operation: MixedChains, image: Node, form: Form, run: Run) -> Node:  # noqa: ARG001
+def _(operation: MixedChains, image: Node, form: Form, run: Run) -> Node:
     steps, chains = draw_chains(operation, image, run)
     shares = draw_shares(operation, run)
 

@@ -101,6 +101,12 @@ def check_whole(name: str, value: Any, least: int) -> None:
         raise CallError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
+def check_flag(name: str, value: object) -> None:
+    """Check that a value is a bool."""
+    if not isinstance(value, bool):
+        raise CallError(f"{name} must be True or False, got {value!r}")
+
+
 def check_number(name: str, value: Any, least: float = float("-inf"), most: float = float("inf")) -> None:
     """Check that a value is a number from `least` to `most`, which infinity is not."""
     bounds = _bounds(least, most)

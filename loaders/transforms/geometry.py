@@ -12,6 +12,7 @@ from loaders.transforms.base import (
     Operation,
     Range,
     Size,
+    check_flag,
     check_number,
     check_numbers,
     check_one_of,
@@ -50,6 +51,7 @@ class Resize(Operation):
         if self.shorter is not None:
             check_whole("shorter", self.shorter, 1)
         check_one_of("filter", self.filter, FILTERS)
+        check_flag("antialias", self.antialias)
         check_one_of("rounding", self.rounding, ("down", "nearest"))
 
     def output(self, form: Form) -> Form:
@@ -66,7 +68,7 @@ class Resize(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Crop(Operation):
-    """Cut a part of a fixed size out; where an image is smaller, the rest is filled with zeros.
+    """Cut a part of a fixed size out; where an image is smaller, all of it is kept and the rest is zeros.
 
     Attributes:
         size: height and width of the part.
@@ -98,8 +100,9 @@ class RandomResizedCrop(Operation):
         size: height and width of what comes out.
         area: least and greatest share of the image's area that the part covers.
         ratio: least and greatest width over height of the part.
-        sampling: ``attempts`` draws area and log ratio up to ten times until the part fits, as torchvision does;
-            ``bounded`` draws once and bounds the area by what fits, as PaddleClas does.
+        sampling: ``attempts`` draws area and log ratio up to ten times until the part fits, as torchvision does,
+            and then takes the largest that does, anywhere (torchvision: in the middle); ``bounded`` draws once and
+            bounds the area by what fits, as PaddleClas does.
         log_ratio: whether ``bounded`` draws the ratio evenly on a log scale.
         filter: how pixels are interpolated.
         antialias: whether the filter widens with the reduction.
@@ -119,7 +122,9 @@ class RandomResizedCrop(Operation):
         check_range("area", self.area, 0, 1)
         check_range("ratio", self.ratio, 0.01, 100)
         check_one_of("sampling", self.sampling, ("attempts", "bounded"))
+        check_flag("log_ratio", self.log_ratio)
         check_one_of("filter", self.filter, FILTERS)
+        check_flag("antialias", self.antialias)
         if self.area[1] == 0:
             raise CallError("area must end above 0")
         if self.sampling == "attempts" and not self.log_ratio:
@@ -180,7 +185,7 @@ class Rotate(Operation):
     Attributes:
         degrees: least and greatest angle, counter-clockwise.
         probability: of turning at all.
-        filter: ``nearest``, ``linear`` or ``cubic``.
+        filter: ``nearest`` or ``linear``.
         fill: value of what comes in from outside, 0 to 255.
 
     """
@@ -193,7 +198,7 @@ class Rotate(Operation):
     def __post_init__(self) -> None:
         check_range("degrees", self.degrees, -360, 360)
         check_probability("probability", self.probability)
-        check_one_of("filter", self.filter, ("nearest", "linear", "cubic"))
+        check_one_of("filter", self.filter, ("nearest", "linear"))
         check_number("fill", self.fill)
 
 
@@ -213,9 +218,10 @@ class Pad(Operation):
 
     Attributes:
         left, top, right, bottom: pixels to add.
-        fill: value of each channel of what is added, where `mode` is ``constant``.
+        fill: value of each channel of what is added, where `mode` is ``constant``; of whole images, its whole part.
         mode: ``constant``, ``edge`` (the outermost pixel again), ``reflect`` (mirrored, without the outermost),
-            ``symmetric`` (mirrored, with it).
+            ``symmetric`` (mirrored, with it). What is mirrored must be in the image: one that is too small is an
+            error.
 
     """
 
@@ -237,6 +243,11 @@ class Pad(Operation):
         if form.size is None:
             return form
         height, width = form.size
+        mirrored = {"reflect": 1, "symmetric": 0}.get(self.mode)
+        if mirrored is not None and (
+            max(self.top, self.bottom) + mirrored > height or max(self.left, self.right) + mirrored > width
+        ):
+            raise CallError(f"Pad has nothing to mirror beyond the image's {height} x {width} pixels")
         return form.with_size((height + self.top + self.bottom, width + self.left + self.right))
 
 
@@ -249,7 +260,7 @@ class PadTo(Operation):
         divisor: used where `size` is none.
         at: where the image lies in it: ``center`` (rounded down), ``start`` (top left), ``end`` (bottom right), or
             its top and left offset in pixels.
-        fill: value of each channel of what is added.
+        fill: value of each channel of what is added; of whole images, its whole part.
 
     """
 
@@ -264,6 +275,8 @@ class PadTo(Operation):
         check_whole("divisor", self.divisor, 1)
         if isinstance(self.at, tuple):
             check_numbers("at", self.at, 2)
+            for offset in self.at:
+                check_whole("at", offset, 0)
         else:
             check_one_of("at", self.at, ("center", "start", "end"))
         check_numbers("fill", self.fill, 3)

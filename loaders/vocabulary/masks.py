@@ -14,7 +14,7 @@ _TORCH = ("p", "scale", "ratio", "value", "inplace")
 
 @word("RandomErasing")
 def random_erasing(
-    EPSILON: Any = None,  # noqa: N803 -- PaddleClas' name
+    EPSILON: Any = None,
     sl: Any = None,
     sh: Any = None,
     r1: Any = None,

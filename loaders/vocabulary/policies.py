@@ -217,6 +217,7 @@ def aug_mix(
     check_probability("prob", prob)
     check_number("aug_prob_coeff", aug_prob_coeff, 0.01)
     check_whole("mixture_width", mixture_width, 1)
+    check_whole("mixture_depth", mixture_depth, -1)
     check_number("aug_severity", aug_severity, 0.1)
     black: Color = (0, 0, 0)
     shear = Amount(0, 0.3 / _LEVELS, signed=True)

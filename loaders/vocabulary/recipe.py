@@ -42,12 +42,21 @@ class Recipe:
         steps: the items, in order.
         functions: the user's own, called with each batch in order.
         form: of an image when all operations are done; its size is set.
+        classes: of mixed labels, where the operation that mixes does not say; none for the dataset's.
+        notes: where the list as a whole is not followed to the letter.
 
     """
 
     steps: tuple[Step, ...]
     functions: tuple[BatchFunction, ...]
     form: Form
+    classes: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes of the list and of its items, each item's with its place."""
+        return (*self.notes, *(f"{step.place}, {step.text}: {note}" for step in self.steps for note in step.notes))
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -66,9 +75,9 @@ class Recipe:
         return max((each.smoothing for each in self.mixing), default=0.0)
 
     @property
-    def classes(self) -> int | None:
-        """Of mixed labels, as far as the operation that mixes says."""
-        return next((each.classes for each in self.mixing if each.classes), None)
+    def mixed_classes(self) -> int | None:
+        """Of mixed labels; none for as many as the dataset has."""
+        return next((each.classes for each in self.mixing if each.classes), self.classes)
 
     @property
     def size(self) -> Size:
@@ -78,7 +87,14 @@ class Recipe:
         return self.form.size
 
 
-def read_recipe(items: Sequence[Any], *, source: str = "transforms", batch: Sequence[Any] = ()) -> Recipe:
+def read_recipe(
+    items: Sequence[Any],
+    *,
+    source: str = "transforms",
+    batch: Sequence[Any] = (),
+    classes: int | None = None,
+    notes: Sequence[str] = (),
+) -> Recipe:
     """Read a list of transforms.
 
     Args:
@@ -86,6 +102,8 @@ def read_recipe(items: Sequence[Any], *, source: str = "transforms", batch: Sequ
             function of a batch; functions stand last.
         source: what to call the list in messages.
         batch: items for a batch (PaddleClas' ``batch_transform_ops``).
+        classes: of mixed labels, where the items do not say.
+        notes: where the list as a whole is not followed to the letter.
 
     Raises:
         CallError: an item is unknown, wrong, or cannot stand where it does; the message names its place.
@@ -103,7 +121,7 @@ def read_recipe(items: Sequence[Any], *, source: str = "transforms", batch: Sequ
             raise CallError(f"{place}: a function works on the finished batch", mend="put it at the end of the list")
         else:
             steps.append(_step(place, item))
-    return Recipe(tuple(steps), tuple(functions), _checked(steps, source))
+    return Recipe(tuple(steps), tuple(functions), _checked(steps, source), classes, tuple(notes))
 
 
 def _step(place: str, item: Any) -> Step:

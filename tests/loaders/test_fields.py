@@ -1,0 +1,167 @@
+"""What a batch holds besides its images: labels, numbers, table columns; and in which framework's tensors."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from handmade import encode
+
+import loaders
+from manifests.errors import CallError, DamagedError
+
+FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+
+
+def build(folder, **options):
+    defaults = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu", "num_threads": 1}
+    return loaders.build(folder, **{**defaults, **options})
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory, dataprep):
+    """A dataset with further columns: 9 images, identity a text, camera a number, weight a number or nothing."""
+    folder = tmp_path_factory.mktemp("people")
+    rows = []
+    for number in range(9):
+        path = folder / f"{number}.png"
+        path.write_bytes(encode(np.full((70, 60, 3), 20 * number, np.uint8), "png"))
+        weight = None if number == 4 else number / 2
+        rows.append({"path": path.name, "label": number % 3, "identity": f"p{number}", "camera": number, "weight": weight})
+    pq.write_table(pa.Table.from_pylist(rows), folder / "people.parquet")
+    made = {}
+    for fmt in ("tfrecord", "webdataset"):
+        made[fmt] = folder / fmt
+        done = dataprep(
+            "convert", "--src", folder / "people.parquet", "--fmt", fmt, "--out", made[fmt], "--samples-per-shard", 4
+        )
+        assert done.returncode == 0, done.stderr
+    return made
+
+
+@FORMATS
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_columns_belong_to_their_images(people, fmt, shuffle):
+    fields = ("camera", "identity", "image", "weight", "index", "label", "source")
+    loader = build(people[fmt], fields=fields, shuffle=shuffle, last_batch="partial", dtype="uint8", transforms=EVAL)
+    seen, indexes = [], []
+    for camera, identity, image, weight, index, label, source in loader:
+        assert camera.dtype == index.dtype == label.dtype == torch.int64
+        assert isinstance(identity, list)
+        assert weight[0] is None or isinstance(weight[0], float)
+        for row, number in enumerate(camera.tolist()):
+            assert int(image[row].float().mean().round()) == 20 * number
+            assert identity[row] == f"p{number}"
+            assert weight[row] == (None if number == 4 else number / 2)
+            assert label[row] == number % 3
+            assert source[row].endswith(f"{number}.png")
+        seen += camera.tolist()
+        indexes += index.tolist()
+    assert sorted(seen) == sorted(indexes) == list(range(9))
+    if not shuffle:
+        assert indexes == list(range(9))
+
+
+EVAL = ({"Resize": {"size": 32}}, {"CenterCrop": {"size": 32}})
+
+
+@FORMATS
+def test_images_alone_and_labels_alone(people, fmt):
+    (images,) = next(iter(build(people[fmt], fields=("image",))))
+    assert images.shape == (4, 3, 224, 224)
+    (labels,) = next(iter(build(people[fmt], fields=("label",))))
+    assert labels.shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (("image", "camra"), "fields has 'camra', .* did you mean 'camera'"),
+        (("image", "xyz"), "there are image, label, index, key, "),
+        ((), "fields must name something"),
+        (("image", "image"), "and nothing twice"),
+        ("image", "fields must be a list of names, got 'image'"),
+    ],
+)
+def test_wrong_fields(people, fields, message):
+    with pytest.raises(CallError, match=message):
+        build(people["tfrecord"], fields=fields)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "uint8"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_types_and_layouts(people, dtype, layout):
+    options = {"transforms": EVAL} if dtype == "uint8" else {}
+    images, _ = next(iter(build(people["webdataset"], dtype=dtype, layout=layout, shuffle=False, **options)))
+    assert images.dtype == getattr(torch, dtype)
+    side = 32 if dtype == "uint8" else 224
+    assert images.shape == ((4, 3, side, side) if layout == "NCHW" else (4, side, side, 3))
+    exact, _ = next(iter(build(people["webdataset"], dtype="float32", layout=layout, shuffle=False, **options)))
+    tolerance = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 0, "uint8": 0}[dtype]
+    assert (images.float() - exact).abs().max() <= tolerance
+
+
+def test_whole_values_need_transforms_that_leave_them(people):
+    with pytest.raises(CallError, match='dtype="uint8", and the transforms end in values that are not whole'):
+        build(people["tfrecord"], dtype="uint8")
+
+
+def test_numpy(people):
+    options = {"shuffle": False, "fields": ("image", "label", "identity"), "dtype": "float32"}
+    images, labels, identities = next(iter(build(people["tfrecord"], framework="numpy", **options)))
+    expected = next(iter(build(people["tfrecord"], **options)))
+    assert isinstance(images, np.ndarray)
+    assert isinstance(labels, np.ndarray)
+    assert np.array_equal(images, expected[0].numpy())
+    assert np.array_equal(labels, expected[1].numpy())
+    assert identities == expected[2]
+
+
+@pytest.mark.parametrize("framework", ["jax", "paddle"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_other_frameworks(people, framework, dtype):
+    pytest.importorskip(framework)
+    options = {"shuffle": False, "dtype": dtype}
+    images, labels = next(iter(build(people["tfrecord"], framework=framework, **options)))
+    expected = next(iter(build(people["tfrecord"], **options)))
+    assert type(images).__module__.startswith((framework, "jaxlib"))
+    assert np.array_equal(np.asarray(images.astype("float32")), expected[0].float().numpy())
+    assert np.asarray(labels).tolist() == expected[1].tolist()
+
+
+def test_framework_that_is_not_installed(people, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "paddle", None)
+    with pytest.raises(CallError, match="framework='paddle' is not installed"):
+        build(people["tfrecord"], framework="paddle")
+
+
+def test_numpy_has_no_bfloat16(people):
+    with pytest.raises(CallError, match="which NumPy does not know"):
+        build(people["tfrecord"], framework="numpy", dtype="bfloat16")
+
+
+def test_functions_of_the_batch(people):
+    def darker(images):
+        return images / 2
+
+    plain, _ = next(iter(build(people["tfrecord"], shuffle=False, dtype="float32", transforms=EVAL)))
+    dark, _ = next(iter(build(people["tfrecord"], shuffle=False, dtype="float32", transforms=[*EVAL, darker])))
+    assert torch.equal(dark, plain / 2)
+
+
+@FORMATS
+@pytest.mark.parametrize("text", [b"1_0", b" 1", b"+1", b"-1", b"1 ", b"0x1", b"\xc2\xb2", b"1\n\n2"])
+def test_labels_are_plain_decimals(make_dataset, mixed, fmt, text):
+    if fmt == "tfrecord":
+        pytest.skip("its labels are numbers")
+    folder = make_dataset("webdataset", mixed, label_texts=lambda label: text if label == 1 else b"%d" % label)
+    with pytest.raises(DamagedError, match="label is not a decimal number"):
+        list(build(folder, last_batch="partial"))
+
+
+def test_explain(people):
+    text = build(people["tfrecord"], transforms="imagenet-train").explain()
+    for part in ("9 samples in 3 tfrecord shards", "2 batches of 4", "RandomResizedCrop", "only the part that is kept"):
+        assert part in text
+    mixed = build(people["tfrecord"], transforms=[{"RandomRot90": {}}, *EVAL])
+    assert "note: " in mixed.explain()
