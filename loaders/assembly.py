@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from loaders.configs import Config, read_config
+from loaders.costs import order_warnings
 from loaders.options import HW_DECODER_LOAD, PREFETCH, Options
 from loaders.presets import preset
 from loaders.ranks import find_ranks
@@ -84,6 +85,8 @@ def assemble(
             f"batch_size={size} is more than the {opened.samples} samples of split {split!r}{shared} hold",
             mend='lower batch_size, or say last_batch="partial" or "pad"',
         )
+    for warning in order_warnings(opened, asked.recipe, options.batch_size):
+        warnings.warn(warning, stacklevel=3)
     if asked.recipe.all_notes:
         warnings.warn("not to the letter: " + "; ".join(asked.recipe.all_notes), stacklevel=3)
 

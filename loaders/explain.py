@@ -1,12 +1,14 @@
-"""What a loader does, as text that people read. Pure; it must never know DALI."""
+"""What a loader does, as text that people read. It must never know DALI."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from loaders.costs import order_warnings
 from loaders.fuse import fuse
 from loaders.options import Options
 from loaders.shards import OpenSplit
+from loaders.transforms.base import brief
 from loaders.vocabulary import Recipe
 
 
@@ -32,10 +34,12 @@ def _lines(split: OpenSplit, recipe: Recipe, options: Options, *, gpu: bool) -> 
     fusion = fuse(recipe.operations)
     yield ""
     yield f"As run, {'on the GPU' if gpu else 'on the processor'}:"
-    yield from (f"  {operation!r}" for operation in (*fusion.operations, *recipe.mixing))
+    yield from (f"  {brief(operation)}" for operation in (*fusion.operations, *recipe.mixing))
     yield ""
     yield "Why:" if fusion.reasons else "Nothing to fuse."
     yield from (f"  {reason}" for reason in fusion.reasons)
+    for warning in order_warnings(split, recipe, options.batch_size):
+        yield f"  warning: {warning}"
     yield ""
     height, width = recipe.size
     shape = (recipe.form.channels, height, width) if options.layout == "NCHW" else (height, width, recipe.form.channels)

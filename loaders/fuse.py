@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from loaders.transforms.base import Form, Operation
+from loaders.transforms.colour import ConvertColor
 from loaders.transforms.ends import Decode, Normalize
 from loaders.transforms.geometry import Crop, CropAtRatio, Flip, RandomResizedCrop, Resize
 
@@ -70,8 +71,8 @@ class Fusion:
     reasons: tuple[str, ...]
 
 
-#: Two neighbours -> what replaces them and why; none if they stay.
-Rule: TypeAlias = Callable[[Operation, Operation], "tuple[tuple[Operation, ...], str] | None"]
+#: Operations from the first on -> what replaces the last two of them, and why; none if they stay.
+Rule: TypeAlias = Callable[[Sequence[Operation]], "tuple[tuple[Operation, ...], str] | None"]
 
 
 def fuse(operations: Sequence[Operation]) -> Fusion:
@@ -80,7 +81,7 @@ def fuse(operations: Sequence[Operation]) -> Fusion:
     for rule in (_resize_before_pointwise, _decode_part, _resize_part, _flip_normalize):
         place = 0
         while place < len(current) - 1:
-            found = rule(current[place], current[place + 1])
+            found = rule(current[: place + 2])
             if found is None:
                 place += 1
             else:
@@ -90,15 +91,36 @@ def fuse(operations: Sequence[Operation]) -> Fusion:
     return Fusion(current, tuple(reasons))
 
 
-def _resize_before_pointwise(first: Operation, second: Operation) -> tuple[tuple[Operation, ...], str] | None:
-    if first.pointwise and isinstance(second, (Resize, RandomResizedCrop, Crop, CropAtRatio)):
+def _resize_before_pointwise(operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], str] | None:
+    # The same but for rounding, and where values end at 0 and 255.
+    *before, first, second = operations
+    if not first.pointwise or first == ConvertColor("HSV"):
+        # The mean of two hues is not the hue of the mean: they lie on a circle.
+        return None
+    if isinstance(second, (Resize, RandomResizedCrop, CropAtRatio)) or _fits(second, before):
         return (second, first), (
             f"{_name(second)} before {_name(first)}: it works on each pixel alone, so that fewer pixels give the same"
         )
     return None
 
 
-def _decode_part(first: Operation, second: Operation) -> tuple[tuple[Operation, ...], str] | None:
+def _fits(crop: Operation, before: Sequence[Operation]) -> bool:
+    """Return whether it is a crop that lies inside of every image, so that it adds no zeros."""
+    if not isinstance(crop, Crop):
+        return False
+    for operation in reversed(before):
+        if isinstance(operation, Resize) and operation.shorter is not None:
+            return max(crop.size) <= operation.shorter
+        size = operation.output(Form()).size
+        if size is not None:
+            return crop.size[0] <= size[0] and crop.size[1] <= size[1]
+        if not operation.pointwise:
+            return False
+    return False
+
+
+def _decode_part(operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], str] | None:
+    first, second = operations[-2:]
     if isinstance(first, Decode) and isinstance(second, (RandomResizedCrop, CropAtRatio)):
         why = f"{_name(first)} + {_name(second)}: only the part that is kept is decoded"
         return (DecodePart(first, second), *_remainder(second)), why
@@ -111,14 +133,16 @@ def _remainder(part: Part) -> tuple[Operation, ...]:
     return (Resize((part.size, part.size), filter=part.filter, antialias=False),)
 
 
-def _resize_part(first: Operation, second: Operation) -> tuple[tuple[Operation, ...], str] | None:
-    if isinstance(first, Resize) and isinstance(second, Crop):
+def _resize_part(operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], str] | None:
+    *before, first, second = operations
+    if isinstance(first, Resize) and isinstance(second, Crop) and _fits(second, [*before, first]):
         why = f"{_name(first)} + {_name(second)}: only the pixels that are kept are computed"
         return (ResizePart(first, second),), why
     return None
 
 
-def _flip_normalize(first: Operation, second: Operation) -> tuple[tuple[Operation, ...], str] | None:
+def _flip_normalize(operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], str] | None:
+    first, second = operations[-2:]
     if isinstance(first, Flip) and first.axis == "horizontal" and isinstance(second, Normalize):
         return (FlipNormalize(first, second),), f"{_name(first)} + {_name(second)}: one pass over the pixels"
     return None

@@ -109,7 +109,7 @@ def _window(part: Crop | RandomResizedCrop | CropAtRatio, shape_of: ShapeOf, run
             kept = fn.cat(side, side)
             return Window(math.floor((sides - kept) * 0.5), kept)
         case Crop():
-            return Window(_crop_start(part, shape_of(types.FLOAT)[:2], run), _constant(part.size))
+            return Window(_crop_start(part, shape_of(types.FLOAT)[:2], run, fits=False), _constant(part.size))
 
 
 def _bounded_shape(part: RandomResizedCrop, shape: Node, run: Run) -> Node:
@@ -131,14 +131,20 @@ def _bounded_shape(part: RandomResizedCrop, shape: Node, run: Run) -> Node:
     return math.clamp(math.sqrt(both * area), 1.0 / shape[:2], 1.0)
 
 
-def _crop_start(crop: Crop, sides: Node, run: Run) -> Node:
+def _crop_start(crop: Crop, sides: Node, run: Run, *, fits: bool) -> Node:
+    """Return where a crop begins, below 0 where an image is smaller, which `fits` rules out."""
     room = sides - _constant(crop.size)
     if crop.at == "random":
         draw = fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=run.draws.seed(crop, "place"))
+        if fits:
+            return math.floor(draw * (room + 1.0))
         return math.floor(draw * (math.abs(room) + 1.0)) + math.min(room, 0.0)
+    half = room * 0.5
     if crop.rounding == "down":
-        return math.floor(room * 0.5)
-    return (room * 0.5 + _ROUND_EVEN) - _ROUND_EVEN
+        return math.floor(half)
+    start = (half + _ROUND_EVEN) - _ROUND_EVEN
+    # Of what a smaller image lacks, torchvision adds the lesser half at the top and the left.
+    return start if fits else math.max(start, math.min(math.ceil(half), 0.0))
 
 
 def _constant(values: tuple[float, ...]) -> Node:
@@ -147,17 +153,18 @@ def _constant(values: tuple[float, ...]) -> Node:
 
 @apply.register
 def _(operation: Resize, image: Node, form: Form, run: Run) -> Node:
-    return _resized(operation, image, _target(operation, image), run)
+    return _resized(operation, image, _target(operation, image, form), run)
 
 
 def _sides(image: Node) -> Node:
     return image.shape(dtype=types.FLOAT)[:2]
 
 
-def _target(operation: Resize, image: Node) -> Node | Size:
+def _target(operation: Resize, image: Node, form: Form) -> Node | Size:
     """Return the height and width that an image gets: numbers, or float32 [2] a sample."""
-    if operation.size is not None:
-        return operation.size
+    size = operation.output(form).size
+    if size is not None:
+        return size
     sides = _sides(image)
     exact = sides * float(operation.shorter or 1) / fn.reductions.min(sides)
     if operation.rounding == "down":
@@ -188,10 +195,10 @@ def _interpolation(owner: Any, name: Filter, run: Run) -> Any:
 def _(operation: ResizePart, image: Node, form: Form, run: Run) -> Node:
     # The part of the image that becomes the crop, in the image's own coordinates.
     resize, crop = operation.resize, operation.crop
-    target = _target(resize, image)
+    target = _target(resize, image, form)
     if isinstance(target, tuple):
         target = _constant(target)
-    start = _crop_start(crop, target, run)
+    start = _crop_start(crop, target, run, fits=True)
     begin = start / target
     end = (start + _constant(crop.size)) / target
     return _resized(resize, image, crop.size, run, roi_start=begin, roi_end=end, roi_relative=True)
@@ -238,7 +245,7 @@ def flip_coin(operation: Flip, run: Run) -> Node:
 @apply.register
 def _(operation: Rotate, image: Node, form: Form, run: Run) -> Node:
     angle = run.draws.uniform(operation, "angle", *operation.degrees)
-    kind = _INTERPOLATION["linear" if operation.filter == "cubic" else operation.filter]
+    kind = _INTERPOLATION[operation.filter]
 
     def turned(image: Node, angle: Node) -> Node:
         return fn.rotate(image, angle=angle, keep_size=True, fill_value=operation.fill, interp_type=kind)
@@ -267,12 +274,10 @@ def _(operation: RandomRightAngle, image: Node, form: Form, run: Run) -> Node:
 
 @apply.register
 def _(operation: Pad, image: Node, form: Form, run: Run) -> Node:
-    sides = _sides(image)
+    if operation.mode != "constant":
+        return _continued(image, operation)
     added = _constant((operation.top + operation.bottom, operation.left + operation.right))
-    before = _constant((-float(operation.top), -float(operation.left)))
-    if operation.mode == "constant":
-        return _placed(image, before, sides + added, operation.fill)
-    return _mirrored(image, operation)
+    return _placed(image, _constant((-operation.top, -operation.left)), _sides(image) + added, operation.fill)
 
 
 def _placed(image: Node, start: Node, shape: Node, fill: tuple[float, ...]) -> Node:
@@ -282,33 +287,26 @@ def _placed(image: Node, start: Node, shape: Node, fill: tuple[float, ...]) -> N
     )  # fmt: skip
 
 
-def _mirrored(image: Node, operation: Pad) -> Node:
+def _continued(image: Node, operation: Pad) -> Node:
     # DALI pads with constants alone: the borders are cut out, mirrored and put beside.
+    sides = image.shape(dtype=types.INT32)
     for axis, before, after in ((0, operation.top, operation.bottom), (1, operation.left, operation.right)):
-        image = fn.cat(*_borders(image, axis, before, after, operation.mode), axis=axis)
+        image = fn.cat(
+            *(_border(image, None, before, axis, operation.mode) if before else ()),
+            image,
+            *(_border(image, sides[axis : axis + 1], after, axis, operation.mode) if after else ()),
+            axis=axis,
+        )
     return image
 
 
-def _borders(image: Node, axis: int, before: int, after: int, mode: str) -> list[Node]:
-    flip = {"vertical": 1, "horizontal": 0} if axis == 0 else {"vertical": 0, "horizontal": 1}
-    skip = 1 if mode == "reflect" else 0
-
-    def near(count: int) -> Node:
-        if mode == "edge":
-            edge = image[:1] if axis == 0 else image[:, :1]
-            return [edge] * count
-        cut = image[skip : skip + count] if axis == 0 else image[:, skip : skip + count]
-        return [fn.flip(cut, **flip)]
-
-    def far(count: int) -> Node:
-        if mode == "edge":
-            edge = image[-1:] if axis == 0 else image[:, -1:]
-            return [edge] * count
-        stop = -skip or None
-        cut = image[-count - skip : stop] if axis == 0 else image[:, -count - skip : stop]
-        return [fn.flip(cut, **flip)]
-
-    return [*(near(before) if before else []), image, *(far(after) if after else [])]
+def _border(image: Node, end: Node | None, count: int, axis: int, mode: str) -> list[Node]:
+    """Return so many rows or columns to put before an image or, given the length of its axis, at its end."""
+    length, skip = (1, 0) if mode == "edge" else (count, int(mode == "reflect"))
+    start = [skip] if end is None else end - (length + skip)
+    # More than there is to mirror is an error.
+    inner = fn.slice(image, start=start, shape=[length], axes=[axis])
+    return [inner] * count if mode == "edge" else [fn.flip(inner, vertical=int(axis == 0), horizontal=int(axis == 1))]
 
 
 @apply.register

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from manifests.errors import CallError
@@ -70,6 +70,18 @@ class BatchOperation(Operation):
     """An operation on a batch, after all that work on an image; it mixes images, and their labels."""
 
     __slots__ = ()
+
+
+def brief(record: Any) -> str:
+    """Return a record as it can be written, without what is as by default."""
+    if not is_dataclass(record):
+        return repr(record)
+    values = [
+        f"{field.name}={brief(getattr(record, field.name))}"
+        for field in fields(record)
+        if getattr(record, field.name) != field.default
+    ]
+    return f"{type(record).__name__}({', '.join(values)})"
 
 
 def needs_whole(operation: Operation, form: Form) -> Form:

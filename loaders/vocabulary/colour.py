@@ -133,4 +133,6 @@ def blur_image(
     """Blur an image as out of focus or as moved."""
     yield RandomBlur(number(ratio, "ratio"), motion_max_ksize, motion_max_angle, gaussian_max_ksize)
     yield Note("PaddleClas also gives blur_image, whether an image was blurred; here there is the image alone")
-    yield Note("OpenCV has fixed weights for Gaussians of 5 and 7 pixels, here all are computed; bytes differ by at most 4")
+    yield Note(
+        "OpenCV has fixed weights for Gaussians of 5 and 7 pixels, here all are computed; bytes differ by at most 4"
+    )

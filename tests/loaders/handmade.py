@@ -73,14 +73,23 @@ def _file(path: Path) -> File:
     return File(path.name, path.stat().st_size, None)
 
 
+def _size(data: bytes) -> tuple[int, int]:
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return image.size
+    except OSError:
+        return 1, 1
+
+
 def _write_table(stem: Path, part: Sequence[Sample], offsets: Sequence[int]) -> None:
+    sizes = [_size(data) for _, data, _ in part]
     columns = {
         "key": [f"{row:06d}" for row in range(len(part))],
         "label": [label for _, _, label in part],
         "offset": offsets,
         "size": [len(data) for _, data, _ in part],
-        "width": [1] * len(part),
-        "height": [1] * len(part),
+        "width": [width for width, _ in sizes],
+        "height": [height for _, height in sizes],
         "source": [f"{row}.{extension}" for row, (extension, _, _) in enumerate(part)],
         "crc32c": [None] * len(part),
     }

@@ -27,7 +27,9 @@ def people(tmp_path_factory, dataprep):
         path = folder / f"{number}.png"
         path.write_bytes(encode(np.full((70, 60, 3), 20 * number, np.uint8), "png"))
         weight = None if number == 4 else number / 2
-        rows.append({"path": path.name, "label": number % 3, "identity": f"p{number}", "camera": number, "weight": weight})
+        rows.append(
+            {"path": path.name, "label": number % 3, "identity": f"p{number}", "camera": number, "weight": weight}
+        )
     pq.write_table(pa.Table.from_pylist(rows), folder / "people.parquet")
     made = {}
     for fmt in ("tfrecord", "webdataset"):

@@ -422,7 +422,7 @@ def notes(name: str, **arguments: Any) -> str:
         ("Cutout", {"fill_value": "none"}, Cutout(1, 112, None)),
         ("Cutout", {"fill_value": None}, Cutout(1, 112, None)),
         ("GridMask", {}, GridMask((96, 223), 1, 0.5, "lines", 1.0)),
-        ("GridMask", {"d1": 4, "d2": 9, "rotate": 90, "mode": 1, "prob": 0.7}, GridMask((4, 8), 90, 0.5, "squares", 0.7)),
+        ("GridMask", {"d1": 4, "d2": 9, "rotate": 9, "mode": 1, "prob": 0.7}, GridMask((4, 8), 9, 0.5, "squares", 0.7)),
         ("HideAndSeek", {}, HideAndSeek((0, 16, 32, 44, 56), 0.5)),
         ("CropWithPadding", {}, KeepPart((0.08, 1.0), (3 / 4, 4 / 3), 0, 1.0)),
         (

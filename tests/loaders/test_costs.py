@@ -1,0 +1,47 @@
+"""An order of transforms that costs memory is told, with the figure."""
+
+import warnings
+
+import numpy as np
+import pytest
+from handmade import encode
+
+import loaders
+from loaders.costs import measure_sizes
+from loaders.shards import open_split
+
+TOLD = (
+    r"AutoAugment\(\) works on whole images, up to 1200x900, because it stands before ResizeImage\(size=32\): 4\.8 MiB"
+)
+SMALL = [{"ResizeImage": {"size": 32}}]
+
+
+@pytest.fixture
+def large(make_dataset):
+    sizes = [(600, 800), (300, 400), (900, 1200), (30, 40)]
+    return make_dataset(
+        "tfrecord", [("png", encode(np.full((*size, 3), 7, np.uint8), "png"), 0) for size in sizes], shards=2
+    )
+
+
+def build(folder, transforms):
+    return loaders.build(folder, batch_size=4, transforms=transforms, device="cpu", num_threads=1)
+
+
+def test_sizes(large):
+    sizes = measure_sizes(open_split(large, "train"))
+    assert sizes.largest == (1200, 900)
+    assert sizes.mean == (480000 + 120000 + 1080000 + 1200) / 4
+
+
+def test_order_that_costs(large):
+    with pytest.warns(UserWarning, match=TOLD):
+        loader = build(large, ["AutoAugment", *SMALL])
+    assert "warning: " in loader.explain()
+
+
+@pytest.mark.parametrize("transforms", [[*SMALL, "AutoAugment"], [{"NormalizeImage": {}}, *SMALL]])
+def test_order_that_costs_nothing(large, transforms):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*works on whole images")
+        assert "warning: " not in build(large, transforms).explain()
