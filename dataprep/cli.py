@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from dataprep import engines
 from manifests.errors import CallError, DamagedError, DatasetError, SourceError, StoppedError, printable
 
 if TYPE_CHECKING:
-    from dataprep.convert import Done
+    from dataprep.options import Options
+    from dataprep.plan import ShardPlan
+    from dataprep.shards import Done
     from manifests.sources import Source
 
 #: Exit status: the call was wrong; the machine stopped the work; interrupted by the user.
@@ -191,10 +195,29 @@ def convert(**call: Any) -> int:
     The images' bytes are stored untouched. What is broken goes to rejected.jsonl with the reason, never
     into a shard. Interrupted or killed, the same command goes on where it stopped.
     """
+    with closing(engines.Engine(call["workers"])) as engine:
+        if not call["dry_run"]:
+            engine.start("dataprep.shards")  # while this process finds out what there is to do
+        return _convert(call, engine)
+
+
+def _convert(call: dict[str, Any], engine: engines.Engine) -> int:
     from dataprep import convert as work
+    from dataprep.earlier import check_out
+    from dataprep.options import Options
     from manifests.sources import SourceOptions, read_source
 
-    options = _options(call)
+    options = Options(
+        fmt=call["fmt"],
+        shard_bytes=call["shard_size"],
+        shard_samples=call["samples_per_shard"],
+        shuffle=not call["no_shuffle"],
+        seed=call["seed"],
+        val_fraction=call["val_fraction"],
+        split_by=call["split_by"],
+        validate=call["validate"],
+        max_pixels=call["max_pixels"],
+    )
     source = read_source(
         call["src"],
         SourceOptions(
@@ -213,29 +236,13 @@ def convert(**call: Any) -> int:
     _say(f"{printable(call['src'])}: {source.layout}, {held}")
     for notice in source.notices:
         _say(f"note: {notice}")
-    work.check_out(source, out)
+    check_out(source, out)
     if call["dry_run"]:
-        _print_plan(source, out, options, call["workers"])
+        _print_plan(source, out, options, engine.workers, overwrite=call["overwrite"])
         return 0
     with _bar(source) as bar:
-        result = work.convert(source, out, options, workers=call["workers"], overwrite=call["overwrite"], progress=bar)
+        result = work.convert(source, out, options, engine=engine, overwrite=call["overwrite"], progress=bar)
     return _print_result(result, out, call["max_rejected"])
-
-
-def _options(call: dict[str, Any]) -> Any:
-    from dataprep.plan import Options
-
-    return Options(
-        fmt=call["fmt"],
-        shard_bytes=call["shard_size"],
-        shard_samples=call["samples_per_shard"],
-        shuffle=not call["no_shuffle"],
-        seed=call["seed"],
-        val_fraction=call["val_fraction"],
-        split_by=call["split_by"],
-        validate=call["validate"],
-        max_pixels=call["max_pixels"],
-    )
 
 
 def _classes(file: str | None) -> tuple[str, ...] | None:
@@ -256,7 +263,7 @@ def _classes(file: str | None) -> tuple[str, ...] | None:
 
 
 class _bar:  # noqa: N801  (used as a function)
-    """Progress on standard error, where that is a terminal: images/s, MB/s, time left."""
+    """Progress on standard error, where that is a terminal: images/s, MB/s, time left; all of this run alone."""
 
     def __init__(self, source: Source) -> None:
         from tqdm import tqdm
@@ -265,6 +272,12 @@ class _bar:  # noqa: N801  (used as a function)
         self._bytes = 0
 
     def __call__(self, done: Done) -> None:
+        if done.earlier and not self._bar.disable:  # neither the rate nor the time that is left follow from these
+            self._bar.initial += done.images
+            self._bar.n += done.images
+            self._bar.last_print_n = self._bar.n
+            self._bar.refresh()
+            return
         self._bytes += done.bytes
         self._bar.update(done.images)
         seconds = self._bar.format_dict["elapsed"]
@@ -278,30 +291,41 @@ class _bar:  # noqa: N801  (used as a function)
         self._bar.close()
 
 
-def _print_plan(source: Source, out: str, options: Any, workers: int | None) -> None:
+def _print_plan(source: Source, out: str, options: Options, workers: int, *, overwrite: bool) -> None:
     import shutil
 
     from dataprep import convert as work
-    from dataprep.engines import default_workers
+    from dataprep.earlier import check_writable, find_earlier
     from dataprep.plan import make_plan
 
     plan = make_plan(source, options)
+    there = check_writable(out)
+    done = find_earlier(plan, source, out, options, overwrite=overwrite).done
     for split in plan.splits:
         shards = [shard for shard in plan.shards if shard.split == split]
         samples = sum(len(shard.rows) for shard in shards)
-        length = sum(int(source.size[shard.rows].clip(min=0).sum()) for shard in shards)
-        click.echo(f"{split}: {_count(samples, 'image')}, {_size(length)}, {_count(len(shards), 'shard')}")
-    there = next(path for path in (Path(out).absolute(), *Path(out).absolute().parents) if path.exists())
-    click.echo(f"out: {out}, {_size(source.bytes)} to write, {_size(shutil.disk_usage(there).free)} free")
-    rate, tried = work.measure_rate(source, plan, options)
-    count = min(workers or default_workers(), len(plan.shards))
-    seconds = len(source) / rate / count
+        held = f"{_count(samples, 'image')}, {_size(_length(source, shards))}"
+        click.echo(f"{split}: {held}, {_count(len(shards), 'shard')}")
+    left = [shard for shard in plan.shards if shard.name not in done]
+    if done:
+        click.echo(f"done by an earlier run: {_count(len(done), 'shard')}; to do: {_count(len(left), 'shard')}")
+    length, free = _length(source, left), shutil.disk_usage(there).free
+    click.echo(f"out: {out}, {_size(length)} to write, {_size(free)} free")
+    if not left:
+        return
+    rate, tried = work.measure_rate(source, left, options)
+    count = min(workers, len(left))
+    seconds = sum(len(shard.rows) for shard in left) / rate / count
     click.echo(
         f"time: about {_time(seconds)} with {_count(count, 'worker')}, at {rate:,.0f} images/s each, "
         f"measured by reading {tried:,} of them (writing not included)"
     )
-    if shutil.disk_usage(there).free < source.bytes * 1.02:
+    if free < length * 1.02:
         _say("note: the disk has not enough room")
+
+
+def _length(source: Source, shards: Sequence[ShardPlan]) -> int:
+    return sum(int(source.size[shard.rows].clip(min=0).sum()) for shard in shards)
 
 
 def _print_result(result: Any, out: str, max_rejected: float) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,45 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dataprep.images import MAX_PIXELS, Validation
+from dataprep.options import Options
 from manifests.errors import CallError
-from manifests.schema import Format
 from manifests.sources import Source
+
+__all__ = ["Options", "Plan", "ShardPlan", "key_of", "make_plan"]
 
 # What each draw is for: with the seed, it names a stream of its own.
 _SPLIT, _ORDER = 1, 2
-
-
-@dataclass(frozen=True)
-class Options:
-    """All that decides which bytes are written, and nothing else.
-
-    Attributes:
-        fmt: record format.
-        shard_bytes: a shard closes before its images exceed this many bytes.
-        shard_samples: a shard holds this many samples; overrides `shard_bytes`.
-        shuffle: one global shuffle within each split.
-        seed: any integer from 0.
-        val_fraction: share of the train split to put into a new split val, 0 to 1.
-        split_by: column whose values val and train must not share.
-        validate: how far to trust the images.
-        max_pixels: more than this are a decompression bomb.
-
-    """
-
-    fmt: Format = "tfrecord"
-    shard_bytes: int = 256 << 20
-    shard_samples: int | None = None
-    shuffle: bool = True
-    seed: int = 0
-    val_fraction: float = 0.0
-    split_by: str | None = None
-    validate: Validation = "header"
-    max_pixels: int = MAX_PIXELS
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the options as the manifest carries them."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

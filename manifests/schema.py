@@ -26,6 +26,10 @@ SPLIT_ALIASES = {
 TABLE_COLUMNS = ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
 
 
+#: The size that stands for what could not be looked at.
+UNREADABLE = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One image with its label, as it lies in a shard.

@@ -7,6 +7,7 @@ a shard by its headers, and the DALI index and the sample table are both made of
 
 from __future__ import annotations
 
+import importlib
 import mmap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, cast
@@ -142,9 +143,7 @@ class Want(NamedTuple):
 
 def get(name: Format) -> RecordFormat:
     """Return the module of a format."""
-    from dataprep.formats import tfrecord, webdataset
-
-    return cast("RecordFormat", {"tfrecord": tfrecord, "webdataset": webdataset}[name])
+    return cast("RecordFormat", importlib.import_module(f"dataprep.formats.{name}"))
 
 
 def image_header(view: View, at: int, size: int) -> ImageInfo:

@@ -14,7 +14,6 @@ from collections.abc import Container, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep.formats import Draft, Fault, Record, View, Want, image_header
@@ -27,7 +26,7 @@ SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec", ".record")
 END = b""
 COMPONENTS = Components(image=("image/encoded",), label="image/class/label")
 
-_FLOAT_MAX = float(np.finfo(np.float32).max)
+_FLOAT_MAX = (2 - 2**-23) * 2.0**127
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _PREFIX = struct.Struct("<QI")
@@ -336,7 +335,7 @@ def fault(view: View, record: Record, file: str) -> Fault | None:  # noqa: ARG00
     while at < end:  # piece by piece: a record may be of any length
         data, i = view(at, min(1 << 20, end - at))
         length = min(len(data) - i, end - at)
-        crc = crc32c(np.frombuffer(data, np.uint8, length, i), crc)
+        crc = crc32c(memoryview(data)[i : i + length], crc)
         at += length
     data, i = view(end, _CRC.size)
     if masked(crc) != _CRC.unpack_from(data, i)[0]:

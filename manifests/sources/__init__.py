@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from manifests.errors import CallError, SourceError, printable
-from manifests.schema import SPLIT_ALIASES
-from manifests.sources.columns import UNREADABLE, Source, SourceOptions
+from manifests.schema import SPLIT_ALIASES, UNREADABLE
+from manifests.sources.columns import Source, SourceOptions
 from manifests.sources.folders import is_folder, read_image_folders
 from manifests.sources.kaggle import find_kaggle, has_folders, read_kaggle
 from manifests.sources.lists import read_lists

@@ -15,12 +15,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from manifests.errors import SourceError
+from manifests.schema import UNREADABLE
 
 #: A larger label is taken for a mistake: the manifest names every class up to it.
 MAX_LABEL = 10_000_000
-
-#: A size that `Source.size` has for what could not be looked at.
-UNREADABLE = -1
 
 
 @dataclass(frozen=True)

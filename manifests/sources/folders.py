@@ -12,8 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from manifests.errors import SourceError, printable
-from manifests.schema import split_order
-from manifests.sources.columns import UNREADABLE, Source, SourceOptions, concat
+from manifests.schema import UNREADABLE, split_order
+from manifests.sources.columns import Source, SourceOptions, concat
 
 #: Files of other names in an ImageFolder are left out, aloud. What an image really is, its content says.
 IMAGE_SUFFIXES = frozenset(

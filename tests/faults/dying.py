@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from dataprep import convert as work
-from dataprep import storage
+from dataprep import shards, storage
 from dataprep.plan import Options
 from manifests.sources import read_source
 
@@ -21,7 +21,7 @@ from manifests.sources import read_source
 CALLS = (
     *((os, name) for name in ("mkdir", "open", "writev", "write", "rename", "unlink", "fsync")),
     (builtins, "open"),
-    (work, "write_table"),
+    (shards, "write_table"),
     (storage, "flush"),
 )
 

@@ -88,7 +88,7 @@ def workers_of(process: subprocess.Popen) -> list[int]:
     found = []
     for child in group_members(process.pid):
         try:
-            if b"spawn_main" in Path("/proc", str(child), "cmdline").read_bytes():
+            if b"engines" in Path("/proc", str(child), "cmdline").read_bytes():
                 found.append(child)
         except OSError:
             continue
@@ -118,7 +118,8 @@ def test_killed_again_and_again(victim, command, alone, start, dataprep, snapsho
         process = start(*command, "--out", out, "--workers", 2)
         wait_for_tables(out, tables, process)
         time.sleep(draw.random() * 0.02)
-        (os.killpg if victim == "group" else os.kill)(process.pid, signal.SIGKILL)
+        if process.poll() is None:  # it may have been quicker
+            (os.killpg if victim == "group" else os.kill)(process.pid, signal.SIGKILL)
         killed += process.wait() == -signal.SIGKILL
         if victim == "group" or tables % 2:  # else the next run begins while workers may still breathe
             assert wait_until_gone(process.pid), "a worker outlived its parent"
@@ -211,10 +212,11 @@ def test_interrupted(signal_to, tables, slow, start, dataprep, snapshot, tmp_pat
     (os.killpg if signal_to == "group" else os.kill)(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 130, errors
-    assert [line.split(":")[0] for line in errors.splitlines()] == [str(command[2]), "dataprep"], errors
+    said = [line.split(":")[0] for line in errors.splitlines()]
+    assert said in ([str(command[2]), "dataprep"], ["dataprep"][tables:]), errors  # the scan may not have ended
     assert "interrupted" in errors
     assert wait_until_gone(process.pid)
-    assert [name for name in os.listdir(out) if name.startswith(".")] == []
+    assert list(out.glob(".*")) == []
     assert dataprep(*command, "--out", out).returncode == 0
     assert snapshot(out) == alone
 
