@@ -162,7 +162,11 @@ class _Worker:
     def __init__(self, module: str) -> None:
         program = _PROGRAM.format(path=sys.path, module=module)
         command = [sys.executable, "-X", f"utf8={sys.flags.utf8_mode}", "-c", program]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603
+        # NumPy would start a thread a processor in each worker for linear algebra that nobody does.
+        environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
+        self.process = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
 
     def apply(self, function: Callable[[Task], Result], task: Task) -> Result:
         """Have it apply a function to a task.

@@ -241,7 +241,8 @@ def read_image(root: str, source: str, size: int) -> bytes:
         # A pipe of that name must not hold the run up.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            if size == UNREADABLE or not stat.S_ISREG(os.fstat(handle).st_mode):
+            # A pipe or a device had no length at the scan; files that have one need not be asked again.
+            if size <= 0 and (size == UNREADABLE or not stat.S_ISREG(os.fstat(handle).st_mode)):
                 raise Rejected("unreadable", "no regular file")
             data = os.read(handle, size + 1)
             while 0 < len(data) < size and (more := os.read(handle, size + 1 - len(data))):

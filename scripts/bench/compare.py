@@ -47,6 +47,11 @@ def clear(out: Path, *, ready: int) -> None:
     ballast.unlink()
 
 
+def processor_seconds() -> float:
+    """Time that this process and its ended children were at work: what others on the machine take is not in it."""
+    return sum(os.times()[:4])
+
+
 def run(
     sides: dict[str, Callable[[], None]],
     *,
@@ -57,19 +62,24 @@ def run(
 ) -> None:
     """Time every side `repeats` times, in turn, after one round that does not count; print rates and ratios."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
+    busy: dict[str, list[float]] = {name: [] for name in sides}
     for repeat in range(repeats + 1):
         for name, side in sides.items():
             reset()
-            begun = time.perf_counter()
+            begun, worked = time.perf_counter(), processor_seconds()
             side()
             if repeat:
                 seconds[name].append(time.perf_counter() - begun)
+                busy[name].append(processor_seconds() - worked)
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(f"{images:,} images, {repeats} repeats after one warm-up; images a second:")
-    print(f"  {'':34}{'median':>10}{'least':>10}{'most':>10}")
+    print(f"  {'':34}{'median':>10}{'least':>10}{'most':>10}   processor, least")
     for name, times in seconds.items():
         rates = sorted(images / t for t in times)
-        print(f"  {name:34}{statistics.median(rates):>10,.0f}{rates[0]:>10,.0f}{rates[-1]:>10,.0f}")
+        spent = min(busy[name]) / images * 1e6
+        print(
+            f"  {name:34}{statistics.median(rates):>10,.0f}{rates[0]:>10,.0f}{rates[-1]:>10,.0f}{spent:>8,.0f} us/image"
+        )
     for left, right, bar in ratios:
         if left in seconds and right in seconds:
             # Sides that ran one after the other are compared, so that a slow moment of the machine hits both.

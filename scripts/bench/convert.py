@@ -6,8 +6,9 @@ All sides read the same ImageFolder from memory and write into memory, in turn, 
 
 PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count. `dataprep` does all of its work: scan,
 plan, header validation, both indexes' and tables' writing, checksums, reading back; two worker processes,
-their start included. TensorFlow is measured where it is installed. Processes that
-only copy, and others that also take the checksums and read back, show what the machine allows.
+their start included; as a command, the start of the interpreter and all imports too. TensorFlow is measured where
+it is installed. Processes that only copy, and others that also take the checksums and read back, show what the
+machine allows.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import multiprocessing.pool
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,7 +28,7 @@ import compare
 from awscrt.checksums import crc32c
 from PIL import Image
 
-from dataprep import storage
+from dataprep import engines, storage
 from dataprep.convert import convert
 from dataprep.plan import Options
 from manifests.sources import read_source
@@ -35,7 +37,15 @@ SHARD = 256 << 20
 
 
 def ours(src: Path, out: Path, fmt: str, workers: int) -> None:
-    convert(read_source(str(src)), str(out), Options(fmt=fmt, shard_bytes=SHARD), workers=workers)
+    engine = engines.Engine(workers)
+    engine.start("dataprep.shards")  # as the command does
+    convert(read_source(str(src)), str(out), Options(fmt=fmt, shard_bytes=SHARD), engine=engine)
+
+
+def command(src: Path, out: Path, fmt: str, workers: int) -> None:
+    call = ["convert", "--src", src, "--out", out, "--fmt", fmt, "--shard-size", SHARD, "--workers", workers]
+    program = [sys.executable, "-m", "dataprep.cli", *map(str, call)]
+    subprocess.run(program, check=True, capture_output=True)
 
 
 def labelled(src: Path) -> Iterator[tuple[Path, int, str]]:
@@ -144,6 +154,7 @@ def main() -> None:
     checked = f"{call.workers} that copy, check, read back"
     sides: dict[str, Callable[[], None]] = {
         "dataprep, webdataset": lambda: ours(src, out, "webdataset", call.workers),
+        "dataprep webdataset, as a command": lambda: command(src, out, "webdataset", call.workers),
         "dataprep, tfrecord": lambda: ours(src, out, "tfrecord", call.workers),
         copied: lambda: copy_in_processes(pool, src, out, call.workers, checked=False),
         checked: lambda: copy_in_processes(pool, src, out, call.workers, checked=True),
@@ -167,6 +178,7 @@ def main() -> None:
         ratios=[
             ("dataprep, webdataset", "ShardWriter, the same files", 6.0),
             ("dataprep, webdataset", "ShardWriter, image and label", 6.0),
+            ("dataprep webdataset, as a command", "ShardWriter, the same files", 6.0),
             ("dataprep, webdataset", "GNU tar", 0.8),
             ("dataprep, tfrecord", "TFRecordWriter, the same features", 3.0),
             ("dataprep, tfrecord", "TFRecordWriter, image and label", 3.0),
