@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import struct
+import threading
 import warnings
 from typing import Literal
 
@@ -80,10 +81,14 @@ def _decode_jpeg(data: bytes) -> None:
         _decode_with_pillow(data)
 
 
+#: Which warnings are errors is set for a whole process, so one thread at a time may change it.
+_WARNINGS = threading.Lock()
+
+
 def _decode_with_pillow(data: bytes) -> None:
     from PIL import Image, UnidentifiedImageError
 
-    with warnings.catch_warnings():
+    with _WARNINGS, warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         try:

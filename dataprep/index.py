@@ -300,7 +300,26 @@ def _find_components(folder: str, names: Sequence[str], fmt: Format, options: In
             f"{names[0]} shows no label in its first record",
             mend="name its feature or extension with --label, or a member of its .json with --label-key",
         )
-    return formats.Want(replace(components, label=label, label_offset=options.label_offset), options.label_key)
+    want = formats.Want(replace(components, label=label, label_offset=options.label_offset), options.label_key)
+    if options.label:
+        _check_label(path, fmt, want)
+    return want
+
+
+def _check_label(path: str, fmt: Format, want: formats.Want) -> None:
+    """Refuse a ``--label`` under which the first record, sound otherwise, has no integer: the call is wrong."""
+    unlabelled = want._replace(components=replace(want.components, label=None))
+    with storage.window(path) as (view, size):
+        try:
+            if next(formats.get(fmt).scan(view, size, path, want)).label is not None:
+                return
+            message = "has no integer of that name in its first record"
+        except ShardError as error:
+            message = error.message
+        next(formats.get(fmt).scan(view, size, path, unlabelled))
+    raise CallError(
+        f"--label {want.components.label}: {path} {message}", mend="name the feature or extension that holds the label"
+    )
 
 
 # --- one shard ----------------------------------------------------------------------------------

@@ -93,6 +93,9 @@ def index_starts(index: bytes) -> list[int]:
 
 # --- reading ------------------------------------------------------------------------------------
 
+#: Decimal ASCII, and the line feed that others end it with; Python's own `int` takes much more for a number.
+_LABEL = re.compile(r"-?[0-9]{1,19}(\r?\n)?")
+
 
 class _Group(NamedTuple):
     """The files of one sample."""
@@ -206,13 +209,12 @@ def _described(
     if want.label_key is not None:
         label = _json_label(text, want.label_key, where)
     elif want.components.label and (member := found.get(want.components.label)) is not None:
-        raw = tar.text(view, member.data, member.size, file).strip()
-        try:
-            label = int(raw)
-        except ValueError:
+        raw = tar.text(view, member.data, member.size, file)
+        if not _LABEL.fullmatch(raw):
             raise ShardError(
                 f"has the label {raw[:40]!r}, which is no integer", file=file, record=number, byte=member.data
-            ) from None
+            )
+        label = int(raw)
     class_name, source = text.get("class"), text.get("source", text.get("url"))
     return (
         label,

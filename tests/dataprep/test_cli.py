@@ -142,6 +142,89 @@ def test_resume_says_so_and_gives_the_same_bytes(image_folder, out, invoke):
     assert files(out) == whole
 
 
+def test_a_dry_run_foretells_what_is_done(image_folder, out, invoke):
+    call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
+    invoke(*call)
+    (out / "manifest.json").unlink()
+    (out / "train-00001.parquet").unlink()
+    before = files(out)
+    said = invoke(*call, "--dry-run").stdout
+    assert "done by an earlier run: 3 shards; to do: 1 shard\n" in said
+    lost = sum(path.stat().st_size for path in image_folder.glob("*/*"))
+    assert f" {lost:,}" not in said.partition("out: ")[2]
+    assert "with 1 worker," in said
+    assert files(out) == before
+    invoke(*call)
+    said = invoke(*call, "--dry-run").stdout
+    assert "to do: 0 shards" in said
+    assert "0 bytes to write" in said
+    assert "time:" not in said
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (["--seed", 1], "which is not of this source with these options"),
+        (["--fmt", "webdataset"], "which is not of this source with these options"),
+    ],
+)
+def test_a_dry_run_foretells_a_refusal(image_folder, out, invoke, change, words):
+    call = once("convert", "--src", image_folder, "--out", out)
+    invoke(*call)
+    before = files(out)
+    dry = invoke(*call, *change, "--dry-run", status=2)
+    assert words in dry.stderr
+    assert dry.stdout == ""
+    assert dry.stderr == invoke(*call, *change, status=2).stderr
+    assert "to do" not in invoke(*call, *change, "--dry-run", "--overwrite").stdout
+    assert files(out) == before
+
+
+@pytest.mark.parametrize("name", ["train-00001.tar", "train-00001.idx", "train-00001.parquet", "rejected.jsonl"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_file_of_a_stranger_under_a_planned_name_stays(image_folder, out, invoke, name, whole):
+    """Though shards beside it are ours and done."""
+    call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4, "--fmt", "webdataset")
+    invoke(*call)
+    for lost in out.glob("train-00001.*"):
+        lost.unlink()
+    if not whole:
+        (out / "manifest.json").unlink()
+    (out / name).write_bytes(b"a stranger's")
+    before = files(out)
+    assert repr(name) in invoke(*call, status=2).stderr
+    assert files(out) == before
+    (out / name).unlink()
+    assert "3 shards were done by an earlier run" in invoke(*call).stdout
+
+
+def test_a_shard_size_that_is_overridden_is_no_other_option(image_folder, out, invoke):
+    call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
+    invoke(*call)
+    whole = files(out)
+    assert "4 shards were done by an earlier run" in invoke(*call, "--shard-size", "1MiB").stdout
+    assert files(out) == whole
+
+
+def test_the_rate_is_of_this_run_alone(image_folder, out, invoke, monkeypatch):
+    import tqdm
+
+    bars = []
+
+    class Seen(tqdm.tqdm):
+        def __init__(self, **options):
+            super().__init__(**{**options, "disable": False})
+            bars.append(self)
+
+    call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
+    invoke(*call)
+    for lost in ("manifest.json", "train-00003.parquet"):
+        (out / lost).unlink()
+    monkeypatch.setattr(tqdm, "tqdm", Seen)
+    invoke(*call)
+    assert (bars[0].n, bars[0].initial, bars[0].total) == (14, 12, 14)
+
+
 def test_another_dataset_is_replaced_only_when_asked(image_folder, out, invoke):
     call = once("convert", "--src", image_folder, "--out", out)
     invoke(*call)

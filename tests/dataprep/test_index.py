@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
 import os
 import shutil
 import tarfile
+import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import oracles
@@ -296,7 +301,7 @@ def test_extensions_of_several_parts(folder, tmp_path, jpegs, photographs):
     files = [
         file
         for n, (image, label) in enumerate(samples)
-        for file in ((f"{n}.img.jpg", image), (f"{n}.seg.png", png), (f"{n}.target.cls", b" %d\n" % label))
+        for file in ((f"{n}.img.jpg", image), (f"{n}.seg.png", png), (f"{n}.target.cls", b"%d\n" % label))
     ]
     write_tar(folder / "a.tar", files)
     with pytest.raises(ShardError, match=r"more than one image: img\.jpg, seg\.png.*--image"):
@@ -341,6 +346,66 @@ def test_a_json_that_is_not_asked_for_may_be_anything(folder, tmp_path, jpegs, t
     check(folder, {"a.tar": samples}, tmp_path)
     (error,) = index([str(folder)], IndexOptions(label_key="label"), workers=1).errors
     assert error.record == 0
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "webdataset"])
+@pytest.mark.parametrize("label", ["nope", "txt"])
+def test_a_label_that_is_not_there_is_a_wrong_call(folder, jpegs, invoke, kind, label):
+    samples = labelled(jpegs)
+    if kind == "tfrecord":
+        oracles.write_tfrecord(folder / "a.tfrecord", [example(*sample, txt=b"a caption") for sample in samples])
+    else:
+        write_tar(folder / "a.tar", [*members(samples[:1]), ("0000.txt", b"a caption")])
+    before = sorted(os.listdir(folder))
+    for more in ([], ["--overwrite"], ["--workers", 1]):
+        said = invoke("index", folder, "--label", label, *more, status=2).stderr
+        assert f"--label {label}: {folder}" in said
+        assert len(said.splitlines()) == 1
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_a_damaged_shard_is_no_wrong_call(folder, invoke):
+    (folder / "a.tar").write_bytes(b"text " * 500)
+    invoke("index", folder, "--label", "cls", status=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [(b"10", 10), (b"10\n", 10), (b"10\r\n", 10), (b"007", 7), *((text, None) for text in (
+        b"1_0", b" 10", b"10 ", b"\t10", b"\n10", b"10\n\n", b"+10", b"1e1", b"10.0", b"", b"\n", "१०".encode(), b"1\0",
+    ))],
+)  # fmt: skip
+def test_a_label_is_decimal_ascii(folder, jpegs, text, label):
+    write_tar(folder / "a.tar", [("0.jpg", jpegs[0]), ("0.cls", b"0"), ("1.jpg", jpegs[1]), ("1.cls", text)])
+    result = index([str(folder)], workers=1)
+    if label is None:
+        (error,) = result.errors
+        assert "which is no integer" in error.message
+    else:
+        assert read_table(folder / "a.parquet")["label"].to_pylist() == [0, label]
+
+
+def test_warnings_of_a_process_survive_threads(photographs, monkeypatch):
+    """What is an error is set for all threads: one that ends must not undo, or keep, what another has set."""
+    from PIL import Image
+
+    from dataprep.images import inspect
+
+    png = next(image for extension, image in photographs if extension == "png")
+    inside, plain, left = threading.Barrier(2), Image.open, [0.0, 0.2]
+
+    def slowly(*arguments):
+        with contextlib.suppress(threading.BrokenBarrierError):  # both are in at once, or never are
+            inside.wait(0.3)
+        time.sleep(left.pop())  # who came first leaves last, or last first
+        return plain(*arguments)
+
+    monkeypatch.setattr(Image, "open", slowly)
+    before = list(warnings.filters)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda data: inspect(data, "decode"), [png, png]))
+    assert inside.broken
+    assert warnings.filters == before
 
 
 @pytest.mark.parametrize(

@@ -403,7 +403,7 @@ def test_a_wrong_call_of_index_leaves_a_dataset_as_it_is(few, dataprep, snapshot
     out = tmp_path / "out"
     assert dataprep("convert", "--src", few, "--out", out).returncode == 0
     before = snapshot(out)
-    assert dataprep("index", out, "--overwrite", "--label", "nope").returncode == 1
+    assert dataprep("index", out, "--overwrite", "--label", "nope").returncode == 2
     assert snapshot(out) == before
 
 
