@@ -87,12 +87,12 @@ def members(view: View, size: int, file: str, *, part: bool = False) -> Generato
         if long_size is not None and kind in _REGULAR:
             length, long_size = long_size, None
         content = at + BLOCK
-        header_at, at = at, content + (length + BLOCK - 1) // BLOCK * BLOCK
-        if content + length > size or (at > size and not part):
-            raise ShardError(
-                f"ends at byte {size}, and the file {_name(block)!r} would end at {content + length} ({at} padded)",
-                file=file, byte=header_at, mend=_TRUNCATED,
-            )  # fmt: skip
+        padded = content + (length + BLOCK - 1) // BLOCK * BLOCK
+        if content + length > size or (padded > size and not part):
+            ends = f"would end at {content + length} ({padded} padded)"
+            message = f"ends at byte {size}, and the file {_name(block)!r} {ends}"
+            raise ShardError(message, file=file, byte=at, mend=_TRUNCATED)
+        at = padded
         if kind in _REGULAR:
             yield Member(long_name or _name(block), start, content, length, at if at < size else size)
         elif kind == b"L":

@@ -108,40 +108,42 @@ def scan(view: View, size: int, file: str, want: Want) -> Iterator[Record]:
     """Walk a shard's samples by their headers; see `RecordFormat.scan`."""
     images = frozenset(want.components.image)
     for number, group in enumerate(_groups(view, size, file, want)):
-        start, end = group.members[0][1].start, group.members[-1][1].end
-        found: dict[str, tar.Member] = {}
-        line = []
-        for extension, member in group.members:
-            lowered = extension.lower()
-            kind = "image" if lowered in images else lowered
-            if kind in found:
-                raise ShardError(
-                    f"sample {group.key!r} has two files of the kind {extension!r}",
-                    file=file, record=number, byte=member.start, mend="name one with --image",
-                )  # fmt: skip
-            found[kind] = member
-            line.append(f"{extension} {member.data} {member.size} {member.name}")
-        image = found.get("image")
-        if image is None:
-            known = ", ".join(extension for extension, _ in group.members)
-            raise ShardError(
-                f"sample {group.key!r} has no image under {', '.join(sorted(images))}; it has: {known}",
-                file=file, record=number, byte=start,
-            )  # fmt: skip
+        found = _by_kind(group, images, file, number)
+        image = found["image"]
         label, class_name, source = _described(view, found, want, (file, number))
-        extension = image.name[len(group.key) + 1 :].lower()
         yield Record(
-            start,
-            end,
-            " ".join(line),
-            group.key,
-            image.data,
-            image.size,
-            extension,
-            label,
-            class_name,
-            source,
+            start=group.members[0][1].start,
+            end=group.members[-1][1].end,
+            line=" ".join([f"{extension} {m.data} {m.size} {m.name}" for extension, m in group.members]),
+            key=group.key,
+            image=image.data,
+            size=image.size,
+            component=image.name[len(group.key) + 1 :].lower(),
+            label=label,
+            class_name=class_name,
+            source=source,
         )
+
+
+def _by_kind(group: _Group, images: frozenset[str], file: str, number: int) -> dict[str, tar.Member]:
+    """Give a sample's files by extension, the one that is an image as `image`."""
+    found: dict[str, tar.Member] = {}
+    for extension, member in group.members:
+        lowered = extension.lower()
+        kind = "image" if lowered in images else lowered
+        if kind in found:
+            raise ShardError(
+                f"sample {group.key!r} has two files of the kind {extension!r}",
+                file=file, record=number, byte=member.start, mend="name one with --image",
+            )  # fmt: skip
+        found[kind] = member
+    if "image" not in found:
+        known = ", ".join(extension for extension, _ in group.members)
+        raise ShardError(
+            f"sample {group.key!r} has no image under {', '.join(sorted(images))}; it has: {known}",
+            file=file, record=number, byte=group.members[0][1].start,
+        )  # fmt: skip
+    return found
 
 
 def _groups(view: View, size: int, file: str, want: Want) -> Iterator[_Group]:
