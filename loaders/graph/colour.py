@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import permutations
 
@@ -61,8 +61,8 @@ def _linear(image: Node, matrix: Node | npt.NDArray[np.float64], shift: Node = N
 
 # Jitter --------------------------------------------------------------------------------------------------------------
 
-#: How each change is made: brightness and saturation are a matrix.
-_WAYS = {"brightness": "blend", "saturation": "blend", "contrast": "contrast", "hue": "hue"}
+#: Changes that multiply a pixel by a matrix.
+_BLENDS = ("brightness", "saturation")
 
 
 @apply.register
@@ -71,53 +71,77 @@ def _(operation: ColorJitter, image: Node, form: Form, run: Run) -> Node:
     names += ["hue"] if operation.hue != (0, 0) else []
     if not names:
         return image
-    ways = list(dict.fromkeys(_WAYS[name] for name in names))
-    known: dict[str, Callable[..., Node]] = {
+    row, plans = jitter_plans(names)
+    plan = types.Constant(plans)[run.draws.whole(operation, "order", len(plans))]
+    always = plans.min(axis=0) > 0
+    changes: dict[str, Callable[..., Node]] = {
         "blend": _blended,
         "contrast": partial(_contrasted, form, run),
         "hue": partial(_turned, form),
     }
-    branches = [known[way] for way in ways]
 
-    # For each order and step: which change, and which branch makes it.
-    orders = np.array(list(permutations(range(len(names)))), np.int32)
-    plans = np.stack([orders, np.array([ways.index(_WAYS[name]) for name in names], np.int32)[orders]], axis=-1)
-    plan = types.Constant(plans)[run.draws.whole(operation, "order", len(plans))]
-
-    def jitter(image: Node, plan: Node, matrices: Node, shift: Node, sixths: Node) -> Node:
-        for step in range(len(names)):
-            image = select(plan[step, 1], (image, matrices[plan[step, 0]], shift, sixths), branches)
+    def jitter(image: Node, plan: Node, matrices: Node, contrast: Node, *hue: Node) -> Node:
+        for place, name in enumerate(row):
+            amounts = {"blend": (matrices[plan[place]],), "contrast": (contrast,), "hue": hue}[name]
+            # On a GPU, multiplying by the identity costs less than choosing.
+            if always[place] or (name == "blend" and run.gpu):
+                image = changes[name](image, *amounts)
+            else:
+                image = where(plan[place] > 0, (image, *amounts), changes[name])
         return image
 
-    nodes = (image, plan, *_amounts(operation, names, form, run), run.place(_sixths(form)))
+    nodes = (image, plan, *_amounts(operation, names, form, run))
     if operation.probability == 1:
         return jitter(*nodes)
     return where(run.draws.coin(operation, "whether", operation.probability), nodes, jitter)
 
 
-def _amounts(operation: ColorJitter, names: list[str], form: Form, run: Run) -> tuple[Node, Node]:
-    """Draw a matrix for each change, [N, 3, 3] (of contrast the part without the mean), and hue's shift, [3]."""
-    draws = {name: run.draws.uniform(operation, name, *getattr(operation, name)) for name in names}
-    # Saturation blends with the gray: its rows have the shares of gray.
-    other = np.zeros((len(names), 3, 3))
-    if "saturation" in names:
-        other[names.index("saturation")] = _by_channel(_LUMA, form)
+def jitter_plans(names: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int32]]:
+    """Return a row of changes in which every order of `names` is found, and where: int32 [orders, places].
+
+    Blends have places for all of them everywhere, and a number there says which is made, from 1; 0 is none. Contrast
+    has a place on either side of hue, if there are both; 1 says that it is made.
+    """
+    blends = [name for name in names if name in _BLENDS]
+    others = [name for name in names if name not in _BLENDS]
+    row = ["blend"] * len(blends)
+    for name in (*others, *others[:-1]):
+        row += [name, *["blend"] * len(blends)]
+    orders = list(permutations(names))
+    plans = np.zeros((len(orders), len(row)), np.int32)
+    for order, plan in zip(orders, plans, strict=True):
+        place = -1
+        for name in order:
+            place = row.index("blend" if name in blends else name, place + 1)
+            plan[place] = blends.index(name) + 1 if name in blends else 1
+    return row, plans
+
+
+def _amounts(operation: ColorJitter, names: list[str], form: Form, run: Run) -> tuple[Node, ...]:
+    """Draw a matrix for no blend and for each [N, 3, 3], the factor of contrast [1], and what `_turned` takes."""
     one = _constant([1.0])
-    factors = fn.stack(*(one if name == "hue" else one * draws[name] for name in names))
-    matrices = fn.reshape(factors, shape=[-1, 1, 1]) * _constant(np.eye(3) - other) + _constant(other)
-    turn = one * draws["hue"] * (2 * np.pi) if "hue" in names else one
-    return matrices, turn - _sixths(form) * (np.pi / 3)
+    draws = {"contrast": one, "hue": one}
+    draws |= {name: one * run.draws.uniform(operation, name, *getattr(operation, name)) for name in names}
+    blends = [name for name in names if name in _BLENDS]
+    # Saturation blends with the gray: its rows have the shares of gray. Brightness blends with black.
+    other = np.zeros((len(blends) + 1, 3, 3))
+    if "saturation" in blends:
+        other[blends.index("saturation") + 1] = _by_channel(_LUMA, form)
+    factors = fn.reshape(fn.stack(one, *(draws[name] for name in blends)), shape=[-1, 1, 1])
+    matrices = factors * _constant(np.eye(3) - other) + _constant(other)
+    shift = draws["hue"] * (2 * np.pi) - _sixths(form) * (np.pi / 3)
+    return matrices, draws["contrast"], shift, run.place(_sixths(form))
 
 
-def _blended(image: Node, matrix: Node, *_: Node) -> Node:
+def _blended(image: Node, matrix: Node) -> Node:
     return _linear(image, matrix, [-_DOWN] * 3, dtype=types.UINT8)
 
 
-def _contrasted(form: Form, run: Run, image: Node, matrix: Node, *_: Node) -> Node:
+def _contrasted(form: Form, run: Run, image: Node, factor: Node) -> Node:
     # Pillow's mean is whole.
     mean = math.floor(fn.reductions.mean(_linear(image, _by_channel(_LUMA, form))) + 0.5)
-    rest = run.place(1.0 - matrix[0, 0])
-    return fn.cast(_linear(image, matrix) + (mean * rest - _DOWN), dtype=types.UINT8)
+    rest = mean * run.place(1.0 - factor) - _DOWN
+    return fn.cast(image * run.place(factor) + rest, dtype=types.UINT8)
 
 
 def _sixths(form: Form) -> Node:
@@ -136,7 +160,7 @@ def _hue(image: Node, sixths: Node, form: Form) -> tuple[Node, Node, Node]:
     return value, chroma, fn.reductions.max((from_channel + sixths) * (image == value), axes=2, keep_dims=True)
 
 
-def _turned(form: Form, image: Node, _matrix: Node, shift: Node, sixths: Node) -> Node:
+def _turned(form: Form, image: Node, shift: Node, sixths: Node) -> Node:
     value, chroma, hue = _hue(image, sixths, form)
     # A channel has the value up to 60 degrees from it, the value less the chroma from 120 on, between them a line.
     distance = math.acos(math.cos(_linear(hue, np.full(3, np.pi / 3), shift)))

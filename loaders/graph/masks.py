@@ -39,6 +39,11 @@ def _whole(operation: Operation, name: str, counts: Node, shape: Sequence[int], 
     return math.min(math.floor(_even(operation, name, (0.0, 1.0), shape, run) * counts), counts - 1.0)
 
 
+def _fill(values: Sequence[float], form: Form) -> list[float]:
+    """Return what to fill with; where bytes are needed the nearest ones, for DALI would take the lowest eight bits."""
+    return [float(each) for each in (np.clip(np.rint(values), 0, 255) if form.whole else values)]
+
+
 # Erasing -------------------------------------------------------------------------------------------------------------
 
 
@@ -51,13 +56,15 @@ def _(operation: RandomErasing, image: Node, form: Form, run: Run) -> Node:
 
     match operation.mode:
         case "constant":
+            fill = _fill(operation.fill, form)
             return where(
                 hidden,
                 (image, start, part),
-                lambda image, start, part: fn.erase(image, anchor=start, shape=part, fill_value=list(operation.fill)),
+                lambda image, start, part: fn.erase(image, anchor=start, shape=part, fill_value=fill),
             )
         case "color":
             color = fn.random.normal(shape=[3], seed=run.draws.seed(operation, "color"))
+            color = math.clamp(math.floor(color + 0.5), 0.0, 255.0) if form.whole else color
             return where(
                 hidden,
                 (image, start, part, color),
@@ -71,12 +78,15 @@ def _(operation: RandomErasing, image: Node, form: Form, run: Run) -> Node:
         device="gpu" if run.gpu else "cpu",
     )
     noise = fn.reshape(fn.cast(noise, dtype=types.UINT8) if form.whole else noise, layout="HWC")
-    starts = fn.cast(fn.stack(_constant([0, 0]), start), dtype=types.INT32)
-    return where(
-        hidden,
-        (image, noise, starts, fn.cast(sides, dtype=types.INT32)),
-        lambda image, noise, starts, sides: fn.multi_paste(image, noise, out_anchors=starts, output_size=sides),
-    )
+
+    def put(image: Node, noise: Node, start: Node, part: Node, sides: Node) -> Node:
+        around = fn.slice(
+            noise, start * -1.0, sides, axes=[0, 1], normalized_anchor=False, normalized_shape=False,
+            out_of_bounds_policy="pad",
+        )  # fmt: skip
+        return fn.erase(image, anchor=start, shape=part) + around
+
+    return where(hidden, (image, noise, start, part, sides), put)
 
 
 def _part(operation: RandomErasing, sides: Node, run: Run) -> tuple[Node, Node]:
@@ -111,7 +121,7 @@ def _(operation: Cutout, image: Node, form: Form, run: Run) -> Node:
             image,
             anchor=fn.reshape(start, shape=[-1]),
             shape=fn.reshape(shape, shape=[-1]),
-            fill_value=list(operation.fill),
+            fill_value=_fill(operation.fill, form),
         )
     colors = _whole(operation, "colors", _constant([256]), (count, 3), run)
     for hole in range(count):
@@ -182,7 +192,7 @@ def _(operation: KeepPart, image: Node, form: Form, run: Run) -> Node:
     around = fn.reductions.sum(_constant(_AROUND) * numbers, axes=1)
 
     def fill(image: Node, around: Node) -> Node:
-        return fn.erase(image, anchor=around[:8], shape=around[8:], fill_value=operation.fill)
+        return fn.erase(image, anchor=around[:8], shape=around[8:], fill_value=_fill([operation.fill], form))
 
     if operation.probability == 1:
         return fill(image, around)

@@ -1,6 +1,7 @@
 """Operations that hide parts of an image. Records only; it must never know DALI.
 
-They work on whole values and on normalised ones alike; what they fill with is on the image's own scale.
+They work on whole values and on normalised ones alike; what they fill with is on the image's own scale, and rounded
+to a byte where the image is of bytes.
 """
 
 from __future__ import annotations

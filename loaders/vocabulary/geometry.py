@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from loaders.transforms.base import Filter
+from loaders.transforms.base import Filter, check_flag, check_number, check_one_of, check_whole
 from loaders.transforms.ends import Decode, Normalize, Rescale
 from loaders.transforms.geometry import (
     Crop,
@@ -31,6 +31,7 @@ _PIL = {
 }  # fmt: skip
 
 _INEXACT = {
+    ("cv2", "nearest"): "OpenCV takes the pixel at the top left, this one that in the middle, as Pillow",
     ("cv2", "bicubic"): "OpenCV's bicubic filter has the parameter -0.75, this one Pillow's -0.5",
     ("cv2", "random"): "OpenCV's bicubic filter has the parameter -0.75, this one Pillow's -0.5",
     ("cv2", "area"): "the area filter is a box, here it is a triangle with antialiasing",
@@ -59,6 +60,8 @@ def _filter(interpolation: Any, backend: Any) -> tuple[Filter, bool, tuple[Note,
 @word("DecodeImage")
 def decode_image(to_np: bool = True, to_rgb: bool = True, channel_first: bool = False, backend: str = "cv2") -> Meaning:
     """Decode; `to_rgb` false leaves the channels as blue, green, red."""
+    for name, value in (("to_np", to_np), ("to_rgb", to_rgb), ("channel_first", channel_first)):
+        check_flag(name, value)
     if channel_first:
         raise CallError("channel_first=True has no place here", mend="leave it out; build's layout says NCHW or NHWC")
     if str(backend).lower() not in ("cv2", "pil"):
@@ -76,6 +79,8 @@ def resize_image(
 ) -> Meaning:
     """Resize to width and height, or the shorter side to a length."""
     filter_, antialias, notes = _filter(interpolation, backend)
+    if resize_short is not None:
+        check_number("resize_short", resize_short)
     if resize_short is not None and resize_short > 0:
         yield Resize(shorter=resize_short, filter=filter_, antialias=antialias, rounding="nearest")
     elif size is not None:
@@ -118,6 +123,7 @@ def rand_crop_image(
 ) -> Meaning:
     """Cut a random part out and resize it."""
     filter_, antialias, notes = _filter(interpolation, backend)
+    check_flag("use_log_aspect", use_log_aspect)
     yield RandomResizedCrop(
         width_height(size),
         area=(0.08, 1.0) if scale is None else pair(scale, "scale"),
@@ -136,6 +142,8 @@ def rand_crop_image(
 def crop_image_at_ratio(size: int, pad: int, interpolation: str = "bilinear") -> Meaning:
     """Cut the middle square out that is size / (size + pad) of the shorter side, and resize it."""
     filter_, _, notes = _filter(interpolation, "cv2")
+    check_whole("size", size, 1)
+    check_number("pad", pad, 0)
     yield CropAtRatio(size, size / (size + pad), filter_)
     yield from notes
 
@@ -163,20 +171,28 @@ def random_vertical_flip(prob: float = 0.5, p: float | None = None) -> Meaning:
 @word("RandomRotation")
 def random_rotation(
     degrees: Any,
-    prob: float = 0.5,
+    prob: float | None = None,
     interpolation: str = "nearest",
     expand: bool = False,
     center: Any = None,
     fill: float = 0,
 ) -> Meaning:
     """Turn by an angle between -degrees and degrees, or between two angles."""
+    check_flag("expand", expand)
     if expand or center is not None:
         raise CallError("expand and center are not offered", mend="leave them out: the size stays, about the middle")
-    filters = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}
-    if interpolation not in filters:
-        raise CallError(f"interpolation must be one of {', '.join(filters)}, got {interpolation!r}")
-    bounds = pair(degrees, "degrees") if isinstance(degrees, (list, tuple)) else (-degrees, degrees)
-    yield Rotate((float(bounds[0]), float(bounds[1])), prob, filters[interpolation], fill)  # type: ignore[arg-type]
+    check_one_of("interpolation", interpolation, ("nearest", "bilinear", "bicubic"))
+    if isinstance(degrees, (list, tuple)):
+        bounds = pair(degrees, "degrees")
+    else:
+        most = number(degrees, "degrees")
+        bounds = (-most, most)
+    filter_: Literal["nearest", "linear"] = "nearest" if interpolation == "nearest" else "linear"
+    yield Rotate(bounds, 0.5 if prob is None else prob, filter_, fill)
+    if prob is None:
+        yield Note("prob is 0.5, as in PaddleClas; torchvision turns every image, which is prob=1")
+    if interpolation == "bicubic":
+        yield Note("the bicubic filter is a bilinear one here")
 
 
 @word("RandomRot90")
@@ -187,7 +203,7 @@ def random_rot90() -> Meaning:
 
 
 def _pad(padding: Any, fill: Any, mode: str) -> Pad:
-    sides = (padding,) if isinstance(padding, int) else tuple(padding)
+    sides = tuple(padding) if isinstance(padding, (list, tuple)) else (padding,)
     if len(sides) not in (1, 2, 4) or not all(isinstance(each, int) for each in sides):
         raise CallError(f"padding must be one, two or four whole numbers, got {padding!r}")
     left, top, right, bottom = sides * (4 // len(sides))
@@ -222,10 +238,8 @@ def pad_v2(
         raise CallError("pad_mode=-1 needs offsets")
     at: Any = {0: "start", 1: "center", 2: "end"}.get(pad_mode)
     if pad_mode == -1:
-        width, height = width_height(list(offsets), "offsets")[::-1]
-        at = (height, width)
-    fill = numbers(fill_value, "fill_value") if isinstance(fill_value, (list, tuple)) else (float(fill_value),) * 3
-    yield PadTo(None if size is None else width_height(size), size_divisor, at, fill)  # type: ignore[arg-type]
+        at = width_height(offsets, "offsets")
+    yield PadTo(None if size is None else width_height(size), size_divisor, at, _three(fill_value, "fill_value"))  # type: ignore[arg-type]
 
 
 @word("RandomInterpolationAugment")
@@ -268,9 +282,12 @@ def random_crop(
     size: Any, padding: Any = None, pad_if_needed: bool = False, fill: Any = 0, padding_mode: str = "constant"
 ) -> Meaning:
     """Cut a part out, anywhere, perhaps after padding."""
+    check_flag("pad_if_needed", pad_if_needed)
     if padding is not None:
         yield _pad(padding, fill, padding_mode)
     yield Crop(height_width(size), at="random")
+    if pad_if_needed and (fill != 0 or padding_mode != "constant"):
+        yield Note("where an image is smaller, the rest is filled with zeros, whatever fill and padding_mode say")
 
 
 @word("RandomResizedCrop")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from loaders.transforms.base import check_one_of
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.vocabulary.words import Meaning, Note, height_width, number, numbers, pair, word
 from manifests.errors import CallError
@@ -43,8 +44,7 @@ def _paddle_erasing(given: dict[str, Any]) -> RandomErasing:
     least = number(given.get("r1", 0.3), "r1")
     modes: Any = {"const": "constant", "rand": "color", "pixel": "pixels"}
     mode = given.get("mode", "const")
-    if mode not in modes:
-        raise CallError(f"mode must be one of {', '.join(modes)}, got {mode!r}")
+    check_one_of("mode", mode, modes)
     if least <= 0:
         raise CallError(f"r1 must be above 0, got {given['r1']!r}")
     return RandomErasing(

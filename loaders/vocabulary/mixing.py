@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from loaders.transforms.base import check_one_of
 from loaders.transforms.mixing import Cutmix, Fmix, Mixing, MixOneOf, Mixup, MixupCutmix
 from loaders.vocabulary.words import Meaning, Note, meaning_of, number, pair, word
 from manifests.errors import CallError
@@ -56,8 +57,7 @@ def mixup_cutmix_hybrid(
 ) -> Meaning:
     """Blend or replace a box, drawn for a batch, a pair or each image; the labels are smoothed."""
     each = {"batch": "batch", "pair": "pair", "elem": "image"}
-    if mode not in each:
-        raise CallError(f"mode must be one of {', '.join(map(repr, each))}, got {mode!r}")
+    check_one_of("mode", mode, each)
     yield MixupCutmix(
         number(mixup_alpha, "mixup_alpha"),
         number(cutmix_alpha, "cutmix_alpha"),

@@ -114,7 +114,7 @@ def read_recipe(
     named = [(f"{source}[{number}]", item) for number, item in enumerate(items)]
     named += [(f"batch_{source}[{number}]", item) for number, item in enumerate(batch)]
     for place, item in named:
-        if callable(item) and not isinstance(item, Operation):
+        if callable(item) and not isinstance(item, (Operation, type)):
             functions.append(item)
             steps.append(Step(place, f"{getattr(item, '__name__', type(item).__name__)}(images)"))
         elif functions:

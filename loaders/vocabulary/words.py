@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ def meaning_of(name: str, arguments: Mapping[str, Any]) -> tuple[Operation | Not
     parameters = inspect.signature(_WORDS[name]).parameters
     free = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     for given in arguments:
-        if given not in parameters and not free:
+        if not isinstance(given, str) or (given not in parameters and not free):
             mend = _nearest(given, parameters) if parameters else "it takes no argument"
             raise CallError(f"{name} has no argument {given!r}", mend=mend)
     for each in parameters.values():
@@ -90,14 +91,17 @@ _FRACTION = re.compile(r"\s*([-+]?[\d.]+(?:e[-+]?\d+)?)\s*(?:/\s*([\d.]+(?:e[-+]
 
 def number(value: Any, name: str) -> float:
     """Read a number, or a text such as ``1.0/255.0``, which is read and not run."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
     found = _FRACTION.fullmatch(value) if isinstance(value, str) else None
+    read = math.nan
     try:
         if found:
-            return float(found[1]) / float(found[2] or 1)
-    except (ValueError, ZeroDivisionError):
+            read = float(found[1]) / float(found[2] or 1)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            read = float(value)
+    except (ValueError, ZeroDivisionError, OverflowError):
         pass
+    if math.isfinite(read):
+        return read
     raise CallError(f"{name} must be a number or a fraction such as '1.0/255.0', got {value!r}")
 
 

@@ -25,7 +25,7 @@ for images, numbers in loader:
 gathered: list[tuple[list[int], int, list[str]]] = [([], 0, [])] * dist.get_world_size()
 dist.all_gather_object(gathered, (labels, batches, sorted(devices)))
 if rank == 0:
-    found = {
+    found: dict[str, object] = {
         "world": len(gathered),
         "labels": [label for each in gathered for label in each[0]],
         "batches": [each[1] for each in gathered],

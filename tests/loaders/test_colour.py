@@ -6,7 +6,7 @@ Every check is a function of `gpu`, so that a GPU can be held to the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any
 
 import cv2
@@ -18,7 +18,7 @@ from PIL import Image, ImageEnhance
 from scipy import stats
 from skimage import color, data
 
-from loaders.graph.colour import _COMPONENTS, _stretched, motion_kernels
+from loaders.graph.colour import _COMPONENTS, _stretched, jitter_plans, motion_kernels
 from loaders.transforms.base import Form, Operation
 from loaders.transforms.colour import (
     SPACES,
@@ -137,6 +137,20 @@ def check_orders_are_alike(gpu: bool = False) -> None:
     assert apart.min(0).max() <= 1
     assert np.sort(apart, 0)[1].min() > 1.5 * apart.min(0).max()
     assert_alike(np.bincount(apart.argmin(0), minlength=24))
+
+
+CHANGES = ("brightness", "contrast", "saturation", "hue")
+
+
+@pytest.mark.parametrize("names", [names for count in range(1, 5) for names in combinations(CHANGES, count)])
+def test_every_order_is_planned(names):
+    row, plans = jitter_plans(names)
+    blends = [name for name in names if name in ("brightness", "saturation")]
+    found = [
+        tuple(blends[made - 1] if name == "blend" else name for name, made in zip(row, plan, strict=True) if made)
+        for plan in plans
+    ]
+    assert found == [*permutations(names)]
 
 
 def check_factors_are_even(gpu: bool = False) -> None:

@@ -366,8 +366,21 @@ def assert_hidden(found: Sequence[np.ndarray], images: Sequence[np.ndarray], fil
     assert changes >= 3
 
 
+def check_fills_are_rounded_to_bytes(gpu: bool = False) -> None:
+    image = np.full((20, 20, 3), 50, np.uint8)
+    for operation in (RandomErasing(1.0, (0.2, 0.3), fill=(-3, 123.6, 300)), Cutout(1, 4, (-3, 123.6, 300))):
+        found = many(operation, image, 100, gpu=gpu)
+        assert (found[(found != 50).any(-1)] == (0, 124, 255)).all()
+    colors = many(RandomErasing(1.0, (0.2, 0.3), mode="color"), image, 100, gpu=gpu)
+    assert set(np.unique(colors)) <= {0, 1, 2, 3, 4, 5, 50}
+    for fill, expected in ((-1, 0), (300, 255), (7.4, 7)):
+        found = many(KeepPart((0.1, 0.2), fill=fill), image, 100, gpu=gpu)
+        assert set(np.unique(found)) == {50, expected}
+
+
 CHECKS = (
     check_parts,
+    check_fills_are_rounded_to_bytes,
     check_attempts,
     check_erasing_probability,
     check_erasing_with_noise,

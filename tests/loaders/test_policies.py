@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import nvidia.dali as dali
 import pytest
-import torch
 from graphs import run_operation
 from nvidia.dali import fn
 from PIL import Image, ImageEnhance, ImageOps
@@ -734,11 +733,9 @@ def others() -> Iterable[Callable[[], None]]:
     yield lambda: check_step(Step("equalize"), 0, 0, mean=3, most=5, gpu=True)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-@pytest.mark.parametrize(
-    "check",
-    [
+def gpu_checks() -> list[Callable[[], None]]:
+    """What `tests/gpu` runs."""
+    return [
         *moving("nearest", Image.Resampling.NEAREST, mean=0.05, most=0, slack=0.002),
         *moving("linear", Image.Resampling.BILINEAR, mean=0.5, most=1, slack=0.0005),
         *enhancing(),
@@ -751,7 +748,4 @@ def others() -> Iterable[Callable[[], None]]:
         lambda: check_whole(meant("RandAugmentV2", num_layers=1, magnitude=8), gpu=True),
         lambda: check_whole(meant("TimmAutoAugment", config_str="rand-m6-n1-inc1"), gpu=True),
         *(lambda word=word: check_word(*word, gpu=True) for word in WORDS),  # type: ignore[misc]
-    ],
-)
-def test_the_same_on_a_gpu(check: Callable[[], None]) -> None:
-    check()
+    ]

@@ -1,0 +1,146 @@
+"""The loader on GPUs: resume, memory, frameworks, presets, ranks."""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import handmade
+import numpy as np
+import pytest
+import torch
+from pictures import encode, photo
+
+import loaders
+from loaders.presets import PRESETS
+
+FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+LOADERS = Path(__file__).parents[1] / "loaders"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Datasets of 90 photograph-like images from 80 to 900 pixels a side, in both formats."""
+    samples = []
+    for number in range(90):
+        side = (80, 300, 420, 640, 900)[number % 5]
+        kind, extension = (("JPEG", "jpg"), ("PNG", "png"), ("JPEG", "jpg"), ("WEBP", "webp"))[number % 4]
+        samples.append((extension, encode(photo(number, side, side * 3 // 4), kind), number % 7))
+    folder = tmp_path_factory.mktemp("datasets")
+    return {fmt: handmade.make_dataset(folder / fmt, fmt, samples) for fmt in ("tfrecord", "webdataset")}
+
+
+def build(folder, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return loaders.build(folder, **{"batch_size": 16, "transforms": "imagenet-train", "device": "gpu", **options})
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@FORMATS
+def test_presets(folders, fmt, name):
+    with build(folders[fmt], transforms=name) as loader:
+        for images, labels in loader:
+            assert images.is_cuda
+            assert labels.is_cuda
+            assert images.dtype == torch.float16
+            assert images.isfinite().all()
+            assert 0.2 < images.float().std() < 3
+
+
+def equal(first, second):
+    return len(first) == len(second) and all(
+        torch.equal(one, other) for batch in zip(first, second, strict=True) for one, other in zip(*batch, strict=True)
+    )
+
+
+@FORMATS
+@pytest.mark.parametrize("transforms", ["imagenet-train", "modern-train"])
+@pytest.mark.parametrize("taken", [1, 3])
+def test_goes_on_to_the_bit(folders, fmt, transforms, taken):
+    whole = build(folders[fmt], transforms=transforms)
+    epochs = [list(whole), list(whole)]
+    whole.close()
+    first = build(folders[fmt], transforms=transforms)
+    iteration = iter(first)
+    for _ in range(taken):
+        next(iteration)
+    state = first.state_dict()
+    first.close()
+    second = build(folders[fmt], transforms=transforms)
+    second.load_state_dict(state)
+    assert equal(list(second), epochs[0][taken:])
+    assert equal(list(second), epochs[1])
+
+
+@pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
+def test_memory_is_flat_over_epochs(folders, transforms):
+    with build(folders["tfrecord"], transforms=transforms) as loader:
+        taken = []
+        for _ in range(9):
+            for _ in loader:
+                pass
+            torch.cuda.synchronize()
+            free, total = torch.cuda.mem_get_info()
+            taken.append((total - free) / 2**20)
+    # The first epochs meet the worst batch; DALI's pools grow by 64 MiB.
+    assert taken[-1] - taken[4] <= 64, taken
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_types_and_layouts(folders, dtype, layout):
+    images, _ = next(iter(build(folders["webdataset"], dtype=dtype, layout=layout, shuffle=False)))
+    assert images.dtype == getattr(torch, dtype)
+    assert images.shape == ((16, 3, 224, 224) if layout == "NCHW" else (16, 224, 224, 3))
+
+
+@pytest.mark.parametrize("framework", ["numpy", "jax"])
+def test_frameworks(folders, framework):
+    pytest.importorskip(framework)
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    options = {"shuffle": False, "dtype": "float32", "fields": ("image", "label", "index", "source")}
+    images, labels, index, source = next(iter(build(folders["tfrecord"], framework=framework, **options)))
+    expected = next(iter(build(folders["tfrecord"], **options)))
+    assert np.array_equal(np.asarray(images), expected[0].cpu().numpy())
+    assert np.asarray(labels).tolist() == expected[1].tolist()
+    assert np.asarray(index).tolist() == expected[2].tolist()
+    assert source == expected[3]
+
+
+def test_function_of_the_batch_runs_on_the_gpu(folders):
+    def mean(images):
+        assert images.is_cuda
+        return images.float().mean((2, 3))
+
+    transforms = [{"RandCropImage": {"size": 64}}, "NormalizeImage", mean]
+    images, _ = next(iter(build(folders["tfrecord"], transforms=transforms)))
+    assert images.shape == (16, 3)
+
+
+def test_no_copy_through_the_host(folders):
+    """What a batch holds is DALI's own memory on the GPU."""
+    loader = build(folders["tfrecord"])
+    iterator = iter(loader)
+    next(iterator)
+    before = torch.cuda.memory_allocated()
+    images, _ = next(iterator)
+    # torch has allocated the labels alone.
+    assert torch.cuda.memory_allocated() - before < images.nbytes / 10
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@FORMATS
+def test_two_gpus_read_every_sample_once(folders, fmt):
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    command += [str(LOADERS / "gather_labels.py"), str(folders[fmt]), "gpu"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    assert found["world"] == 2
+    assert found["devices"] == [["cuda:0"], ["cuda:1"]]
+    assert len(found["labels"]) == 90
+    assert len(set(found["batches"])) == 1
+    assert sorted(found["labels"]) == sorted(number % 7 for number in range(90))

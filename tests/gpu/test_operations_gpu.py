@@ -1,0 +1,50 @@
+"""The checks that hold the operations on the processor hold them on the GPU too."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import test_colour
+import test_fuse
+import test_geometry
+import test_masks
+import test_mixing
+import test_policies
+
+from loaders.graph.base import Draws
+
+
+def checks():
+    """Every check that takes nothing but `gpu`."""
+    for module in (test_colour, test_masks, test_geometry, test_fuse, test_policies, test_mixing):
+        for name, check in vars(module).items():
+            if not name.startswith("check_") or not inspect.isfunction(check) or check.__module__ != module.__name__:
+                continue
+            parameters = inspect.signature(check).parameters
+            if "gpu" in parameters and all(
+                each.default is not each.empty for each in parameters.values() if each.name != "gpu"
+            ):
+                yield pytest.param(check, id=f"{module.__name__}-{name}")
+
+
+@pytest.mark.parametrize("check", checks())
+def test_check(check):
+    check(gpu=True)
+
+
+@pytest.mark.parametrize("check", test_policies.gpu_checks())
+def test_policies_one_by_one(check):
+    check()
+
+
+@pytest.mark.parametrize("operation", test_mixing.ALL, ids=repr)
+def test_mixing_of_each_kind(operation):
+    for whole in (False, True):
+        test_mixing.check_pixels(operation, whole, gpu=True)
+    test_mixing.check_draws_are_numpys(operation, gpu=True)
+    test_mixing.check_reproducible(operation, gpu=True)
+
+
+def test_seeds_are_whole_numbers():
+    assert Draws(1).seed(test_mixing.ALL[0], "x") >= 0
