@@ -1,13 +1,11 @@
-"""Operations -> DALI graph."""
+"""Operations -> DALI graph: `apply` builds one, `pipeline` a whole one. Nothing else in the package imports DALI."""
 
 from __future__ import annotations
 
-import importlib
-
+from loaders.graph import colour, ends, geometry, masks, policies
 from loaders.graph.base import Draws, Node, Pipeline, Run, apply
 
-for _family in ("geometry", "colour", "masks", "policies"):
-    # Each registers with `apply` the operations of its family.
-    importlib.import_module(f"loaders.graph.{_family}")
+# Imported because each registers with `apply` the operations of its family.
+_FAMILIES = (colour, ends, geometry, masks, policies)
 
 __all__ = ["Draws", "Node", "Pipeline", "Run", "apply"]

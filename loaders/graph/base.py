@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import nvidia.dali
 import nvidia.dali.math
+from numpy.typing import NDArray
 
 from loaders.transforms.base import Form, Operation
 
@@ -24,6 +25,9 @@ Node: TypeAlias = Any
 
 #: DALI's ``Pipeline``.
 Pipeline: TypeAlias = Any
+
+
+_DALI_TYPES = {"int32": types.INT32, "float32": types.FLOAT, "uint8": types.UINT8, "bool": types.BOOL}
 
 
 class Draws:
@@ -64,6 +68,39 @@ class Draws:
     def beta(self, owner: Operation, name: str, alpha: float, beta: float) -> Node:
         """Draw float32 from a beta distribution."""
         return fn.random.beta(alpha=alpha, beta=beta, seed=self.seed(owner, name))
+
+    def in_numpy(
+        self,
+        owner: Operation,
+        name: str,
+        batch_size: int,
+        draw: Callable[[np.random.Generator, int], Sequence[NDArray[Any]]],
+        ranks: Sequence[int],
+    ) -> Sequence[Node]:
+        """Draw by NumPy, once a batch: one operator where DALI's own arithmetic takes one for each step.
+
+        The generator is made anew from the seed and the batch's number, so that DALI saves and restores the draws
+        with the graph.
+
+        Args:
+            owner: who draws.
+            name: of the draw.
+            batch_size: samples in a batch.
+            draw: from a generator and the batch size to arrays, one for each output, the sample being the first axis;
+                int32, float32, uint8 or bool.
+            ranks: number of dimensions of a sample, for each output.
+
+        """
+        seed = self.seed(owner, name)
+        example = draw(np.random.default_rng(0), batch_size)
+        return fn.external_source(
+            lambda batch: tuple(draw(np.random.default_rng([seed, batch.epoch_idx, batch.iteration]), batch_size)),
+            num_outputs=len(ranks),
+            batch=True,
+            batch_info=True,
+            dtype=[_DALI_TYPES[array.dtype.name] for array in example],
+            ndim=list(ranks),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -53,6 +53,9 @@ def decode(encoded: Node, operation: Decode | DecodePart, run: Run, hardware_loa
     }
     if run.gpu:
         options["hw_decoder_load"] = hardware_load
+    if isinstance(operation, DecodePart) and _drawn_by_dali(operation.part):
+        # Its window is that of `fn.random_crop_generator` with the same seed, a twentieth cheaper on the processor.
+        return fn.decoders.image_random_crop(encoded, **_attempts(operation.part, run), **options)
     if isinstance(operation, DecodePart):
         window = _window(operation.part, lambda dtype: fn.peek_image_shape(encoded, dtype=dtype), run)
         return fn.decoders.image_slice(encoded, window.start, window.shape, **window.units, **options)
@@ -89,16 +92,8 @@ def _shape_of(image: Node) -> ShapeOf:
 
 def _window(part: Crop | RandomResizedCrop | CropAtRatio, shape_of: ShapeOf, run: Run) -> Window:
     match part:
-        case RandomResizedCrop(sampling="attempts"):
-            return Window(
-                *fn.random_crop_generator(
-                    shape_of(types.INT64),
-                    random_area=list(part.area),
-                    random_aspect_ratio=list(part.ratio),
-                    num_attempts=ATTEMPTS,
-                    seed=run.draws.seed(part, "window"),
-                )
-            )
+        case RandomResizedCrop() if _drawn_by_dali(part):
+            return Window(*fn.random_crop_generator(shape_of(types.INT64), **_attempts(part, run)))
         case RandomResizedCrop():
             shape = _bounded_shape(part, shape_of(types.FLOAT), run)
             draw = fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=run.draws.seed(part, "place"))
@@ -110,6 +105,19 @@ def _window(part: Crop | RandomResizedCrop | CropAtRatio, shape_of: ShapeOf, run
             return Window(math.floor((sides - kept) * 0.5), kept)
         case Crop():
             return Window(_crop_start(part, shape_of(types.FLOAT)[:2], run, fits=False), _constant(part.size))
+
+
+def _drawn_by_dali(part: RandomResizedCrop | CropAtRatio) -> TypeGuard[RandomResizedCrop]:
+    return isinstance(part, RandomResizedCrop) and part.sampling == "attempts"
+
+
+def _attempts(part: RandomResizedCrop, run: Run) -> dict[str, Any]:
+    return {
+        "random_area": list(part.area),
+        "random_aspect_ratio": list(part.ratio),
+        "num_attempts": ATTEMPTS,
+        "seed": run.draws.seed(part, "window"),
+    }
 
 
 def _bounded_shape(part: RandomResizedCrop, shape: Node, run: Run) -> Node:

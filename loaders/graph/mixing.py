@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loaders.blends import draw_blend
-from loaders.graph.base import Node, Run, fn, types
-from loaders.transforms.base import BatchOperation, Form, Size
+from loaders.graph.base import Node, Run, fn
+from loaders.transforms.base import BatchOperation, Form
 from loaders.transforms.mixing import Mixing, single_mixing
 
 
@@ -36,25 +37,14 @@ def mix(operations: Sequence[BatchOperation], images: Node, form: Form, run: Run
     mixing = single_mixing(operations)
     if mixing is None or form.size is None:
         raise TypeError("mixing takes an operation, and images of one size")
-    source = _source(mixing, form.size, run.batch_size, run.draws.seed(mixing, "blend"))
-    partner, share, rows, columns = fn.external_source(
-        source,
-        num_outputs=4,
-        batch=True,
-        batch_info=True,
-        dtype=[types.INT32, types.FLOAT, types.FLOAT, types.FLOAT],
-        ndim=[0, 0, 3, 3],
-    )
+    size = form.size
+
+    def draw(rng: np.random.Generator, batch_size: int) -> tuple[NDArray[Any], ...]:
+        blend = draw_blend(mixing, size, batch_size, rng)
+        return blend.partner, blend.share, *blend.factors
+
+    partner, share, rows, columns = run.draws.in_numpy(mixing, "blend", run.batch_size, draw, (0, 0, 3, 3))
     # Rows and columns are little to bring to the GPU; their product is made there.
     weight = run.place(rows) * run.place(columns)
     mixed = images * (1.0 - weight) + fn.permute_batch(images, indices=partner) * weight
     return mixed, partner, share
-
-
-def _source(mixing: Mixing, size: Size, batch_size: int, seed: int) -> Callable[[Any], tuple[Any, ...]]:
-    def draw(batch: Any) -> tuple[Any, ...]:
-        rng = np.random.default_rng([seed, batch.epoch_idx, batch.iteration])
-        blend = draw_blend(mixing, size, batch_size, rng)
-        return blend.partner, blend.share, *blend.factors
-
-    return draw

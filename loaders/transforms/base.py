@@ -153,7 +153,8 @@ def check_one_of(name: str, value: object, known: Iterable[str]) -> None:
 
 
 def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    # Sizes and counts are int32 in DALI.
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31
 
 
 def _number(value: Any) -> bool:

@@ -16,7 +16,8 @@ from loaders.graph.base import Draws
 
 
 def checks():
-    """Every check that takes nothing but `gpu`."""
+    """Return every check that takes nothing but `gpu`."""
+    found = []
     for module in (test_colour, test_masks, test_geometry, test_fuse, test_policies, test_mixing):
         for name, check in vars(module).items():
             if not name.startswith("check_") or not inspect.isfunction(check) or check.__module__ != module.__name__:
@@ -25,7 +26,8 @@ def checks():
             if "gpu" in parameters and all(
                 each.default is not each.empty for each in parameters.values() if each.name != "gpu"
             ):
-                yield pytest.param(check, id=f"{module.__name__}-{name}")
+                found.append(pytest.param(check, id=f"{module.__name__}-{name}"))
+    return found
 
 
 @pytest.mark.parametrize("check", checks())
