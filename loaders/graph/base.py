@@ -93,7 +93,7 @@ class Draws:
         """
         seed = self.seed(owner, name)
         example = draw(np.random.default_rng(0), batch_size)
-        return fn.external_source(
+        drawn: Sequence[Node] = fn.external_source(
             lambda batch: tuple(draw(np.random.default_rng([seed, batch.epoch_idx, batch.iteration]), batch_size)),
             num_outputs=len(ranks),
             batch=True,
@@ -101,6 +101,7 @@ class Draws:
             dtype=[_DALI_TYPES[array.dtype.name] for array in example],
             ndim=list(ranks),
         )
+        return drawn
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from loaders.blends import draw_blend
 from loaders.graph.base import Node, Run, fn
 from loaders.transforms.base import BatchOperation, Form
-from loaders.transforms.mixing import Mixing, single_mixing
+from loaders.transforms.mixing import single_mixing
 
 
 def mix(operations: Sequence[BatchOperation], images: Node, form: Form, run: Run) -> tuple[Node, Node, Node]:
