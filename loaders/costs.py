@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loaders.fuse import ResizePart, fuse
+from loaders.fuse import DecodePart, FlipNormalize, ResizePart, fuse
 from loaders.shards import OpenSplit
 from loaders.transforms.base import Operation
-from loaders.transforms.geometry import Crop, CropAtRatio, RandomResizedCrop, Resize
+from loaders.transforms.ends import Decode, Normalize
+from loaders.transforms.geometry import Crop, CropAtRatio, Flip, RandomResizedCrop, Resize
 from loaders.vocabulary import Recipe
 from manifests.store import read_table
 
@@ -79,6 +80,17 @@ def costly_orders(operations: Sequence[Operation]) -> Iterator[tuple[Operation, 
     later = operations[first]
     for operation in operations[1:first]:
         yield operation, later.resize if isinstance(later, ResizePart) else later
+
+
+def computes_on_processor(operations: Sequence[Operation]) -> bool:
+    """Return whether a graph has more operators on the processor, with a GPU too, than a few."""
+    light = (Decode, Resize, ResizePart, Crop, Flip, FlipNormalize, Normalize)
+    return any(
+        getattr(each.part, "sampling", "") != "attempts"
+        if isinstance(each, DecodePart)
+        else not isinstance(each, light)
+        for each in fuse(operations).operations
+    )
 
 
 def _text(operation: Operation, recipe: Recipe) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from loaders.costs import computes_on_processor
 from loaders.explain import explanation
 from loaders.fields import Fields
 from loaders.frameworks import load_framework
@@ -36,7 +37,9 @@ class Loader:
     def __init__(self, split: OpenSplit, recipe: Recipe, options: Options) -> None:
         """Open the shards and start to read; `loaders.build` calls it."""
         self._gpu = _gpu(options)
-        threads = options.num_threads or default_threads(local_processes(), gpu=self._gpu is not None)
+        threads = options.num_threads or default_threads(
+            local_processes(), gpu=self._gpu is not None, computing=computes_on_processor(recipe.operations)
+        )
         self._split, self._recipe, self._options = split, recipe, replace(options, num_threads=threads)
         self._framework = load_framework(options.framework)
         self._fields = Fields(split, options.fields)
@@ -49,6 +52,11 @@ class Loader:
     def __len__(self) -> int:
         """Return how many batches an epoch has on this rank; every rank has as many."""
         return self._options.batches(self._split.samples)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The dataset's class names, in label order; empty where it states none."""
+        return self._split.manifest.classes
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch, or go on in one that `load_state_dict` named.

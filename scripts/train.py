@@ -19,7 +19,6 @@ import torch
 from torch import distributed, nn
 
 import loaders
-from manifests.store import read_manifest
 
 
 @dataclass
@@ -145,7 +144,7 @@ def main() -> None:
     train = loaders.build(call.dataset, split="train", transforms="imagenet-train", **shared)
     val = loaders.build(call.dataset, split="val", transforms="imagenet-eval", **shared)
 
-    model = make_model(call.model, len(read_manifest(call.dataset).classes))
+    model = make_model(call.model, len(train.classes))
     model = model.to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), momentum=0.9, weight_decay=1e-4, nesterov=True)
     rate = call.lr * call.batch_size * distributed.get_world_size() / 256

@@ -71,6 +71,10 @@ def test_whole_batches_leave_nothing_over(make_dataset, mixed):
         assert [labels_of(loader) for _ in range(3)] == [[[0, 1, 2, 3], [4, 5, 6, 7]]] * 3
 
 
+def test_classes(make_dataset, mixed):
+    assert build(make_dataset("tfrecord", mixed)).classes == tuple(f"class {label}" for label in range(23))
+
+
 def test_shuffle_is_for_training_by_default(make_dataset, mixed):
     train = build(make_dataset("tfrecord", mixed, name="a"), last_batch="partial")
     val = build(make_dataset("tfrecord", mixed, name="b", split="val"), split="val", last_batch="partial")

@@ -7,7 +7,8 @@ import pytest
 from handmade import encode
 
 import loaders
-from loaders.costs import measure_sizes
+from loaders.assembly import read_transforms
+from loaders.costs import computes_on_processor, measure_sizes
 from loaders.shards import open_split
 
 TOLD = (
@@ -45,3 +46,17 @@ def test_order_that_costs_nothing(large, transforms):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*works on whole images")
         assert "warning: " not in build(large, transforms).explain()
+
+
+@pytest.mark.parametrize(
+    ("transforms", "computing"),
+    [
+        ("imagenet-train", False),
+        ("imagenet-eval", False),
+        ("modern-train", True),
+        ([{"RandCropImage": {"size": 32}}], True),
+        ([{"CropImageAtRatio": {"size": 32, "pad": 4}}], True),
+    ],
+)
+def test_what_computes_on_the_processor(transforms, computing):
+    assert computes_on_processor(read_transforms(transforms, training=True).recipe.operations) == computing
