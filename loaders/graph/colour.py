@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import permutations
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 
 from loaders.graph.base import Node, Run, apply, fn, math, select, types, where
 from loaders.transforms.base import Form
@@ -40,17 +41,20 @@ _XYZ = (
     / np.array([[0.950456], [1.0], [1.088754]])
 )  # fmt: skip
 
+#: Where red, green and blue lie on the circle of hues, in sixths; it begins at 10, so that no hue is below 0.
+_SIXTHS = np.array([10.0, 12.0, 14.0])
 
-def _constant(values: npt.ArrayLike) -> Node:
+
+def _constant(values: ArrayLike) -> Node:
     return types.Constant(np.array(values, np.float32))
 
 
-def _by_channel(values: npt.NDArray[np.float64], form: Form, axis: int = -1) -> npt.NDArray[np.float64]:
+def _by_channel(values: NDArray[np.float64], form: Form, axis: int = -1) -> NDArray[np.float64]:
     """Return what is given for red, green and blue in the order of the image's channels."""
     return np.flip(values, axis) if form.space == "BGR" else values
 
 
-def _linear(image: Node, matrix: Node | npt.NDArray[np.float64], shift: Node = None, **options: object) -> Node:
+def _linear(image: Node, matrix: Node | NDArray[np.float64], shift: Node = None, **options: object) -> Node:
     """Multiply each pixel by a matrix and add a shift; arrays are the same for all samples, as a branch needs them."""
     if isinstance(matrix, np.ndarray):
         matrix = matrix.ravel().tolist()
@@ -72,31 +76,39 @@ def _(operation: ColorJitter, image: Node, form: Form, run: Run) -> Node:
     if not names:
         return image
     row, plans = jitter_plans(names)
-    plan = types.Constant(plans)[run.draws.whole(operation, "order", len(plans))]
-    always = plans.min(axis=0) > 0
+    # On a GPU, a blend that changes nothing costs less than choosing.
+    chosen = [
+        not ((run.gpu and name != "hue") or (always and operation.probability == 1))
+        for name, always in zip(row, plans.min(axis=0) > 0, strict=True)
+    ]
     changes: dict[str, Callable[..., Node]] = {
         "blend": _blended,
         "contrast": partial(_contrasted, form, run),
         "hue": partial(_turned, form),
     }
 
-    def jitter(image: Node, plan: Node, matrices: Node, contrast: Node, *hue: Node) -> Node:
-        for place, name in enumerate(row):
-            amounts = {"blend": (matrices[plan[place]],), "contrast": (contrast,), "hue": hue}[name]
-            # On a GPU, multiplying by the identity costs less than choosing.
-            if always[place] or (name == "blend" and run.gpu):
-                image = changes[name](image, *amounts)
-            else:
-                image = where(plan[place] > 0, (image, *amounts), changes[name])
-        return image
+    def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
+        plan = plans[rng.integers(len(plans), size=batch_size)]
+        plan *= rng.random((batch_size, 1)) < operation.probability
+        amounts = _amounts(operation, names, form, batch_size, rng)
+        drawn: list[NDArray[Any]] = []
+        for name, made, choice in zip(row, plan.T, chosen, strict=True):
+            drawn += [amounts[name][made, np.arange(batch_size)].astype(np.float32), *([made > 0] if choice else [])]
+        return drawn
 
-    nodes = (image, plan, *_amounts(operation, names, form, run))
-    if operation.probability == 1:
-        return jitter(*nodes)
-    return where(run.draws.coin(operation, "whether", operation.probability), nodes, jitter)
+    ranks = {"blend": [2], "contrast": [0], "hue": [1]}
+    drawn = iter(run.draws.in_numpy(
+        operation, "changes", run.batch_size, draw,
+        [rank for name, choice in zip(row, chosen, strict=True) for rank in ranks[name] + [0] * choice],
+    ))  # fmt: skip
+    sixths = run.place(_sixths(form))
+    for name, choice in zip(row, chosen, strict=True):
+        nodes = (image, next(drawn), *([sixths] if name == "hue" else []))
+        image = where(next(drawn), nodes, changes[name]) if choice else changes[name](*nodes)
+    return image
 
 
-def jitter_plans(names: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int32]]:
+def jitter_plans(names: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
     """Return a row of changes in which every order of `names` is found, and where: int32 [orders, places].
 
     Blends have places for all of them everywhere, and a number there says which is made, from 1; 0 is none. Contrast
@@ -117,20 +129,26 @@ def jitter_plans(names: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int32]
     return row, plans
 
 
-def _amounts(operation: ColorJitter, names: list[str], form: Form, run: Run) -> tuple[Node, ...]:
-    """Draw a matrix for no blend and for each [N, 3, 3], the factor of contrast [1], and what `_turned` takes."""
-    one = _constant([1.0])
-    draws = {"contrast": one, "hue": one}
-    draws |= {name: one * run.draws.uniform(operation, name, *getattr(operation, name)) for name in names}
-    blends = [name for name in names if name in _BLENDS]
+def _amounts(
+    operation: ColorJitter, names: Sequence[str], form: Form, batch_size: int, rng: np.random.Generator
+) -> dict[str, NDArray[np.float64]]:
+    """Draw what each change takes, for each number in a plan: [numbers, N, ...]; of number 0 nothing changes."""
+    factors = {}
+    for name in (*_BLENDS, "contrast", "hue"):
+        low, high = getattr(operation, name)
+        factors[name] = rng.uniform(low, high, batch_size)
     # Saturation blends with the gray: its rows have the shares of gray. Brightness blends with black.
-    other = np.zeros((len(blends) + 1, 3, 3))
-    if "saturation" in blends:
-        other[blends.index("saturation") + 1] = _by_channel(_LUMA, form)
-    factors = fn.reshape(fn.stack(one, *(draws[name] for name in blends)), shape=[-1, 1, 1])
-    matrices = factors * _constant(np.eye(3) - other) + _constant(other)
-    shift = draws["hue"] * (2 * np.pi) - _sixths(form) * (np.pi / 3)
-    return matrices, draws["contrast"], shift, run.place(_sixths(form))
+    other = {"saturation": np.tile(_by_channel(_LUMA, form), (3, 1)), "brightness": np.zeros((3, 3))}
+    matrices = [np.broadcast_to(np.eye(3), (batch_size, 3, 3))] + [
+        other[name] + factors[name][:, None, None] * (np.eye(3) - other[name]) for name in names if name in _BLENDS
+    ]
+    turns = np.stack([np.zeros(batch_size), factors["hue"]])[..., None] * (2 * np.pi)
+    return {
+        "blend": np.stack(matrices),
+        "contrast": np.stack([np.ones(batch_size), factors["contrast"]]),
+        # What `_turned` adds to a hue for each channel.
+        "hue": turns - _by_channel(_SIXTHS, form) * (np.pi / 3),
+    }
 
 
 def _blended(image: Node, matrix: Node) -> Node:
@@ -139,14 +157,13 @@ def _blended(image: Node, matrix: Node) -> Node:
 
 def _contrasted(form: Form, run: Run, image: Node, factor: Node) -> Node:
     # Pillow's mean is whole.
-    mean = math.floor(fn.reductions.mean(_linear(image, _by_channel(_LUMA, form))) + 0.5)
-    rest = mean * run.place(1.0 - factor) - _DOWN
-    return fn.cast(image * run.place(factor) + rest, dtype=types.UINT8)
+    mean = math.floor(fn.reductions.mean(_linear(image, _by_channel(_LUMA, form), [0.5])))
+    scaled = fn.coord_transform(image, M=factor, T=-_DOWN)
+    return fn.cast(scaled + mean * run.place(1.0 - factor), dtype=types.UINT8)
 
 
 def _sixths(form: Form) -> Node:
-    # Where red, green and blue lie on the circle of hues; it begins at 10, so that no hue is below 0.
-    return _constant(_by_channel(np.array([10.0, 12.0, 14.0]), form))
+    return _constant(_by_channel(_SIXTHS, form))
 
 
 def _hue(image: Node, sixths: Node, form: Form) -> tuple[Node, Node, Node]:
@@ -183,9 +200,12 @@ def _(operation: RandomGrayscale, image: Node, form: Form, run: Run) -> Node:
 
 @apply.register
 def _(operation: PCALighting, image: Node, form: Form, run: Run) -> Node:
-    amounts = fn.random.normal(mean=0.0, stddev=operation.std, shape=[3], seed=run.draws.seed(operation, "amounts"))
-    scale = 255.0 if form.whole else 1.0
-    shift = fn.reductions.sum(_constant(_by_channel(_COMPONENTS, form, axis=0) * scale) * amounts, axes=1)
+    components = _by_channel(_COMPONENTS, form, axis=0) * (255.0 if form.whole else 1.0)
+
+    def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[np.float32]]:
+        return [(rng.normal(0, operation.std, (batch_size, 3)) @ components.T).astype(np.float32)]
+
+    (shift,) = run.draws.in_numpy(operation, "shift", run.batch_size, draw, (1,))
     return _linear(image, np.eye(3), shift, dtype=types.UINT8 if form.whole else types.FLOAT)
 
 
@@ -229,7 +249,7 @@ def _lab(image: Node, form: Form) -> Node:
     )
 
 
-def _table(image: Node, values: npt.NDArray[np.float64], dtype: object) -> Node:
+def _table(image: Node, values: NDArray[np.float64], dtype: object) -> Node:
     return fn.lookup_table(image, keys=list(range(len(values))), values=values.tolist(), dtype=dtype)
 
 
@@ -270,7 +290,7 @@ def _stretched(image: Node) -> Node:
     return fn.cast((image - fn.cast(least, dtype=types.FLOAT)) * (255.0 / room), dtype=types.UINT8)
 
 
-def motion_kernels(length: int, angle: int) -> npt.NDArray[np.float32]:
+def motion_kernels(length: int, angle: int) -> NDArray[np.float32]:
     """Return the mean along a line for each odd length from 5 and each whole angle from -angle: float32 [K, N, N].
 
     A line is the diagonal of a square, turned counter-clockwise and interpolated linearly; as in PaddleClas it turns

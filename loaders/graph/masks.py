@@ -6,37 +6,28 @@ Where a part lies and how large it is are float32 vectors: height before width, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 
 from loaders.graph.base import Node, Run, apply, fn, math, types, where
-from loaders.transforms.base import Form, Operation, Range
+from loaders.transforms.base import Form, Size
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
+
+_Array: TypeAlias = NDArray[Any]
+_Floats: TypeAlias = NDArray[np.floating[Any]]
 
 #: Moves a grid by less than a pixel, so that no pixel lies on its edge, where float32 decides.
 _OFF_EDGE = 0.005
 
 
-def _constant(values: npt.ArrayLike) -> Node:
+def _constant(values: ArrayLike) -> Node:
     return types.Constant(np.array(values, np.float32))
 
 
-def _sides(image: Node) -> Node:
-    return image.shape(dtype=types.FLOAT)[:2]
-
-
-def _even(operation: Operation, name: str, bounds: Range, shape: Sequence[int], run: Run) -> Node:
-    """Draw float32 of a shape, evenly."""
-    if bounds[0] == bounds[1]:
-        return _constant(np.full(shape, bounds[0]))
-    return fn.random.uniform(range=list(bounds), shape=list(shape), seed=run.draws.seed(operation, name))
-
-
-def _whole(operation: Operation, name: str, counts: Node, shape: Sequence[int], run: Run) -> Node:
-    """Draw whole float32 from 0 to `counts` - 1, evenly."""
-    # A draw next to one may round up to the end.
-    return math.min(math.floor(_even(operation, name, (0.0, 1.0), shape, run) * counts), counts - 1.0)
+def _sides(image: Node, form: Form) -> Node:
+    return _constant(form.size) if form.size else image.shape(dtype=types.FLOAT)[:2]
 
 
 def _fill(values: Sequence[float], form: Form) -> list[float]:
@@ -49,61 +40,104 @@ def _fill(values: Sequence[float], form: Form) -> list[float]:
 
 @apply.register
 def _(operation: RandomErasing, image: Node, form: Form, run: Run) -> Node:
-    sides = _sides(image)
-    part, fits = _part(operation, sides, run)
-    start = _whole(operation, "place", math.max(sides - part, 0.0) + 1.0, (2,), run)
-    hidden = run.draws.coin(operation, "whether", operation.probability) & fits
+    start, part, *color = _part(operation, image, form, run)
+    fill = _fill(operation.fill, form)
 
-    match operation.mode:
-        case "constant":
-            fill = _fill(operation.fill, form)
-            return where(
-                hidden,
-                (image, start, part),
-                lambda image, start, part: fn.erase(image, anchor=start, shape=part, fill_value=fill),
-            )
-        case "color":
-            color = fn.random.normal(shape=[3], seed=run.draws.seed(operation, "color"))
-            color = math.clamp(math.floor(color + 0.5), 0.0, 255.0) if form.whole else color
-            return where(
-                hidden,
-                (image, start, part, color),
-                lambda image, start, part, color: fn.erase(image, anchor=start, shape=part, fill_value=color),
-            )
-    # Noise is drawn for the part alone, and a single pixel of it where none is hidden.
-    shape = fn.cat(math.max(part * hidden, 1.0), _constant([3]))
-    noise = fn.random.normal(
-        shape=fn.cast(shape, dtype=types.INT32),
-        seed=run.draws.seed(operation, "pixels"),
-        device="gpu" if run.gpu else "cpu",
-    )
-    noise = fn.reshape(fn.cast(noise, dtype=types.UINT8) if form.whole else noise, layout="HWC")
-
-    def put(image: Node, noise: Node, start: Node, part: Node, sides: Node) -> Node:
+    def put(image: Node, start: Node, part: Node, *drawn: Node) -> Node:
+        match operation.mode:
+            case "constant":
+                return fn.erase(image, anchor=start, shape=part, fill_value=fill)
+            case "color":
+                return fn.erase(image, anchor=start, shape=part, fill_value=drawn[0])
+        noise, sides = drawn
         around = fn.slice(
             noise, start * -1.0, sides, axes=[0, 1], normalized_anchor=False, normalized_shape=False,
             out_of_bounds_policy="pad",
         )  # fmt: skip
         return fn.erase(image, anchor=start, shape=part) + around
 
-    return where(hidden, (image, noise, start, part, sides), put)
+    nodes = [image, start, part, *color]
+    if operation.mode == "pixels":
+        nodes += [_noise(operation, part, form, run), _sides(image, form)]
+    # On a GPU, hiding a part that lies outside costs less than choosing.
+    return put(*nodes) if run.gpu else where(start[0] >= 0.0, nodes, put)
 
 
-def _part(operation: RandomErasing, sides: Node, run: Run) -> tuple[Node, Node]:
-    """Return height and width of the first part drawn that fits, [2], and whether there is one: a bool."""
-    count = operation.attempts
-    area = _even(operation, "area", operation.area, (count, 1), run) * (sides[0] * sides[1])
+def _noise(operation: RandomErasing, part: Node, form: Form, run: Run) -> Node:
+    """Draw noise for the part alone."""
+    noise = fn.random.normal(
+        shape=fn.cast(fn.cat(part, _constant([3])), dtype=types.INT32),
+        seed=run.draws.seed(operation, "pixels"),
+        device="gpu" if run.gpu else "cpu",
+    )
+    return fn.cast(noise, dtype=types.UINT8) if form.whole else noise
+
+
+def _part(operation: RandomErasing, image: Node, form: Form, run: Run) -> tuple[Node, ...]:
+    """Return start and sides of the part, both [2], and in mode ``color`` its colour, [3].
+
+    Where nothing is hidden, the part is a pixel outside the image.
+    """
+    size = form.size
+
+    def draw(rng: np.random.Generator, batch_size: int) -> list[_Floats]:
+        candidates, place = draw_candidates(operation, batch_size, rng), rng.random((batch_size, 2))
+        found = [candidates, place] if size is None else [*first_that_fits(candidates, place, size)]
+        if operation.mode == "color":
+            color = rng.standard_normal((batch_size, 3))
+            found.append(np.clip(np.floor(color + 0.5), 0, 255) if form.whole else color)
+        return [each.astype(np.float32) for each in found]
+
+    ranks = [1 if size else 2, 1] + [1] * (operation.mode == "color")
+    first, second, *color = run.draws.in_numpy(operation, "part", run.batch_size, draw, ranks)
+    if size is None:
+        first, second = _first_that_fits(first, second, operation.attempts, _sides(image, form))
+    return first, second, *color
+
+
+def draw_candidates(operation: RandomErasing, batch_size: int, rng: np.random.Generator) -> _Floats:
+    """Draw a part an attempt, height and width over the root of the image's area: [N, attempts, 2].
+
+    They are 0 where nothing is to be hidden.
+    """
+    hidden = rng.random(batch_size) < operation.probability
+    shape = (int(hidden.sum()), operation.attempts)
+    area = rng.uniform(*operation.area, shape)
     if operation.log_ratio:
         low, high = np.log(operation.ratio)
-        ratio = math.exp(_even(operation, "ratio", (float(low), float(high)), (count, 1), run))
+        ratio = np.exp(rng.uniform(low, high, shape))
     else:
-        ratio = _even(operation, "ratio", operation.ratio, (count, 1), run)
-    parts = math.floor(math.sqrt(fn.cat(area * ratio, area / ratio, axis=1)) + 0.5)
+        ratio = rng.uniform(*operation.ratio, shape)
+    candidates = np.zeros((batch_size, operation.attempts, 2))
+    candidates[hidden] = np.sqrt(np.stack([area * ratio, area / ratio], axis=-1))
+    return candidates
+
+
+def first_that_fits(candidates: _Floats, place: _Floats, size: Size) -> tuple[_Floats, _Floats]:
+    """Return start and sides, [N, 2], of each image's first part that is smaller than it; places are below 1."""
+    sides = np.floor(candidates * np.sqrt(size[0] * size[1]) + 0.5)
+    # Much faster than `all` over an axis of two.
+    fits = (sides[..., 0] < size[0]) & (sides[..., 1] < size[1])
+    first = np.arange(len(sides)), fits.argmax(axis=1)
+    part = sides[first]
+    hidden = (fits[first] & (part > 0).all(-1))[:, None]
+    return np.where(hidden, np.floor(place * (size - part + 1)), -1), np.where(hidden, part, 1)
+
+
+def _first_that_fits(candidates: Node, place: Node, count: int, sides: Node) -> tuple[Node, Node]:
+    """Do the same in DALI, for images of any size."""
+    parts = math.floor(candidates * math.sqrt(sides[0] * sides[1]) + 0.5)
     fits = fn.reductions.min(fn.cast(parts < sides, dtype=types.INT32), axes=1)
     # The first has the greatest number.
     best = fn.reductions.max(fits * types.Constant(np.arange(count, 0, -1, dtype=np.int32)))
     part = parts[math.min(count - best, count - 1)]
-    return part, (best > 0) & (fn.reductions.min(part) > 0.0)
+    hidden = (best > 0) & (fn.reductions.min(part) > 0.0)
+    return (_at(place, sides - part + 1.0) + 1.0) * hidden - 1.0, (part - 1.0) * hidden + 1.0
+
+
+def _at(place: Node, counts: Node) -> Node:
+    """Return whole float32 from 0 to `counts` - 1, of places from 0 to 1; a draw next to 1 may be rounded up to it."""
+    return math.min(math.floor(place * counts), counts - 1.0)
 
 
 # Squares, grids, cells -----------------------------------------------------------------------------------------------
@@ -111,39 +145,48 @@ def _part(operation: RandomErasing, sides: Node, run: Run) -> tuple[Node, Node]:
 
 @apply.register
 def _(operation: Cutout, image: Node, form: Form, run: Run) -> Node:
-    sides, count = _sides(image), operation.holes
-    middle = _whole(operation, "middle", sides, (count, 2), run)
-    half = float(operation.length // 2)
-    start, end = math.max(middle - half, 0.0), math.min(middle + half, sides)
-    shape = end - start
+    size, count, half = form.size, operation.holes, float(operation.length // 2)
+
+    def draw(rng: np.random.Generator, batch_size: int) -> list[_Floats]:
+        place = rng.random((batch_size, count, 2))
+        found = [np.floor(place * size) - half if size else place]
+        if operation.fill is None:
+            found.append(np.floor(rng.uniform(0, 256, (batch_size, count, 3))))
+        return [each.astype(np.float32) for each in found]
+
+    start, *colors = run.draws.in_numpy(operation, "holes", run.batch_size, draw, [2] * (1 + (operation.fill is None)))
+    if size is None:
+        start = _at(start, _sides(image, form)) - half
     if operation.fill is not None:
         return fn.erase(
             image,
             anchor=fn.reshape(start, shape=[-1]),
-            shape=fn.reshape(shape, shape=[-1]),
+            shape=[2 * half] * (2 * count),
             fill_value=_fill(operation.fill, form),
         )
-    colors = _whole(operation, "colors", _constant([256]), (count, 3), run)
     for hole in range(count):
-        image = fn.erase(image, anchor=start[hole], shape=shape[hole], fill_value=colors[hole])
+        image = fn.erase(image, anchor=start[hole], shape=[2 * half] * 2, fill_value=colors[0][hole])
     return image
 
 
 @apply.register
 def _(operation: GridMask, image: Node, form: Form, run: Run) -> Node:
     low, high = operation.period
-    period = run.draws.whole(operation, "period", high - low + 1) + low
-    square = (period - math.floor(period * operation.ratio + 0.5)) / period
-    shift = _whole(operation, "phase", fn.cast(period, dtype=types.FLOAT), (2,), run) - _OFF_EDGE
-    degrees = run.draws.whole(operation, "angle", operation.angles)
-    angle = degrees * (np.pi / 180)
 
-    def hide(image: Node, period: Node, square: Node, shift: Node, angle: Node) -> Node:
+    def draw(rng: np.random.Generator, batch_size: int) -> list[_Array]:
+        period = rng.integers(low, high + 1, batch_size, dtype=np.int32)
+        square = (period - np.floor(period * operation.ratio + 0.5)) / period
+        shifts = rng.integers(period, size=(2, batch_size)) - _OFF_EDGE
+        angle = rng.integers(operation.angles, size=batch_size) * (np.pi / 180)
+        return [period, *(each.astype(np.float32) for each in (square, *shifts, angle))]
+
+    def hide(image: Node, *settings: Node) -> Node:
+        names = ("tile", "ratio", "shift_y", "shift_x", "angle")
         # DALI blackens squares; what it took away is what lies in them.
-        masked = fn.grid_mask(image, tile=period, ratio=square, shift_y=shift[0], shift_x=shift[1], angle=angle)
+        masked = fn.grid_mask(image, **dict(zip(names, settings, strict=True)))
         return masked if operation.hide == "squares" else image - masked
 
-    nodes = (image, period, square, shift, angle)
+    nodes = (image, *run.draws.in_numpy(operation, "grid", run.batch_size, draw, [0] * 5))
     if operation.probability == 1:
         return hide(*nodes)
     return where(run.draws.coin(operation, "whether", operation.probability), nodes, hide)
@@ -151,23 +194,36 @@ def _(operation: GridMask, image: Node, form: Form, run: Run) -> Node:
 
 @apply.register
 def _(operation: HideAndSeek, image: Node, form: Form, run: Run) -> Node:
-    sides = _sides(image)
-    size = _constant(operation.sizes)[run.draws.whole(operation, "size", len(operation.sizes))]
+    size = form.size
     # A pixel for each cell of the finest grid, black where it is hidden; coarser grids leave some of them unused.
     finest = min(each for each in operation.sizes if each)
-    counts = fn.cat(math.ceil(sides / float(finest)), _constant([1]))
-    cells = fn.random.coin_flip(
-        probability=1 - operation.probability,
-        shape=fn.cast(counts, dtype=types.INT32),
-        dtype=types.UINT8,
-        seed=run.draws.seed(operation, "cells"),
-    )
-    matrix = _constant([[1, 0, 0], [0, 1, 0]]) / math.max(size, 1.0)
+
+    def draw(rng: np.random.Generator, batch_size: int) -> list[_Array]:
+        cell = rng.choice(operation.sizes, batch_size)
+        matrix = np.eye(2, 3) / np.maximum(cell, 1)[:, None, None]
+        found = [cell > 0, matrix.astype(np.float32)]
+        if size:
+            counts = [-(-side // finest) for side in size]
+            found.append((rng.random((batch_size, *counts, 1)) >= operation.probability).astype(np.uint8))
+        return found
+
+    hidden, matrix, *cells = run.draws.in_numpy(operation, "cells", run.batch_size, draw, [0, 2, 3][: 3 if size else 2])
+    sides = _sides(image, form)
+    if size is None:
+        counts = fn.cat(math.ceil(sides / float(finest)), _constant([1]))
+        cells = [
+            fn.random.coin_flip(
+                probability=1 - operation.probability,
+                shape=fn.cast(counts, dtype=types.INT32),
+                dtype=types.UINT8,
+                seed=run.draws.seed(operation, "unknown cells"),
+            )
+        ]
 
     def hide(image: Node, cells: Node, sides: Node, matrix: Node) -> Node:
         return image * fn.warp_affine(cells, matrix=matrix, size=sides, interp_type=types.INTERP_NN)
 
-    return where(size > 0.0, (image, run.place(fn.reshape(cells, layout="HWC")), sides, matrix), hide)
+    return where(hidden, (image, run.place(fn.reshape(cells[0], layout="HWC")), sides, matrix), hide)
 
 
 #: Anchors and shapes of what lies above, below, left and right of a part, from its start, its shape and the image's.
@@ -188,7 +244,7 @@ def _(operation: KeepPart, image: Node, form: Form, run: Run) -> Node:
         num_attempts=10,
         seed=run.draws.seed(operation, "part"),
     )
-    numbers = fn.cat(fn.cast(start, dtype=types.FLOAT), fn.cast(part, dtype=types.FLOAT), _sides(image))
+    numbers = fn.cat(fn.cast(start, dtype=types.FLOAT), fn.cast(part, dtype=types.FLOAT), _sides(image, form))
     around = fn.reductions.sum(_constant(_AROUND) * numbers, axes=1)
 
     def fill(image: Node, around: Node) -> Node:
