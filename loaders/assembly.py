@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from loaders.configs import Config, read_config
 from loaders.costs import order_warnings
-from loaders.options import HW_DECODER_LOAD, PREFETCH, Options
+from loaders.options import HW_DECODER_LOAD, PREFETCH, Options, at_least
 from loaders.presets import preset
 from loaders.ranks import find_ranks
 from loaders.shards import open_split
@@ -32,10 +32,35 @@ class Asked:
 
 
 def assemble(
-    dataset: str | os.PathLike[str],
+    dataset: str | os.PathLike[str], *, split: str, transforms: str | os.PathLike[str] | Sequence[Any], **arguments: Any
+) -> Loader:
+    """Check everything, open the split and start the loader; `loaders.build` says what the arguments are."""
+    if not isinstance(dataset, (str, os.PathLike)) or not isinstance(split, str):
+        raise CallError(f"dataset must name a folder and split a split, got {dataset!r} and {split!r}")
+    training = split == "train"
+    asked = read_transforms(transforms, training=training)
+    options = _options(asked, training=training, **arguments)
+    if options.dtype == "uint8" and not asked.recipe.form.whole:
+        raise CallError(
+            'dtype="uint8", and the transforms end in values that are not whole',
+            mend="leave the normalisation out of the transforms, or say another dtype",
+        )
+    opened = open_split(dataset, split)
+    options = _fitted(options, opened.samples, split)
+    for warning in order_warnings(opened, asked.recipe, options.batch_size):
+        warnings.warn(warning, stacklevel=3)
+    if asked.recipe.all_notes:
+        warnings.warn("not to the letter: " + "; ".join(asked.recipe.all_notes), stacklevel=3)
+
+    from loaders.iterators import Loader
+
+    return Loader(opened, asked.recipe, options)
+
+
+def _options(
+    asked: Asked,
     *,
-    split: str,
-    transforms: str | os.PathLike[str] | Sequence[Any],
+    training: bool,
     batch_size: int | None,
     shuffle: bool | None,
     last_batch: str | None,
@@ -45,54 +70,50 @@ def assemble(
     hw_decoder_load: float | None,
     fields: Sequence[str],
     **plain: Any,
-) -> Loader:
-    """Check everything, open the split and start the loader; `loaders.build` says what the arguments are."""
-    training = split == "train"
-    asked = read_transforms(transforms, training=training)
+) -> Options:
+    """Put what a config says, and then what suits, where the call says nothing."""
     size = asked.batch_size if batch_size is None else batch_size
     if size is None:
         raise CallError("batch_size is missing", mend="say how many samples a batch has")
-    if last_batch is None:
-        last_batch = "drop" if (training if asked.drop_last is None else asked.drop_last) else "partial"
-    if shuffle is None:
-        shuffle = training if asked.shuffle is None else asked.shuffle
-    if isinstance(fields, str):
-        raise CallError(f"fields must be a list of names, got {fields!r}", mend=f"write ({fields!r},)")
-    options = Options(
-        batch_size=size,
-        shuffle=shuffle,
-        last_batch=last_batch,
+    if not isinstance(fields, (list, tuple)) or not all(isinstance(name, str) for name in fields):
+        raise CallError(f"fields must be a list of names, got {fields!r}", mend='write ("image", "label")')
+    drops = training if asked.drop_last is None else asked.drop_last
+    shuffles = training if asked.shuffle is None else asked.shuffle
+    return Options(
+        batch_size=at_least("batch_size", size, 1),
+        shuffle=shuffles if shuffle is None else shuffle,
+        last_batch=("drop" if drops else "partial") if last_batch is None else last_batch,
         ranks=find_ranks(rank, world_size),
         prefetch=PREFETCH if prefetch is None else prefetch,
         hw_decoder_load=HW_DECODER_LOAD if hw_decoder_load is None else hw_decoder_load,
         fields=tuple(fields),
         **plain,
     )
-    if options.dtype == "uint8" and not asked.recipe.form.whole:
+
+
+def _fitted(options: Options, samples: int, split: str) -> Options:
+    """Return the options for a split of so many samples.
+
+    Raises:
+        CallError: there are too few for the ranks, or for a whole batch.
+
+    """
+    ranks = options.ranks
+    if ranks.world_size > samples:
         raise CallError(
-            'dtype="uint8", and the transforms end in values that are not whole',
-            mend="leave the normalisation out of the transforms, or say another dtype",
-        )
-    opened = open_split(dataset, split)
-    if options.ranks.world_size > opened.samples:
-        raise CallError(
-            f"split {split!r} holds {opened.samples} samples, and there are {options.ranks.world_size} ranks",
+            f"split {split!r} holds {samples} samples, and there are {ranks.world_size} ranks",
             mend="read it on fewer ranks: rank=0, world_size=1 on one of them",
         )
-    if options.batches(opened.samples) == 0:
-        shared = f", shared by {options.ranks.world_size} ranks," if options.ranks.world_size > 1 else ""
+    if options.batches(samples) == 0:
+        shared = f", shared by {ranks.world_size} ranks," if ranks.world_size > 1 else ""
         raise CallError(
-            f"batch_size={size} is more than the {opened.samples} samples of split {split!r}{shared} hold",
+            f"batch_size={options.batch_size} is more than the {samples} samples of split {split!r}{shared} hold",
             mend='lower batch_size, or say last_batch="partial" or "pad"',
         )
-    for warning in order_warnings(opened, asked.recipe, options.batch_size):
-        warnings.warn(warning, stacklevel=3)
-    if asked.recipe.all_notes:
-        warnings.warn("not to the letter: " + "; ".join(asked.recipe.all_notes), stacklevel=3)
-
-    from loaders.iterators import Loader
-
-    return Loader(opened, asked.recipe, options)
+    if options.last_batch != "partial":
+        return options
+    # What fills a batch up is decoded too, and a partial one never holds more than a rank's part.
+    return replace(options, batch_size=min(options.batch_size, ranks.greatest_share(samples)))
 
 
 def read_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, training: bool) -> Asked:

@@ -11,6 +11,7 @@ from loaders.transforms.base import Operation
 from loaders.transforms.ends import Decode, Normalize
 from loaders.transforms.geometry import Crop, CropAtRatio, Flip, RandomResizedCrop, Resize
 from loaders.vocabulary import Recipe
+from manifests.errors import TableError
 from manifests.store import read_table
 
 #: Images that are not so many times larger than what is kept of them cost little.
@@ -32,15 +33,13 @@ class Sizes:
 
 
 def measure_sizes(split: OpenSplit) -> Sizes | None:
-    """Read the sample tables' widths and heights; none where one of them does not tell.
-
-    Raises:
-        TableError: a table is missing or damaged.
-
-    """
+    """Read the sample tables' widths and heights; none where one of them cannot tell: a hint stops nothing."""
     total, count, most = 0, 0, (0, 0, 0)
     for shard in split.shards:
-        table = read_table(split.path(shard.table), ["width", "height"])
+        try:
+            table = read_table(split.path(shard.table), ["width", "height"])
+        except TableError:
+            return None
         if table["width"].null_count or table["height"].null_count:
             return None
         width, height = (table[name].to_numpy().astype("int64") for name in ("width", "height"))
@@ -52,12 +51,7 @@ def measure_sizes(split: OpenSplit) -> Sizes | None:
 
 
 def order_warnings(split: OpenSplit, recipe: Recipe, batch_size: int) -> list[str]:
-    """Return a sentence for each operation on whole images that stands before one which makes them smaller.
-
-    Raises:
-        TableError: a sample table is missing or damaged; they are read only if there is such an order.
-
-    """
+    """Return a sentence for each operation on whole images that stands before one which makes them smaller."""
     orders = list(costly_orders(fuse(recipe.operations).operations))
     sizes = measure_sizes(split) if orders else None
     if sizes is None:

@@ -17,7 +17,7 @@ from loaders.fields import Fields
 from loaders.frameworks import load_framework
 from loaders.graph.pipeline import Seeds, make_pipeline, release_memory
 from loaders.graph.readers import READER
-from loaders.options import Options, default_threads
+from loaders.options import Options, at_least, default_threads
 from loaders.ranks import local_processes, local_rank
 from loaders.shards import OpenSplit
 from loaders.soft_labels import mixed_labels
@@ -31,7 +31,8 @@ class Loader:
 
     Each ``for`` begins an epoch. One that is left early is over: the next begins anew, with another order
     if the loader shuffles. One thread may use a loader at a time, and one iteration: the beginning of
-    another ends the first. Use it as a context manager, or `close` it, to give its memory back.
+    another ends the first. Ranks that share epochs leave them at the same batch. Use it as a context manager,
+    or `close` it, to give its memory back.
     """
 
     def __init__(self, split: OpenSplit, recipe: Recipe, options: Options) -> None:
@@ -46,6 +47,9 @@ class Loader:
         # With mixed labels comes as many classes as the recipe or the dataset has.
         self._classes = _classes(split, recipe)
         self._position = Position()
+        # Where the last whole batch left the loader: an interruption in the middle of one must not shift the rest.
+        self._safe = (self._position, b"")
+        self._whole = True
         self._iteration = 0
         self._pipeline: Any = self._start()
 
@@ -81,8 +85,7 @@ class Loader:
             CallError: the number is wrong, or the loader is closed.
 
         """
-        if not isinstance(epoch, int) or epoch < 0:
-            raise CallError(f"epoch must be a whole number of at least 0, got {epoch!r}")
+        epoch = at_least("epoch", epoch, 0)
         self._open()
         if epoch != self._position.next_epoch():
             self._restart(Position(epoch=epoch, started=epoch))
@@ -91,15 +94,15 @@ class Loader:
         """Return where this loader stands, as plain values: epoch, batch, and the state of DALI's pipeline.
 
         `load_state_dict` in a new process, on a loader that was built alike, goes on with the same batches to the
-        bit, augmentation included. Each rank saves and loads its own.
+        bit, augmentation included. Each rank saves and loads its own. After an interruption or an error in the
+        middle of a batch it is where the last whole batch left the loader.
 
         Raises:
             CallError: the loader is closed.
 
         """
-        pipeline = self._open()
-        checkpoint = pipeline.checkpoint() if self._position.read else b""
-        return State(self._built(), self._position, checkpoint).to_dict()
+        self._open()
+        return State(self._built(), *self._safe).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where the loader stood that gave `state`.
@@ -109,8 +112,13 @@ class Loader:
 
         """
         self._open()
-        found = read_state(state, self._built())
-        self._restart(found.position.restored(len(self)), found.checkpoint)
+        found = read_state(state, self._built(), batches=len(self))
+        before = self._safe
+        try:
+            self._restart(found.position.restored(len(self)), found.checkpoint)
+        except (RuntimeError, ValueError) as error:
+            self._restart(before[0].restored(len(self)), before[1])
+            raise CallError("this state is damaged: DALI cannot go on from it", mend="load another") from error
 
     def explain(self) -> str:
         """Return what this loader does, as text: transforms, what became of them and why, memory and threads."""
@@ -120,6 +128,9 @@ class Loader:
         """Stop reading and give the memory back. Batches already taken stay good."""
         self._pipeline = None
         release_memory()
+
+    def __reduce__(self) -> Any:
+        raise CallError("a loader cannot be copied, or sent to another process", mend="build one there")
 
     def __enter__(self) -> Loader:
         self._open()
@@ -148,12 +159,18 @@ class Loader:
             pipeline.build()
             found = pipeline.reader_meta(READER)["epoch_size"]
         except RuntimeError as error:
-            raise _named(error, self._split) from error
+            named = _named(error, self._split)
+            if isinstance(named, DamagedError):
+                # No record has been read yet.
+                raise IndexFileError(
+                    named.message.replace("a record", "an index"), file=named.file, mend=_VERIFY
+                ) from error
+            raise
         if found != self._split.samples:
             raise IndexFileError(
                 f"the indexes of {self._split.folder} have {found} samples, and the manifest states "
                 f"{self._split.samples}",
-                mend="run `dataprep verify` to see which is wrong",
+                mend=_VERIFY,
             )
         pipeline.schedule_run()
         return pipeline
@@ -161,7 +178,7 @@ class Loader:
     def _restart(self, position: Position, checkpoint: bytes = b"") -> None:
         # Nothing of the old pipeline may be held while the new one takes its memory.
         self._pipeline = None
-        self._position = position
+        self._position, self._safe, self._whole = position, (position, checkpoint), True
         self._iteration += 1
         self._pipeline = self._start(checkpoint)
 
@@ -182,6 +199,8 @@ class Loader:
             "rank": options.ranks.rank,
             "world_size": options.ranks.world_size,
             "last_batch": options.last_batch,
+            "dtype": options.dtype,
+            "layout": options.layout,
             "fields": list(options.fields),
             "device": "cpu" if self._gpu is None else "gpu",
         }
@@ -194,7 +213,7 @@ class Loader:
         epoch = position.next_epoch()
         if position.read == 0:
             self._position = Position(epoch=epoch, started=position.started)
-        elif position.batch < len(self):
+        elif position.batch < len(self) or not self._whole:
             self._restart(Position(epoch=epoch, started=epoch))
         else:
             # What is left is what `drop` leaves out.
@@ -209,12 +228,16 @@ class Loader:
         while self._position.batch < len(self):
             self._open()
             if iteration != self._iteration:
-                raise CallError("another iteration of this loader has begun since", mend="build a loader for each")
+                raise CallError(
+                    "another iteration of this loader has begun since, or its epoch was set",
+                    mend="build a loader for each",
+                )
             size = self._options.batch_size
             if self._options.last_batch == "partial":
                 size = max(0, min(size, samples - self._position.batch * size))
             batch = self._batch(size)
             self._position = self._position.after_batch()
+            self._safe = (self._position, self._open().checkpoint())
             yield batch
 
     def _batch(self, size: int) -> Any:
@@ -228,7 +251,8 @@ class Loader:
                 np.asarray(values["label"]), arrays[0], arrays[1], self._classes, self._recipe.smoothing
             )
         tensor = self._framework.images(images, self._options.dtype, self._gpu)[:size]
-        for function in self._recipe.functions:
+        # Of no image nothing can be asked: the last batch of a rank may be empty.
+        for function in self._recipe.functions if size else ():
             tensor = function(tensor)
         return tuple(tensor if name == "image" else self._given(values[name], size) for name in self._options.fields)
 
@@ -237,14 +261,19 @@ class Loader:
 
     def _run(self) -> Any:
         pipeline = self._open()
+        # An interruption comes after what it waits for, and before the next line.
+        self._whole, self._position = False, self._position.after_run()
         try:
             outputs = pipeline.share_outputs()
             pipeline.release_outputs()
             pipeline.schedule_run()
-        except RuntimeError as error:
+        except (RuntimeError, StopIteration) as error:
             raise _named(error, self._split) from error
-        self._position = self._position.after_run()
+        self._whole = True
         return outputs
+
+
+_VERIFY = "run `dataprep verify` to see which is wrong"
 
 
 def _seed(sequence: np.random.SeedSequence) -> int:
@@ -301,10 +330,12 @@ _FAILED = re.compile(
 )
 
 
-def _named(error: RuntimeError, split: OpenSplit) -> Exception:
+def _named(error: Exception, split: OpenSplit) -> Exception:
     """Return the error to raise for one of DALI's: `error` itself if the dataset is not to blame."""
+    if isinstance(error, StopIteration):
+        return RuntimeError("DALI's pipeline has ended")
     found = _FAILED.search(str(error))
-    if found is None or re.search("memory|bad_alloc", found[2]):
+    if found is None or re.search("memory|bad_alloc|[Bb]atch size", found[2]):
         return error
     what = "a record cannot be read" if found[1] == "readers" else "an image cannot be decoded"
     said = " ".join(found[2].split())

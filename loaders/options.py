@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from loaders.ranks import Ranks
 from manifests.errors import CallError
 
 #: With a GPU more threads decode no faster, and every operator on the processor waits for all of them. Images a second
-#: on an H200 with 16 cores, with 8, 12 and 16 threads: imagenet-train 19,100, 20,600 and 19,300; a PaddleClas list whose
-#: crop is computed by operators on the processor 19,500, 15,500 and 14,500.
+#: on an H200 with 16 cores, with 8, 12 and 16 threads: imagenet-train 19,100, 20,600 and 19,300; a PaddleClas list
+#: whose crop is computed by operators on the processor 19,500, 15,500 and 14,500.
 MAX_THREADS, MAX_THREADS_COMPUTING = 12, 8
 
 #: Batches made ahead of the one in use.
@@ -49,12 +51,12 @@ class Options:
     hw_decoder_load: float
 
     def __post_init__(self) -> None:
-        _at_least("batch_size", self.batch_size, 1)
-        _at_least("seed", self.seed, 0)
-        _at_least("prefetch", self.prefetch, 1)
+        at_least("batch_size", self.batch_size, 1)
+        at_least("seed", self.seed, 0, most=2**63)
+        at_least("prefetch", self.prefetch, 1, most=64)
         for name in ("device_id", "num_threads"):
             if getattr(self, name) is not None:
-                _at_least(name, getattr(self, name), 1 if name == "num_threads" else 0)
+                at_least(name, getattr(self, name), 1 if name == "num_threads" else 0, most=1024)
         if not isinstance(self.shuffle, bool):
             raise CallError(f"shuffle must be True, False or None, got {self.shuffle!r}")
         _one_of("device", self.device, ("auto", "gpu", "cpu"))
@@ -98,9 +100,22 @@ def default_threads(processes: int, *, gpu: bool, computing: bool) -> int:
     return min(cores, MAX_THREADS_COMPUTING if computing else MAX_THREADS) if gpu else cores
 
 
-def _at_least(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+def at_least(name: str, value: Any, least: int, *, most: int = 2**31 - 1) -> int:
+    """Return a whole number of Python's from one of Python's or NumPy's, within bounds.
+
+    Raises:
+        CallError: it is none, or not within the bounds; the message names it.
+
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or number < least:
         raise CallError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if number > most:
+        raise CallError(f"{name} must be at most {most}, got {value!r}")
+    return number
 
 
 def _one_of(name: str, value: object, known: Sequence[str]) -> None:

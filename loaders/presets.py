@@ -25,7 +25,7 @@ PRESETS: dict[str, tuple[Items, Items]] = {
             {"ResizeImage": {"size": [128, 256], "backend": "pil"}},
             "RandFlipImage",
             {"Pad": {"padding": 10}},
-            {"RandCropImageV2": {"size": [128, 256]}},
+            {"RandomCropImage": {"size": [128, 256]}},
             _NORMALIZE,
             {"RandomErasing": {"EPSILON": 0.5, "sl": 0.02, "sh": 0.4, "r1": 0.3, "mean": [0.0, 0.0, 0.0]}},
         ),

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from manifests.errors import CallError
 
-#: Variables that launchers set: this process' number, and how many there are. torchrun's, Slurm's, Open MPI's.
+#: Variables that launchers set: this process' number, and how many there are. torchrun's, Slurm's, Open MPI's,
+#: Paddle's. Slurm's are those of a step, which `srun` starts; a batch script by itself is one process.
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM"),
 )
@@ -36,6 +37,10 @@ class Ranks:
     world_size: int = 1
 
     def __post_init__(self) -> None:
+        for name in ("rank", "world_size"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise CallError(f"{name} must be a whole number, got {value!r}")
         if self.world_size < 1:
             raise CallError(f"world_size must be at least 1, got {self.world_size}")
         if not 0 <= self.rank < self.world_size:
@@ -63,7 +68,7 @@ def find_ranks(rank: int | None, world_size: int | None, environment: Mapping[st
 
     """
     if (rank is None) != (world_size is None):
-        raise CallError(f"rank={rank} and world_size={world_size}: both or neither are needed")
+        raise CallError(f"rank={rank!r} and world_size={world_size!r}: both or neither are needed")
     if rank is not None and world_size is not None:
         return Ranks(rank, world_size)
     # Only a program that has loaded torch can have begun a process group.

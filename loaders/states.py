@@ -80,24 +80,28 @@ class State:
         return {"version": VERSION, "built": self.built, "position": position, "checkpoint": self.checkpoint}
 
 
-def read_state(state: Mapping[str, Any], built: Mapping[str, Any]) -> State:
-    """Read what `State.to_dict` gave, for a loader that was built as `built` says.
+def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: int) -> State:
+    """Read what `State.to_dict` gave, for a loader that was built as `built` says, with so many `batches` an epoch.
 
     Raises:
         CallError: it is no state, of another version, or of a loader that was built otherwise.
 
     """
     try:
-        version, found = state["version"], dict(state["built"])
-        stood = state["position"]
-        position = Position(
-            epoch=int(stood["epoch"]), batch=int(stood["batch"]), read=int(stood["read"]), started=int(stood["started"])
+        version, found, stood, checkpoint = (
+            state["version"],
+            dict(state["built"]),
+            state["position"],
+            state["checkpoint"],
         )
-        checkpoint = bytes(state["checkpoint"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        position = Position(*(stood[name] for name in ("epoch", "batch", "read", "started")))
+    except (KeyError, TypeError, AttributeError) as error:
         raise CallError(f"this is no state of a loader ({type(error).__name__}: {error})") from None
     if version != VERSION:
         raise CallError(f"this state has version {version!r}, and this release reads {VERSION}")
+    whole = isinstance(checkpoint, bytes) and bool(checkpoint) == bool(position.read)
+    if not (whole and _possible(position, batches)):
+        raise CallError("this is no state of a loader: its parts do not fit together", mend="load another")
     for name, value in built.items():
         if found.get(name) != value:
             raise CallError(
@@ -105,3 +109,9 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any]) -> State:
                 mend="build the loader as it was when the state was saved",
             )
     return State(found, position, checkpoint)
+
+
+def _possible(position: Position, batches: int) -> bool:
+    numbers = (position.epoch, position.batch, position.read, position.started)
+    counted = all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in numbers)
+    return counted and position.batch <= min(batches, position.read) and position.started <= position.epoch

@@ -19,6 +19,7 @@ import torch
 from torch import distributed, nn
 
 import loaders
+from manifests.errors import DatasetError
 
 
 @dataclass
@@ -45,6 +46,10 @@ class Training:
     def resume(self, path: Path) -> None:
         """Become what was saved; the loader's next batch is the one that would have come."""
         saved = torch.load(path, map_location=self.device)
+        if saved["scheduler"]["total_steps"] != self.scheduler.total_steps:  # type: ignore[attr-defined]
+            raise SystemExit(
+                f"{path} is of a run with other --epochs: the learning rate's course is planned to its end"
+            )
         for name in ("model", "optimizer", "scheduler"):
             getattr(self, name).load_state_dict(saved[name])
         self.train.load_state_dict(saved["loaders"][distributed.get_rank()])
@@ -118,18 +123,25 @@ def tell(line: str) -> None:
         print(line, flush=True)
 
 
+def count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", help="folder that dataprep made, with splits train and val")
     parser.add_argument("--model", default="resnet50", help="one of torchvision's, or `tiny`")
-    parser.add_argument("--epochs", type=int, default=90)
-    parser.add_argument("--batch-size", type=int, default=256, help="of each process")
+    parser.add_argument("--epochs", type=count, default=90)
+    parser.add_argument("--batch-size", type=count, default=256, help="of each process")
     parser.add_argument("--lr", type=float, default=0.1, help="highest learning rate, for 256 samples a step")
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
-    parser.add_argument("--save-every", type=int, default=1000, help="steps")
-    parser.add_argument("--log-every", type=int, default=50, help="steps")
+    parser.add_argument("--save-every", type=count, default=1000, help="steps")
+    parser.add_argument("--log-every", type=count, default=50, help="steps")
     parser.add_argument("--resume", action="store_true", help="go on from --checkpoint, if it is there")
     return parser.parse_args()
 
@@ -149,7 +161,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), momentum=0.9, weight_decay=1e-4, nesterov=True)
     rate = call.lr * call.batch_size * distributed.get_world_size() / 256
     steps = call.epochs * len(train)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.1)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=max(0.1, 2 / steps))
     training = Training(train, model, optimizer, scheduler, device)
     if call.resume and call.checkpoint.exists():
         training.resume(call.checkpoint)
@@ -165,4 +177,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except DatasetError as error:
+        raise SystemExit(str(error)) from None

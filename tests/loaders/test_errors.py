@@ -19,6 +19,12 @@ def build(folder, **options):
     [
         ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
         ({"batch_size": 2.5}, "batch_size must be a whole number of at least 1, got 2.5"),
+        ({"batch_size": True}, "batch_size must be a whole number of at least 1, got True"),
+        ({"batch_size": 2**40}, "batch_size must be at most 2147483647, got "),
+        ({"prefetch": 1000}, "prefetch must be at most 64, got 1000"),
+        ({"fields": None}, "fields must be a list of names, got None"),
+        ({"fields": ["label", 3]}, "fields must be a list of names"),
+        ({"split": 3}, "dataset must name a folder and split a split"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
         ({"num_threads": 0}, "num_threads must be a whole number of at least 1, got 0"),
         ({"device": "cuda"}, "device must be one of 'auto', 'gpu', 'cpu', got 'cuda'"),

@@ -35,9 +35,10 @@ def test_given_ranks_win():
     [
         ({}, Ranks(0, 1)),
         ({"RANK": "2", "WORLD_SIZE": "4"}, Ranks(2, 4)),
-        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, Ranks(5, 8)),
+        ({"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8"}, Ranks(5, 8)),
         ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, Ranks(1, 2)),
         ({"PADDLE_TRAINER_ID": "3", "PADDLE_TRAINERS_NUM": "4"}, Ranks(3, 4)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, Ranks(0, 1)),
         ({"RANK": "1"}, Ranks(0, 1)),
     ],
 )
@@ -55,6 +56,7 @@ def test_local_rank():
     [
         (lambda: find_ranks(0, None), "both or neither"),
         (lambda: find_ranks(2, 2), "rank must be from 0 to world_size - 1, which is 1, got 2"),
+        (lambda: find_ranks("0", "2"), "rank must be a whole number, got '0'"),
         (lambda: find_ranks(0, 0), "world_size must be at least 1"),
         (lambda: find_ranks(None, None, {"RANK": "x", "WORLD_SIZE": "2"}), "RANK is 'x', which is no whole number"),
     ],

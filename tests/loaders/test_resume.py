@@ -1,5 +1,6 @@
 """A saved loader goes on, in a new process too, with the same batches to the bit."""
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,81 @@ def test_mixing_and_policies_go_on(make_dataset, mixed):
     second = build(folder, **options)
     second.load_state_dict(first.state_dict())
     assert equal(flat(second), whole[2:])
+
+
+@pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_state_after_an_interruption_in_a_batch(make_dataset, mixed, monkeypatch, last_batch, at):
+    """The batch that was cut off is the next one: it was given to nobody."""
+    folder = make_dataset("tfrecord", mixed)
+    epochs = build(folder, last_batch=last_batch)
+    epochs = [flat(epochs), flat(epochs)]
+    loader = build(folder, last_batch=last_batch)
+    run, runs = loader._run, iter(range(100))
+
+    def interrupted():
+        outputs = run()
+        if next(runs) == at:
+            raise KeyboardInterrupt
+        return outputs
+
+    monkeypatch.setattr(loader, "_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(loader)
+    state = loader.state_dict()
+    monkeypatch.undo()
+    again = build(folder, last_batch=last_batch)
+    again.load_state_dict(state)
+    assert equal(flat(again), epochs[0][at:])
+    assert equal(flat(again), epochs[1])
+    # The loader itself begins its next epoch anew.
+    assert len(flat(loader)) == len(loader)
+
+
+def test_state_after_a_function_that_fails(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    calls = []
+
+    def fails(images):
+        calls.append(0)
+        if len(calls) == 3:
+            raise ZeroDivisionError
+        return images
+
+    transforms = [{"RandCropImage": {"size": 32}}, "NormalizeImage"]
+    whole = flat(build(folder, transforms=transforms))
+    loader = build(folder, transforms=[*transforms, fails])
+    with pytest.raises(ZeroDivisionError):
+        list(loader)
+    again = build(folder, transforms=transforms)
+    again.load_state_dict(loader.state_dict())
+    assert equal(flat(again), whole[2:])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"checkpoint": b"junk"},
+        {"checkpoint": b""},
+        {"checkpoint": 5},
+        {"position": {"epoch": 0, "batch": 99, "read": 99, "started": 0}},
+        {"position": {"epoch": -1, "batch": 1, "read": 1, "started": -1}},
+        {"position": {"epoch": "x", "batch": 1, "read": 1, "started": 0}},
+    ],
+)
+def test_damaged_state(make_dataset, mixed, change):
+    folder = make_dataset("tfrecord", mixed)
+    first = build(folder)
+    next(iter(first))
+    loader = build(folder)
+    with pytest.raises(CallError, match=r"state is damaged|no state of a loader"):
+        loader.load_state_dict({**first.state_dict(), **change})
+    assert len(flat(loader)) == len(loader)
+
+
+def test_no_copies(make_dataset, mixed):
+    with pytest.raises(CallError, match="cannot be copied, or sent to another process"):
+        pickle.dumps(build(make_dataset("tfrecord", mixed)))
 
 
 def test_set_epoch(make_dataset, mixed):
