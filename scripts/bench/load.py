@@ -527,6 +527,8 @@ def parse() -> argparse.Namespace:
         parser.error("--memory needs a GPU")
     if call.images is None and not call.start:
         parser.error("--images is needed")
+    if call.count < call.batch_size:
+        parser.error(f"--count {call.count} is less than a batch of {call.batch_size}")
     call.batches = call.count // call.batch_size * call.epochs
     call.count = call.count // call.batch_size * call.batch_size
     call.torch_batch_sizes = call.torch_batch_sizes or [call.batch_size]
