@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loaders.transforms.base import Form, Operation
+from loaders.transforms.colour import ColorJitter, ConvertColor, GaussianBlur, PCALighting, RandomBlur, RandomGrayscale
 from loaders.transforms.ends import Decode, Normalize, Rescale
 from loaders.transforms.geometry import (
     Crop,
@@ -16,21 +17,46 @@ from loaders.transforms.geometry import (
     Resize,
     Rotate,
 )
+from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
+from loaders.transforms.mixing import Cutmix, Fmix, MixOneOf, Mixup, MixupCutmix
+from loaders.transforms.policies import Amount, Level, MixedChains, RandomSteps, Step, SubPolicies
 
 __all__ = [
+    "Amount",
+    "ColorJitter",
+    "ConvertColor",
     "Crop",
     "CropAtRatio",
+    "Cutmix",
+    "Cutout",
     "Decode",
     "Flip",
+    "Fmix",
     "Form",
+    "GaussianBlur",
+    "GridMask",
+    "HideAndSeek",
+    "KeepPart",
+    "Level",
+    "MixOneOf",
+    "MixedChains",
+    "Mixup",
+    "MixupCutmix",
     "Normalize",
     "Operation",
+    "PCALighting",
     "Pad",
     "PadTo",
+    "RandomBlur",
     "RandomDownscale",
+    "RandomErasing",
+    "RandomGrayscale",
     "RandomResizedCrop",
     "RandomRightAngle",
+    "RandomSteps",
     "Rescale",
     "Resize",
     "Rotate",
+    "Step",
+    "SubPolicies",
 ]

@@ -8,6 +8,8 @@ import torch
 from handmade import encode
 
 import loaders
+from loaders import transforms
+from loaders.transforms import Operation
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 
@@ -23,6 +25,19 @@ def labels_of(loader):
 
 def test_public_names():
     assert loaders.__all__ == ["build"]
+
+
+def test_every_operation_is_public():
+    """A record that a user may put into a list stands in `loaders.transforms`."""
+    concrete = {cls.__name__ for cls in subclasses(Operation) if "__slots__" in vars(cls) and cls.__slots__ != ()}
+    fused = {"DecodePart", "ResizePart", "FlipNormalize"}
+    assert concrete - fused <= set(transforms.__all__)
+
+
+def subclasses(cls):
+    for each in cls.__subclasses__():
+        yield each
+        yield from subclasses(each)
 
 
 def test_import_is_light():
