@@ -254,6 +254,9 @@ class Loader:
         # Of no image nothing can be asked: the last batch of a rank may be empty.
         for function in self._recipe.functions if size else ():
             tensor = function(tensor)
+            if not hasattr(tensor, "__len__") or len(tensor) != size:
+                name = getattr(function, "__name__", type(function).__name__)
+                raise CallError(f"the function {name} of transforms must return a tensor of {size} images")
         return tuple(tensor if name == "image" else self._given(values[name], size) for name in self._options.fields)
 
     def _given(self, values: Any, size: int) -> Any:

@@ -117,6 +117,8 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
             ) from None
         mend = "run the same `dataprep convert` again to finish it, or `dataprep index` for shards made elsewhere"
         raise ManifestError("is missing, so the dataset is not whole", file=str(path), mend=mend) from None
+    except ValueError:
+        raise CallError(f"{os.fspath(folder)!r} cannot be the name of a folder") from None
     except OSError as error:
         raise ManifestError(f"cannot be read ({error.strerror})", file=str(path)) from None
     return parse_manifest(data, str(path))

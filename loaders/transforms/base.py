@@ -12,6 +12,9 @@ from manifests.errors import CallError
 #: Height and width in pixels.
 Size: TypeAlias = tuple[int, int]
 
+#: Longer sides would take a batch's memory before anybody could look at it.
+MAX_SIDE = 2**15
+
 #: Least and greatest value, both included.
 Range: TypeAlias = tuple[float, float]
 
@@ -106,6 +109,8 @@ def check_size(name: str, value: object) -> None:
     """Check that a value is a `Size`."""
     if not (isinstance(value, tuple) and len(value) == 2 and all(_whole(each) and each >= 1 for each in value)):
         raise CallError(f"{name} must be a height and a width of at least 1, got {value!r}")
+    if max(value) > MAX_SIDE:
+        raise CallError(f"{name} must be a height and a width of at most {MAX_SIDE}, got {value!r}")
 
 
 def check_whole(name: str, value: Any, least: int) -> None:

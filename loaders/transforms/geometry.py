@@ -50,6 +50,7 @@ class Resize(Operation):
             check_size("size", self.size)
         if self.shorter is not None:
             check_whole("shorter", self.shorter, 1)
+            check_size("shorter", (self.shorter, self.shorter))
         check_one_of("filter", self.filter, FILTERS)
         check_flag("antialias", self.antialias)
         check_one_of("rounding", self.rounding, ("down", "nearest"))

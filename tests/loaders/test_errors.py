@@ -57,6 +57,17 @@ def test_no_gpu(make_dataset, mixed):
     assert next(iter(build(folder, device="auto")))[0].device.type == "cpu"
 
 
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_name_that_cannot_be(name):
+    with pytest.raises(CallError, match="cannot be the name of a folder"):
+        build(name)
+
+
+def test_size_beyond_reason(make_dataset, mixed):
+    with pytest.raises(CallError, match="size must be a height and a width of at most 32768"):
+        build(make_dataset("tfrecord", mixed), transforms=[{"ResizeImage": {"size": 10**9}}])
+
+
 def test_no_manifest(tmp_path):
     with pytest.raises(ManifestError, match="the dataset is not whole"):
         build(tmp_path)

@@ -151,6 +151,12 @@ def test_functions_of_the_batch(people):
     assert torch.equal(dark, plain / 2)
 
 
+@pytest.mark.parametrize("function", [lambda images: None, lambda images: images[:1]])
+def test_functions_keep_the_batch(people, function):
+    with pytest.raises(CallError, match="must return a tensor of 4 images"):
+        next(iter(build(people["tfrecord"], transforms=[*EVAL, function])))
+
+
 @FORMATS
 @pytest.mark.parametrize("text", [b"1_0", b" 1", b"+1", b"-1", b"1 ", b"0x1", b"\xc2\xb2", b"1\n\n2"])
 def test_labels_are_plain_decimals(make_dataset, mixed, fmt, text):
