@@ -51,7 +51,7 @@ class Fields:
         """
         self._split = split
         self.stored_label = "label" in names and split.manifest.components.label is not None
-        columns = [name for name in names if name not in ("image", "index") and (name != "label")]
+        columns = [name for name in names if name not in ("image", "index", "label")]
         if "label" in names and not self.stored_label:
             columns.append("label")
         self.source = bool(columns) or "index" in names

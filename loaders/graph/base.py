@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import nvidia.dali
 import nvidia.dali.math
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from loaders.transforms.base import Form, Operation
 
@@ -128,6 +128,11 @@ class Run:
 def apply(operation: Operation, image: Node, form: Form, run: Run) -> Node:
     """Apply an operation to an image: HWC, of `form`; what comes out is of ``operation.output(form)``."""
     raise TypeError(f"{type(operation).__name__} has no graph")
+
+
+def constant(values: ArrayLike) -> Node:
+    """Return the same float32 array for every sample; not to be used inside the branches of `where` and `select`."""
+    return types.Constant(np.array(values, np.float32))
 
 
 def where(condition: Node, nodes: Sequence[Node], then: Callable[..., Node]) -> Node:

@@ -8,9 +8,9 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from loaders.graph.base import Node, Run, apply, fn, math, select, types, where
+from loaders.graph.base import Node, Run, apply, constant, fn, math, select, types, where
 from loaders.transforms.base import Form
 from loaders.transforms.colour import (
     ColorJitter,
@@ -43,10 +43,6 @@ _XYZ = (
 
 #: Where red, green and blue lie on the circle of hues, in sixths; it begins at 10, so that no hue is below 0.
 _SIXTHS = np.array([10.0, 12.0, 14.0])
-
-
-def _constant(values: ArrayLike) -> Node:
-    return types.Constant(np.array(values, np.float32))
 
 
 def _by_channel(values: NDArray[np.float64], form: Form, axis: int = -1) -> NDArray[np.float64]:
@@ -163,7 +159,7 @@ def _contrasted(form: Form, run: Run, image: Node, factor: Node) -> Node:
 
 
 def _sixths(form: Form) -> Node:
-    return _constant(_by_channel(_SIXTHS, form))
+    return constant(_by_channel(_SIXTHS, form))
 
 
 def _hue(image: Node, sixths: Node, form: Form) -> tuple[Node, Node, Node]:

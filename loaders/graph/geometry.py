@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 
 from loaders.fuse import DecodePart, ResizePart
-from loaders.graph.base import Node, Run, apply, fn, math, select, types, where
+from loaders.graph.base import Node, Run, apply, constant, fn, math, select, types, where
 from loaders.transforms.base import Filter, Form, Size
 from loaders.transforms.ends import Decode
 from loaders.transforms.geometry import (
@@ -104,7 +104,7 @@ def _window(part: Crop | RandomResizedCrop | CropAtRatio, shape_of: ShapeOf, run
             kept = fn.cat(side, side)
             return Window(math.floor((sides - kept) * 0.5), kept)
         case Crop():
-            return Window(_crop_start(part, shape_of(types.FLOAT)[:2], run, fits=False), _constant(part.size))
+            return Window(_crop_start(part, shape_of(types.FLOAT)[:2], run, fits=False), constant(part.size))
 
 
 def _drawn_by_dali(part: RandomResizedCrop | CropAtRatio) -> TypeGuard[RandomResizedCrop]:
@@ -129,8 +129,8 @@ def _bounded_shape(part: RandomResizedCrop, shape: Node, run: Run) -> Node:
     else:
         log_ratio = math.log(run.draws.uniform(part, "ratio", low, high))
     # The sum over log height, log width and log channels: one operator for the difference of two.
-    log_t = fn.reductions.sum(math.log(shape) * _constant((1.0, -1.0, 0.0))) + log_ratio
-    both = math.exp(log_t * _constant((-1.0, 1.0)))
+    log_t = fn.reductions.sum(math.log(shape) * constant((1.0, -1.0, 0.0))) + log_ratio
+    both = math.exp(log_t * constant((-1.0, 1.0)))
     fits = fn.reductions.min(both)
     least = math.min(fits, part.area[0])
     most = math.min(fits, part.area[1]) if part.area[1] < 1 else fits
@@ -141,7 +141,7 @@ def _bounded_shape(part: RandomResizedCrop, shape: Node, run: Run) -> Node:
 
 def _crop_start(crop: Crop, sides: Node, run: Run, *, fits: bool) -> Node:
     """Return where a crop begins, below 0 where an image is smaller, which `fits` rules out."""
-    room = sides - _constant(crop.size)
+    room = sides - constant(crop.size)
     if crop.at == "random":
         draw = fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=run.draws.seed(crop, "place"))
         if fits:
@@ -153,10 +153,6 @@ def _crop_start(crop: Crop, sides: Node, run: Run, *, fits: bool) -> Node:
     start = (half + _ROUND_EVEN) - _ROUND_EVEN
     # Of what a smaller image lacks, torchvision adds the lesser half at the top and the left.
     return start if fits else math.max(start, math.min(math.ceil(half), 0.0))
-
-
-def _constant(values: tuple[float, ...]) -> Node:
-    return types.Constant(np.array(values, np.float32))
 
 
 @apply.register
@@ -205,10 +201,10 @@ def _(operation: ResizePart, image: Node, form: Form, run: Run) -> Node:
     resize, crop = operation.resize, operation.crop
     target = _target(resize, image, form)
     if isinstance(target, tuple):
-        target = _constant(target)
+        target = constant(target)
     start = _crop_start(crop, target, run, fits=True)
     begin = start / target
-    end = (start + _constant(crop.size)) / target
+    end = (start + constant(crop.size)) / target
     return _resized(resize, image, crop.size, run, roi_start=begin, roi_end=end, roi_relative=True)
 
 
@@ -284,8 +280,8 @@ def _(operation: RandomRightAngle, image: Node, form: Form, run: Run) -> Node:
 def _(operation: Pad, image: Node, form: Form, run: Run) -> Node:
     if operation.mode != "constant":
         return _continued(image, operation)
-    added = _constant((operation.top + operation.bottom, operation.left + operation.right))
-    return _placed(image, _constant((-operation.top, -operation.left)), _sides(image) + added, operation.fill)
+    added = constant((operation.top + operation.bottom, operation.left + operation.right))
+    return _placed(image, constant((-operation.top, -operation.left)), _sides(image) + added, operation.fill)
 
 
 def _placed(image: Node, start: Node, shape: Node, fill: tuple[float, ...]) -> Node:
@@ -321,7 +317,7 @@ def _border(image: Node, end: Node | None, count: int, axis: int, mode: str) -> 
 def _(operation: PadTo, image: Node, form: Form, run: Run) -> Node:
     sides = _sides(image)
     if operation.size is not None:
-        target = _constant(operation.size)
+        target = constant(operation.size)
     else:
         target = math.ceil(sides / float(operation.divisor)) * float(operation.divisor)
     room = target - sides
@@ -333,7 +329,7 @@ def _(operation: PadTo, image: Node, form: Form, run: Run) -> Node:
         case "start":
             start = room * 0.0
         case (top, left):
-            start = room * 0.0 - _constant((top, left))
+            start = room * 0.0 - constant((top, left))
     fill = operation.fill
     return _placed(image, start, target + start * 0.0, fill)
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from loaders.graph.base import Node, Run, apply, fn, math, types, where
+from loaders.graph.base import Node, Run, apply, constant, fn, math, types, where
 from loaders.transforms.base import Form, Size
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 
@@ -22,12 +22,8 @@ _Floats: TypeAlias = NDArray[np.floating[Any]]
 _OFF_EDGE = 0.005
 
 
-def _constant(values: ArrayLike) -> Node:
-    return types.Constant(np.array(values, np.float32))
-
-
 def _sides(image: Node, form: Form) -> Node:
-    return _constant(form.size) if form.size else image.shape(dtype=types.FLOAT)[:2]
+    return constant(form.size) if form.size else image.shape(dtype=types.FLOAT)[:2]
 
 
 def _fill(values: Sequence[float], form: Form) -> list[float]:
@@ -66,7 +62,7 @@ def _(operation: RandomErasing, image: Node, form: Form, run: Run) -> Node:
 def _noise(operation: RandomErasing, part: Node, form: Form, run: Run) -> Node:
     """Draw noise for the part alone."""
     noise = fn.random.normal(
-        shape=fn.cast(fn.cat(part, _constant([3])), dtype=types.INT32),
+        shape=fn.cast(fn.cat(part, constant([3])), dtype=types.INT32),
         seed=run.draws.seed(operation, "pixels"),
         device="gpu" if run.gpu else "cpu",
     )
@@ -210,7 +206,7 @@ def _(operation: HideAndSeek, image: Node, form: Form, run: Run) -> Node:
     hidden, matrix, *cells = run.draws.in_numpy(operation, "cells", run.batch_size, draw, [0, 2, 3][: 3 if size else 2])
     sides = _sides(image, form)
     if size is None:
-        counts = fn.cat(math.ceil(sides / float(finest)), _constant([1]))
+        counts = fn.cat(math.ceil(sides / float(finest)), constant([1]))
         cells = [
             fn.random.coin_flip(
                 probability=1 - operation.probability,
@@ -245,7 +241,7 @@ def _(operation: KeepPart, image: Node, form: Form, run: Run) -> Node:
         seed=run.draws.seed(operation, "part"),
     )
     numbers = fn.cat(fn.cast(start, dtype=types.FLOAT), fn.cast(part, dtype=types.FLOAT), _sides(image, form))
-    around = fn.reductions.sum(_constant(_AROUND) * numbers, axes=1)
+    around = fn.reductions.sum(constant(_AROUND) * numbers, axes=1)
 
     def fill(image: Node, around: Node) -> Node:
         return fn.erase(image, anchor=around[:8], shape=around[8:], fill_value=_fill([operation.fill], form))
