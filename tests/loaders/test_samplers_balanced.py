@@ -1,0 +1,181 @@
+"""Class balance: each weighting to within what chance allows, quotas, and what is refused."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from loaders.samplers import ClassBalancedSampler
+from manifests.errors import CallError
+
+SIZES = np.array([1, 2, 3, 10, 40, 200, 1500, 10_000])
+LABELS = np.random.default_rng(4).permutation(np.repeat(np.arange(8) * 3 - 7, SIZES))
+FALSE_ALARM = 1e-6
+
+WEIGHTINGS = {
+    "plain": ({}, lambda n: 1 / n),
+    "none": ({"alpha": 0}, lambda n: 1.0),
+    "square root": ({"alpha": 0.5}, lambda n: n**-0.5),
+    "full": ({"alpha": 1.0}, lambda n: 1 / n),
+    "effective number": ({"beta": 0.999}, lambda n: (1 - 0.999) / (1 - 0.999**n)),
+    "no effective number": ({"beta": 0}, lambda n: 1.0),
+    "repeat factor": ({"threshold": 0.01}, lambda n: max(1.0, (0.01 / (n / SIZES.sum())) ** 0.5)),
+}
+
+
+def fit(sampler, labels=LABELS, seed=0, batch_size=64):
+    return sampler.plan({"label": labels}, samples=len(labels), batch_size=batch_size, world_size=1, seed=seed)
+
+
+def epoch_of(plan, epoch=0, batch_size=64):
+    return np.concatenate([plan.batch(epoch, number) for number in range(-(-plan.samples // batch_size))])
+
+
+def shares(weight):
+    """The part of an epoch that each class is to have."""
+    mass = np.array([n * weight(n) for n in SIZES.tolist()])
+    return mass / mass.sum()
+
+
+def within_chance(successes, trials, probability):
+    low = stats.binom.cdf(successes, trials, probability)
+    high = stats.binom.sf(successes - 1, trials, probability)
+    return min(low, high) > FALSE_ALARM / 2
+
+
+def counts_of(rows):
+    return np.bincount((LABELS[rows] + 7) // 3, minlength=len(SIZES))
+
+
+@pytest.mark.parametrize("name", WEIGHTINGS)
+def test_draws_with_replacement_have_the_weights(name):
+    arguments, weight = WEIGHTINGS[name]
+    plan = fit(ClassBalancedSampler(**arguments, replacement=True, samples=50_000))
+    counts = counts_of(epoch_of(plan))
+    assert counts.sum() == 50_000
+    for successes, share in zip(counts, shares(weight), strict=True):
+        assert within_chance(successes, 50_000, share)
+
+
+def test_draws_with_replacement_are_independent():
+    rows = epoch_of(fit(ClassBalancedSampler(replacement=True, samples=100_000)))
+    classes = (LABELS[rows] + 7) // 3
+    pairs = np.bincount(classes[::2] * 8 + classes[1::2], minlength=64)
+    assert stats.chisquare(pairs).pvalue > FALSE_ALARM
+    # Within a class its samples are alike, the 40 here.
+    drawn = np.unique(rows[classes == 4], return_counts=True)[1]
+    assert len(drawn) == 40
+    assert stats.chisquare(drawn).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("name", WEIGHTINGS)
+def test_quotas_without_replacement(name):
+    arguments, weight = WEIGHTINGS[name]
+    plan = fit(ClassBalancedSampler(**arguments, samples=997))
+    quotas = 997 * shares(weight)
+    rounded_up = np.zeros(len(SIZES))
+    for epoch in range(60):
+        rows = epoch_of(plan, epoch)
+        counts = counts_of(rows)
+        assert counts.sum() == 997
+        assert (np.abs(counts - quotas) < 1 + 1e-6).all()
+        rounded_up += counts - np.floor(quotas + 1e-9)
+        times = np.bincount(rows, minlength=len(LABELS))
+        for label in np.unique(LABELS):
+            assert np.ptp(times[label == LABELS]) <= 1
+    for ups, quota in zip(rounded_up, quotas, strict=True):
+        assert within_chance(ups, 60, (quota + 1e-9) % 1)
+
+
+def test_without_weights_and_replacement_each_sample_comes_once():
+    rows = epoch_of(fit(ClassBalancedSampler(alpha=0)))
+    assert sorted(rows.tolist()) == list(range(len(LABELS)))
+
+
+def test_repeat_factors_lengthen_the_epoch():
+    weight = WEIGHTINGS["repeat factor"][1]
+    plan = fit(ClassBalancedSampler(threshold=0.01))
+    assert plan.samples == round(sum(n * weight(n) for n in SIZES.tolist()))
+    times = np.bincount(epoch_of(plan), minlength=len(LABELS))
+    for number, n in enumerate(SIZES.tolist()):
+        own = times[number == (LABELS + 7) // 3]
+        # The epoch's length is rounded, and so each factor by one part in its length.
+        assert own.min() >= np.floor(weight(n) - 1e-3)
+        assert own.max() <= np.ceil(weight(n) + 1e-3)
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_classes_are_mixed_all_over_the_epoch(replacement):
+    plan = fit(ClassBalancedSampler(samples=40_000, replacement=replacement))
+    tenths = np.array_split((LABELS[epoch_of(plan)] + 7) // 3, 10)
+    counts = np.array([np.bincount(tenth, minlength=8) for tenth in tenths])
+    assert stats.chi2_contingency(counts).pvalue > FALSE_ALARM
+
+
+def test_epochs_take_other_samples_of_large_classes():
+    plan = fit(ClassBalancedSampler(samples=800))
+    seen = [set(rows[LABELS[rows] == LABELS.max()].tolist()) for rows in (epoch_of(plan, e) for e in range(3))]
+    assert [len(rows) for rows in seen] == [100, 100, 100]
+    assert len(set.union(*seen)) > 280
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(1, 30) | st.sampled_from([300, 3000]), min_size=1, max_size=12),
+    st.sampled_from([{"alpha": 0.0}, {"alpha": 0.3}, {}, {"beta": 0.9}, {"threshold": 1e-3}, {"threshold": 1.0}]),
+    st.none() | st.integers(1, 300),
+    st.booleans(),
+    st.integers(1, 4),
+    st.integers(0, 2**63 - 1),
+)
+def test_any_classes(sizes, weighting, samples, replacement, world_size, seed):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    sampler = ClassBalancedSampler(**weighting, samples=samples, replacement=replacement)
+    one = fit(sampler, labels, seed, batch_size=60 * world_size)
+    assume(one.samples < 20_000)
+    many = sampler.plan({"label": labels}, samples=len(labels), batch_size=60, world_size=world_size, seed=seed)
+    rows = epoch_of(one, 3, 60 * world_size)
+    assert rows.shape == (one.samples,)
+    assert rows.tolist() == epoch_of(many, 3, 60 * world_size).tolist()
+    if samples is None and "threshold" not in weighting:
+        assert one.samples == len(labels)
+    times = np.bincount(rows, minlength=len(labels))
+    if not replacement:
+        assert all(np.ptp(times[labels == label]) <= 1 for label in range(len(sizes)))
+
+
+def test_lines():
+    labels = np.repeat([1, 2, 3], [10, 30, 60])
+    assert fit(ClassBalancedSampler(), labels).lines == (
+        "Column 'label' has 3 classes of 10 to 60 samples, weighted by alpha=1.",
+        "An epoch has 100 samples, drawn without replacement: 33.3 to 33.3 of each class on average.",
+        "The samples of 2 classes come more than once an epoch, at most 3.3 times on average; of 1 classes "
+        "27 samples fewer come than there are.",
+    )
+    assert "weighted by beta=0.99." in fit(ClassBalancedSampler(beta=0.99), labels).lines[0]
+    assert "drawn with replacement" in fit(ClassBalancedSampler(replacement=True), labels).lines[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"by": ""}, "by must name a column of the sample tables, got ''"),
+        ({"by": 3}, "by must name a column of the sample tables, got 3"),
+        ({"alpha": 1.5}, "alpha must be from 0 to 1, got 1.5"),
+        ({"alpha": -0.1}, "alpha must be from 0 to 1, got -0.1"),
+        ({"alpha": True}, "alpha must be from 0 to 1, got True"),
+        ({"alpha": "1"}, "alpha must be from 0 to 1, got '1'"),
+        ({"alpha": float("nan")}, "alpha must be from 0 to 1, got nan"),
+        ({"beta": 1.0}, "beta must be from 0 to below 1, got 1.0"),
+        ({"threshold": 0}, "threshold must be above 0 and at most 1, got 0"),
+        ({"alpha": 1.0, "beta": 0.9}, "alpha and beta are different weightings; say one of them"),
+        ({"beta": 0.9, "threshold": 0.1}, "beta and threshold are different weightings"),
+        ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
+        ({"replacement": 1}, "replacement must be True or False, got 1"),
+    ],
+)
+def test_wrong_arguments(arguments, message):
+    with pytest.raises(CallError) as caught:
+        ClassBalancedSampler(**arguments)
+    assert message in str(caught.value)

@@ -1,0 +1,303 @@
+"""PK batches: what each holds, what an epoch holds, over ranks and rounds, and what is refused."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from loaders.samplers import PKSampler
+from manifests.errors import CallError
+
+FALSE_ALARM = 1e-6
+sizes_of_identities = st.lists(
+    st.integers(1, 6) | st.integers(1, 40) | st.sampled_from([100, 333]), min_size=1, max_size=40
+)
+
+
+@dataclass
+class Case:
+    """A random split, cut into ranks, and the choices for it."""
+
+    sizes: list
+    wanted: int
+    per_rank: int
+    ranks: int
+    few: str
+    weight: str
+    cameras: int
+    batches: int | None
+    seed: int
+
+    @property
+    def width(self):
+        return self.per_rank * self.ranks
+
+    def __post_init__(self):
+        rng = np.random.default_rng(self.seed)
+        self.labels = rng.permutation(np.repeat(np.arange(len(self.sizes)), self.sizes))
+        self.camera = rng.integers(0, max(1, self.cameras), len(self.labels))
+        self.taking = [i for i, n in enumerate(self.sizes) if self.few != "drop" or n >= self.wanted]
+
+    def plan(self, ranks=None):
+        ranks = ranks or self.ranks
+        sampler = PKSampler(
+            self.width // ranks,
+            self.wanted,
+            few=self.few,
+            weight=self.weight,
+            across="camera" if self.cameras else None,
+            batches=self.batches,
+        )
+        columns = {"label": self.labels, "camera": self.camera}
+        batch_size = self.width // ranks * self.wanted
+        return sampler.plan(columns, samples=len(self.labels), batch_size=batch_size, world_size=ranks, seed=self.seed)
+
+    def turns(self, plan, epoch=0):
+        """The epoch as one list of batches, each a list of (identity, rows)."""
+        found = []
+        for number in range(plan.samples // (self.width * self.wanted)):
+            rows = plan.batch(epoch, number).reshape(self.width, self.wanted)
+            labels = self.labels[rows]
+            assert (labels == labels[:, :1]).all()
+            found.append(list(zip(labels[:, 0].tolist(), rows.tolist(), strict=True)))
+        return found
+
+    def rounds(self):
+        """Which identities take part in each round, without end."""
+        turns = {i: max(1, self.sizes[i] // self.wanted) if self.weight == "sample" else 1 for i in self.taking}
+        while True:
+            number = 0
+            while len(part := {i for i in self.taking if turns[i] > number}) >= self.width:
+                yield part
+                number += 1
+
+
+@st.composite
+def cases(draw, cameras=(0, 0)):
+    case = Case(
+        sizes=draw(sizes_of_identities),
+        wanted=draw(st.integers(1, 6)),
+        per_rank=draw(st.integers(1, 6)),
+        ranks=draw(st.integers(1, 16)),
+        few=draw(st.sampled_from(["repeat", "drop"])),
+        weight=draw(st.sampled_from(["identity", "sample"])),
+        cameras=draw(st.integers(*cameras)),
+        batches=draw(st.none() | st.integers(1, 60)),
+        seed=draw(st.integers(0, 2**63 - 1)),
+    )
+    assume(case.width <= len(case.taking))
+    return case
+
+
+@settings(deadline=None)
+@given(cases())
+def test_epochs(case):
+    """The rules of an epoch, played through on plain lists."""
+    plan = case.plan()
+    batches = case.turns(plan)
+    assert len(batches) * case.width * case.wanted == plan.samples
+    rounds = case.rounds()
+    history = defaultdict(list)
+    left = 0
+    for batch in batches:
+        identities = [identity for identity, _ in batch]
+        assert len(set(identities)) == case.width
+        if left == 0:
+            waiting, began = next(rounds), identities
+            left, whole = -(-len(waiting) // case.width), set(waiting)
+        left -= 1
+        fresh = [identity for identity in identities if identity in waiting]
+        waiting = waiting - set(fresh)
+        if left:
+            assert len(fresh) == case.width
+        else:
+            assert not waiting
+            # Those that fill the round's last batch are those it began with.
+            assert identities == fresh + began[: case.width - len(fresh)]
+        assert set(identities) <= whole
+        for identity, rows in batch:
+            history[identity].append(rows)
+    for identity, groups in history.items():
+        n = case.sizes[identity]
+        for rows in groups:
+            times = Counter(rows)
+            assert len(times) == min(n, case.wanted)
+            assert max(times.values()) - min(times.values()) <= 1
+        per_cycle = max(1, n // case.wanted)
+        for start in range(0, len(groups), per_cycle):
+            cycle = list(chain(*groups[start : start + per_cycle]))
+            assert n < case.wanted or len(set(cycle)) == len(cycle)
+
+
+@settings(deadline=None)
+@given(cases(), st.integers(0, 3))
+def test_length_of_an_epoch(case, epoch):
+    batches = len(case.turns(case.plan(), epoch))
+    if case.batches:
+        assert batches == case.batches
+    elif case.weight == "identity":
+        samples = sum(case.sizes[i] for i in case.taking)
+        whole = samples // (case.width * case.wanted)
+        assert batches == max(-(-len(case.taking) // case.width), whole)
+    else:
+        rounds, expected = case.rounds(), 0
+        turns = sorted(max(1, case.sizes[i] // case.wanted) for i in case.taking)
+        for _ in range(turns[-case.width]):
+            expected += -(-len(next(rounds)) // case.width)
+        assert batches == expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(cases(cameras=(0, 5)))
+def test_cuts_and_ways_of_asking_do_not_matter(case):
+    plan, anew = case.plan(), case.plan()
+    count = plan.samples // (case.width * case.wanted)
+    forward = [plan.batch(1, number).tolist() for number in range(count)]
+    assert [anew.batch(1, number).tolist() for number in reversed(range(count))][::-1] == forward
+    for ranks in range(1, case.width + 1):
+        if case.width % ranks == 0:
+            assert case.plan(ranks).batch(1, count - 1).tolist() == forward[-1]
+
+
+@settings(deadline=None)
+@given(cases(cameras=(1, 5)))
+def test_across(case):
+    stored = Counter(zip(case.labels.tolist(), case.camera.tolist(), strict=True))
+    for batch in case.turns(case.plan()):
+        for identity, rows in batch:
+            n = case.sizes[identity]
+            times = Counter(rows)
+            assert len(times) == min(n, case.wanted)
+            assert max(times.values()) - min(times.values()) <= 1
+            has = {camera: count for (who, camera), count in stored.items() if who == identity}
+            taken = Counter(case.camera[list(times)].tolist())
+            assert len(taken) == min(case.wanted, len(has))
+            for camera, count in has.items():
+                # No camera gives two more than another that still has some.
+                assert taken[camera] == count or max(taken.values()) <= taken[camera] + 1
+
+
+def test_across_draws_all_cameras_and_samples_alike():
+    labels = np.repeat([0, 1], [60, 60])
+    camera = np.tile(np.repeat(np.arange(6), 10), 2)
+    sampler = PKSampler(2, 4, across="camera", batches=3000)
+    plan = sampler.plan({"label": labels, "camera": camera}, samples=120, batch_size=8, world_size=1, seed=0)
+    rows = np.concatenate([plan.batch(0, number) for number in range(3000)])
+    # Negatively correlated within a turn, so the counts are less uneven than independent ones.
+    assert stats.chisquare(np.bincount(rows, minlength=120)).pvalue > FALSE_ALARM
+    first = rows.reshape(-1, 4)[:, 0]
+    assert stats.chisquare(np.bincount(first, minlength=120)).pvalue > FALSE_ALARM
+
+
+def test_all_samples_and_identities_come_alike():
+    sizes = [3, 7, 20, 33, 50, 8, 9]
+    labels = np.repeat(np.arange(7), sizes)
+    plan = PKSampler(3, 4, batches=40).plan({"label": labels}, samples=len(labels), batch_size=12, world_size=1, seed=1)
+    found = np.array([plan.batch(epoch, number) for epoch in range(50) for number in range(40)])
+    turns = np.bincount(labels[found[:, ::4]].ravel(), minlength=7)
+    # 40 batches of 3 are 13 rounds of 3 batches, 7 + 2 turns each, and one batch more.
+    assert np.ptp(turns) <= 50 * 3
+    counts = np.bincount(found.ravel(), minlength=len(labels))
+    for identity in range(7):
+        own = counts[labels == identity]
+        assert stats.chisquare(own).pvalue > FALSE_ALARM
+
+
+def test_order_of_identities_is_even():
+    labels = np.repeat(np.arange(10), 4)
+    plan = PKSampler(4, 1, batches=3).plan({"label": labels}, samples=40, batch_size=4, world_size=1, seed=3)
+    turns = np.array([[labels[plan.batch(epoch, number)] for number in range(3)] for epoch in range(4000)])
+    for place in range(12):
+        assert stats.chisquare(np.bincount(turns.reshape(4000, 12)[:, place], minlength=10)).pvalue > FALSE_ALARM
+    # Who shares a batch is even as well.
+    together = np.zeros((10, 10))
+    for batch in turns[:, 1]:
+        together[np.ix_(batch, batch)] += 1
+    off = together[np.triu_indices(10, 1)]
+    assert stats.chisquare(off).pvalue > FALSE_ALARM
+
+
+def test_a_large_skewed_split():
+    rng = np.random.default_rng(5)
+    sizes = [10_000, *rng.integers(1, 30, 300).tolist(), *[1] * 40, 2_500]
+    case = Case(sizes, 4, 8, 2, "repeat", "identity", 0, None, 7)
+    turns = Counter(identity for batch in case.turns(case.plan()) for identity, _ in batch)
+    assert len(turns) == len(sizes)
+    assert max(turns.values()) - min(turns.values()) <= 2
+    case = Case(sizes, 4, 8, 2, "drop", "sample", 0, None, 7)
+    turns = Counter(identity for batch in case.turns(case.plan()) for identity, _ in batch)
+    rounds = sorted(n // 4 for n in sizes)[-16]
+    for identity in case.taking:
+        assert turns[identity] >= min(rounds, sizes[identity] // 4)
+
+
+def test_epochs_longer_than_their_rounds_go_on():
+    case = Case([4, 8, 12, 16, 20, 9], 4, 2, 2, "repeat", "sample", 0, 100, 0)
+    batches = case.turns(case.plan())
+    assert len({tuple(batch[0][1]) for batch in batches}) > 50
+
+
+LABELS = np.repeat(np.array(["ann", "bob", "cid", "dee"], object), [1, 3, 4, 8])
+
+
+def fit(sampler, batch_size=8, world_size=1, labels=LABELS):
+    columns = {"label": labels, "camera": np.arange(len(labels)) % 3}
+    return sampler.plan(columns, samples=len(labels), batch_size=batch_size, world_size=world_size, seed=0)
+
+
+def test_lines():
+    assert fit(PKSampler(2, 4)).lines == (
+        "Column 'label' has 4 identities of 1 to 8 samples, 4 in the middle.",
+        "The 4 samples of 2 identities with fewer than 4 are taken repeatedly.",
+        "An epoch has 2 batches of 2 identities x 4 samples over all ranks: 1.0 turns an identity on average.",
+        "In 1 rounds of 4 to 4 identities 0 turns are second ones, which fill up last batches.",
+    )
+    assert "2 identities with fewer than 4 are left out." in fit(PKSampler(2, 4, few="drop")).lines[1]
+    assert "'camera'" in fit(PKSampler(2, 4, across="camera")).lines[-1]
+    assert "1 turns are left out" in fit(PKSampler(2, 4, few="drop", weight="sample")).lines[3]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: fit(PKSampler(2, 4), batch_size=16),
+            "batch_size=16, and the sampler makes batches of 2 identities x 4 samples; say batch_size=8, or other",
+        ),
+        (
+            lambda: fit(PKSampler(3, 4, few="drop"), 12),
+            "a batch takes 3 different identities (classes_per_batch=3 on each of 1 ranks), and column 'label' has 2 "
+            "(2 more have fewer than 4 samples); say classes_per_batch=2",
+        ),
+        (lambda: fit(PKSampler(2, 4), 8, 3), "(classes_per_batch=2 on each of 3 ranks), and column 'label' has 4; say"),
+        (lambda: fit(PKSampler(2, 4), 8, 5), "has 4; use fewer ranks"),
+        (
+            lambda: fit(PKSampler(2, 4, few="error")),
+            "2 identities of column 'label' have fewer than samples_per_class=4 samples, 'ann' the first with 1; "
+            'say few="repeat" or few="drop"',
+        ),
+        (lambda: PKSampler(0, 4), "classes_per_batch must be a whole number of at least 1, got 0"),
+        (lambda: PKSampler(4, 2.5), "samples_per_class must be a whole number of at least 1, got 2.5"),
+        (lambda: PKSampler(4, 4, by=""), "by must name a column"),
+        (lambda: PKSampler(4, 4, few="keep"), "few must be 'repeat', 'drop' or 'error', got 'keep'"),
+        (lambda: PKSampler(4, 4, weight="class"), "weight must be 'identity' or 'sample', got 'class'"),
+        (lambda: PKSampler(4, 4, across=""), "across must name a column"),
+        (lambda: PKSampler(4, 4, across="label"), "across='label' is the column that tells the identity; name another"),
+        (lambda: PKSampler(4, 4, batches=0), "batches must be a whole number of at least 1, got 0"),
+    ],
+)
+def test_wrong_calls(call, message):
+    with pytest.raises(CallError) as caught:
+        call()
+    assert message in str(caught.value)
+
+
+def test_few_error_passes_where_all_have_enough():
+    labels = np.repeat([-5, 7], [4, 9])
+    plan = fit(PKSampler(2, 4, few="error"), labels=labels)
+    assert set(labels[plan.batch(0, 0)].tolist()) == {-5, 7}
