@@ -1,4 +1,4 @@
-"""Prepared datasets in, training batches out: `build`, and nothing else.
+"""Prepared datasets in, training batches out: `build`, the samplers, and nothing else.
 
 Importing this package imports neither torch nor DALI; `build` does.
 """
@@ -9,10 +9,12 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from loaders.samplers import ClassBalancedSampler, PKSampler, Sampler, ShuffledSampler
+
 if TYPE_CHECKING:
     from loaders.iterators import Loader
 
-__all__ = ["build"]
+__all__ = ["ClassBalancedSampler", "PKSampler", "ShuffledSampler", "build"]
 
 
 def build(
@@ -21,6 +23,7 @@ def build(
     split: str = "train",
     batch_size: int | None = None,
     transforms: str | os.PathLike[str] | Sequence[Any],
+    sampler: Sampler | None = None,
     shuffle: bool | None = None,
     device: Literal["auto", "gpu", "cpu"] = "auto",
     device_id: int | None = None,
@@ -42,7 +45,8 @@ def build(
     `fields`: ``image`` a tensor of shape ``[B, C, H, W]`` or ``[B, H, W, C]``; ``label`` an int64 tensor of
     shape ``[B]``, or float32 ``[B, classes]`` where the transforms mix images; ``index`` the sample's int64
     number in the split; any other a column of the sample tables, numbers as a tensor and anything else as a
-    list. Tensors are on the device, and good for as long as they are held.
+    list. The first three mean the same where a table has a column of that name; without ``image`` none is decoded.
+    Tensors are on the device, and good for as long as they are held.
 
     Args:
         dataset: folder that `dataprep convert` or `dataprep index` made.
@@ -53,8 +57,13 @@ def build(
             with arguments as PaddleClas' ``transform_ops`` and torchvision have them
             (``{"ResizeImage": {"size": 224}}``), a record of `loaders.transforms`, or, at the end, a function
             of the batch of images. A YAML file with such a list, or a whole PaddleClas training config.
+        sampler: which samples each batch holds, read from the same shards wherever they lie: one of
+            `ShuffledSampler`, `ClassBalancedSampler`, `PKSampler`, or an object of the same interface
+            (`loaders.samplers.Sampler`); none means every sample once an epoch, in the order that `shuffle`
+            says, or the sampler of a PaddleClas config.
         shuffle: whether each epoch has an order of its own: samples are drawn from a buffer of 1024, and
-            shards change places between epochs; none means yes for ``train`` and no for other splits.
+            shards change places between epochs; none means yes for ``train`` and no for other splits. Not
+            to be said with a sampler.
         device: ``gpu`` decodes and transforms on the GPU, ``cpu`` on the processor, ``auto`` takes
             the GPU where there is one.
         device_id: number of the GPU, used where one is taken; none means the launcher's local rank, or
@@ -88,6 +97,7 @@ def build(
         dataset,
         split=split,
         transforms=transforms,
+        sampler=sampler,
         rank=rank,
         world_size=world_size,
         batch_size=batch_size,

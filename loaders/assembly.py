@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from loaders.configs import Config, read_config
 from loaders.costs import order_warnings
+from loaders.fields import shadowed
 from loaders.options import HW_DECODER_LOAD, PREFETCH, Options, at_least
-from loaders.presets import preset
+from loaders.presets import PRESETS, preset
+from loaders.orders import Planned, Stored
 from loaders.ranks import find_ranks
-from loaders.shards import open_split
+from loaders.samplers import Sampler
+from loaders.samplers.configured import configured_sampler
+from loaders.shards import OpenSplit, open_split
+from loaders.tables import read_columns
+from loaders.transforms.base import brief
 from loaders.vocabulary import Recipe, read_recipe
 from manifests.errors import CallError
 
@@ -23,38 +29,58 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What `transforms` says: a recipe, and the batch size and drop of a config that holds them."""
+    """What `transforms` says: a recipe, and what a config says of the batches."""
 
     recipe: Recipe
     batch_size: int | None = None
     drop_last: bool | None = None
     shuffle: bool | None = None
+    sampler: Mapping[str, Any] | None = None
 
 
 def assemble(
-    dataset: str | os.PathLike[str], *, split: str, transforms: str | os.PathLike[str] | Sequence[Any], **arguments: Any
+    dataset: str | os.PathLike[str],
+    *,
+    split: str,
+    transforms: str | os.PathLike[str] | Sequence[Any],
+    sampler: Sampler | None,
+    **arguments: Any,
 ) -> Loader:
     """Check everything, open the split and start the loader; `loaders.build` says what the arguments are."""
-    if not isinstance(dataset, (str, os.PathLike)) or not isinstance(split, str):
-        raise CallError(f"dataset must name a folder and split a split, got {dataset!r} and {split!r}")
+    if not isinstance(dataset, (str, os.PathLike)) or not os.fspath(dataset):
+        raise CallError(f"dataset must be a path, got {dataset!r}", mend="name the folder of a prepared dataset")
+    if not isinstance(split, str):
+        raise CallError(f"split must be the name of one split, got {split!r}", mend='write "train", say')
     training = split == "train"
-    asked = read_transforms(transforms, training=training)
+    asked = read_transforms(transforms, split=split)
+    if sampler is not None and arguments["shuffle"] is not None:
+        raise CallError(
+            f"shuffle={arguments['shuffle']!r}, and a sampler decides the order",
+            mend="leave shuffle out, or the sampler",
+        )
     options = _options(asked, training=training, **arguments)
+    if sampler is None and asked.sampler is not None:
+        sampler, notes = configured_sampler(asked.sampler, options.batch_size)
+        asked = replace(asked, recipe=replace(asked.recipe, notes=(*asked.recipe.notes, *notes)))
     if options.dtype == "uint8" and not asked.recipe.form.whole:
         raise CallError(
             'dtype="uint8", and the transforms end in values that are not whole',
             mend="leave the normalisation out of the transforms, or say another dtype",
         )
     opened = open_split(dataset, split)
-    options = _fitted(options, opened.samples, split)
-    for warning in order_warnings(opened, asked.recipe, options.batch_size):
+    if sampler is None:
+        options = _fitted(options, opened.samples, split)
+        order: Stored | Planned = _stored(options, opened.samples)
+    else:
+        order = _planned(opened, split, sampler, options)
+    for warning in (*order_warnings(opened, asked.recipe, options.batch_size), *shadowed(opened, options.fields)):
         warnings.warn(warning, stacklevel=3)
     if asked.recipe.all_notes:
         warnings.warn("not to the letter: " + "; ".join(asked.recipe.all_notes), stacklevel=3)
 
     from loaders.iterators import Loader
 
-    return Loader(opened, asked.recipe, options)
+    return Loader(opened, asked.recipe, options, order)
 
 
 def _options(
@@ -104,7 +130,7 @@ def _fitted(options: Options, samples: int, split: str) -> Options:
             f"split {split!r} holds {samples} samples, and there are {ranks.world_size} ranks",
             mend="read it on fewer ranks: rank=0, world_size=1 on one of them",
         )
-    if options.batches(samples) == 0:
+    if _stored(options, samples).batches == 0:
         shared = f", shared by {ranks.world_size} ranks," if ranks.world_size > 1 else ""
         raise CallError(
             f"batch_size={options.batch_size} is more than the {samples} samples of split {split!r}{shared} hold",
@@ -116,7 +142,41 @@ def _fitted(options: Options, samples: int, split: str) -> Options:
     return replace(options, batch_size=min(options.batch_size, ranks.greatest_share(samples)))
 
 
-def read_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, training: bool) -> Asked:
+def _stored(options: Options, samples: int) -> Stored:
+    return Stored(samples, options.ranks, options.batch_size, options.last_batch, options.shuffle)
+
+
+def _planned(opened: OpenSplit, split: str, sampler: Sampler, options: Options) -> Planned:
+    """Fit a sampler to the split.
+
+    Raises:
+        CallError: it is no sampler, asks for a column that is not there, or an epoch of it has no batch.
+
+    """
+    name = type(sampler).__name__
+    if isinstance(sampler, type) or not callable(getattr(sampler, "plan", None)):
+        raise CallError(
+            f"sampler must be one of loaders.samplers or of the same interface, got {sampler!r}",
+            mend='write loaders.ClassBalancedSampler(by="label"), say',
+        )
+    ranks, size = options.ranks, options.batch_size
+    columns = read_columns(opened, sampler.columns, asked_by=name)
+    plan = sampler.plan(
+        columns, samples=opened.samples, batch_size=size, world_size=ranks.world_size, seed=options.seed
+    )
+    # What says nothing of its choices is told by its kind.
+    text = f"{name}()" if type(sampler).__repr__ is object.__repr__ else brief(sampler)
+    planned = Planned(plan, opened.samples, ranks, size, options.last_batch, text)
+    if planned.batches == 0:
+        raise CallError(
+            f"batch_size={size} of {ranks.world_size} ranks is more than the {plan.samples} samples of an epoch that "
+            f"{name} makes of split {split!r}",
+            mend='lower batch_size, or say last_batch="partial" or "pad"',
+        )
+    return planned
+
+
+def read_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, split: str) -> Asked:
     """Read a preset's name, a list, or a YAML file.
 
     Raises:
@@ -124,12 +184,17 @@ def read_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, train
 
     """
     if isinstance(transforms, (list, tuple)):
+        if named := [item for item in transforms if isinstance(item, str) and item in PRESETS]:
+            raise CallError(f"transforms has the preset {named[0]!r} in a list", mend=f"write transforms={named[0]!r}")
         return Asked(read_recipe(transforms))
     if not isinstance(transforms, (str, os.PathLike)):
-        raise CallError(f"transforms must be a preset's name, a list or a YAML file, got {transforms!r}")
+        raise CallError(
+            f"transforms must be a preset's name, a list or a YAML file, got {transforms!r}",
+            mend='write "imagenet-train", or [{"CropImage": {"size": 224}}], say',
+        )
     path = os.fspath(transforms)
     if path.endswith((".yaml", ".yml")) or os.path.isfile(path):
-        return _from_config(read_config(path, mode="Train" if training else "Eval"), path)
+        return _from_config(read_config(path, split), path)
     items, batch = preset(path)
     return Asked(read_recipe(items, source=path, batch=batch))
 
@@ -140,13 +205,6 @@ def _from_config(config: Config, path: str) -> Asked:
         source=f"{path}: transform_ops",
         batch=config.batch_transforms,
         classes=config.classes,
-        notes=(*config.notes, *_sampler_notes(config)),
+        notes=config.notes,
     )
-    return Asked(recipe, config.batch_size, config.drop_last, config.shuffle)
-
-
-def _sampler_notes(config: Config) -> tuple[str, ...]:
-    name = (config.sampler or {}).get("name")
-    if name in (None, "BatchSampler", "DistributedBatchSampler"):
-        return ()
-    return (f"its sampler {name} is not followed: every sample is read once an epoch",)
+    return Asked(recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler)

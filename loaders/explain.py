@@ -7,30 +7,36 @@ from collections.abc import Iterator
 from loaders.costs import order_warnings
 from loaders.fuse import fuse
 from loaders.options import Options
+from loaders.orders import Planned, Stored
 from loaders.shards import OpenSplit
 from loaders.transforms.base import brief
 from loaders.vocabulary import Recipe
 
 
-def explanation(split: OpenSplit, recipe: Recipe, options: Options, *, gpu: bool) -> str:
+def explanation(split: OpenSplit, recipe: Recipe, options: Options, order: Stored | Planned, *, gpu: bool) -> str:
     """Return the plan of a loader: data, transforms as asked for and as run, why they differ, and the batches."""
-    return "\n".join(_lines(split, recipe, options, gpu=gpu))
+    return "\n".join(_lines(split, recipe, options, order, gpu=gpu))
 
 
-def _lines(split: OpenSplit, recipe: Recipe, options: Options, *, gpu: bool) -> Iterator[str]:
+def _lines(split: OpenSplit, recipe: Recipe, options: Options, order: Stored | Planned, *, gpu: bool) -> Iterator[str]:
     ranks = options.ranks
     yield f"{split.folder}: {split.samples:,} samples in {len(split.shards):,} {split.manifest.format} shards"
-    order = "in an order of its own" if options.shuffle else "in stored order"
     yield (
-        f"rank {ranks.rank} of {ranks.world_size}: {options.batches(split.samples):,} batches of "
-        f"{options.batch_size:,} an epoch, {order}, last batch: {options.last_batch}"
+        f"rank {ranks.rank} of {ranks.world_size}: {order.batches:,} batches of {options.batch_size:,} an epoch, "
+        f"{_order_text(order)}, last batch: {options.last_batch}"
     )
+    if isinstance(order, Planned):
+        yield from (f"  {line}" for line in order.plan.lines)
     yield ""
     yield "As asked for:"
     for step in recipe.steps:
         yield f"  {step.place}  {step.text}"
         yield from (f"      note: {note}" for note in step.notes)
     yield from (f"  note: {note}" for note in recipe.notes)
+    if "image" not in options.fields:
+        yield ""
+        yield "As run: images are not among the fields, and none is decoded."
+        return
     fusion = fuse(recipe.operations)
     yield ""
     yield f"As run, {'on the GPU' if gpu else 'on the processor'}:"
@@ -49,6 +55,12 @@ def _lines(split: OpenSplit, recipe: Recipe, options: Options, *, gpu: bool) -> 
         f"{options.prefetch} made ahead; {options.num_threads} threads"
         + (f", {options.hw_decoder_load:.0%} of the JPEGs to the hardware decoder" if gpu else "")
     )
+
+
+def _order_text(order: Stored | Planned) -> str:
+    if isinstance(order, Planned):
+        return f"planned by {order.text}"
+    return "in an order of its own" if order.shuffle else "in stored order"
 
 
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1}

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loaders.costs import computes_on_processor
 from loaders.explain import explanation
 from loaders.fields import Fields
 from loaders.frameworks import load_framework
-from loaders.graph.pipeline import Seeds, make_pipeline, release_memory
-from loaders.graph.readers import READER
+from loaders.graph.pipeline import make_pipeline, release_memory
+from loaders.graph.readers import READER, Read, read_planned, read_stored
+from loaders.indexes import index_fault
 from loaders.options import Options, at_least, default_threads
+from loaders.orders import Planned, Stored
 from loaders.ranks import local_processes, local_rank
+from loaders.records import Records
 from loaders.shards import OpenSplit
 from loaders.soft_labels import mixed_labels
 from loaders.states import Position, State, read_state
@@ -35,15 +40,17 @@ class Loader:
     or `close` it, to give its memory back.
     """
 
-    def __init__(self, split: OpenSplit, recipe: Recipe, options: Options) -> None:
+    def __init__(self, split: OpenSplit, recipe: Recipe, options: Options, order: Stored | Planned) -> None:
         """Open the shards and start to read; `loaders.build` calls it."""
         self._gpu = _gpu(options)
         threads = options.num_threads or default_threads(
             local_processes(), gpu=self._gpu is not None, computing=computes_on_processor(recipe.operations)
         )
         self._split, self._recipe, self._options = split, recipe, replace(options, num_threads=threads)
+        self._order = order
         self._framework = load_framework(options.framework)
-        self._fields = Fields(split, options.fields)
+        self._fields = Fields(split, options.fields, planned=isinstance(order, Planned))
+        self._records: Records | None = None
         # With mixed labels comes as many classes as the recipe or the dataset has.
         self._classes = _classes(split, recipe)
         self._position = Position()
@@ -55,7 +62,7 @@ class Loader:
 
     def __len__(self) -> int:
         """Return how many batches an epoch has on this rank; every rank has as many."""
-        return self._options.batches(self._split.samples)
+        return self._order.batches
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -122,11 +129,13 @@ class Loader:
 
     def explain(self) -> str:
         """Return what this loader does, as text: transforms, what became of them and why, memory and threads."""
-        return explanation(self._split, self._recipe, self._options, gpu=self._gpu is not None)
+        return explanation(self._split, self._recipe, self._options, self._order, gpu=self._gpu is not None)
 
     def close(self) -> None:
         """Stop reading and give the memory back. Batches already taken stay good."""
         self._pipeline = None
+        if self._records is not None:
+            self._records.close()
         release_memory()
 
     def __reduce__(self) -> Any:
@@ -142,38 +151,49 @@ class Loader:
         self.close()
 
     def _start(self, checkpoint: bytes = b"") -> Any:
-        options, ranks = self._options, self._options.ranks
-        sequence = np.random.SeedSequence([options.seed, self._position.started])
-        own = np.random.SeedSequence([options.seed, self._position.started, ranks.rank])
+        options, started = self._options, self._position.started
+        seed = _seed([options.seed, started, options.ranks.rank])
         pipeline = make_pipeline(
-            self._split,
-            self._recipe,
-            options,
-            seeds=Seeds(draws=_seed(own), files=_seed(sequence)),
-            gpu=self._gpu,
-            with_label=self._fields.stored_label,
-            with_source=self._fields.source,
-            checkpoint=checkpoint or None,
+            self._reader(seed), self._recipe, options, seed=seed, gpu=self._gpu, checkpoint=checkpoint or None
         )
         try:
             pipeline.build()
-            found = pipeline.reader_meta(READER)["epoch_size"]
+            meta = pipeline.reader_meta()
         except RuntimeError as error:
             named = _named(error, self._split)
+            if isinstance(named, IndexFileError):
+                raise named from error
             if isinstance(named, DamagedError):
                 # No record has been read yet.
                 raise IndexFileError(
                     named.message.replace("a record", "an index"), file=named.file, mend=_VERIFY
                 ) from error
             raise
+        found = meta[READER]["epoch_size"] if READER in meta else self._split.samples
         if found != self._split.samples:
-            raise IndexFileError(
+            raise index_fault(self._split) or IndexFileError(
                 f"the indexes of {self._split.folder} have {found} samples, and the manifest states "
                 f"{self._split.samples}",
                 mend=_VERIFY,
             )
         pipeline.schedule_run()
         return pipeline
+
+    def _reader(self, seed: int) -> Callable[[], Read]:
+        started = self._position.started
+        if isinstance(self._order, Stored):
+            return partial(
+                read_stored,
+                self._split,
+                self._order,
+                seed=seed,
+                file_seed=_seed([self._options.seed, started]),
+                with_label=self._fields.stored_label,
+                with_source=self._fields.source,
+            )
+        if self._records is None:
+            self._records = Records(self._split)
+        return partial(read_planned, self._order, self._records, started=started, prefetch=self._options.prefetch)
 
     def _restart(self, position: Position, checkpoint: bytes = b"") -> None:
         # Nothing of the old pipeline may be held while the new one takes its memory.
@@ -195,6 +215,7 @@ class Loader:
             "transforms": " ".join(map(repr, (*self._recipe.operations, *self._recipe.mixing))),
             "batch_size": options.batch_size,
             "shuffle": options.shuffle,
+            "sampler": self._order.text,
             "seed": options.seed,
             "rank": options.ranks.rank,
             "world_size": options.ranks.world_size,
@@ -206,7 +227,7 @@ class Loader:
         }
 
     def _begin(self) -> None:
-        position, runs = self._position, self._options.runs(self._split.samples)
+        position, runs = self._position, self._order.runs
         if position.resumed:
             self._position = position.going_on()
             return
@@ -222,9 +243,6 @@ class Loader:
             self._position = Position(epoch=epoch, started=position.started, read=self._position.read)
 
     def _batches(self, iteration: int) -> Iterator[Any]:
-        # DALI's parts change hands every epoch, but not where it shuffles the shards instead.
-        turns = 0 if self._options.shuffle else self._position.turns
-        samples = self._options.ranks.share(self._split.samples, turns)
         while self._position.batch < len(self):
             self._open()
             if iteration != self._iteration:
@@ -232,32 +250,43 @@ class Loader:
                     "another iteration of this loader has begun since, or its epoch was set",
                     mend="build a loader for each",
                 )
-            size = self._options.batch_size
-            if self._options.last_batch == "partial":
-                size = max(0, min(size, samples - self._position.batch * size))
-            batch = self._batch(size)
+            batch = self._batch(self._order.size(self._position))
             self._position = self._position.after_batch()
             self._safe = (self._position, self._open().checkpoint())
             yield batch
 
     def _batch(self, size: int) -> Any:
-        images, *rest = self._run()
-        arrays = [np.asarray(each.as_tensor()) for each in rest]
+        outputs = list(self._run())
+        images = outputs.pop(0) if "image" in self._options.fields else None
+        arrays = [np.asarray(each.as_tensor()) for each in outputs]
         stored = arrays.pop(0) if self._fields.stored_label else None
-        source = arrays.pop(0) if self._fields.source else None
-        values = self._fields.values(self._options.fields, stored, source)
+        rows = self._rows(arrays)
+        values = self._fields.values(self._options.fields, stored, rows)
         if arrays and "label" in values:
             values["label"] = mixed_labels(
                 np.asarray(values["label"]), arrays[0], arrays[1], self._classes, self._recipe.smoothing
             )
-        tensor = self._framework.images(images, self._options.dtype, self._gpu)[:size]
+        tensor = None if images is None else self._images(images, size)
+        return tuple(tensor if name == "image" else self._given(values[name], size) for name in self._options.fields)
+
+    def _rows(self, arrays: list[NDArray[Any]]) -> NDArray[np.int64] | None:
+        """Take what tells where a batch's samples come from, if anything does."""
+        if isinstance(self._order, Planned):
+            return arrays.pop(0)
+        return self._fields.rows(arrays.pop(0)) if self._fields.source else None
+
+    def _images(self, outputs: Any, size: int) -> Any:
+        tensor = self._framework.images(outputs, self._options.dtype, self._gpu)[:size]
         # Of no image nothing can be asked: the last batch of a rank may be empty.
         for function in self._recipe.functions if size else ():
             tensor = function(tensor)
             if not hasattr(tensor, "__len__") or len(tensor) != size:
                 name = getattr(function, "__name__", type(function).__name__)
-                raise CallError(f"the function {name} of transforms must return a tensor of {size} images")
-        return tuple(tensor if name == "image" else self._given(values[name], size) for name in self._options.fields)
+                raise CallError(
+                    f"the function {name} of transforms must return a tensor of {size} images",
+                    mend="return the batch that it is given, changed",
+                )
+        return tensor
 
     def _given(self, values: Any, size: int) -> Any:
         return values[:size] if isinstance(values, list) else self._framework.numbers(values[:size], self._gpu)
@@ -279,8 +308,8 @@ class Loader:
 _VERIFY = "run `dataprep verify` to see which is wrong"
 
 
-def _seed(sequence: np.random.SeedSequence) -> int:
-    return int(sequence.generate_state(1)[0] >> 1)
+def _seed(numbers: list[int]) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
 
 
 def _classes(split: OpenSplit, recipe: Recipe) -> int:
@@ -292,7 +321,10 @@ def _classes(split: OpenSplit, recipe: Recipe) -> int:
             mend="say class_num with the operation that mixes",
         )
     if recipe.mixing and stated and held > stated:
-        raise CallError(f"mixed labels of {stated} classes (class_num), and {split.folder} has {held}")
+        raise CallError(
+            f"mixed labels of {stated} classes (class_num), and {split.folder} has {held}",
+            mend="leave class_num out, and it is the dataset's",
+        )
     return stated or held
 
 
@@ -309,7 +341,10 @@ def _gpu(options: Options) -> int | None:
         local = local_rank() if options.ranks.world_size > 1 else None
         gpu = _current_gpu() if local is None else local % found
     if gpu >= found:
-        raise CallError(f"device_id={gpu}, and there are {found} GPUs, counted from 0")
+        raise CallError(
+            f"device_id={gpu}, and there are {found} GPUs, counted from 0",
+            mend=f"say 0 to {found - 1}, or leave it out",
+        )
     return gpu
 
 
@@ -340,6 +375,8 @@ def _named(error: Exception, split: OpenSplit) -> Exception:
     found = _FAILED.search(str(error))
     if found is None or re.search("memory|bad_alloc|[Bb]atch size", found[2]):
         return error
+    if found[1] == "readers" and (fault := index_fault(split)):
+        return fault
     what = "a record cannot be read" if found[1] == "readers" else "an image cannot be decoded"
     said = " ".join(found[2].split())
     return DamagedError(

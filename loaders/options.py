@@ -73,18 +73,9 @@ class Options:
             raise CallError(f"fields must name something, and nothing twice, got {self.fields!r}")
         if self.framework == "numpy" and self.dtype == "bfloat16":
             raise CallError('dtype="bfloat16", which NumPy does not know', mend='say dtype="float32" or "float16"')
-        if not isinstance(self.hw_decoder_load, (int, float)) or not 0 <= self.hw_decoder_load <= 1:
-            raise CallError(f"hw_decoder_load must be from 0 to 1, got {self.hw_decoder_load!r}")
-
-    def batches(self, samples: int) -> int:
-        """Return how many batches this rank gets in an epoch of that many samples; every rank gets as many."""
-        if self.last_batch == "drop":
-            return self.ranks.least_share(samples) // self.batch_size
-        return -(-self.ranks.greatest_share(samples) // self.batch_size)
-
-    def runs(self, samples: int) -> int:
-        """Return how many batches the reader makes in an epoch, those included that are dropped."""
-        return -(-self.ranks.greatest_share(samples) // self.batch_size)
+        load = self.hw_decoder_load
+        if not isinstance(load, (int, float)) or isinstance(load, bool) or not 0 <= load <= 1:
+            raise CallError(f"hw_decoder_load must be a number from 0 to 1, got {load!r}")
 
 
 def default_threads(processes: int, *, gpu: bool, computing: bool) -> int:
@@ -119,5 +110,5 @@ def at_least(name: str, value: Any, least: int, *, most: int = 2**31 - 1) -> int
 
 
 def _one_of(name: str, value: object, known: Sequence[str]) -> None:
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise CallError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")

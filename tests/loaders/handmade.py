@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from awscrt.checksums import crc32c
 from PIL import Image
 
 from manifests.schema import Components, File, Format, Manifest, Shard, Split
@@ -91,7 +92,7 @@ def _write_table(stem: Path, part: Sequence[Sample], offsets: Sequence[int]) -> 
         "width": [width for width, _ in sizes],
         "height": [height for _, height in sizes],
         "source": [f"{row}.{extension}" for row, (extension, _, _) in enumerate(part)],
-        "crc32c": [None] * len(part),
+        "crc32c": [crc32c(data) for _, data, _ in part],
     }
     write_table(build_table(columns, {}), str(stem.with_suffix(".parquet")))
 

@@ -24,7 +24,7 @@ def labels_of(loader):
 
 
 def test_public_names():
-    assert loaders.__all__ == ["build"]
+    assert loaders.__all__ == ["ClassBalancedSampler", "PKSampler", "ShuffledSampler", "build"]
 
 
 def test_every_operation_is_public():

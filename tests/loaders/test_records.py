@@ -5,7 +5,8 @@ import nvidia.dali
 import pytest
 
 from loaders.fields import Fields
-from loaders.graph.readers import read_records
+from loaders.graph.readers import read_stored
+from loaders.orders import Stored
 from loaders.ranks import Ranks
 from loaders.shards import open_split
 
@@ -17,21 +18,21 @@ def read_back(folder, shuffle=False, epochs=1):
     fields = Fields(split, ("image", "label"))
     pipeline = nvidia.dali.Pipeline(batch_size=BATCH, num_threads=1, device_id=None, seed=3)
     with pipeline:
-        records = read_records(
-            split, shuffle=shuffle, ranks=Ranks(), seed=3, file_seed=3,
+        records = read_stored(
+            split, Stored(split.samples, Ranks(), BATCH, "pad", shuffle), seed=3, file_seed=3,
             with_label=fields.stored_label, with_source=fields.source,
         )  # fmt: skip
         pipeline.set_outputs(records.encoded, records.label if fields.stored_label else records.source)
     for _ in range(epochs):
-        rows = []
+        read = []
         for _ in range(-(-split.samples // BATCH)):
             images, told = pipeline.run()
             told = np.asarray(told.as_tensor())
-            stored, source = (told, None) if fields.stored_label else (None, told)
-            numbers = fields.values(("label",), stored, source)["label"]
+            stored, rows = (told, None) if fields.stored_label else (None, fields.rows(told))
+            numbers = fields.values(("label",), stored, rows)["label"]
             assert numbers.dtype == np.int64
-            rows += [(bytes(np.asarray(images[i])), int(numbers[i])) for i in range(BATCH)]
-        yield rows[: split.samples]
+            read += [(bytes(np.asarray(images[i])), int(numbers[i])) for i in range(BATCH)]
+        yield read[: split.samples]
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
