@@ -12,13 +12,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from manifests.errors import CallError, SourceError, printable
 from manifests.schema import SPLIT_ALIASES, UNREADABLE
 from manifests.sources.columns import Source, SourceOptions
-from manifests.sources.folders import is_folder, read_image_folders
+from manifests.sources.folders import is_folder, name_splits, read_image_folders
 from manifests.sources.kaggle import find_kaggle, has_folders, read_kaggle
 from manifests.sources.lists import read_lists
+from manifests.sources.msmt17 import find_msmt17, read_msmt17
+from manifests.sources.named import read_pattern
+from manifests.sources.reid import find_layout, read_layout
 from manifests.sources.tables import read_table
 
 __all__ = ["UNREADABLE", "Source", "SourceOptions", "read_source"]
@@ -49,6 +53,9 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
 
 
 def _read_folder(src: str, options: SourceOptions) -> Source:
+    if options.pattern is not None:
+        _refuse(options, ("image_root", "path_column", "split_column"), f"a list or a table, and {src} is a folder")
+        return read_pattern(src, _folders(src), options.pattern, options)
     kaggle = find_kaggle(src)
     if kaggle is not None and not has_folders(f"{kaggle}/val"):
         return read_kaggle(kaggle, options)
@@ -57,13 +64,18 @@ def _read_folder(src: str, options: SourceOptions) -> Source:
     if lists:
         _refuse(options, ("path_column", "label_column", "split_column"), f"a table, and {src} holds lists")
         return read_lists([os.path.join(src, name) for name in lists], options.image_root or src, options)
-    _refuse(
-        options,
-        ("image_root", "path_column", "label_column", "split_column"),
-        f"a list or a table, and {src} is a folder",
-    )
-    folders = sorted(entry.name for entry in os.scandir(src) if is_folder(entry) and not entry.name.startswith("."))
+    _refuse(options, ("image_root", "path_column", "split_column"), f"a list or a table, and {src} is a folder")
+    _refuse(options, ("label_column",), f"a table or --pattern, and {src} is a folder")
+    folders = _folders(src)
+    if (train_and_test := find_msmt17(src, folders)) is not None:
+        return read_msmt17(src, train_and_test, options)
+    if (layout := find_layout(src, folders)) is not None:
+        return read_layout(src, folders, layout, options)
     return read_image_folders(src, _split_folders(src, folders), folders, options)
+
+
+def _folders(src: str) -> list[str]:
+    return sorted(entry.name for entry in os.scandir(src) if is_folder(entry) and not entry.name.startswith("."))
 
 
 def _split_folders(src: str, folders: Sequence[str]) -> dict[str, str]:
@@ -71,15 +83,11 @@ def _split_folders(src: str, folders: Sequence[str]) -> dict[str, str]:
     named = [name for name in folders if name.lower() in SPLIT_ALIASES]
     if len(named) < len(folders) and not any(has_folders(os.path.join(src, name)) for name in named):
         return {}
-    splits: dict[str, str] = {}
-    for name in named:
-        other = splits.setdefault(SPLIT_ALIASES[name.lower()], name)
-        if other != name:
-            raise SourceError(f"holds both {other}/ and {name}/, two names of one split", file=src, mend="rename one")
-    return splits
+    return name_splits(src, named, SPLIT_ALIASES)
 
 
 def _read_file(src: str, options: SourceOptions) -> Source:
+    _refuse(options, ("pattern",), f"a folder, and {src} is a file")
     if src.lower().endswith(TABLE_SUFFIXES):
         return read_table(src, options)
     _refuse(options, ("path_column", "label_column", "split_column"), f"a table, and {src} is a list")
@@ -99,11 +107,26 @@ def _class_notices(source: Source) -> Iterator[str]:
     empty = np.flatnonzero(counts.sum(0) == 0)
     if len(empty):
         yield f"{len(empty):,} of {len(source.classes):,} classes have no image: {_some(source, empty)}"
+    if {"query", "gallery"} & {*source.splits}:
+        yield _identity_notice(source, counts > 0)
+        return
     for number, split in enumerate(source.splits):
         if len(source.splits) > 1:
             only = np.flatnonzero((counts[number] > 0) & (counts.sum(0) == counts[number]))
             if len(only):
                 yield f"{len(only):,} classes are in {split} only: {_some(source, only)}"
+
+
+def _identity_notice(source: Source, has: NDArray[np.bool_]) -> str:
+    """Say in a line how many classes each split has; for re-identification, train shares none with the others."""
+    held = ", ".join(f"{split} {count:,}" for split, count in zip(source.splits, has.sum(1).tolist(), strict=True))
+    if "train" not in source.splits:
+        return f"classes: {held}"
+    others = [split for split in ("query", "gallery") if split in source.splits]
+    searched = has[[source.splits.index(split) for split in others]].any(0)
+    shared = np.flatnonzero(has[source.splits.index("train")] & searched)
+    told = f" {len(shared):,}, {_some(source, shared)}," if len(shared) else " none"
+    return f"classes: {held}; train shares{told} with {' and '.join(others)}"
 
 
 def _some(source: Source, labels: Iterable[int]) -> str:

@@ -15,10 +15,19 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from manifests.errors import SourceError
-from manifests.schema import UNREADABLE
+from manifests.schema import TABLE_COLUMNS, UNREADABLE
 
 #: A larger label is taken for a mistake: the manifest names every class up to it.
 MAX_LABEL = 10_000_000
+
+#: Columns that are taken for labels, and not carried along besides.
+LABEL_COLUMNS = ("label", "class", "target")
+
+#: Names that no further column may have: sample tables use them themselves.
+RESERVED = (*TABLE_COLUMNS, "class")
+
+#: A longer name of a column, in bytes, has no room in a TFRecord's header as it is read.
+MAX_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,7 @@ class SourceOptions:
     label_column: str | None = None
     split_column: str | None = None
     classes: tuple[str, ...] | None = None
+    pattern: str | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,8 @@ class Source:
         return int(self.size.clip(min=0).sum())
 
 
-Where = Callable[[int], tuple[str, int]]
+#: The file, and the line where it has lines, that names the sample in a row.
+Where = Callable[[int], tuple[str, int | None]]
 
 
 def number_labels(

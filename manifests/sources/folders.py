@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -106,6 +106,16 @@ def _size_of(entry: os.DirEntry[str]) -> int:
         return UNREADABLE
 
 
+def name_splits(src: str, folders: Sequence[str], split_of: Mapping[str, str]) -> dict[str, str]:
+    """Give the folder of each split (split -> folder), by what `split_of` calls a folder's name in lower case."""
+    splits: dict[str, str] = {}
+    for name in folders:
+        other = splits.setdefault(split_of[name.lower()], name)
+        if other != name:
+            raise SourceError(f"holds both {other}/ and {name}/, two names of one split", file=src, mend="rename one")
+    return splits
+
+
 def read_image_folders(src: str, splits: dict[str, str], folders: Sequence[str], options: SourceOptions) -> Source:
     """Read class folders, or splits of them where folders are named so (`splits`: split -> folder)."""
     if not splits:
@@ -113,10 +123,11 @@ def read_image_folders(src: str, splits: dict[str, str], folders: Sequence[str],
             raise SourceError(
                 "has no class folders",
                 file=src,
-                mend="an ImageFolder is CLASS/IMAGE; a list file (`path label`) or a CSV can name labels instead",
+                mend="an ImageFolder is CLASS/IMAGE; a list file (`path label`), a CSV, "
+                "or the images' own names with --pattern can name labels instead",
             )
         source = labelled_by_folder(src, {"train": [(name, name) for name in folders]}, "ImageFolder", options)
-        return replace(source, notices=(*_stray_notice(_stray_images(src)), *source.notices))
+        return replace(source, notices=(*_stray_notice(stray_images(src)), *source.notices))
     scans: dict[str, list[tuple[str, str]]] = {}
     notices = [
         f"{name}/ is none of train, val and test and is left out" for name in folders if name not in splits.values()
@@ -135,13 +146,13 @@ def read_image_folders(src: str, splits: dict[str, str], folders: Sequence[str],
                 file=f"{src}/{splits[split]}",
                 mend=f"sort the images into {splits[split]}/CLASS/, or write a {split}_list.txt of `path label`",
             )
-    stray = [name for split in scans for name in _stray_images(src, splits[split])]
+    stray = [name for split in scans for name in stray_images(src, splits[split])]
     source = labelled_by_folder(src, scans, f"{' and '.join(scans)} ImageFolders", options)
-    return replace(source, notices=(*notices, *_stray_notice([*_stray_images(src), *stray]), *source.notices))
+    return replace(source, notices=(*notices, *_stray_notice([*stray_images(src), *stray]), *source.notices))
 
 
-def _stray_images(root: str, folder: str = "") -> list[str]:
-    """List images that lie beside class folders, and so in no class."""
+def stray_images(root: str, folder: str = "") -> list[str]:
+    """List images that lie beside folders, and so in no class or split."""
     with os.scandir(os.path.join(root, folder)) as entries:
         names = [
             os.path.join(folder, entry.name)

@@ -12,36 +12,40 @@ from numpy.typing import NDArray
 
 from manifests.errors import SourceError
 from manifests.schema import SPLIT_ALIASES
-from manifests.sources.columns import Source, SourceOptions, checked, concat, number_labels, sizes
+from manifests.sources.columns import Source, SourceOptions, Where, checked, concat, number_labels, sizes
 
 
 def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Source:
     """Read lists whose paths are relative to `root`; each is a split, named by the list's first word."""
-    columns = [_parse_list(file) for file in files]
-    splits = [_split_of_list(file) for file in files]
-    path = concat([paths for paths, _, _ in columns])
-    counts = [len(lines) for _, _, lines in columns]
-    lines = np.concatenate([lines for _, _, lines in columns])
-
-    def where(row: int) -> tuple[str, int]:
-        number = int(np.searchsorted(np.cumsum(counts), row, side="right"))
-        return files[number], int(lines[row])
-
-    label, classes = number_labels(concat([labels for _, labels, _ in columns]), options.classes, where)
+    paths, labels, where = join_lists(files)
+    path = concat(paths)
+    label, classes = number_labels(labels, options.classes, where)
     return checked(
         Source(
             root=root,
             layout="PaddleClas lists" if len(files) > 1 else "list file",
             classes=classes,
-            splits=tuple(splits),
+            splits=tuple(_split_of_list(file) for file in files),
             path=path,
             label=label,
-            split=np.repeat(np.arange(len(files), dtype=np.int8), counts),
+            split=np.repeat(np.arange(len(files), dtype=np.int8), [len(part) for part in paths]),
             size=sizes(root, path),
             extra=pa.table({}),
         ),
         where,
     )
+
+
+def join_lists(files: Sequence[str]) -> tuple[list[pa.Array], pa.Array, Where]:
+    """Read lists: the paths of each (large_string), the labels of all as text, and the line of every row."""
+    columns = [_parse_list(file) for file in files]
+    ends = np.cumsum([len(lines) for _, _, lines in columns])
+    lines = np.concatenate([lines for _, _, lines in columns])
+
+    def where(row: int) -> tuple[str, int]:
+        return files[int(np.searchsorted(ends, row, side="right"))], int(lines[row])
+
+    return [paths for paths, _, _ in columns], concat([labels for _, labels, _ in columns]), where
 
 
 def _split_of_list(file: str) -> str:

@@ -15,11 +15,20 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from manifests.errors import CallError, SourceError
-from manifests.schema import SPLIT_ALIASES, TABLE_COLUMNS, split_order
-from manifests.sources.columns import Source, SourceOptions, Where, checked, number_labels, sizes
+from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.sources.columns import (
+    LABEL_COLUMNS,
+    MAX_NAME,
+    RESERVED,
+    Source,
+    SourceOptions,
+    Where,
+    checked,
+    number_labels,
+    sizes,
+)
 
 PATH_COLUMNS = ("path", "image", "file", "filename", "filepath", "image_path")
-LABEL_COLUMNS = ("label", "class", "target")
 
 
 def read_table(file: str, options: SourceOptions) -> Source:
@@ -123,16 +132,12 @@ def _check_filled(column: pa.ChunkedArray, name: str, where: Where) -> None:
         raise SourceError(f"column {name!r} is empty", file=file, line=line, mend="fill it or remove the row")
 
 
-#: A longer name has no room in a TFRecord's header as it is read.
-MAX_NAME = 100
-
-
 def _further_columns(table: pa.Table, used: set[str | None], file: str) -> pa.Table:
     """Give what a table has beside path, label and split, as text, whole numbers, floats or booleans."""
     names = [name for name in table.column_names if name not in used]
     columns = {}
     for name in names:
-        if name in (*TABLE_COLUMNS, "class") or name.startswith("image/"):
+        if name in RESERVED or name.startswith("image/"):
             raise SourceError(
                 f"column {name!r} has a name that sample tables use themselves", file=file, mend="rename it"
             )

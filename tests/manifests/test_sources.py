@@ -611,7 +611,7 @@ def test_a_table_without_rows(make_tree, text):
     [
         (["a/1.jpg"], "nowhere", {}, CallError, "nowhere does not exist"),
         (["a/1.jpg"], "", {"image_root": "x"}, CallError, "--image-root goes with a list or a table"),
-        (["a/1.jpg"], "", {"label_column": "x"}, CallError, "--label-column goes with a list or a table"),
+        (["a/1.jpg"], "", {"label_column": "x"}, CallError, "--label-column goes with a table or --pattern"),
         ({**IMAGES, "l.txt": "1.jpg 0\n"}, "l.txt", {"path_column": "x"}, CallError, "--path-column goes with a table"),
         (
             {**IMAGES, "l.txt": "1.jpg 0\n"},

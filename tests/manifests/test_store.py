@@ -35,10 +35,11 @@ files = st.builds(File, names, counts, st.none() | checksums)
 shards = st.builds(Shard, files, counts, files, files)
 splits = st.builds(Split, names, st.lists(shards, max_size=2).map(tuple))
 plain = st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | st.text(max_size=8)
+sides = st.integers(1, 1 << 16)
 manifests = st.builds(
-    Manifest,
+    lambda pixels, **members: Manifest(store="raw" if pixels else "encoded", pixels=pixels, **members),
+    pixels=st.none() | st.tuples(sides, sides, st.just(3)),
     format=st.sampled_from(FORMATS),
-    store=st.sampled_from(("encoded", "raw")),
     components=st.builds(
         Components, st.lists(names, min_size=1, max_size=3).map(tuple), st.none() | names, st.integers(-5, 5)
     ),
