@@ -12,8 +12,8 @@ from loaders.configs import Config, read_config
 from loaders.costs import order_warnings
 from loaders.fields import shadowed
 from loaders.options import HW_DECODER_LOAD, PREFETCH, Options, at_least
-from loaders.presets import PRESETS, preset
 from loaders.orders import Planned, Stored
+from loaders.presets import PRESETS, preset
 from loaders.ranks import find_ranks
 from loaders.samplers import Sampler
 from loaders.samplers.configured import configured_sampler

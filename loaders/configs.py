@@ -6,7 +6,7 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -35,7 +35,6 @@ class Config:
         drop_last: whether samples that do not fill a batch are left out, or none.
         shuffle: whether each epoch has an order of its own, or none.
         classes: how many the model tells apart (``Arch.class_num``), or none.
-        text: the file's.
         notes: what of the file is not followed.
 
     """
@@ -47,43 +46,35 @@ class Config:
     drop_last: bool | None = None
     shuffle: bool | None = None
     classes: int | None = None
-    text: str = ""
     notes: tuple[str, ...] = ()
 
 
-def read_config(
-    path: str | os.PathLike[str],
-    mode: Literal["Train", "Eval"] = "Train",
-    part: Literal["Query", "Gallery"] = "Query",
-) -> Config:
+def read_config(path: str | os.PathLike[str], split: str = "train") -> Config:
     """Read a YAML file: a PaddleClas training config, one section of it, or a list of transforms.
 
     Args:
         path: the file.
-        mode: which section of a training config.
-        part: which half of it, where ``Eval`` has ``Query`` and ``Gallery``.
+        split: of a training config, ``train`` takes the section ``Train`` and any other ``Eval``; where that is in
+            halves, ``gallery`` takes ``Eval.Gallery`` and any other ``Eval.Query``.
 
     Raises:
         CallError: the file cannot be read, is no YAML, or lacks what is asked for; the message names the place.
 
     """
     file = os.fspath(path)
-    for name, value, known in (("mode", mode, ("Train", "Eval")), ("part", part, ("Query", "Gallery"))):
-        if value not in known:
-            raise CallError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
     text = _read(file)
     try:
-        return _config(_load(text), text, mode, part)
+        return _config(_load(text), split)
     except CallError as error:
         raise CallError(error.message, file=file, line=error.line, mend=error.mend) from None
 
 
-def _config(content: Any, text: str, mode: str, part: str) -> Config:
+def _config(content: Any, split: str) -> Config:
     if isinstance(content, list):
-        return Config(tuple(content), text=text)
+        return Config(tuple(content))
     if not isinstance(content, dict):
         raise CallError("holds neither a list of transforms nor a config", mend=_EXPECTED)
-    section, notes = _section(content, mode, part)
+    section, notes = _section(content, split)
     dataset = section.mapping("dataset") if "dataset" in section.content else section
     transforms = dataset.transforms()
     name = dataset.content.get("name")
@@ -99,12 +90,11 @@ def _config(content: Any, text: str, mode: str, part: str) -> Config:
         sampler.flag("drop_last") if sampler else None,
         sampler.flag("shuffle") if sampler else None,
         _classes(content),
-        text,
         (*notes, *_unfollowed(dataset, sampler)),
     )
 
 
-def _section(content: dict[Any, Any], mode: str, part: str) -> tuple[_Place, list[str]]:
+def _section(content: dict[Any, Any], split: str) -> tuple[_Place, list[str]]:
     """Return the place of ``dataset``, ``sampler`` and ``loader``, or of the transforms alone; and notes."""
     top = _Place(content, "")
     if "DataLoader" in content:
@@ -115,9 +105,9 @@ def _section(content: dict[Any, Any], mode: str, part: str) -> tuple[_Place, lis
         return top, []
     others = [str(name) for name, value in top.content.items() if name not in ("Train", "Eval") and _holds(value)]
     notes = [f"{top.inner(name)} is not read: a loader reads one list of samples" for name in others]
-    section = top.mapping(mode)
+    section = top.mapping("Train" if split == "train" else "Eval")
     if "dataset" not in section.content and {"Query", "Gallery"} & set(section.content):
-        section = section.mapping(part)
+        section = section.mapping("Gallery" if split == "gallery" else "Query")
     return section, notes
 
 
@@ -221,13 +211,14 @@ def _read(file: str) -> str:
         with open(file, "rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise CallError(f"cannot be read: {error.strerror}", file=file) from None
+        mend = "check the path given as transforms"
+        raise CallError(f"cannot be read: {error.strerror}", file=file, mend=mend) from None
     if len(data) > MAX_BYTES:
-        raise CallError(f"is no config: it has more than {MAX_BYTES} bytes", file=file)
+        raise CallError(f"is no config: it has more than {MAX_BYTES} bytes", file=file, mend=_EXPECTED)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise CallError("is no YAML: it is not UTF-8", file=file, byte=error.start) from None
+        raise CallError("is no YAML: it is not UTF-8", file=file, byte=error.start, mend="save it as UTF-8") from None
 
 
 def _load(text: str) -> Any:
@@ -272,4 +263,4 @@ def _check_extent(text: str) -> None:
                 sizes[event.anchor] = 1
         if total > MAX_NODES or len(open_ones) > MAX_DEPTH:
             limit = f"more than {MAX_NODES} values" if total > MAX_NODES else f"more than {MAX_DEPTH} levels"
-            raise CallError(f"is no config: it has {limit}", line=mark.line + 1)
+            raise CallError(f"is no config: it has {limit}", line=mark.line + 1, mend=_EXPECTED)

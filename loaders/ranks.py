@@ -68,7 +68,7 @@ def find_ranks(rank: int | None, world_size: int | None, environment: Mapping[st
 
     """
     if (rank is None) != (world_size is None):
-        raise CallError(f"rank={rank!r} and world_size={world_size!r}: both or neither are needed")
+        raise CallError(f"rank={rank!r} and world_size={world_size!r}: one is missing", mend="say both, or neither")
     if rank is not None and world_size is not None:
         return Ranks(rank, world_size)
     # Only a program that has loaded torch can have begun a process group.
@@ -96,4 +96,7 @@ def _number(name: str, environment: Mapping[str, str]) -> int:
     try:
         return int(environment[name])
     except ValueError:
-        raise CallError(f"the environment's {name} is {environment[name]!r}, which is no whole number") from None
+        raise CallError(
+            f"the environment's {name} is {environment[name]!r}, which is no whole number",
+            mend="mend or unset it",
+        ) from None

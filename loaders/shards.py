@@ -10,7 +10,8 @@ from manifests.errors import CallError, DamagedError, IndexFileError, ShardError
 from manifests.schema import File, Manifest, Shard
 from manifests.store import read_manifest
 
-_ANEW = "run `dataprep verify` to see what else is wrong, then make the dataset anew or restore a copy"
+#: What mends a file that is not what it should be.
+ANEW = "run `dataprep verify` to see what else is wrong, then make the dataset anew or restore a copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def open_split(dataset: str | os.PathLike[str], split: str) -> OpenSplit:
         known = ", ".join(repr(each.name) for each in manifest.splits)
         raise CallError(f"split={split!r} is not in {os.fspath(dataset)}", mend=f"it has {known}")
     if found.samples == 0:
-        raise CallError(f"split {split!r} of {os.fspath(dataset)} holds no sample")
+        raise CallError(f"split {split!r} of {os.fspath(dataset)} holds no sample", mend="name another split")
     if manifest.store != "encoded":
         raise CallError(
             f"{os.fspath(dataset)} stores {manifest.store} pixels, and this release reads encoded images",
@@ -77,6 +78,6 @@ def _measure(opened: OpenSplit, file: File, kind: type[DamagedError]) -> None:
     try:
         length = os.stat(path).st_size
     except OSError as error:
-        raise kind(f"cannot be read ({error.strerror})", file=path, mend=_ANEW) from None
+        raise kind(f"cannot be read ({error.strerror})", file=path, mend=ANEW) from None
     if length != file.bytes:
-        raise kind(f"is {length} bytes long, and the manifest states {file.bytes}", file=path, mend=_ANEW)
+        raise kind(f"is {length} bytes long, and the manifest states {file.bytes}", file=path, mend=ANEW)

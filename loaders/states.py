@@ -96,9 +96,14 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
         )
         position = Position(*(stood[name] for name in ("epoch", "batch", "read", "started")))
     except (KeyError, TypeError, AttributeError) as error:
-        raise CallError(f"this is no state of a loader ({type(error).__name__}: {error})") from None
+        raise CallError(
+            f"this is no state of a loader ({type(error).__name__}: {error})", mend="load what state_dict() gave"
+        ) from None
     if version != VERSION:
-        raise CallError(f"this state has version {version!r}, and this release reads {VERSION}")
+        raise CallError(
+            f"this state has version {version!r}, and this release reads {VERSION}",
+            mend="load it with the release that saved it",
+        )
     whole = isinstance(checkpoint, bytes) and bool(checkpoint) == bool(position.read)
     if not (whole and _possible(position, batches)):
         raise CallError("this is no state of a loader: its parts do not fit together", mend="load another")

@@ -14,7 +14,9 @@ from loaders.transforms.base import BatchOperation, Form
 from loaders.transforms.mixing import single_mixing
 
 
-def mix(operations: Sequence[BatchOperation], images: Node, form: Form, run: Run) -> tuple[Node, Node, Node]:
+def mix(
+    operations: Sequence[BatchOperation], images: Node, form: Form, run: Run, *, wanted: bool = True
+) -> tuple[Node, Node, Node]:
     """Mix the images of a batch.
 
     What a batch has in common is drawn by NumPy, once a batch, from the seed and the batch's number: a source
@@ -25,6 +27,7 @@ def mix(operations: Sequence[BatchOperation], images: Node, form: Form, run: Run
         images: HWC, of `form`, whose size is set.
         form: of the images.
         run: where and how the graph runs; all its samples are mixed, also those that fill up a last batch.
+        wanted: whether to mix the images; else only labels are to be mixed, by the same draws.
 
     Returns:
         Images, float32. The partner of each: its number in the batch, int32. What stays of its own label:
@@ -41,10 +44,14 @@ def mix(operations: Sequence[BatchOperation], images: Node, form: Form, run: Run
 
     def draw(rng: np.random.Generator, batch_size: int) -> tuple[NDArray[Any], ...]:
         blend = draw_blend(mixing, size, batch_size, rng)
-        return blend.partner, blend.share, *blend.factors
+        return blend.partner, blend.share, *(blend.factors if wanted else ())
 
-    partner, share, rows, columns = run.draws.in_numpy(mixing, "blend", run.batch_size, draw, (0, 0, 3, 3))
+    ranks = (0, 0, 3, 3) if wanted else (0, 0)
+    partner, share, *factors = run.draws.in_numpy(mixing, "blend", run.batch_size, draw, ranks)
+    if not factors:
+        return images, partner, share
     # Rows and columns are little to bring to the GPU; their product is made there.
-    weight = run.place(rows) * run.place(columns)
+    rows, columns = map(run.place, factors)
+    weight = rows * columns
     mixed = images * (1.0 - weight) + fn.permute_batch(images, indices=partner) * weight
     return mixed, partner, share

@@ -100,15 +100,28 @@ def needs_whole(operation: Operation, form: Form) -> Form:
             f"{type(operation).__name__} works on whole values from 0 to 255, and here they are normalised",
             mend="put it before the normalisation",
         )
+    return needs_three(operation, form)
+
+
+def needs_three(operation: Operation, form: Form) -> Form:
+    """Return `form` if its pixels have three channels.
+
+    Raises:
+        CallError: they have not.
+
+    """
     if form.channels != 3:
-        raise CallError(f"{type(operation).__name__} works on three channels, and here there are {form.channels}")
+        raise CallError(
+            f"{type(operation).__name__} works on three channels, and here there are {form.channels}",
+            mend="put it before the normalisation that adds a channel",
+        )
     return form
 
 
 def check_size(name: str, value: object) -> None:
     """Check that a value is a `Size`."""
     if not (isinstance(value, tuple) and len(value) == 2 and all(_whole(each) and each >= 1 for each in value)):
-        raise CallError(f"{name} must be a height and a width of at least 1, got {value!r}")
+        raise CallError(f"{name} must be a height and a width of at least 1, got {value!r}", mend=_as_tuple(value))
     if max(value) > MAX_SIDE:
         raise CallError(f"{name} must be a height and a width of at most {MAX_SIDE}, got {value!r}")
 
@@ -141,20 +154,43 @@ def check_range(name: str, value: Any, least: float = float("-inf"), most: float
     """Check that a value is a `Range` within bounds."""
     pair = isinstance(value, tuple) and len(value) == 2 and all(map(_number, value))
     if not pair or not least <= value[0] <= value[1] <= most:
-        raise CallError(f"{name} must be two numbers{_bounds(least, most)}, the lesser first, got {value!r}")
+        bounds = _bounds(least, most)
+        raise CallError(f"{name} must be two numbers{bounds}, the lesser first, got {value!r}", mend=_as_tuple(value))
 
 
 def check_numbers(name: str, value: Any, count: int) -> None:
     """Check that a value is a tuple of that many numbers."""
     if not (isinstance(value, tuple) and len(value) == count and all(map(_number, value))):
-        raise CallError(f"{name} must be {count} numbers, got {value!r}")
+        raise CallError(f"{name} must be {count} numbers, got {value!r}", mend=_as_tuple(value))
 
 
 def check_one_of(name: str, value: object, known: Iterable[str]) -> None:
     """Check that a value is one of the known words."""
     known = tuple(known)
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise CallError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+def check_kind(name: str, value: object, *kinds: type) -> None:
+    """Check that a value is a record of one of the kinds."""
+    if not isinstance(value, kinds):
+        raise CallError(f"{name} must be of {_named(kinds)}, got {value!r}")
+
+
+def check_tuple(name: str, value: object, *kinds: type) -> None:
+    """Check that a value is a tuple, not empty, of records of the kinds."""
+    if not isinstance(value, tuple) or not value:
+        raise CallError(f"{name} must be a tuple of at least one {_named(kinds)}, got {value!r}")
+    for each in value:
+        check_kind(name, each, *kinds)
+
+
+def _named(kinds: tuple[type, ...]) -> str:
+    return " or ".join(kind.__name__ for kind in kinds)
+
+
+def _as_tuple(value: object) -> str:
+    return "write a tuple" if isinstance(value, list) else ""
 
 
 def _whole(value: object) -> bool:

@@ -15,6 +15,7 @@ from loaders.transforms.base import (
     check_range,
     check_size,
     check_whole,
+    needs_three,
     needs_whole,
 )
 from manifests.errors import CallError
@@ -106,9 +107,7 @@ class PCALighting(Operation):
 
     def output(self, form: Form) -> Form:
         """Images of the same form; whole values stay whole."""
-        if form.channels != 3:
-            raise CallError(f"PCALighting works on three channels, and here there are {form.channels}")
-        return _known_space(self, form)
+        return _known_space(self, needs_three(self, form))
 
 
 @dataclass(frozen=True, slots=True)

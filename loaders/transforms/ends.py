@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from loaders.transforms.base import Form, Operation, check_number, check_numbers, check_one_of, needs_whole
+from loaders.transforms.base import Form, Operation, check_number, check_numbers, check_one_of, needs_three, needs_whole
 from manifests.errors import CallError
 
 
@@ -60,9 +60,7 @@ class Normalize(Operation):
 
     def output(self, form: Form) -> Form:
         """Images of float32 values."""
-        if form.channels != 3:
-            raise CallError(f"normalising works on three channels, and here there are {form.channels}")
-        return replace(form, whole=False, channels=self.channels)
+        return replace(needs_three(self, form), whole=False, channels=self.channels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class Resize(Operation):
 
     def __post_init__(self) -> None:
         if (self.size is None) == (self.shorter is None):
-            raise CallError("Resize takes either size or shorter")
+            raise CallError("Resize takes either size or shorter", mend="say one of the two")
         if self.size is not None:
             check_size("size", self.size)
         if self.shorter is not None:
@@ -127,9 +127,9 @@ class RandomResizedCrop(Operation):
         check_one_of("filter", self.filter, FILTERS)
         check_flag("antialias", self.antialias)
         if self.area[1] == 0:
-            raise CallError("area must end above 0")
+            raise CallError(f"area must end above 0, got {self.area!r}")
         if self.sampling == "attempts" and not self.log_ratio:
-            raise CallError('log_ratio=False goes with sampling="bounded"')
+            raise CallError('log_ratio=False goes with sampling="bounded"', mend="say both, or leave log_ratio out")
 
     def output(self, form: Form) -> Form:
         """Images of `size`."""
@@ -248,7 +248,10 @@ class Pad(Operation):
         if mirrored is not None and (
             max(self.top, self.bottom) + mirrored > height or max(self.left, self.right) + mirrored > width
         ):
-            raise CallError(f"Pad has nothing to mirror beyond the image's {height} x {width} pixels")
+            raise CallError(
+                f"Pad has nothing to mirror beyond the image's {height} x {width} pixels",
+                mend='add fewer, or say mode="edge"',
+            )
         return form.with_size((height + self.top + self.bottom, width + self.left + self.right))
 
 

@@ -13,12 +13,14 @@ from loaders.transforms.base import (
     Form,
     Operation,
     Range,
+    check_flag,
     check_number,
     check_numbers,
     check_one_of,
     check_probability,
     check_range,
     check_whole,
+    needs_three,
     needs_whole,
 )
 from manifests.errors import CallError
@@ -54,13 +56,14 @@ class RandomErasing(Operation):
         check_probability("probability", self.probability)
         check_range("area", self.area, 0, 1)
         check_range("ratio", self.ratio, 0.01, 100)
+        check_flag("log_ratio", self.log_ratio)
         check_whole("attempts", self.attempts, 1)
         check_one_of("mode", self.mode, ("constant", "color", "pixels"))
         check_numbers("fill", self.fill, 3)
 
     def output(self, form: Form) -> Form:
         """Images of the same form."""
-        return _needs_three(self, form)
+        return needs_three(self, form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Cutout(Operation):
 
     def output(self, form: Form) -> Form:
         """Images of the same form."""
-        return needs_whole(self, form) if self.fill is None else _needs_three(self, form)
+        return needs_whole(self, form) if self.fill is None else needs_three(self, form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +162,7 @@ class KeepPart(Operation):
     def __post_init__(self) -> None:
         check_range("area", self.area, 0, 1)
         if self.area[1] == 0:
-            raise CallError("area must end above 0")
+            raise CallError(f"area must end above 0, got {self.area!r}")
         check_range("ratio", self.ratio, 0.01, 100)
         check_number("fill", self.fill)
         check_probability("probability", self.probability)
-
-
-def _needs_three(operation: Operation, form: Form) -> Form:
-    if form.channels != 3:
-        raise CallError(f"{type(operation).__name__} works on three channels, and here there are {form.channels}")
-    return form

@@ -10,10 +10,13 @@ from loaders.transforms.base import (
     BatchOperation,
     Form,
     Range,
+    check_flag,
     check_number,
+    check_numbers,
     check_one_of,
     check_probability,
     check_range,
+    check_tuple,
     check_whole,
 )
 from manifests.errors import CallError
@@ -120,8 +123,7 @@ class Fmix(Mixing):
         _check_alpha("alpha", self.alpha)
         check_number("decay", self.decay, 0, 20)
         check_number("softness", self.softness, 0, 0.5)
-        if not isinstance(self.own_more, bool):
-            raise CallError(f"own_more must be True or False, got {self.own_more!r}")
+        check_flag("own_more", self.own_more)
         _check_classes(self.classes)
 
 
@@ -141,12 +143,10 @@ class MixOneOf(Mixing):
     classes: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.operations or len(self.operations) != len(self.probabilities):
-            raise CallError("MixOneOf takes at least one operation, and a probability for each")
-        for operation, probability in zip(self.operations, self.probabilities, strict=True):
-            if not isinstance(operation, (Mixup, Cutmix, Fmix)):
-                raise CallError(f"MixOneOf draws from Mixup, Cutmix and Fmix, got {operation!r}")
-            check_probability("probability", probability)
+        check_tuple("operations", self.operations, Mixup, Cutmix, Fmix)
+        check_numbers("probabilities", self.probabilities, len(self.operations))
+        for probability in self.probabilities:
+            check_probability("probabilities", probability)
         total = sum(self.probabilities)
         # A sum of decimal fractions may miss 1 by its rounding.
         if total > 1 + 1e-9:
@@ -190,11 +190,13 @@ class MixupCutmix(Mixing):
         for name in ("probability", "cutmix_probability", "smoothing"):
             check_probability(name, getattr(self, name))
         check_one_of("each", self.each, ("batch", "pair", "image"))
-        if not isinstance(self.correct, bool):
-            raise CallError(f"correct must be True or False, got {self.correct!r}")
+        check_flag("correct", self.correct)
         _check_classes(self.classes)
         if not self.mixup_alpha and not self.cuts:
-            raise CallError("mixup_alpha and cutmix_alpha are both 0, and nothing would be mixed")
+            raise CallError(
+                "mixup_alpha and cutmix_alpha are both 0, and nothing would be mixed",
+                mend="say one of them above 0, or leave the operation out",
+            )
 
     @property
     def cuts(self) -> bool:

@@ -8,10 +8,13 @@ from typing import Literal, TypeAlias
 from loaders.transforms.base import (
     Form,
     Operation,
+    check_flag,
+    check_kind,
     check_number,
     check_numbers,
     check_one_of,
     check_probability,
+    check_tuple,
     check_whole,
     needs_whole,
 )
@@ -106,6 +109,8 @@ class Amount:
         check_number("offset", self.offset)
         check_number("slope", self.slope)
         check_one_of("rounding", self.rounding, ("none", "down", "nearest"))
+        check_flag("signed", self.signed)
+        check_flag("of_side", self.of_side)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,8 @@ class Step:
 
     def __post_init__(self) -> None:
         check_one_of("name", self.name, STEPS)
+        check_kind("amount", self.amount, Amount)
+        check_kind("level", self.level, Level)
         check_probability("probability", self.probability)
         check_one_of("filter", self.filter, ("nearest", "linear"))
         check_numbers("fill", self.fill, 3)
@@ -153,8 +160,9 @@ class SubPolicies(Operation):
 
     def __post_init__(self) -> None:
         check_probability("probability", self.probability)
-        if not self.sequences or not all(self.sequences):
-            raise CallError("sequences must hold at least one, and each at least one step")
+        check_tuple("sequences", self.sequences, tuple)
+        for steps in self.sequences:
+            check_tuple("sequences", steps, Step)
 
     def output(self, form: Form) -> Form:
         """Images of the same form; they hold whole values."""
@@ -182,8 +190,7 @@ class RandomSteps(Operation):
     def __post_init__(self) -> None:
         check_probability("probability", self.probability)
         check_whole("count", self.count, 0)
-        if not self.pool:
-            raise CallError("pool must hold at least one step")
+        check_tuple("pool", self.pool, Step)
         if self.weights is not None:
             check_numbers("weights", self.weights, len(self.pool))
             for weight in self.weights:
@@ -228,8 +235,7 @@ class MixedChains(Operation):
         check_whole("width", self.width, 1)
         check_whole("depth", self.depth, 0)
         check_number("alpha", self.alpha, 0.01)
-        if not self.pool:
-            raise CallError("pool must hold at least one step")
+        check_tuple("pool", self.pool, Step)
 
     def output(self, form: Form) -> Form:
         """Images of the same form; they hold whole values."""

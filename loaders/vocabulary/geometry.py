@@ -43,9 +43,7 @@ _INEXACT = {
 
 def _filter(interpolation: Any, backend: Any) -> tuple[Filter, bool, tuple[Note, ...]]:
     """Return the filter, whether it is antialiased, and what of it is not exact."""
-    library = str(backend).lower()
-    if library not in ("cv2", "pil"):
-        raise CallError(f"backend must be 'cv2' or 'pil', got {backend!r}")
+    library = _library(backend)
     known = _CV2 if library == "cv2" else _PIL
     name = "bilinear" if interpolation is None else str(interpolation).lower()
     if name not in known:
@@ -57,6 +55,12 @@ def _filter(interpolation: Any, backend: Any) -> tuple[Filter, bool, tuple[Note,
     return known[name], antialias, notes  # type: ignore[return-value]
 
 
+def _library(backend: Any) -> str:
+    library = str(backend).lower()
+    check_one_of("backend", library, ("cv2", "pil"))
+    return library
+
+
 @word("DecodeImage")
 def decode_image(to_np: bool = True, to_rgb: bool = True, channel_first: bool = False, backend: str = "cv2") -> Meaning:
     """Decode; `to_rgb` false leaves the channels as blue, green, red."""
@@ -64,8 +68,7 @@ def decode_image(to_np: bool = True, to_rgb: bool = True, channel_first: bool = 
         check_flag(name, value)
     if channel_first:
         raise CallError("channel_first=True has no place here", mend="leave it out; build's layout says NCHW or NHWC")
-    if str(backend).lower() not in ("cv2", "pil"):
-        raise CallError(f"backend must be 'cv2' or 'pil', got {backend!r}")
+    _library(backend)
     yield Decode("RGB" if to_rgb or not to_np else "BGR")
 
 
@@ -77,7 +80,8 @@ def resize_image(
     backend: str = "cv2",
     return_numpy: bool = True,
 ) -> Meaning:
-    """Resize to width and height, or the shorter side to a length."""
+    """Resize to width and height, or the shorter side to a length; `return_numpy` changes no pixel."""
+    check_flag("return_numpy", return_numpy)
     filter_, antialias, notes = _filter(interpolation, backend)
     if resize_short is not None:
         check_number("resize_short", resize_short)
@@ -86,7 +90,7 @@ def resize_image(
     elif size is not None:
         yield Resize(width_height(size), filter=filter_, antialias=antialias)
     else:
-        raise CallError("needs size or resize_short")
+        raise CallError("needs size or resize_short", mend="write {'ResizeImage': {'size': ...}}")
     yield from notes
 
 
@@ -213,8 +217,11 @@ def _pad(padding: Any, fill: Any, mode: str) -> Pad:
 
 @word("Pad")
 def pad_image(padding: Any, fill: Any = 0, padding_mode: str = "constant", backend: str = "pil") -> Meaning:
-    """Add pixels on every side; PaddleClas pads with a constant whatever `padding_mode` says."""
+    """Add pixels on every side; both of PaddleClas' backends do the same."""
+    _library(backend)
     yield _pad(padding, fill, padding_mode)
+    if padding_mode != "constant":
+        yield Note("padding_mode is followed, as in torchvision; PaddleClas pads with a constant whatever it says")
 
 
 @word("Pad_paddle_vision")
@@ -235,10 +242,9 @@ def pad_v2(
     if pad_mode not in (-1, 0, 1, 2):
         raise CallError(f"pad_mode must be one of -1, 0, 1, 2, got {pad_mode!r}")
     if pad_mode == -1 and offsets is None:
-        raise CallError("pad_mode=-1 needs offsets")
-    at: Any = {0: "start", 1: "center", 2: "end"}.get(pad_mode)
-    if pad_mode == -1:
-        at = width_height(offsets, "offsets")
+        raise CallError("pad_mode=-1 needs offsets", mend="say offsets, left and top, or another pad_mode")
+    place = None if offsets is None else width_height(offsets, "offsets")
+    at: Any = {-1: place, 0: "start", 1: "center", 2: "end"}[pad_mode]
     yield PadTo(None if size is None else width_height(size), size_divisor, at, _three(fill_value, "fill_value"))  # type: ignore[arg-type]
 
 
@@ -283,8 +289,9 @@ def random_crop(
 ) -> Meaning:
     """Cut a part out, anywhere, perhaps after padding."""
     check_flag("pad_if_needed", pad_if_needed)
+    pad = _pad(0 if padding is None else padding, fill, padding_mode)
     if padding is not None:
-        yield _pad(padding, fill, padding_mode)
+        yield pad
     yield Crop(height_width(size), at="random")
     if pad_if_needed and (fill != 0 or padding_mode != "constant"):
         yield Note("where an image is smaller, the rest is filled with zeros, whatever fill and padding_mode say")
@@ -316,7 +323,9 @@ def to_tensor() -> Meaning:
 
 @word("Normalize")
 def normalize(mean: Any, std: Any, data_format: str = "CHW", to_rgb: bool = False) -> Meaning:
-    """Subtract the mean and divide by the deviation, after ToTensor."""
+    """Subtract the mean and divide by the deviation, after ToTensor; where the channels stand is known here."""
+    check_one_of("data_format", data_format, ("CHW", "HWC"))
+    check_flag("to_rgb", to_rgb)
     if to_rgb:
         raise CallError("to_rgb=True is not offered", mend="say to_rgb at DecodeImage")
     yield Normalize(_three(mean, "mean"), _three(std, "std"), scale=1.0)
@@ -331,7 +340,13 @@ def normalize_image(
     output_fp16: bool = False,
     channel_num: int = 3,
 ) -> Meaning:
-    """Multiply by `scale`, subtract `mean`, divide by `std`."""
+    """Multiply by `scale`, subtract `mean`, divide by `std`.
+
+    PaddleClas needs `order` to tell where the channels of its array stand (``hwc``, or nothing, before ToCHWImage,
+    ``chw`` after it) and fails where it is wrong; here they are known, and each gets its own mean.
+    """
+    check_one_of("order", order, ("chw", "hwc", ""))
+    check_flag("output_fp16", output_fp16)
     yield Normalize(
         (0.485, 0.456, 0.406) if mean is None else _three(mean, "mean"),
         (0.229, 0.224, 0.225) if std is None else _three(std, "std"),
@@ -339,7 +354,7 @@ def normalize_image(
         channels=channel_num,
     )
     if output_fp16:
-        yield Note("output_fp16 is followed by build's dtype, float16 unless you say otherwise")
+        yield Note("in PaddleClas output_fp16 gives float16; here build's dtype decides, float16 unless given")
 
 
 @word("ToCHWImage")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loaders.transforms.base import check_one_of
+from loaders.transforms.base import check_flag, check_one_of
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.vocabulary.words import Meaning, Note, height_width, number, numbers, pair, word
 from manifests.errors import CallError
@@ -37,6 +37,8 @@ def random_erasing(
         raise CallError(
             f"{ours[0]} is PaddleClas' argument and {theirs[0]} torchvision's", mend="write those of one library"
         )
+    for name in ("use_log_aspect", "inplace"):
+        check_flag(name, given.get(name, False))
     yield _torch_erasing(given) if theirs else _paddle_erasing(given)
 
 
@@ -51,7 +53,7 @@ def _paddle_erasing(given: dict[str, Any]) -> RandomErasing:
         probability=number(given.get("EPSILON", 0.5), "EPSILON"),
         area=(number(given.get("sl", 0.02), "sl"), number(given.get("sh", 0.4), "sh")),
         ratio=(min(least, 1 / least), max(least, 1 / least)),
-        log_ratio=bool(given.get("use_log_aspect", False)),
+        log_ratio=given.get("use_log_aspect", False),
         attempts=given.get("attempt", 100),
         mode=modes[mode],
         fill=numbers(given.get("mean", (0, 0, 0)), "mean"),  # type: ignore[arg-type]

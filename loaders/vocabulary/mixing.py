@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from loaders.transforms.base import check_one_of
+from loaders.transforms.base import check_one_of, check_whole
 from loaders.transforms.mixing import Cutmix, Fmix, Mixing, MixOneOf, Mixup, MixupCutmix
 from loaders.vocabulary.words import Meaning, Note, meaning_of, number, pair, word
 from manifests.errors import CallError
@@ -77,11 +77,13 @@ _DRAWN = ("MixupOperator", "CutmixOperator", "FmixOperator")
 @word("OpSampler")
 def op_sampler(class_num: int | None = None, **operators: Any) -> Meaning:
     """Draw one operator for each batch, each with its `prob`, or none."""
+    if class_num is not None:
+        check_whole("class_num", class_num, 1)
     found: list[Mixing] = []
     probabilities = []
     for name, arguments in operators.items():
         if name not in _DRAWN:
-            raise CallError(f"draws from {', '.join(_DRAWN)}, got {name!r}")
+            raise CallError(f"draws from {', '.join(_DRAWN)}, got {name!r}", mend="write {'MixupOperator': {...}}")
         if arguments is not None and not isinstance(arguments, Mapping):
             raise CallError(f"{name} must have named arguments, got {arguments!r}")
         rest = {key: value for key, value in (arguments or {}).items() if key != "prob"}

@@ -17,7 +17,7 @@ from loaders.transforms.policies import (
     Step,
     SubPolicies,
 )
-from loaders.vocabulary.words import Meaning, Note, number, numbers, word
+from loaders.vocabulary.words import Meaning, Note, height_width, number, numbers, word
 from manifests.errors import CallError
 
 _Filter = Literal["nearest", "linear"]
@@ -278,8 +278,9 @@ def timm_auto_augment(
 ) -> Meaning:
     """Do what a text such as ``rand-m9-mstd0.5-inc1`` says; `mean` fills what comes in from outside."""
     check_probability("prob", prob)
-    notes = _interpolation(interpolation or "random", ("bilinear", "bicubic", "random"))
-    for side in img_size if isinstance(img_size, (list, tuple)) else (img_size,):
+    filter_ = "random" if interpolation in (None, "") else interpolation
+    notes = _interpolation(filter_, ("bilinear", "bicubic", "random"))
+    for side in height_width(img_size, "img_size"):
         check_whole("img_size", side, 1)
     if config_str is None:
         yield Note("config_str is null, so nothing is done; PaddleClas fails on that")

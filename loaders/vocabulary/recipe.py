@@ -135,7 +135,10 @@ def _step(place: str, item: Any) -> Step:
         )
     ((name, arguments),) = item.items()
     if arguments is not None and not isinstance(arguments, Mapping):
-        raise CallError(f"{place}, {name}: its arguments must be named, got {arguments!r}")
+        raise CallError(
+            f"{place}, {name}: its arguments must be named, got {arguments!r}",
+            mend=f"write {{{name!r}: {{argument: value}}}}",
+        )
     arguments = arguments or {}
     try:
         meaning = meaning_of(name, arguments)

@@ -65,7 +65,8 @@ def meaning_of(name: str, arguments: Mapping[str, Any]) -> tuple[Operation | Not
             raise CallError(f"{name} has no argument {given!r}", mend=mend)
     for each in parameters.values():
         if each.default is each.empty and each.kind is not each.VAR_KEYWORD and each.name not in arguments:
-            raise CallError(f"{name} lacks its argument {each.name!r}")
+            mend = f"write {{{name!r}: {{{each.name!r}: ...}}}}"
+            raise CallError(f"{name} lacks its argument {each.name!r}", mend=mend)
     try:
         return tuple(_WORDS[name](**arguments))
     except CallError as error:
@@ -80,8 +81,8 @@ def width_height(value: Any, name: str = "size") -> Size:
 
 def height_width(value: Any, name: str = "size") -> Size:
     """Read a size as torchvision writes it: one number for a square, or height and width."""
-    sides = (value, value) if isinstance(value, int) else value
-    if not isinstance(sides, (list, tuple)) or len(sides) != 2 or not all(isinstance(each, int) for each in sides):
+    sides = value if isinstance(value, (list, tuple)) else (value, value)
+    if len(sides) != 2 or not all(isinstance(each, int) and not isinstance(each, bool) for each in sides):
         raise CallError(f"{name} must be one whole number or two, got {value!r}")
     return sides[0], sides[1]
 

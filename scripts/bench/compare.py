@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,14 +17,36 @@ def installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
+def photographs(folder: Path) -> list[Path]:
+    """Return the JPEGs of a folder, at any depth."""
+    found = sorted(file for file in folder.rglob("*") if file.suffix.lower() in (".jpg", ".jpeg"))
+    if not found:
+        raise SystemExit(f"{folder} holds no .jpg or .jpeg file")
+    return found
+
+
+def refuse_memory(folder: Path) -> None:
+    """Refuse a folder for measurements with --cold whose files are in memory, where no page can be dropped."""
+    there = next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
+    kind = subprocess.run(["stat", "-f", "-c", "%T", there], check=True, capture_output=True, text=True).stdout.strip()
+    if kind in ("tmpfs", "ramfs"):
+        raise SystemExit(f"--cold: {folder} is in memory and cannot be cold; name a folder on a disk with --work")
+
+
+def paired(left: Sequence[float], right: Sequence[float]) -> list[float]:
+    """Return how many times as fast as the right the left side was, sorted.
+
+    Sides that ran one after the other are compared, so that a slow moment of the machine hits both.
+    """
+    return sorted(b / a for a, b in zip(left, right, strict=True))
+
+
 def repeat_images(photos: Path, src: Path, count: int, classes: int = 100) -> Path:
     """Make an ImageFolder of `count` images out of a few; each is a file of its own."""
     if src.exists() and sum(len(files) for _, _, files in os.walk(src)) == count:
         return src
     shutil.rmtree(src, ignore_errors=True)
-    files = sorted(file for file in photos.rglob("*") if file.suffix.lower() in (".jpg", ".jpeg"))
-    if not files:
-        raise SystemExit(f"{photos} holds no .jpg or .jpeg file")
+    files = photographs(photos)
     for number in range(count):
         folder = src / f"class{number % classes:04d}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,8 +105,7 @@ def run(
         )
     for left, right, bar in ratios:
         if left in seconds and right in seconds:
-            # Sides that ran one after the other are compared, so that a slow moment of the machine hits both.
-            pairs = sorted(b / a for a, b in zip(seconds[left], seconds[right], strict=True))
+            pairs = paired(seconds[left], seconds[right])
             print(
                 f"{left} / {right}: {statistics.median(pairs):.2f} (of pairs {pairs[0]:.2f} to {pairs[-1]:.2f}), "
                 f"asked for: {bar:g}"

@@ -94,8 +94,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=40_000, help="samples")
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench"), help="folder for the shards")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--cold", action="store_true", help="drop the shards from the page cache each time")
+    parser.add_argument(
+        "--cold", action="store_true", help="drop the shards from the page cache each time; --work is on a disk then"
+    )
     call = parser.parse_args()
+    if call.cold:
+        compare.refuse_memory(call.work)
 
     tools: dict[str, list[tuple[str, Callable[[list[Path]], None]]]] = {
         "tfrecord": [

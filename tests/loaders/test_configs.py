@@ -86,9 +86,8 @@ def test_whole_config(write):
     assert train.sampler == {
         "name": "DistributedBatchSampler", "batch_size": 64, "drop_last": True, "shuffle": True,
     }  # fmt: skip
-    assert train.text == path.read_text()
     assert train.notes == ()
-    evaluation = read_config(str(path), "Eval")
+    evaluation = read_config(str(path), "val")
     assert evaluation.transforms == ({"DecodeImage": None}, {"CropImage": {"size": 30}}, {"NormalizeImage": None})
     assert evaluation.batch_transforms == ()
     assert (evaluation.batch_size, evaluation.drop_last, evaluation.shuffle) == (32, False, False)
@@ -110,8 +109,8 @@ def test_sections_alone(write):
 def test_bare_list(write):
     text = "- ResizeImage: {size: 8}\n- ToCHWImage\n"
     config = read_config(write(text))
-    assert config == Config(({"ResizeImage": {"size": 8}}, "ToCHWImage"), text=text)
-    assert read_config(write(text), "Eval") == config
+    assert config == Config(({"ResizeImage": {"size": 8}}, "ToCHWImage"))
+    assert read_config(write(text), "val") == config
 
 
 def test_class_num_of_old_configs(write):
@@ -126,10 +125,11 @@ def test_query_and_gallery(write):
             Query: {dataset: {transform_ops: [{ResizeImage: {size: 9}}]}, sampler: {batch_size: 2}}
             Gallery: {dataset: {transform_ops: [{ResizeImage: {size: 10}}]}, sampler: {batch_size: 3}}
     """)
-    assert read_config(path, "Eval").transforms == ({"ResizeImage": {"size": 9}},)
-    assert read_config(path, "Eval", "Query").batch_size == 2
-    assert read_config(path, "Eval", "Gallery").transforms == ({"ResizeImage": {"size": 10}},)
-    assert read_config(path, "Eval", "Gallery").batch_size == 3
+    for split in ("val", "query", "test"):
+        query = read_config(path, split)
+        assert (query.transforms, query.batch_size) == (({"ResizeImage": {"size": 9}},), 2)
+    gallery = read_config(path, "gallery")
+    assert (gallery.transforms, gallery.batch_size) == (({"ResizeImage": {"size": 10}},), 3)
 
 
 def test_key_transform(write):
@@ -172,7 +172,7 @@ def test_what_is_not_followed_is_noted(write):
 
 
 def test_datasets_of_one_size(write):
-    config = read_config(write("Eval: {dataset: {name: Cifar10, transform_ops: [NormalizeImage]}}"), "Eval")
+    config = read_config(write("Eval: {dataset: {name: Cifar10, transform_ops: [NormalizeImage]}}"), "val")
     assert read_recipe(config.transforms).size == (32, 32)
     assert config.notes == ("Eval.dataset.name: images of Cifar10 are taken to be 32 pixels wide and high",)
 
@@ -246,15 +246,7 @@ def test_files_that_cannot_be_read(write, tmp_path):
 
 
 def test_no_eval(write):
-    refused(write("DataLoader: {Train: {dataset: {transform_ops: []}}}"), "DataLoader.Eval is missing", mode="Eval")
-
-
-def test_wrong_mode_and_part(write):
-    path = write(WHOLE)
-    with pytest.raises(CallError, match="mode must be one of 'Train', 'Eval', got 'Test'"):
-        read_config(path, "Test")
-    with pytest.raises(CallError, match="part must be one of 'Query', 'Gallery', got 'Eval'"):
-        read_config(path, "Eval", "Eval")
+    refused(write("DataLoader: {Train: {dataset: {transform_ops: []}}}"), "DataLoader.Eval is missing", split="val")
 
 
 def test_bombs(write):
@@ -578,3 +570,22 @@ def test_batches_of_configs(write, pictures, transforms, batch, size, channels):
     else:
         assert labels.shape == (4, 30 if "num_classes: 30" in batch[0] else 12)
         assert np.allclose(labels.numpy().sum(1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(("split", "side"), [("train", 8), ("query", 16), ("val", 16), ("gallery", 24)])
+def test_each_split_takes_its_section(write, tmp_path, split, side):
+    import loaders
+
+    path = write("""
+        DataLoader:
+          Train: {dataset: {transform_ops: [{ResizeImage: {size: 8}}]}, sampler: {batch_size: 2}}
+          Eval:
+            Query: {dataset: {transform_ops: [{ResizeImage: {size: 16}}]}, sampler: {batch_size: 3}}
+            Gallery: {dataset: {transform_ops: [{ResizeImage: {size: 24}}]}, sampler: {batch_size: 4}}
+    """)
+    pixels = np.zeros((30, 40, 3), np.uint8)
+    samples = [("jpg", handmade.encode(pixels, "jpg"), 0)] * 4
+    folder = handmade.make_dataset(tmp_path / "data", "tfrecord", samples, shards=1, split=split)
+    with loaders.build(folder, split=split, transforms=path, device="cpu", num_threads=1, dtype="uint8") as loader:
+        images, _ = next(iter(loader))
+    assert images.shape == (1 + side // 8, 3, side, side)

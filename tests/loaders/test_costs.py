@@ -59,4 +59,4 @@ def test_order_that_costs_nothing(large, transforms):
     ],
 )
 def test_what_computes_on_the_processor(transforms, computing):
-    assert computes_on_processor(read_transforms(transforms, training=True).recipe.operations) == computing
+    assert computes_on_processor(read_transforms(transforms, split="train").recipe.operations) == computing

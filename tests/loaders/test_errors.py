@@ -1,10 +1,12 @@
+import numpy as np
 import pytest
 import torch
+from awscrt.checksums import crc32c
 
 import loaders
 from manifests.errors import CallError, DamagedError, IndexFileError, ManifestError, ShardError, TableError
 from manifests.schema import Manifest
-from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
+from manifests.store import MANIFEST_NAME, checksum_text, manifest_bytes, read_manifest
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 
@@ -24,7 +26,12 @@ def build(folder, **options):
         ({"prefetch": 1000}, "prefetch must be at most 64, got 1000"),
         ({"fields": None}, "fields must be a list of names, got None"),
         ({"fields": ["label", 3]}, "fields must be a list of names"),
-        ({"split": 3}, "dataset must name a folder and split a split"),
+        ({"split": 3}, "split must be the name of one split, got 3"),
+        ({"split": None}, 'write "train", say'),
+        ({"device": np.array([0, 1])}, "device must be one of 'auto', 'gpu', 'cpu', got array"),
+        ({"hw_decoder_load": True}, "hw_decoder_load must be a number from 0 to 1, got True"),
+        ({"transforms": {"CropImage": {"size": 8}}}, 'write "imagenet-train", or [{"CropImage": {"size": 224}}], say'),
+        ({"transforms": ["imagenet-eval", "ToTensor"]}, "write transforms='imagenet-eval'"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
         ({"num_threads": 0}, "num_threads must be a whole number of at least 1, got 0"),
         ({"device": "cuda"}, "device must be one of 'auto', 'gpu', 'cpu', got 'cuda'"),
@@ -55,6 +62,12 @@ def test_no_gpu(make_dataset, mixed):
     with pytest.raises(CallError, match='device="gpu", and there is none here; say device="cpu"'):
         build(folder, device="gpu")
     assert next(iter(build(folder, device="auto")))[0].device.type == "cpu"
+
+
+@pytest.mark.parametrize("name", [None, 3, "", b"data", ["data"]])
+def test_dataset_that_is_no_path(name):
+    with pytest.raises(CallError, match=r"dataset must be a path, got .*; name the folder of a prepared dataset"):
+        build(name)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
@@ -111,10 +124,48 @@ def test_index_of_another_shard(make_dataset, mixed, fmt):
     index.write_text(index.read_text() + "\n")
     with pytest.raises(IndexFileError, match="bytes long"):
         build(folder)
-    index.write_text("rubbish\n")
+
+
+@FORMATS
+@pytest.mark.parametrize(
+    ("line", "text", "message"),
+    [
+        (1, "rubbish", {"tfrecord": "not the form of a line", "webdataset": "does not begin with v1.2 and a count"}),
+        (3, "png x 9 a.png", {"tfrecord": "not the form of a line", "webdataset": "no offset and size"}),
+        (3, "png 512 9", {"tfrecord": "not the form of a line", "webdataset": "not the form of a line"}),
+        (3, "0 99999999", {"tfrecord": "points beyond its shard", "webdataset": "not the form of a line"}),
+        (3, "png 512 9999999 a.png", {"tfrecord": "not the form of a line", "webdataset": "points beyond its shard"}),
+        (3, f"0 {'9' * 5000}", {"tfrecord": "holds no offset and size", "webdataset": "not the form of a line"}),
+    ],
+)
+def test_damaged_index_among_sound_ones_is_named(make_dataset, mixed, fmt, line, text, message):
+    folder = make_dataset(fmt, mixed)
+    index = folder / "train-00001.idx"
+    lines = index.read_text().splitlines()
+    lines[line - 1] = text
+    index.write_text("".join(f"{each}\n" for each in lines))
     restate(folder, index)
-    with pytest.raises(DamagedError):
-        list(build(folder))
+    with pytest.raises(IndexFileError, match=message[fmt]) as caught:
+        list(build(folder, last_batch="partial"))
+    assert (caught.value.file, caught.value.line) == (str(index), line)
+    assert "dataprep verify" in caught.value.mend
+
+
+@FORMATS
+def test_index_of_other_records_is_named_by_its_checksum(make_dataset, mixed, fmt):
+    """Every line is well made, and points to where no record begins."""
+    folder = make_dataset(fmt, mixed)
+    index = folder / "train-00001.idx"
+    sound = index.read_bytes()
+    lines = sound.decode().splitlines()
+    words = lines[2].split()
+    at = 0 if fmt == "tfrecord" else 1
+    lines[2] = " ".join([*words[:at], str(int(words[at]) - 7), *words[at + 1 :]])
+    index.write_text("".join(f"{each}\n" for each in lines))
+    restate(folder, index, checksum=checksum_text(crc32c(sound)))
+    with pytest.raises(IndexFileError, match="its checksum differs") as caught:
+        list(build(folder, last_batch="partial"))
+    assert caught.value.file == str(index)
 
 
 def test_index_with_fewer_samples(make_dataset, mixed):
@@ -122,8 +173,9 @@ def test_index_with_fewer_samples(make_dataset, mixed):
     index = folder / "train-00000.idx"
     index.write_text("".join(index.read_text().splitlines(keepends=True)[:-1]))
     restate(folder, index)
-    with pytest.raises(IndexFileError, match="have 22 samples, and the manifest states 23"):
+    with pytest.raises(IndexFileError, match="has 7 samples, and the manifest states 8") as caught:
         build(folder)
+    assert caught.value.file == str(index)
 
 
 def test_table_with_fewer_rows(make_dataset, mixed):
@@ -183,7 +235,7 @@ def test_record_without_image(make_dataset, mixed):
 
 def test_raw_pixels(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
-    body = manifest_bytes(replaced(read_manifest(folder), store="raw"))
+    body = manifest_bytes(replaced(read_manifest(folder), store="raw", pixels=(8, 8, 3)))
     (folder / MANIFEST_NAME).write_bytes(body)
     with pytest.raises(CallError, match="stores raw pixels"):
         build(folder)
@@ -198,12 +250,12 @@ def rewrite(folder, manifest: Manifest, **components):
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes(changed))
 
 
-def restate(folder, index):
-    """Make the manifest state the length that the index has now."""
+def restate(folder, index, checksum=None):
+    """Make the manifest state the length that the index has now, and a checksum."""
     manifest = read_manifest(folder)
     (split,) = manifest.splits
     shards = tuple(
-        replaced(shard, index=replaced(shard.index, bytes=index.stat().st_size))
+        replaced(shard, index=replaced(shard.index, bytes=index.stat().st_size, checksum=checksum))
         if shard.index.name == index.name
         else shard
         for shard in split.shards

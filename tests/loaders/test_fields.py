@@ -75,6 +75,36 @@ def test_images_alone_and_labels_alone(people, fmt):
     assert labels.shape == (4,)
 
 
+@FORMATS
+@pytest.mark.parametrize("transforms", ["imagenet-train", "modern-train"])
+@pytest.mark.filterwarnings("error")
+def test_without_the_image_none_is_decoded(make_dataset, mixed, fmt, transforms):
+    """Labels, mixed ones too, are those that come with the images, and need none that can be decoded."""
+    options = {"transforms": transforms, "shuffle": False}
+    whole = [labels for _, labels in build(make_dataset(fmt, mixed, name="sound"), **options)]
+    broken = make_dataset(fmt, [(extension, b"no image", label) for extension, _, label in mixed], name="broken")
+    for fields in (("label",), ("index", "label", "key")):
+        alone = [batch[fields.index("label")] for batch in build(broken, fields=fields, **options)]
+        assert all(torch.equal(a, b) for a, b in zip(alone, whole, strict=True))
+    with pytest.raises(DamagedError):
+        list(build(broken, **options))
+    assert "none is decoded" in build(broken, fields=("label",), **options).explain()
+
+
+@pytest.mark.filterwarnings("error")
+def test_column_with_the_name_of_a_field(tmp_path, dataprep):
+    (tmp_path / "0.png").write_bytes(encode(np.zeros((9, 9, 3), np.uint8), "png"))
+    (tmp_path / "list.csv").write_text("path,label,index,image\n0.png,cat,77,x\n")
+    done = dataprep("convert", "--src", tmp_path / "list.csv", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    options = {"batch_size": 1, "transforms": EVAL}
+    ((images, _),) = build(tmp_path / "out", **options)
+    assert images.shape == (1, 3, 32, 32)
+    with pytest.warns(UserWarning, match="index is the sample's number in the split, and not .* rename the column"):
+        loader = build(tmp_path / "out", fields=("index",), **options)
+    assert [index.tolist() for (index,) in loader] == [[0]]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

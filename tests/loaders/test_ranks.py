@@ -54,7 +54,7 @@ def test_local_rank():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: find_ranks(0, None), "both or neither"),
+        (lambda: find_ranks(0, None), "one is missing; say both, or neither"),
         (lambda: find_ranks(2, 2), "rank must be from 0 to world_size - 1, which is 1, got 2"),
         (lambda: find_ranks("0", "2"), "rank must be a whole number, got '0'"),
         (lambda: find_ranks(0, 0), "world_size must be at least 1"),

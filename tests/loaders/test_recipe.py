@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import math
 import os
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from loaders import transforms
 from loaders.presets import PRESETS
 from loaders.transforms.base import Form, Operation
 from loaders.transforms.ends import Decode, Normalize
@@ -55,6 +57,8 @@ GIVEN = {
 }  # fmt: skip
 #: Words whose arguments all have defaults, but that need one of some.
 ONE_OF_SOME = {"ResizeImage": "needs size or resize_short"}
+#: Arguments that a note says are not followed, whatever they hold.
+NOT_FOLLOWED = {("RandCropImage", "progress_size"), ("RandAugmentV2", "progress_magnitude")}
 
 
 @pytest.mark.parametrize("name", known_words())
@@ -62,10 +66,10 @@ def test_every_word_works_or_says_what_it_lacks(name):
     assert inspect.getdoc(_WORDS[name]), f"{name} has no docstring"
     lacking = required(name)
     if lacking:
-        with pytest.raises(CallError, match=f"^{name} lacks its argument '{lacking[0]}'$"):
+        with pytest.raises(CallError, match=f"^{name} lacks its argument '{lacking[0]}'; write {{'{name}'"):
             meaning_of(name, {})
     elif name in ONE_OF_SOME:
-        with pytest.raises(CallError, match=f"^{name}: {ONE_OF_SOME[name]}$"):
+        with pytest.raises(CallError, match=f"^{name}: {ONE_OF_SOME[name]}; write {{'{name}'"):
             meaning_of(name, {})
         return
     meaning = meaning_of(name, {each: GIVEN[each] for each in lacking})
@@ -103,6 +107,51 @@ def test_every_word_names_an_unknown_argument(name):
         assert "draws from MixupOperator, CutmixOperator, FmixOperator, got 'no such thing'" in str(error.value)
     else:
         assert f"{name} has no argument 'no such thing'; " in str(error.value)
+
+
+@pytest.mark.parametrize("name", known_words())
+def test_every_argument_is_checked(name):
+    given = {each: GIVEN[each] for each in required(name)} | ({"size": 8} if name in ONE_OF_SOME else {})
+    for each in inspect.signature(_WORDS[name]).parameters.values():
+        if each.kind is each.VAR_KEYWORD or (name, each.name) in NOT_FOLLOWED:
+            continue
+        with pytest.raises(CallError, match=f"^{name}: "):
+            meaning_of(name, given | {each.name: object()})
+
+
+#: Something sensible for each field that has no default.
+RECORDS = {
+    "size": (8, 8), "share": 0.5, "degrees": (0, 1), "mean": (0.5,) * 3, "std": (0.5,) * 3, "window": (3, 3),
+    "space": "RGB", "name": "identity", "left": 1, "top": 1, "right": 1, "bottom": 1, "area": (0.1, 1.0),
+    "pool": (transforms.Step("identity"),), "sequences": ((transforms.Step("identity"),),),
+    "operations": (Mixup(),), "probabilities": (1.0,),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(set(transforms.__all__) - {"Operation", "Form"}))
+def test_every_field_of_a_record_is_checked(name):
+    kind = getattr(transforms, name)
+    given = {each.name: RECORDS[each.name] for each in dataclasses.fields(kind) if each.default is dataclasses.MISSING}
+    if name in ("CropAtRatio", "Resize"):
+        given["size"] = 8 if name == "CropAtRatio" else (8, 8)
+    hash(kind(**given))
+    for field in dataclasses.fields(kind):
+        for wrong in (object(), [object()], (object(), object())):
+            with pytest.raises(CallError):
+                kind(**(given | {field.name: wrong}))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: transforms.Crop([8, 9]),
+        lambda: transforms.RandomResizedCrop((8, 8), area=[0.5, 1]),
+        lambda: transforms.Normalize([0.5] * 3, (1, 1, 1)),
+    ],
+)
+def test_a_list_in_a_record_is_to_be_a_tuple(make):
+    with pytest.raises(CallError, match=r"got \[.*\]; write a tuple"):
+        make()
 
 
 def test_a_name_has_one_meaning():
@@ -151,7 +200,7 @@ def test_sizes_as_each_library_writes_them():
     assert width_height([8, 9]) == (9, 8)
     assert height_width([8, 9]) == (8, 9)
     assert width_height(7) == height_width(7) == (7, 7)
-    for wrong in (None, "8", 8.0, [8], [8, 9, 10], [8, "9"], {8: 9}):
+    for wrong in (None, "8", 8.0, [8], [8, 9, 10], [8, "9"], {8: 9}, True, [8, True]):
         with pytest.raises(CallError, match="size must be one whole number or two"):
             height_width(wrong)
     # PaddleClas: width, height. torchvision: height, width.
@@ -283,20 +332,44 @@ def test_what_is_no_transform_is_named(item):
         ("Resize", "antialias"),
         ("RandomRotation", "expand"),
         ("RandomCrop", "pad_if_needed"),
+        ("ResizeImage", "return_numpy"),
+        ("NormalizeImage", "output_fp16"),
+        ("Normalize", "to_rgb"),
     ],
 )
 def test_a_text_is_neither_true_nor_false(name, argument):
-    given = {each: GIVEN[each] for each in required(name)}
+    given = {each: GIVEN[each] for each in required(name)} | ({"size": 8} if name in ONE_OF_SOME else {})
     for value in ("False", 0, None, []):
         assert refused([{name: given | {argument: value}}]) == (
             f"transforms[0]: {name}: {argument} must be True or False, got {value!r}"
         )
 
 
+@pytest.mark.parametrize("order", ["chw", "hwc", ""])
+def test_channels_are_known_whatever_order_says(order):
+    assert meaning_of("NormalizeImage", {"order": order}) == meaning_of("NormalizeImage", {})
+    for wrong in ("nchw", "CHW", None, 3):
+        assert refused([{"NormalizeImage": {"order": wrong}}]) == (
+            f"transforms[0]: NormalizeImage: order must be one of 'chw', 'hwc', '', got {wrong!r}"
+        )
+    given = {"mean": 0.5, "std": 0.5}
+    assert meaning_of("Normalize", given | {"data_format": "HWC"}) == meaning_of("Normalize", given)
+    assert "data_format must be one of 'CHW', 'HWC', got 'NCHW'" in refused(
+        [{"Normalize": given | {"data_format": "NCHW"}}]
+    )
+
+
+def test_half_precision_is_noted():
+    assert not read_recipe([CROP, "NormalizeImage"]).all_notes
+    (note,) = read_recipe([CROP, {"NormalizeImage": {"output_fp16": True}}]).all_notes
+    assert "build's dtype decides" in note
+
+
 @pytest.mark.parametrize("arguments", [8, "8", [8], True, 0, ""])
 def test_arguments_must_be_named(arguments):
     assert refused([{"CropImage": arguments}]) == (
-        f"transforms[0], CropImage: its arguments must be named, got {arguments!r}"
+        f"transforms[0], CropImage: its arguments must be named, got {arguments!r}; "
+        "write {'CropImage': {argument: value}}"
     )
 
 

@@ -6,11 +6,12 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from loaders.samplers import PKSampler
+from loaders.samplers.rounds import make_rounds
 from manifests.errors import CallError
 
 FALSE_ALARM = 1e-6
@@ -79,19 +80,21 @@ class Case:
 
 @st.composite
 def cases(draw, cameras=(0, 0)):
-    case = Case(
-        sizes=draw(sizes_of_identities),
-        wanted=draw(st.integers(1, 6)),
-        per_rank=draw(st.integers(1, 6)),
-        ranks=draw(st.integers(1, 16)),
-        few=draw(st.sampled_from(["repeat", "drop"])),
+    wanted, few = draw(st.integers(1, 6)), draw(st.sampled_from(["repeat", "drop"]))
+    sizes = [*draw(sizes_of_identities), wanted]
+    taking = len(sizes) if few == "repeat" else sum(n >= wanted for n in sizes)
+    ranks = draw(st.integers(1, min(16, taking)))
+    return Case(
+        sizes=sizes,
+        wanted=wanted,
+        per_rank=draw(st.integers(1, min(6, taking // ranks))),
+        ranks=ranks,
+        few=few,
         weight=draw(st.sampled_from(["identity", "sample"])),
         cameras=draw(st.integers(*cameras)),
         batches=draw(st.none() | st.integers(1, 60)),
         seed=draw(st.integers(0, 2**63 - 1)),
     )
-    assume(case.width <= len(case.taking))
-    return case
 
 
 @settings(deadline=None)
@@ -239,7 +242,18 @@ def test_a_large_skewed_split():
 def test_epochs_longer_than_their_rounds_go_on():
     case = Case([4, 8, 12, 16, 20, 9], 4, 2, 2, "repeat", "sample", 0, 100, 0)
     batches = case.turns(case.plan())
-    assert len({tuple(batch[0][1]) for batch in batches}) > 50
+    # Turns are 1, 2, 3, 4, 5 and 2: rounds of 6 and 5 identities have 2 batches each, and 3 are too few.
+    passes = [batches[start : start + 4] for start in range(0, 100, 4)]
+    orders = {tuple(identity for batch in each for identity, _ in batch) for each in passes}
+    assert len(orders) == len(passes) == 25
+
+
+def test_the_two_parts_of_a_round_are_shuffled_apart():
+    rounds = make_rounds(np.array([8]), 6)
+    found = np.array([rounds.turns(0, (seed,))[0] for seed in range(400)])
+    assert (np.sort(found[:, :4], axis=1) == np.arange(4)).all()
+    same = int(np.count_nonzero(found[:, 0] + 4 == found[:, 4]))
+    assert stats.binomtest(same, 400, 1 / 4).pvalue > FALSE_ALARM
 
 
 LABELS = np.repeat(np.array(["ann", "bob", "cid", "dee"], object), [1, 3, 4, 8])

@@ -1,0 +1,71 @@
+"""What the benchmark of reading reads: photographs repeated up to a count, or one shard under many names."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import compare
+
+
+def prepare(call: argparse.Namespace) -> tuple[Path, Path]:
+    """Return an ImageFolder of `count` images, hard links to a few, and the dataset converted from it."""
+    src, out = call.work / f"src-{call.count}", call.work / f"{call.fmt}-{call.count}"
+    if not (out / "manifest.json").exists():
+        originals = call.work / "originals"
+        shutil.rmtree(src, ignore_errors=True)
+        shutil.rmtree(originals, ignore_errors=True)
+        found = compare.photographs(call.images)
+        originals.mkdir(parents=True)
+        for number, file in enumerate(found):
+            shutil.copyfile(file, originals / f"{number}.jpg")
+        for number in range(call.count):
+            link = src / f"class{number % 100:04d}" / f"{number:08d}.jpg"
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.hardlink_to(originals / f"{number % len(found)}.jpg")
+        convert(src, out, call.fmt)
+    return src, out
+
+
+def repeat_shard(call: argparse.Namespace, shards: int, samples: int) -> Path:
+    """Make a dataset of tiny images whose shards are one and the same, under many names."""
+    from PIL import Image
+
+    from manifests.schema import File, Shard, Split
+    from manifests.store import manifest_bytes, read_manifest
+
+    src, out = call.work / "tiny", call.work / f"tiny-{shards}x{samples}"
+    if (out / "manifest.json").exists():
+        return out
+    shutil.rmtree(src, ignore_errors=True)
+    shutil.rmtree(out, ignore_errors=True)
+    (src / "a").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(src / "a" / "0.jpg")
+    for number in range(1, samples):
+        (src / "a" / f"{number}.jpg").hardlink_to(src / "a" / "0.jpg")
+    convert(src, out, call.fmt, "--samples-per-shard", str(samples))
+    manifest = read_manifest(out)
+    (shard,) = manifest.splits[0].shards
+
+    def linked(file: File, number: int) -> File:
+        name = file.name.replace("00000", f"{number:05d}")
+        if number:
+            (out / name).hardlink_to(out / file.name)
+        return replace(file, name=name)
+
+    copies = tuple(
+        Shard(linked(shard.file, number), shard.samples, linked(shard.index, number), linked(shard.table, number))
+        for number in range(shards)
+    )
+    whole = replace(manifest, splits=(Split("train", copies),))
+    (out / "manifest.json").write_bytes(manifest_bytes(whole))
+    return out
+
+
+def convert(src: Path, out: Path, fmt: str, *options: str) -> None:
+    command = [sys.executable, "-m", "dataprep.cli", "convert", "--src", src, "--out", out, "--fmt", fmt, *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

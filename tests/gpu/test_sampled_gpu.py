@@ -1,0 +1,86 @@
+"""Loaders with a sampler on a GPU: the images asked for, the same after a stop, and mappings that live long enough."""
+
+import gc
+import io
+
+import numpy as np
+import pytest
+import torch
+from handmade import encode, make_dataset
+from PIL import Image
+
+import loaders
+
+FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+SAMPLERS = [loaders.ShuffledSampler(), loaders.ClassBalancedSampler(), loaders.PKSampler(8, 4)]
+EACH = pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
+
+
+def build(folder, **options):
+    defaults = {"batch_size": 32, "transforms": "imagenet-train", "device": "gpu"}
+    return loaders.build(folder, **{**defaults, **options})
+
+
+@pytest.fixture(scope="module")
+def greys(tmp_path_factory):
+    """Two hundred JPEGs, each of a grey of its own, of twenty-five classes."""
+    samples = []
+    for number in range(200):
+        pixels = np.full((200 + number, 300, 3), number, np.uint8)
+        samples.append(("jpg", encode(pixels, "jpg", quality=95), number % 25))
+    folder = tmp_path_factory.mktemp("greys")
+    return {fmt: (make_dataset(folder / fmt, fmt, samples, shards=4), samples) for fmt in ("tfrecord", "webdataset")}
+
+
+@FORMATS
+@EACH
+def test_images_are_those_of_the_rows(greys, fmt, sampler):
+    folder, samples = greys[fmt]
+    stored = [sample for start in range(4) for sample in samples[start::4]]
+    loader = build(
+        folder,
+        sampler=sampler,
+        transforms=[{"Resize": {"size": 32}}, {"CenterCrop": {"size": 32}}],
+        dtype="uint8",
+        fields=("image", "label", "index"),
+    )
+    for images, labels, rows in loader:
+        assert images.is_cuda
+        for image, label, row in zip(images, labels.tolist(), rows.tolist(), strict=True):
+            _, data, expected = stored[row]
+            grey = np.asarray(Image.open(io.BytesIO(data))).mean()
+            assert abs(float(image.float().mean()) - grey) <= 1
+            assert label == expected
+
+
+@FORMATS
+@EACH
+def test_goes_on_at_another_depth(greys, fmt, sampler):
+    folder, _ = greys[fmt]
+    whole = build(folder, sampler=sampler)
+    epochs = [[(images.cpu(), labels.cpu()) for images, labels in whole] for _ in range(2)]
+    first = build(folder, sampler=sampler, prefetch=3)
+    iteration = iter(first)
+    for _ in range(3):
+        next(iteration)
+    second = build(folder, sampler=sampler, prefetch=1)
+    second.load_state_dict(first.state_dict())
+    for expected in (epochs[0][3:], epochs[1]):
+        found = list(second)
+        assert len(found) == len(expected)
+        for (images, labels), (images_again, labels_again) in zip(found, expected, strict=True):
+            assert torch.equal(images.cpu(), images_again)
+            assert torch.equal(labels.cpu(), labels_again)
+
+
+@FORMATS
+def test_dropped_in_the_middle_of_its_work(greys, fmt):
+    """The decoder reads mapped memory: were it let go too early, the process would end here."""
+    folder, _ = greys[fmt]
+    for turn in range(20):
+        loader = build(folder, sampler=loaders.ShuffledSampler(), prefetch=4)
+        next(iter(loader))
+        if turn % 2:
+            loader.close()
+        del loader
+        gc.collect()
