@@ -68,6 +68,8 @@ def assemble(
             mend="leave the normalisation out of the transforms, or say another dtype",
         )
     opened = open_split(dataset, split)
+    if opened.manifest.pixels is not None:
+        asked = replace(asked, recipe=replace(asked.recipe, pixels=opened.manifest.pixels[:2]))
     if sampler is None:
         options = _fitted(options, opened.samples, split)
         order: Stored | Planned = _stored(options, opened.samples)

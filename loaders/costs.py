@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from loaders.fuse import DecodePart, FlipNormalize, ResizePart, fuse
 from loaders.shards import OpenSplit
 from loaders.transforms.base import Operation
-from loaders.transforms.ends import Decode, Normalize
+from loaders.transforms.ends import Decode, Normalize, Unpack
 from loaders.transforms.geometry import Crop, CropAtRatio, Flip, RandomResizedCrop, Resize
 from loaders.vocabulary import Recipe
 from manifests.errors import TableError
@@ -78,10 +78,10 @@ def costly_orders(operations: Sequence[Operation]) -> Iterator[tuple[Operation, 
 
 def computes_on_processor(operations: Sequence[Operation]) -> bool:
     """Return whether a graph has more operators on the processor, with a GPU too, than a few."""
-    light = (Decode, Resize, ResizePart, Crop, Flip, FlipNormalize, Normalize)
+    light = (Decode, Unpack, Resize, ResizePart, Crop, Flip, FlipNormalize, Normalize)
     return any(
-        getattr(each.part, "sampling", "") != "attempts"
-        if isinstance(each, DecodePart)
+        getattr(each.part if isinstance(each, DecodePart) else each, "sampling", "") != "attempts"
+        if isinstance(each, (DecodePart, RandomResizedCrop))
         else not isinstance(each, light)
         for each in fuse(operations).operations
     )

@@ -362,7 +362,7 @@ def _current_gpu() -> int:
 
 #: An operator that fails on what it reads or decodes; what DALI says of it stands between two marks.
 _FAILED = re.compile(
-    r"operator `nvidia\.dali\.fn\.(readers|decoders|peek_image_shape)[.\w]*`.*?encountered:\s*(.*?)\s*"
+    r"operator `nvidia\.dali\.fn\.(readers|decoders|peek_image_shape|reshape)[.\w]*`.*?encountered:\s*(.*?)\s*"
     r"(?:C\+\+ context|Current pipeline object|$)",
     re.DOTALL,
 )

@@ -60,11 +60,6 @@ def open_split(dataset: str | os.PathLike[str], split: str) -> OpenSplit:
         raise CallError(f"split={split!r} is not in {os.fspath(dataset)}", mend=f"it has {known}")
     if found.samples == 0:
         raise CallError(f"split {split!r} of {os.fspath(dataset)} holds no sample", mend="name another split")
-    if manifest.store != "encoded":
-        raise CallError(
-            f"{os.fspath(dataset)} stores {manifest.store} pixels, and this release reads encoded images",
-            mend="convert it with `--store encoded`",
-        )
     # DALI refuses an empty index, so shards without samples stay out.
     opened = OpenSplit(os.fspath(dataset), manifest, tuple(shard for shard in found.shards if shard.samples))
     for shard in opened.shards:

@@ -9,6 +9,8 @@ from typing import Any, Literal
 SCHEMA_VERSION = 1
 Format = Literal["tfrecord", "webdataset"]
 FORMATS: tuple[Format, ...] = ("tfrecord", "webdataset")
+Store = Literal["encoded", "raw"]
+STORES: tuple[Store, ...] = ("encoded", "raw")
 
 #: Names of splits, in the order in which a manifest lists them, with other words that people use.
 SPLIT_NAMES = ("train", "val", "test")
@@ -125,22 +127,25 @@ class Manifest:
 
     Attributes:
         format: record format of every shard.
-        store: what a stored image is: ``encoded`` (JPEG, PNG, ... as they came) or ``raw`` pixels.
+        store: what a stored image is: ``encoded`` (JPEG, PNG, ...) or ``raw`` pixels.
         components: where a reader finds image and label in a record.
         classes: names in label order.
         splits: in the order train, val, test, then others by name.
         rejected: how many source images were not written; ``rejected.jsonl`` says which and why.
         options: the options that made the dataset, without paths.
+        pixels: height, width and channels of every stored image where `store` is ``raw``: uint8 RGB, row by row;
+            none otherwise.
 
     """
 
     format: Format
-    store: Literal["encoded", "raw"]
+    store: Store
     components: Components
     classes: tuple[str, ...]
     splits: tuple[Split, ...]
     rejected: File | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    pixels: tuple[int, int, int] | None = None
     schema_version: int = SCHEMA_VERSION
 
     def split(self, name: str) -> Split | None:

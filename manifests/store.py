@@ -20,6 +20,7 @@ from manifests.errors import CallError, ManifestError, TableError
 from manifests.schema import (
     FORMATS,
     SCHEMA_VERSION,
+    STORES,
     TABLE_COLUMNS,
     Components,
     File,
@@ -258,6 +259,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "schema_version": manifest.schema_version,
         "format": manifest.format,
         "store": manifest.store,
+        **({"pixels": list(manifest.pixels)} if manifest.pixels else {}),
         "components": {
             "image": list(manifest.components.image),
             "label": manifest.components.label,
@@ -296,7 +298,7 @@ def _from_json(body: dict[str, Any]) -> Manifest:
     rejected = body["rejected"]
     return Manifest(
         format=_one_of(body["format"], FORMATS),
-        store=_one_of(body["store"], ("encoded", "raw")),
+        store=_one_of(body["store"], STORES),
         components=Components(
             image=_names(components["image"]),
             label=None if components["label"] is None else _typed(components["label"], str),
@@ -306,7 +308,20 @@ def _from_json(body: dict[str, Any]) -> Manifest:
         splits=tuple(_split_from_json(name, split) for name, split in _typed(body["splits"], dict).items()),
         rejected=None if rejected is None else _file_from_json(rejected),
         options=_typed(body["options"], dict),
+        pixels=_pixels(body),
     )
+
+
+def _pixels(body: dict[str, Any]) -> tuple[int, int, int] | None:
+    """Read the size of raw images, which a manifest states just where it says that they are raw."""
+    if (body["store"] == "raw") != ("pixels" in body):
+        raise ValueError(f"store {body['store']!r} with pixels {body.get('pixels')!r}")
+    if "pixels" not in body:
+        return None
+    height, width, channels = (_count(side) for side in _typed(body["pixels"], list))
+    if not height or not width or channels != 3:
+        raise ValueError(f"pixels {body['pixels']!r}")
+    return height, width, channels
 
 
 def _split_from_json(name: str, body: dict[str, Any]) -> Split:

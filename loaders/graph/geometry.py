@@ -15,7 +15,7 @@ import numpy as np
 from loaders.fuse import DecodePart, ResizePart
 from loaders.graph.base import Node, Run, apply, constant, fn, math, select, types, where
 from loaders.transforms.base import Filter, Form, Size
-from loaders.transforms.ends import Decode
+from loaders.transforms.ends import Decode, Unpack
 from loaders.transforms.geometry import (
     Crop,
     CropAtRatio,
@@ -44,8 +44,13 @@ _INTERPOLATION = {
 }
 
 
-def decode(encoded: Node, operation: Decode | DecodePart, run: Run, hardware_load: float) -> Node:
-    """Decode images, or a part of each: encoded bytes as uint8 [bytes] -> uint8 HWC."""
+def decode(encoded: Node, operation: Decode | DecodePart | Unpack, run: Run, hardware_load: float) -> Node:
+    """Decode images, or a part of each, or take pixels as they are: uint8 [bytes] -> uint8 HWC."""
+    if isinstance(operation, Unpack):
+        pixels = run.place(fn.reshape(encoded, shape=[*operation.size, 3], layout="HWC"))
+        if operation.space == "RGB":
+            return pixels
+        return fn.color_space_conversion(pixels, image_type=types.RGB, output_type=types.BGR)
     whole = operation.decode if isinstance(operation, DecodePart) else operation
     options: dict[str, Any] = {
         "device": "mixed" if run.gpu else "cpu",

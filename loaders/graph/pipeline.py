@@ -12,7 +12,7 @@ from loaders.graph.mixing import mix
 from loaders.graph.readers import Read
 from loaders.options import Options
 from loaders.transforms.base import Form
-from loaders.transforms.ends import Decode, Normalize
+from loaders.transforms.ends import Decode, Normalize, Unpack
 from loaders.vocabulary import Recipe
 
 
@@ -55,7 +55,7 @@ def make_pipeline(
     with pipeline:
         records = read()
         first, *operations = fuse(recipe.operations).operations
-        if not isinstance(first, (Decode, DecodePart)):
+        if not isinstance(first, (Decode, DecodePart, Unpack)):
             raise TypeError("a recipe begins with decoding")
         image = decode(records.encoded, first, run, options.hw_decoder_load)
         form = first.output(Form())

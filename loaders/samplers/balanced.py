@@ -157,8 +157,7 @@ class _BalancedPlan:
         chosen = np.searchsorted(self.ends[1:], ((dealt + 1) << _BITS) - moved, side="left")
         turn = dealt - ((self.ends[chosen] + moved) >> _BITS)
         sizes = self.classes.sizes_of(chosen)
-        keys = hashed(hashed(stream(self.seed, epoch, _IMAGE), chosen), turn // sizes)
-        return chosen, permute(turn % sizes, sizes, keys)
+        return chosen, permute(turn % sizes, sizes, hashed(stream(self.seed, epoch, _IMAGE), chosen))
 
     @property
     def lines(self) -> tuple[str, ...]:

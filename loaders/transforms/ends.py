@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from loaders.transforms.base import Form, Operation, check_number, check_numbers, check_one_of, needs_three, needs_whole
+from loaders.transforms.base import (
+    Form,
+    Operation,
+    Size,
+    check_number,
+    check_numbers,
+    check_one_of,
+    check_size,
+    needs_three,
+    needs_whole,
+)
 from manifests.errors import CallError
 
 
@@ -25,6 +35,28 @@ class Decode(Operation):
     def output(self, form: Form) -> Form:
         """Images of any size."""
         return Form(space=self.space)
+
+
+@dataclass(frozen=True, slots=True)
+class Unpack(Operation):
+    """Take pixels as they are stored, uint8 RGB, row by row: what stands for decoding where nothing is encoded.
+
+    Attributes:
+        size: height and width of every stored image.
+        space: order of the channels that come out, ``RGB`` or ``BGR``.
+
+    """
+
+    size: Size
+    space: str = "RGB"
+
+    def __post_init__(self) -> None:
+        check_size("size", self.size)
+        check_one_of("space", self.space, ("RGB", "BGR"))
+
+    def output(self, form: Form) -> Form:
+        """Images of the stored size."""
+        return Form(size=self.size, space=self.space)
 
 
 @dataclass(frozen=True, slots=True)

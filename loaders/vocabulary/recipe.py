@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from loaders.transforms.base import BatchOperation, Form, Operation, Size
-from loaders.transforms.ends import Decode
+from loaders.transforms.ends import Decode, Unpack
 from loaders.transforms.mixing import Mixing
 from loaders.vocabulary.words import Note, meaning_of
 from manifests.errors import CallError
@@ -44,6 +44,7 @@ class Recipe:
         form: of an image when all operations are done; its size is set.
         classes: of mixed labels, where the operation that mixes does not say; none for the dataset's.
         notes: where the list as a whole is not followed to the letter.
+        pixels: height and width of the stored images, where they are stored as pixels.
 
     """
 
@@ -52,6 +53,7 @@ class Recipe:
     form: Form
     classes: int | None = None
     notes: tuple[str, ...] = ()
+    pixels: Size | None = None
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -60,9 +62,12 @@ class Recipe:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """All operations on an image, in order; a `Decode` is the first."""
+        """All operations on an image, in order; the first is a `Decode`, or an `Unpack` where pixels are stored."""
         found = tuple(each for step in self.steps for each in step.operations if not isinstance(each, BatchOperation))
-        return found if found and isinstance(found[0], Decode) else (Decode(), *found)
+        first, *others = found if found and isinstance(found[0], Decode) else (Decode(), *found)
+        if self.pixels is not None and isinstance(first, Decode):
+            first = Unpack(self.pixels, first.space)
+        return (first, *others)
 
     @property
     def mixing(self) -> tuple[Mixing, ...]:

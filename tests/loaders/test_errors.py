@@ -233,14 +233,6 @@ def test_record_without_image(make_dataset, mixed):
         list(build(folder, last_batch="partial"))
 
 
-def test_raw_pixels(make_dataset, mixed):
-    folder = make_dataset("tfrecord", mixed)
-    body = manifest_bytes(replaced(read_manifest(folder), store="raw", pixels=(8, 8, 3)))
-    (folder / MANIFEST_NAME).write_bytes(body)
-    with pytest.raises(CallError, match="stores raw pixels"):
-        build(folder)
-
-
 def replaced(record, **changes):
     return type(record)(**{name: changes.get(name, getattr(record, name)) for name in record.__slots__})
 

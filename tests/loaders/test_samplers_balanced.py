@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from loaders.samplers import ClassBalancedSampler
+from loaders.samplers import ClassBalancedSampler, balanced
 from manifests.errors import CallError
 
 SIZES = np.array([1, 2, 3, 10, 40, 200, 1500, 10_000])
@@ -91,6 +91,19 @@ def test_quotas_without_replacement(name):
 def test_without_weights_and_replacement_each_sample_comes_once():
     rows = epoch_of(fit(ClassBalancedSampler(alpha=0)))
     assert sorted(rows.tolist()) == list(range(len(LABELS)))
+
+
+@pytest.mark.parametrize(("alpha", "most"), [(0, 1), (1, 4)])
+@pytest.mark.parametrize("moved", [0, 2**64 - 1])
+def test_the_ends_of_what_rounding_may_draw(monkeypatch, alpha, most, moved):
+    monkeypatch.setattr(balanced, "hashed", lambda keys, numbers: np.full(np.size(numbers), moved, np.uint64))
+    labels = np.repeat([1, 2, 3], [10, 30, 60])
+    rows = epoch_of(fit(ClassBalancedSampler(alpha=alpha), labels))
+    times = np.bincount(rows, minlength=100)
+    assert times.sum() == 100
+    assert times[:10].min() == times[:10].max() - (alpha == 1)
+    assert times.max() == most
+    assert all(abs((labels[rows] == label).sum() - 100 / 3) < 1 for label in (1, 2, 3) if alpha)
 
 
 def test_repeat_factors_lengthen_the_epoch():

@@ -1,0 +1,120 @@
+"""Stored pixels come into a batch as they are, through the native readers and through samplers."""
+
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from pictures import photo
+from PIL import Image
+
+import loaders
+from loaders.shards import open_split
+from manifests.errors import DamagedError
+from manifests.store import read_table
+
+FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+AS_STORED = [{"CenterCrop": {"size": 64}}]
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory, dataprep):
+    folder = tmp_path_factory.mktemp("raw")
+    for number in range(20):
+        path = folder / "src" / f"class{number % 4}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        photo(number, 90 + number, 70).save(path)
+    made = {}
+    for fmt in ("tfrecord", "webdataset"):
+        made[fmt] = folder / fmt
+        said = ("--fmt", fmt, "--out", made[fmt], "--store", "raw", "--raw-size", 64, "--samples-per-shard", 6)
+        done = dataprep("convert", "--src", folder / "src", *said)
+        assert done.returncode == 0, done.stderr
+    return made
+
+
+def stored_pixels(folder):
+    """What the shards hold, by the tables alone."""
+    split = open_split(folder, "train")
+    rows = []
+    for shard in split.shards:
+        data = (folder / shard.name).read_bytes()
+        table = read_table(split.path(shard.table))
+        for offset, size in zip(table["offset"].to_pylist(), table["size"].to_pylist(), strict=True):
+            rows.append(np.frombuffer(data[offset : offset + size], np.uint8).reshape(64, 64, 3))
+    return rows
+
+
+def build(folder, **options):
+    defaults = {"batch_size": 5, "device": "cpu", "num_threads": 2, "dtype": "uint8", "layout": "NHWC"}
+    return loaders.build(folder, **{**defaults, **options})
+
+
+@FORMATS
+@pytest.mark.parametrize("sampler", [None, loaders.ShuffledSampler(), loaders.PKSampler(1, 5)])
+def test_pixels_are_those_stored(raw, fmt, sampler):
+    expected = stored_pixels(raw[fmt])
+    seen = 0
+    for images, rows in build(raw[fmt], transforms=AS_STORED, sampler=sampler, fields=("image", "index")):
+        for image, row in zip(images, rows.tolist(), strict=True):
+            assert np.array_equal(image.numpy(), expected[row])
+            seen += 1
+    assert seen >= 20
+
+
+@FORMATS
+def test_channels_turned_round(raw, fmt):
+    transforms = [{"DecodeImage": {"to_rgb": False}}, *AS_STORED]
+    one = build(raw[fmt], transforms=AS_STORED, shuffle=False)
+    other = build(raw[fmt], transforms=transforms, shuffle=False)
+    for (images, _), (turned, _) in zip(one, other, strict=True):
+        assert torch.equal(images, turned.flip(-1))
+
+
+@FORMATS
+@pytest.mark.parametrize("name", ["imagenet-train", "imagenet-eval", "reid-train", "modern-train"])
+def test_presets(raw, fmt, name):
+    for images, _ in build(raw[fmt], transforms=name, dtype="float32"):
+        assert images.isfinite().all()
+        assert images.std() > 0.1
+
+
+def test_random_crops_are_those_of_encoded_images(raw, dataprep, tmp_path):
+    """The same windows, drawn for the same samples, whatever form the images are stored in."""
+    split = open_split(raw["tfrecord"], "train")
+    for row, pixels in enumerate(stored_pixels(raw["tfrecord"])):
+        path = tmp_path / "src" / "c" / f"{row:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    assert split.samples == 20
+    done = dataprep("convert", "--src", tmp_path / "src", "--out", tmp_path / "png", "--no-shuffle")
+    assert done.returncode == 0, done.stderr
+    crops = [{"RandomResizedCrop": {"size": 32}}]
+    one = build(raw["tfrecord"], transforms=crops, shuffle=False, fields=("image",))
+    other = build(tmp_path / "png", transforms=crops, shuffle=False, fields=("image",))
+    for (images,), (again,) in zip(one, other, strict=True):
+        assert torch.equal(images, again)
+
+
+def test_explain_says_that_nothing_is_decoded(raw):
+    text = build(raw["tfrecord"], transforms="imagenet-train", dtype="float32").explain()
+    assert "Unpack(size=(64, 64))" in text
+    assert "Decode" not in text.split("As run", 1)[1]
+
+
+def test_a_record_of_another_length(raw, tmp_path):
+    """As a damaged table would have it: pixels that are not as many as the manifest states."""
+    folder = tmp_path / "copy"
+    shutil.copytree(raw["tfrecord"], folder)
+    split = open_split(folder, "train")
+    for shard in split.shards:
+        table = read_table(split.path(shard.table))
+        sizes = pa.array([size - 3 for size in table["size"].to_pylist()], pa.int64())
+        crcs = pa.nulls(table.num_rows, pa.uint32())
+        table = table.set_column(table.column_names.index("size"), "size", sizes)
+        table = table.set_column(table.column_names.index("crc32c"), "crc32c", crcs)
+        pq.write_table(table, split.path(shard.table))
+    with pytest.raises(DamagedError, match="an image cannot be decoded"):
+        next(iter(build(folder, transforms=AS_STORED, sampler=loaders.ShuffledSampler())))
