@@ -1,0 +1,342 @@
+"""The re-identification script: its scores are right, it learns, and resumed it ends as a run that never stopped."""
+
+import importlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pictures import encode
+from PIL import Image
+
+import loaders
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "train_reid.py"
+PER_EPOCH = 6
+
+
+@pytest.fixture(scope="module")
+def script():
+    sys.path.insert(0, str(SCRIPT.parent))
+    try:
+        return importlib.import_module("train_reid")
+    finally:
+        sys.path.remove(str(SCRIPT.parent))
+
+
+def person(identity, *seed):
+    """Clothes of the identity's two colours; light and background are the image's own."""
+    rng = np.random.default_rng([identity, *seed])
+    pixels = np.empty((64, 32, 3))
+    pixels[:] = rng.integers(0, 256, 3)
+    pixels[10:32, 8:24], pixels[32:62, 8:24] = np.random.default_rng(identity).integers(0, 256, (2, 3))
+    pixels = pixels * rng.uniform(0.6, 1) + rng.normal(0, 4, pixels.shape)
+    return encode(Image.fromarray(pixels.clip(0, 255).astype(np.uint8)))
+
+
+def write(path, data):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+@pytest.fixture(scope="module")
+def datasets(dataprep, tmp_path_factory):
+    """Twelve people to train with and twelve others to seek, by two cameras each, as three datasets."""
+    folder = tmp_path_factory.mktemp("reid")
+
+    def convert(name, *options):
+        done = dataprep("convert", "--src", folder / name, "--out", folder / f"{name}-made", *options)
+        assert done.returncode == 0, done.stderr
+        return folder / f"{name}-made"
+
+    for number in range(12):
+        for camera in (1, 2):
+            for shot in range(4):
+                ours, theirs = 2 * number + 2, 2 * number + 3
+                where = "bounding_box_test" if shot else "query"
+                name = f"c{camera}s1_{shot:06d}_00.jpg"
+                write(folder / f"market/bounding_box_train/{ours:04d}_{name}", person(ours, camera, shot))
+                write(folder / f"market/{where}/{theirs:04d}_{name}", person(theirs, camera, shot))
+                if shot < 2:
+                    word = "left" if camera == 1 else "right"
+                    write(folder / f"named/train/{ours:04d}-{word}-{shot}.jpg", person(ours, camera, shot))
+                    write(folder / f"named/val/{theirs:04d}-{word}-{shot}.jpg", person(theirs, camera, shot))
+                    write(folder / f"plain/train/{ours:04d}/{camera}-{shot}.jpg", person(ours, camera, shot))
+                    write(folder / f"plain/val/{theirs:04d}/{camera}-{shot}.jpg", person(theirs, camera, shot))
+    for shot in range(7):
+        write(folder / f"market/bounding_box_test/0000_c1s1_{shot:06d}_00.jpg", person(0, shot))
+    # Someone who is seen by no other camera cannot be found.
+    write(folder / "market/query/0099_c1s1_000000_00.jpg", person(99, 0))
+    write(folder / "market/bounding_box_test/0099_c1s1_000001_00.jpg", person(99, 1))
+    return {
+        "market": convert("market", "--samples-per-shard", "20"),
+        "named": convert("named", "--pattern", "{identity}-{camera}-*", "--fmt", "webdataset"),
+        "plain": convert("plain"),
+    }
+
+
+def command(dataset, checkpoint, *more, processes=1):
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    return [
+        sys.executable, *(launcher if processes > 1 else []), SCRIPT, dataset, "--checkpoint", checkpoint,
+        "--model", "tiny", "--device", "cpu", "--identities", str(4 // processes), "--samples", "4",
+        "--lr", "0.01", "--log-every", "1", *map(str, more),
+    ]  # fmt: skip
+
+
+def environment():
+    # One thread adds in one order.
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parents[1])}
+
+
+def call(*arguments, **options):
+    return subprocess.run(
+        command(*arguments, **options), capture_output=True, text=True, timeout=120, env=environment(), check=False
+    )
+
+
+def run(*arguments, **options):
+    done = call(*arguments, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_and_kill(step, *arguments, **options):
+    """Kill every process of a run without warning once it has told of a step."""
+    with subprocess.Popen(
+        command(*arguments, **options), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env=environment(),
+    ) as process:  # fmt: skip
+        for line in process.stdout:
+            if line.startswith(f"step {step}:"):
+                break
+        for pid in [process.pid, *descendants(process.pid)]:
+            os.kill(pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+
+
+def descendants(pid):
+    children = [
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
+    return [each for child in children for each in (child, *descendants(child))]
+
+
+def losses(output):
+    return {int(step): float(loss) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", output)}
+
+
+def scores(output):
+    found = re.findall(r"epoch (\d+): rank-1 ([\d.]+)%, mAP ([\d.]+)%, (\d+) queries", output)
+    return {int(epoch): (float(first), float(precision), int(queries)) for epoch, first, precision, queries in found}
+
+
+def sought(query, gallery, itself=False):
+    """Rank-1, mAP and queries that count, one query and one sample of the gallery at a time."""
+    firsts, precisions = [], []
+    for number, (features, label, camera) in enumerate(zip(*query, strict=True)):
+        similar = gallery[0] @ features
+        found = [
+            gallery[1][other] == label
+            for other in np.argsort(-similar, kind="stable")
+            if not (number == other if itself else gallery[1][other] == label and gallery[2][other] == camera)
+        ]
+        if not any(found):
+            continue
+        places = [place for place, right in enumerate(found, 1) if right]
+        firsts.append(found[0])
+        precisions.append(np.mean([nth / place for nth, place in enumerate(places, 1)]))
+    return sum(firsts), sum(precisions), len(firsts)
+
+
+def percentages(first, precision, queries):
+    return 100 * first / queries, 100 * precision / queries, queries
+
+
+def found(script, features, labels, cameras):
+    return script.Found(torch.tensor(features).float(), torch.tensor(labels), torch.tensor(cameras))
+
+
+def test_score_of_a_made_case(script):
+    """By hand: 1 finds [wrong, wrong, right, distractor, right], 2 finds [right, ...], and for 3 there is nobody."""
+    query = found(script, [[1, 0], [0, 1], [1, 0]], [1, 2, 3], [1, 1, 1])
+    gallery = found(
+        script,
+        [[10, 0], [9, 1], [8, 0], [7, 0], [6, 0], [0, 5], [9, 0]],
+        [1, 2, 1, 0, 1, 2, 3],
+        [1, 1, 2, 1, 2, 3, 1],
+    )
+    # What 1, 2 and 3 have in rows 0, 1 and 6 is by their own camera.
+    assert script.score(query, gallery).tolist() == pytest.approx([1, (1 / 3 + 2 / 5) / 2 + 1, 2])
+
+
+numbers = st.integers(0, 3)
+
+
+@st.composite
+def searches(draw):
+    width = draw(st.integers(1, 3))
+
+    def side():
+        count = draw(st.integers(1, 12))
+        lists = (st.lists(kind, min_size=count, max_size=count) for kind in (vectors, numbers, numbers))
+        return [draw(each) for each in lists]
+
+    vectors = st.lists(st.integers(-3, 3), min_size=width, max_size=width)
+    return side(), side()
+
+
+@settings(deadline=None, max_examples=300)
+@given(search=searches(), similarities=st.integers(1, 200))
+def test_score_against_numpy(script, search, similarities):
+    """Whole numbers, so that equal similarities are equal, in any part of the queries at a time."""
+    expected = sought(*[[np.array(part) for part in side] for side in search])
+    query, gallery = (found(script, *side) for side in search)
+    assert script.score(query, gallery, similarities).tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("margin", [None, 0.3])
+def test_batch_hard_against_loops(script, margin):
+    rng = np.random.default_rng(0)
+    features, labels = rng.normal(size=(12, 5)), np.repeat([7, 1, 4], 4)
+    expected = []
+    for anchor, label in zip(features, labels, strict=True):
+        distances = np.sqrt(((features - anchor) ** 2).sum(1))
+        excess = distances[labels == label].max() - distances[labels != label].min()
+        expected.append(np.log1p(np.exp(excess)) if margin is None else max(0, excess + margin))
+    given = torch.tensor(features).float().requires_grad_()
+    loss = script.batch_hard(given, torch.tensor(labels), margin)
+    assert loss.item() == pytest.approx(np.mean(expected), rel=1e-4)
+    loss.backward()
+    assert given.grad.isfinite().all()
+
+
+def test_batch_hard_of_equal_features_has_a_gradient(script):
+    features = torch.ones(4, 2, requires_grad=True)
+    script.batch_hard(features, torch.tensor([0, 0, 1, 1]), None).backward()
+    assert features.grad.isfinite().all()
+
+
+def embedded(script, dataset, checkpoint, split, names):
+    """What a checkpoint's model makes of a split, read by one process."""
+    batches = loaders.build(dataset, split=split, batch_size=5, transforms="reid-eval", device="cpu", dtype="float32",
+                            fields=("image", "label", names))  # fmt: skip
+    model = script.make_network("tiny", len(batches.classes))
+    model.load_state_dict(torch.load(checkpoint)["model"])
+    model.eval()
+    parts = [(model(images).detach().numpy(), labels.numpy(), list(places)) for images, labels, places in batches]
+    features, labels, places = (np.concatenate([part[kind] for part in parts]) for kind in range(3))
+    return features / np.linalg.norm(features, axis=1, keepdims=True), labels, places
+
+
+@pytest.mark.slow
+def test_it_learns(datasets, tmp_path):
+    asked = (datasets["market"], tmp_path / "run.pt", "--epochs", 20, "--evaluate-every", 8)
+    told = run(*asked)
+    found = scores(told)
+    assert list(found) == [7, 15, 19]
+    # Of 25 queries that of the one whom no other camera saw does not count.
+    assert {queries for *_, queries in found.values()} == {24}
+    fallen = np.array([*losses(told).values()])
+    assert fallen[-20:].mean() < 0.8 * fallen[:20].mean()
+    # Six of eighty are right by chance, three of them of the query's own camera.
+    first, precision, _ = found[19]
+    assert first > 50
+    unlearned = scores(run(*asked, "--lr", "1e-9"))[19]
+    assert precision > unlearned[1] + 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_killed_and_resumed_gives_the_same_weights(script, datasets, tmp_path, processes):
+    dataset, whole, stopped = datasets["market"], tmp_path / "whole.pt", tmp_path / "stopped.pt"
+    asked = ("--epochs", 2, "--save-every", 3, "--evaluate-every", 1, "--margin", 0.3)
+    told = run(dataset, whole, *asked, processes=processes)
+    assert list(losses(told)) == list(range(1, 2 * PER_EPOCH + 1))
+
+    run_and_kill(PER_EPOCH + 4, dataset, stopped, *asked, processes=processes)
+    step = torch.load(stopped)["step"]
+    assert PER_EPOCH < step < 2 * PER_EPOCH
+    resumed = run(dataset, stopped, *asked, "--resume", processes=processes)
+    expected = losses(told)
+    assert losses(resumed) == {number: expected[number] for number in range(step + 1, 2 * PER_EPOCH + 1)}
+    assert told.splitlines()[-1] == resumed.splitlines()[-1]
+
+    first, second = torch.load(whole), torch.load(stopped)
+    assert first["step"] == second["step"] == 2 * PER_EPOCH
+    for name, weights in first["model"].items():
+        assert torch.equal(weights, second["model"][name]), name
+
+    # However many processes share it, the evaluation is that of one.
+    query, gallery = (embedded(script, dataset, whole, split, "camera") for split in ("query", "gallery"))
+    assert scores(told)[1] == pytest.approx(percentages(*sought(query, gallery)), abs=0.006)
+
+
+@pytest.mark.parametrize(("name", "column"), [("named", "camera"), ("plain", "key")])
+def test_a_val_that_is_its_own_query_and_gallery(script, datasets, tmp_path, name, column):
+    """With cameras, whose names are text here, what its own camera saw is left out; without, only itself."""
+    told = run(datasets[name], tmp_path / "run.pt", "--epochs", 1)
+    val = embedded(script, datasets[name], tmp_path / "run.pt", "val", column)
+    expected = percentages(*sought(val, val, itself=name == "plain"))
+    assert expected[2] == 48
+    assert scores(told)[0] == pytest.approx(expected, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--samples", 1), "--identities and --samples must be at least 2"),
+        (("--identities", 13), "a batch takes 13 different identities .* say classes_per_batch=12"),
+        (("--checkpoint", "/no such folder/run.pt"), "--checkpoint /no such folder/run.pt: there is no such folder"),
+        (("--model", "resnet50"), "--model resnet50 is torchvision's, which is not installed"),
+        (("--seed", -1), "seed must be a whole number of at least 0, got -1"),
+    ],
+)
+def test_wrong_calls(datasets, tmp_path, options, words):
+    (tmp_path / "torchvision.py").write_text("raise ImportError")
+    done = subprocess.run(
+        command(datasets["market"], tmp_path / "run.pt", *options),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**environment(), "PYTHONPATH": os.pathsep.join([str(tmp_path), str(SCRIPT.parents[1])])},
+        check=False,
+    )
+    assert done.returncode == 1
+    assert re.match(words, done.stderr.splitlines()[-1])
+    assert "Traceback" not in done.stderr
+
+
+def test_splits_that_are_missing(datasets, photos, dataprep, tmp_path):
+    done = call(tmp_path / "nothing", tmp_path / "run.pt")
+    (line,) = done.stderr.splitlines()
+    assert line == f"{tmp_path}/nothing: there is no such folder; name the folder of a prepared dataset"
+    assert dataprep("convert", "--src", photos, "--out", tmp_path / "photos").returncode == 0
+    done = call(tmp_path / "photos", tmp_path / "run.pt")
+    assert done.stderr.splitlines()[-1] == f"split='val' is not in {tmp_path}/photos; it has 'train'"
+
+
+@pytest.mark.slow
+def test_checkpoints_that_do_not_fit(datasets, tmp_path):
+    checkpoint = tmp_path / "run.pt"
+    run(datasets["plain"], checkpoint, "--epochs", 1)
+    again = (datasets["plain"], checkpoint, "--resume", "--epochs")
+    whole = checkpoint.read_bytes()
+    damaged = f"--checkpoint {checkpoint} is damaged, or of another script, --model or number of processes ("
+    for data, more, words in [
+        (whole, (2,), f"{checkpoint} is of a run with other --epochs"),
+        (whole, (1, "--seed", 1), "this state is of a loader with seed 0, and this one has 1"),
+        (whole[: len(whole) // 2], (1,), damaged),
+        (b"", (1,), damaged),
+    ]:
+        checkpoint.write_bytes(data)
+        done = call(*again, *more)
+        assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+        assert done.stderr.splitlines()[-1].startswith(words)
