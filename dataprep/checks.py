@@ -5,6 +5,7 @@ Where a header is damaged, the index says where the next record begins, so that 
 
 from __future__ import annotations
 
+import math
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -245,7 +246,7 @@ class _ShardCheck:
             )  # fmt: skip
             return
         try:
-            info = inspect(image, "decode") if self.task.decode else parse_header(image)
+            info = self._info(image)
         except Rejected as error:
             self.add(f"the image is {error.reason}: {error.detail}", record=number, byte=record.image)
             return
@@ -256,6 +257,15 @@ class _ShardCheck:
             )
         elif self.ours:
             self._check_frame(view, record, row, (number, info.format))
+
+    def _info(self, image: bytes) -> ImageInfo:
+        if self.manifest.pixels is None:
+            return inspect(image, "decode") if self.task.decode else parse_header(image)
+        if len(image) != math.prod(self.manifest.pixels):
+            size = "x".join(map(str, self.manifest.pixels))
+            raise Rejected("corrupt", f"{len(image)} bytes, and {size} take {math.prod(self.manifest.pixels)}")
+        height, width, _ = self.manifest.pixels
+        return ImageInfo("raw", width, height)
 
     def _check_frame(self, view: formats.View, record: formats.Record, row: Sample, known: tuple[int, str]) -> None:
         """Compare all bytes around the image with those that the table row gives."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from dataprep import engines
+from dataprep import engines, storing
+from dataprep.words import count, duration, size
 from manifests.errors import CallError, DamagedError, DatasetError, SourceError, StoppedError, printable
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ workers_option = click.option("--workers", type=click.IntRange(1), help="Process
     "--src",
     required=True,
     metavar="SRC",
-    help="An ImageFolder, a folder with train/ and val/, PaddleClas' or Kaggle's ImageNet, a list, CSV, TSV, Parquet.",
+    help="An ImageFolder, a folder with train/ and val/, PaddleClas' or Kaggle's ImageNet, Market-1501 and its like, "
+    "a list, CSV, TSV, Parquet.",
 )
 @click.option(
     "--fmt",
@@ -181,10 +183,17 @@ workers_option = click.option("--workers", type=click.IntRange(1), help="Process
     metavar="FRACTION",
     help="Exit with 1 if a larger share of the images was rejected.",
 )
+@storing.options
 @click.option("--image-root", metavar="DIR", help="Folder that a list's or a table's paths are relative to.")
 @click.option("--path-column", metavar="NAME", help="Column of a table that has the paths.")
-@click.option("--label-column", metavar="NAME", help="Column of a table that has the labels.")
+@click.option("--label-column", metavar="NAME", help="Column of a table, or part of --pattern, that has the labels.")
 @click.option("--split-column", metavar="NAME", help="Column of a table that has the splits.")
+@click.option(
+    "--pattern",
+    metavar="PATTERN",
+    help="How a folder's images are named, '{identity}_c{camera}s*' say: a {part} is a column, * any text, "
+    "? one character. The label is {identity} or {label}.",
+)
 @click.option("--classes", metavar="FILE", help="Class names in label order, one a line.")
 @workers_option
 @click.option("--overwrite", is_flag=True, help="Replace a dataset of other options in OUT.")
@@ -192,8 +201,8 @@ workers_option = click.option("--workers", type=click.IntRange(1), help="Process
 def convert(**call: Any) -> int:
     """Turn images into shards, each with its DALI index and sample table.
 
-    The images' bytes are stored untouched. What is broken goes to rejected.jsonl with the reason, never
-    into a shard. Interrupted or killed, the same command goes on where it stopped.
+    Unless they are to be resized, the images' bytes are stored untouched. What is broken goes to rejected.jsonl
+    with the reason, never into a shard. Interrupted or killed, the same command goes on where it stopped.
     """
     with closing(engines.Engine(call["workers"])) as engine:
         if not call["dry_run"]:
@@ -207,6 +216,7 @@ def _convert(call: dict[str, Any], engine: engines.Engine) -> int:
     from dataprep.options import Options
     from manifests.sources import SourceOptions, read_source
 
+    downscale, raw = storing.read(call)
     options = Options(
         fmt=call["fmt"],
         shard_bytes=call["shard_size"],
@@ -217,6 +227,8 @@ def _convert(call: dict[str, Any], engine: engines.Engine) -> int:
         split_by=call["split_by"],
         validate=call["validate"],
         max_pixels=call["max_pixels"],
+        downscale=downscale,
+        raw=raw,
     )
     source = read_source(
         call["src"],
@@ -226,13 +238,14 @@ def _convert(call: dict[str, Any], engine: engines.Engine) -> int:
             call["label_column"],
             call["split_column"],
             _classes(call["classes"]),
+            call["pattern"],
         ),
     )
     src = Path(call["src"]).absolute()
     if call["out"] == "":
         raise CallError("--out is empty", mend="name a folder")
     out = call["out"] or f"{src.name if src.is_dir() else src.stem}-{call['fmt']}"
-    held = f"{_count(len(source), 'image')} in {_count(len(source.classes), 'class')}"
+    held = f"{count(len(source), 'image')} in {count(len(source.classes), 'class')}"
     _say(f"{printable(call['src'])}: {source.layout}, {held}")
     for notice in source.notices:
         _say(f"note: {notice}")
@@ -304,21 +317,24 @@ def _print_plan(source: Source, out: str, options: Options, workers: int, *, ove
     for split in plan.splits:
         shards = [shard for shard in plan.shards if shard.split == split]
         samples = sum(len(shard.rows) for shard in shards)
-        held = f"{_count(samples, 'image')}, {_size(_length(source, shards))}"
-        click.echo(f"{split}: {held}, {_count(len(shards), 'shard')}")
+        held = f"{count(samples, 'image')}, {size(_length(source, shards))}"
+        click.echo(f"{split}: {held}, {count(len(shards), 'shard')}")
     left = [shard for shard in plan.shards if shard.name not in done]
     if done:
-        click.echo(f"done by an earlier run: {_count(len(done), 'shard')}; to do: {_count(len(left), 'shard')}")
-    length, free = _length(source, left), shutil.disk_usage(there).free
-    click.echo(f"out: {out}, {_size(length)} to write, {_size(free)} free")
+        click.echo(f"done by an earlier run: {count(len(done), 'shard')}; to do: {count(len(left), 'shard')}")
+    trial = work.try_some(source, left, options)
+    images = sum(len(shard.rows) for shard in left)
+    length = trial.stored * images if options.alters else _length(source, left)
+    free = shutil.disk_usage(there).free
+    click.echo(f"out: {out}, {'about ' if options.downscale else ''}{size(length)} to write, {size(free)} free")
     if not left:
         return
-    rate, tried = work.measure_rate(source, left, options)
-    count = min(workers, len(left))
-    seconds = sum(len(shard.rows) for shard in left) / rate / count
+    click.echo(storing.costs(source, left, options, trial))
+    busy = min(workers, len(left))
+    seconds = images / trial.rate / busy
     click.echo(
-        f"time: about {_time(seconds)} with {_count(count, 'worker')}, at {rate:,.0f} images/s each, "
-        f"measured by reading {tried:,} of them (writing not included)"
+        f"time: about {duration(seconds)} with {count(busy, 'worker')}, at {trial.rate:,.0f} images/s each, "
+        f"measured by reading {trial.tried:,} of them (writing not included)"
     )
     if free < length * 1.02:
         _say("note: the disk has not enough room")
@@ -333,12 +349,14 @@ def _print_result(result: Any, out: str, max_rejected: float) -> int:
         click.echo(f"{split.name}: {_held(split.samples, split.bytes, len(split.shards))}")
     if result.resumed:
         click.echo(
-            f"{_count(result.resumed, 'shard')} {'was' if result.resumed == 1 else 'were'} done by an earlier run"
+            f"{count(result.resumed, 'shard')} {'was' if result.resumed == 1 else 'were'} done by an earlier run"
         )
+    for line in storing.table(result) if result.changes else ():
+        click.echo(line)
     if result.rejected:
         share = result.rejected / result.images
         click.echo(
-            f"rejected: {result.rejected:,} of {_count(result.images, 'image')} ({share:.2%}), see {out}/rejected.jsonl"
+            f"rejected: {result.rejected:,} of {count(result.images, 'image')} ({share:.2%}), see {out}/rejected.jsonl"
         )
         if share > max_rejected:
             _say(f"dataprep: more than --max-rejected {max_rejected:g} of the images were rejected")
@@ -395,7 +413,7 @@ def index(**call: Any) -> int:
     for error in result.errors:
         _say(f"dataprep: {error}")
     if result.manifest is None:
-        failed = _count(len(result.errors), "shard")
+        failed = count(len(result.errors), "shard")
         _say(f"dataprep: {failed} could not be indexed, so nothing in {result.folder} was changed")
         return WRONG_DATA
     for notice in result.notices:
@@ -403,7 +421,7 @@ def index(**call: Any) -> int:
     for split in result.manifest.splits:
         click.echo(f"{split.name}: {_held(split.samples, split.bytes, len(split.shards))}")
     if result.rejected:
-        click.echo(f"left out of the index: {_count(result.rejected, 'record')}, see {result.folder}/rejected.jsonl")
+        click.echo(f"left out of the index: {count(result.rejected, 'record')}, see {result.folder}/rejected.jsonl")
         return WRONG_DATA
     click.echo(f"{result.folder} is complete")
     return 0
@@ -431,13 +449,13 @@ def verify(**call: Any) -> int:
         click.echo(str(fault))
     if report.without_checksum:
         click.echo(
-            f"{_count(report.without_checksum, 'shard')} were indexed without being read and have no checksum: "
+            f"{count(report.without_checksum, 'shard')} were indexed without being read and have no checksum: "
             "their images were not checked (`dataprep index --validate header --overwrite` gives them one)"
         )
     if report.faults:
-        click.echo(f"{_count(len(report.faults), 'fault')} in {call['out']}")
+        click.echo(f"{count(len(report.faults), 'fault')} in {call['out']}")
         return WRONG_DATA
-    click.echo(f"{call['out']} is sound: {_count(report.samples, 'sample')} in {_count(report.shards, 'shard')}")
+    click.echo(f"{call['out']} is sound: {count(report.samples, 'sample')} in {count(report.shards, 'shard')}")
     return 0
 
 
@@ -477,8 +495,9 @@ def info(out: str, *, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(facts, indent=1, ensure_ascii=False))
         return 0
-    held = f"{_count(facts['samples'], 'sample')} in {_count(facts['classes'], 'class')}"
-    click.echo(f"{out}: {facts['format']}, {held}, {_size(facts['bytes'])}")
+    held = f"{count(facts['samples'], 'sample')} in {count(facts['classes'], 'class')}"
+    raw = f" raw {'x'.join(map(str, facts['pixels']))}," if "pixels" in facts else ""
+    click.echo(f"{out}: {facts['format']},{raw} {held}, {size(facts['bytes'])}")
     for name, split in facts["splits"].items():
         click.echo(f"\n{name}: {_held(split['samples'], split['bytes'], split['shards'])}")
         click.echo(f"  {'':14}" + "".join(f"{word:>10}" for word in split["width"]))
@@ -486,7 +505,7 @@ def info(out: str, *, as_json: bool) -> int:
             click.echo(f"  {word + ', ' + unit:14}" + "".join(f"{value:>10,}" for value in split[word].values()))
         click.echo(f"  {_counted(split['labels'])}")
     if facts["rejected"]:
-        click.echo(f"\nrejected: {_count(facts['rejected'], 'image')}, see {out}/rejected.jsonl")
+        click.echo(f"\nrejected: {count(facts['rejected'], 'image')}, see {out}/rejected.jsonl")
     return 0
 
 
@@ -497,30 +516,11 @@ def _counted(labels: dict[str, int]) -> str:
     (fewest, least), (_, median), (fullest, most) = ordered[0], ordered[len(ordered) // 2], ordered[-1]
     text = f"images a class: {least:,} ({printable(fewest)}) to {most:,} ({printable(fullest)}), median {median:,}"
     empty = sum(count == 0 for count in labels.values())
-    return text + (f"; {_count(empty, 'class')} have none" if empty else "")
+    return text + (f"; {count(empty, 'class')} have none" if empty else "")
 
 
 def _held(samples: int, length: int, shards: int) -> str:
-    return f"{_count(samples, 'sample')}, {_size(length)}, {_count(shards, 'shard')}"
-
-
-def _count(number: int, noun: str) -> str:
-    plural = noun + ("es" if noun.endswith("s") else "s")
-    return f"{number:,} {noun if number == 1 else plural}"
-
-
-def _size(length: float) -> str:
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if length < 1000:
-            return f"{length:,.0f} {unit}" if unit == "bytes" else f"{length:,.1f} {unit}"
-        length /= 1000
-    return f"{length:,.1f} TB"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s" if seconds >= 1 else "1 s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    return f"{count(samples, 'sample')}, {size(length)}, {count(shards, 'shard')}"
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import NamedTuple
 
 from awscrt.checksums import crc32c
 
@@ -21,7 +22,7 @@ from dataprep.earlier import check_out, clear, find_earlier
 from dataprep.images import EXTENSIONS, Rejected, inspect
 from dataprep.options import Options
 from dataprep.plan import Plan, ShardPlan, key_of, make_plan
-from dataprep.shards import Done, ShardTask, read_image, write_shard
+from dataprep.shards import Done, ShardTask, preparation, read_image, write_shard
 from manifests.errors import CallError, printable
 from manifests.schema import Components, Manifest, Split
 from manifests.sources import Source
@@ -32,12 +33,24 @@ Progress = Callable[[Done], None]
 
 @dataclass(frozen=True)
 class Result:
-    """What `convert` did: the manifest, and how many images were read, written and rejected."""
+    """What `convert` did, earlier runs of it included.
+
+    Attributes:
+        manifest: of the whole dataset.
+        images: how many there were to be read, rejected ones included.
+        bytes: of all that were read.
+        resumed: shards that an earlier run wrote.
+        rejected: images that were not written.
+        changes: for each value of the column ``change``: samples, their bytes as they came, and as they are stored.
+
+    """
 
     manifest: Manifest
     images: int
+    bytes: int
     resumed: int
     rejected: int
+    changes: Mapping[str, Sequence[int]]
 
 
 def convert(
@@ -86,7 +99,22 @@ def convert(
                     progress(shard)
         manifest = _finish(plan, source, out, options, done)
     rejected = len(source.rejected) + sum(len(shard.rejected) for shard in done.values())
-    return Result(manifest, len(source) + len(source.rejected), len(found.done), rejected)
+    return Result(
+        manifest,
+        images=len(source) + len(source.rejected),
+        bytes=sum(shard.bytes for shard in done.values()),
+        resumed=len(found.done),
+        rejected=rejected,
+        changes=_sum_changes(done.values()),
+    )
+
+
+def _sum_changes(shards: Iterable[Done]) -> dict[str, list[int]]:
+    totals: dict[str, list[int]] = {}
+    for shard in shards:
+        for change, counts in shard.changes.items():
+            totals[change] = [sum(pair) for pair in zip(totals.get(change, (0, 0, 0)), counts, strict=True)]
+    return totals
 
 
 def _make_folder(out: str) -> None:
@@ -134,12 +162,13 @@ def _finish(plan: Plan, source: Source, out: str, options: Options, done: dict[s
     )
     manifest = Manifest(
         format=options.fmt,
-        store="encoded",
+        store=options.store,
         components=components,
         classes=source.classes,
         splits=splits,
         rejected=rejected,
         options={**options.as_json(), "plan": plan.fingerprint},
+        pixels=options.raw.pixels if options.raw else None,
     )
     data = manifest_bytes(manifest)
     path = os.path.join(out, MANIFEST_NAME)
@@ -167,8 +196,8 @@ def _content(path: str) -> bytes | None:
 
 def _components(options: Options, kinds: set[str]) -> Components:
     """Name in the manifest only those extensions that occur."""
-    components = formats.get(options.fmt).COMPONENTS
-    if options.fmt == "webdataset":
+    components = formats.components(options.fmt, options.store)
+    if options.fmt == "webdataset" and options.store == "encoded":
         return replace(components, image=tuple(EXTENSIONS[kind] for kind in EXTENSIONS if kind in kinds) or ("jpg",))
     return components
 
@@ -176,29 +205,41 @@ def _components(options: Options, kinds: set[str]) -> Components:
 # --- the dry run --------------------------------------------------------------------------------
 
 
-def measure_rate(
-    source: Source, shards: Sequence[ShardPlan], options: Options, seconds: float = 1.0
-) -> tuple[float, int]:
-    """Read, inspect and frame images as a worker would, for about `seconds`, writing nothing.
+class Trial(NamedTuple):
+    """Some images done as a worker would.
 
-    Returns:
-        Images a second for one worker, and how many were tried.
+    Attributes:
+        rate: images a second for one worker.
+        tried: how many there were.
+        stored: mean bytes of one as it would be stored.
 
     """
-    record_format = formats.get(options.fmt)
+
+    rate: float
+    tried: int
+    stored: float
+
+
+def try_some(source: Source, shards: Sequence[ShardPlan], options: Options, seconds: float = 1.0) -> Trial:
+    """Read, inspect, alter and frame images as a worker would, for about `seconds`, writing nothing."""
+    record_format, prepare = formats.get(options.fmt), preparation(options)
     begun = time.perf_counter()
-    tried = 0
+    tried = kept = stored = 0
     for path, size in _spread(source, shards):
         try:
             data = read_image(source.root, path, size)
-            info = inspect(data, options.validate, options.max_pixels)
+            if prepare is None:
+                info = inspect(data, options.validate, options.max_pixels)
+            else:
+                data, info, _ = prepare(data, options)
             record_format.frame(formats.Draft("0", 0, "", info, len(data), crc32c(data), path, {}))
+            kept, stored = kept + 1, stored + len(data)
         except Rejected:
             pass
         tried += 1
         if time.perf_counter() - begun > seconds:
             break
-    return tried / max(time.perf_counter() - begun, 1e-9), tried
+    return Trial(tried / max(time.perf_counter() - begun, 1e-9), tried, stored / max(kept, 1))
 
 
 def _spread(source: Source, shards: Sequence[ShardPlan]) -> Iterator[tuple[str, int]]:

@@ -56,16 +56,20 @@ def check_out(source: Source, out: str) -> None:
 
 
 def check_writable(out: str) -> str:
-    """Give the folder that is there already, `out` or one above it, if it may be written into.
+    """Give the folder that is there already, `out` or one above it, if it may be written into now.
 
     Raises:
         CallError: it may not.
+        StorageError: another run is at work in `out`.
 
     """
     there = _existing(os.path.abspath(out))
     if not os.access(there, os.W_OK | os.X_OK):
         mend = "make it writable for this user, or name another folder with --out"
         raise CallError(f"--out {printable(out)}: {printable(there)} may not be written into", mend=mend)
+    if os.path.isdir(out):
+        with storage.locked(out):
+            pass
     return there
 
 
@@ -190,7 +194,8 @@ def _is_of(source: Source, shard: ShardPlan, path: str, plan: Plan, options: Opt
     record_format = formats.get(options.fmt)
     try:
         with storage.window(stem + record_format.SUFFIX) as (view, size):
-            record = next(record_format.scan(view, size, path, formats.Want(record_format.COMPONENTS)))
+            want = formats.Want(formats.components(options.fmt, options.store))
+            record = next(record_format.scan(view, size, path, want))
         if extension == ".idx" and record.line.encode() not in _head(path):
             return False
     except (StopIteration, DatasetError):
@@ -230,6 +235,7 @@ def _committed(plan: Plan, out: str, stem: str, stated: Mapping[str, File]) -> D
         metadata["bytes"],
         tuple(metadata["formats"]),
         metadata["rejected"],
+        metadata.get("changes", {}),
         earlier=True,
     )
 

@@ -301,22 +301,26 @@ def _find_components(folder: str, names: Sequence[str], fmt: Format, options: In
             mend="name its feature or extension with --label, or a member of its .json with --label-key",
         )
     want = formats.Want(replace(components, label=label, label_offset=options.label_offset), options.label_key)
-    if options.label:
+    if options.label or options.label_key:
         _check_label(path, fmt, want)
     return want
 
 
 def _check_label(path: str, fmt: Format, want: formats.Want) -> None:
-    """Refuse a ``--label`` under which the first record, sound otherwise, has no integer: the call is wrong."""
-    unlabelled = want._replace(components=replace(want.components, label=None))
+    """Refuse a name under which the first record, sound otherwise, has no integer label: the call is wrong."""
+    unlabelled = want._replace(components=replace(want.components, label=None), label_key=None)
     with storage.window(path) as (view, size):
         try:
             if next(formats.get(fmt).scan(view, size, path, want)).label is not None:
                 return
             message = "has no integer of that name in its first record"
         except ShardError as error:
+            if want.label_key and error.byte is not None:  # its .json cannot be read, whatever member is asked for
+                return
             message = error.message
         next(formats.get(fmt).scan(view, size, path, unlabelled))
+    if want.label_key:
+        raise CallError(f"--label-key {want.label_key}: {path} {message}", mend="name the member that holds the label")
     raise CallError(
         f"--label {want.components.label}: {path} {message}", mend="name the feature or extension that holds the label"
     )

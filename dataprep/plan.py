@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dataprep.options import Options
+from dataprep.options import CHANGE_COLUMNS, Options
 from manifests.errors import CallError
 from manifests.sources import Source
 
@@ -53,19 +54,29 @@ def make_plan(source: Source, options: Options) -> Plan:
     """Assign every sample a split, a shard and a place in it.
 
     Raises:
-        CallError: `val_fraction` or `split_by` do not fit the source.
+        CallError: `val_fraction` or `split_by` do not fit the source, or it has a column that is to be written.
 
     """
+    _check_columns(source, options)
     splits, code = _split(source, options)
     shards = []
     for number, name in enumerate(splits):
         rows = np.flatnonzero(code == number)
         if options.shuffle:
             rows = rows[_permutation(len(rows), options.seed, _ORDER, number)]
-        sizes = source.size[rows].clip(min=0)
+        sizes = _foretold(source.size[rows].clip(min=0), options)
         for count, (start, stop) in enumerate(_bounds(sizes, options)):
             shards.append(ShardPlan(f"{name}-{count:05d}", name, rows[start:stop]))
     return Plan(tuple(shards), _fingerprint(source, options))
+
+
+def _check_columns(source: Source, options: Options) -> None:
+    taken = [name for name in CHANGE_COLUMNS if options.alters and name in source.extra.column_names]
+    if taken:
+        raise CallError(
+            f"the source has a column {taken[0]!r}, and resizing or --store raw writes one of that name",
+            mend="rename it",
+        )
 
 
 def key_of(row: int) -> str:
@@ -123,6 +134,13 @@ def _choose_groups(source: Source, train: NDArray[np.int64], options: Options) -
 def _permutation(count: int, *stream: int) -> NDArray[np.int64]:
     draws = np.random.PCG64(np.random.SeedSequence(stream)).random_raw(count)
     return np.argsort(np.asarray(draws, np.uint64).reshape(-1), kind="stable")
+
+
+def _foretold(sizes: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
+    """Say what images of these lengths take when they are stored; of those to be resized, about."""
+    if options.raw:
+        return np.full_like(sizes, math.prod(options.raw.pixels))
+    return sizes.clip(max=options.downscale.typical_bytes) if options.downscale else sizes
 
 
 def _bounds(sizes: NDArray[np.int64], options: Options) -> Iterator[tuple[int, int]]:

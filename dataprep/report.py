@@ -19,8 +19,8 @@ def describe(folder: str) -> dict[str, Any]:
     """Summarise a dataset as plain data, ready for JSON.
 
     Returns:
-        ``format``, ``store``, ``classes``, ``samples``, ``bytes``, ``rejected`` (bytes of the list or 0), and
-        ``splits``: for each its ``samples``, ``shards``, ``bytes``, ``labels`` (samples of each class by name),
+        ``format``, ``store`` (with ``pixels`` where that is raw), ``classes``, ``samples``, ``bytes``, ``rejected``,
+        and ``splits``: for each its ``samples``, ``shards``, ``bytes``, ``labels`` (samples of each class by name),
         and quantiles of ``width``, ``height`` (pixels) and ``size`` (bytes of an encoded image).
 
     Raises:
@@ -33,6 +33,7 @@ def describe(folder: str) -> dict[str, Any]:
         "folder": os.path.abspath(folder),
         "format": manifest.format,
         "store": manifest.store,
+        **({"pixels": list(manifest.pixels)} if manifest.pixels else {}),
         "samples": sum(split.samples for split in manifest.splits),
         "bytes": sum(split.bytes for split in manifest.splits),
         "classes": len(manifest.classes),

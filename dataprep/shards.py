@@ -8,17 +8,21 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep import formats, storage
 from dataprep.images import MAX_BYTES, Rejected, inspect
-from dataprep.options import Options
+from dataprep.options import CHANGE_COLUMNS, Options
 from manifests.errors import SourceVanishedError, StorageError
 from manifests.schema import UNREADABLE, File, Shard
 from manifests.store import build_table, checksum_text, write_table
+
+if TYPE_CHECKING:
+    from dataprep.downscale import Prepared
 
 
 class ShardTask(NamedTuple):
@@ -47,6 +51,7 @@ class Done(NamedTuple):
         bytes: their total length.
         formats: image formats in it.
         rejected: rows for ``rejected.jsonl``.
+        changes: for each value of the column ``change``: samples, their bytes as they came, and as they are stored.
         earlier: whether an earlier run wrote it.
 
     """
@@ -57,6 +62,7 @@ class Done(NamedTuple):
     bytes: int
     formats: tuple[str, ...]
     rejected: list[dict[str, str]]
+    changes: Mapping[str, Sequence[int]]
     earlier: bool = False
 
 
@@ -105,6 +111,8 @@ def _write_shard(task: ShardTask, paths: list[str]) -> Done:
         "index": asdict(index_file),
         "rejected": written.rejected,
     }
+    if task.options.alters:
+        metadata["changes"] = _changes(task, written)
     with storage.explained(table_path, "write"):
         with open(storage.partial(index_path), "wb") as out:
             out.write(index)
@@ -118,11 +126,30 @@ def _write_shard(task: ShardTask, paths: list[str]) -> Done:
         storage.discard(paths[:2])
         paths = paths[2:]
     storage.publish(paths)
-    return Done(task.name, shard, len(task.keys), metadata["bytes"], tuple(metadata["formats"]), written.rejected)
+    return Done(
+        task.name,
+        shard,
+        len(task.keys),
+        metadata["bytes"],
+        tuple(metadata["formats"]),
+        written.rejected,
+        metadata.get("changes", {}),
+    )
+
+
+def _changes(task: ShardTask, written: _Written) -> dict[str, list[int]]:
+    totals: dict[str, list[int]] = {}
+    for row, draft in zip(written.rows, written.drafts, strict=True):
+        total = totals.setdefault(draft.extra["change"], [0, 0, 0])
+        total[0] += 1
+        total[1] += task.sizes[row]
+        total[2] += draft.size
+    return totals
 
 
 def _columns(task: ShardTask, written: _Written) -> dict[str, Any]:
-    keys, labels, _, infos, sizes, crcs, sources, _ = zip(*written.drafts, strict=True) if written.drafts else [()] * 8
+    drafts = zip(*written.drafts, strict=True) if written.drafts else [()] * 8
+    keys, labels, _, infos, sizes, crcs, sources, extras = drafts
     extra = task.extra.take(written.rows) if task.extra is not None else None
     return {
         "key": keys,
@@ -134,6 +161,7 @@ def _columns(task: ShardTask, written: _Written) -> dict[str, Any]:
         "source": sources,
         "crc32c": crcs,
         **({name: extra[name] for name in extra.column_names} if extra is not None else {}),
+        **({name: [further[name] for further in extras] for name in CHANGE_COLUMNS} if task.options.alters else {}),
     }
 
 
@@ -156,23 +184,28 @@ def _write_into(handle: int, task: ShardTask, path: str) -> _Written:
     record_format = formats.get(task.options.fmt)
     written = _Written(File(os.path.basename(path), 0, None), [], [], [], [], [])
     extras = [{}] * len(task.keys) if task.extra is None else task.extra.to_pylist()
+    prepare = preparation(task.options)
     reader = storage.ReadBack(handle)
     crc = position = 0
     for row, (source, size) in enumerate(zip(task.paths, task.sizes, strict=True)):
         try:
             data = read_image(task.root, source, size)
-            info = inspect(data, task.options.validate, task.options.max_pixels)
+            if prepare is None:
+                info, extra = inspect(data, task.options.validate, task.options.max_pixels), extras[row]
+            else:
+                data, info, further = prepare(data, task.options)
+                extra = {**extras[row], **further}
         except Rejected as error:
             written.rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
             continue
-        image_crc = crc32c(data)
+        image_crc, stored = crc32c(data), len(data)
         draft = formats.Draft(
-            task.keys[row], task.labels[row], task.class_names[row], info, size, image_crc, source, extras[row]
+            task.keys[row], task.labels[row], task.class_names[row], info, stored, image_crc, source, extra
         )
         head, tail = frame = record_format.frame(draft)
         length = _append(handle, (head, data, tail), path)
         # The three parts' checksums combine into the file's, so that the image is read but once.
-        crc = crc32c(tail, combine_crc32c(crc32c(head, crc), image_crc, size))
+        crc = crc32c(tail, combine_crc32c(crc32c(head, crc), image_crc, stored))
         written.drafts.append(draft)
         written.offsets.append(position + len(head))
         written.lines.append(record_format.index_line(position, draft, frame))
@@ -187,6 +220,15 @@ def _write_into(handle: int, task: ShardTask, path: str) -> _Written:
     if reader.crc != crc:
         raise _not_as_written(path)
     return written._replace(file=File(os.path.basename(path), position, checksum_text(crc)))
+
+
+def preparation(options: Options) -> Callable[[bytes, Options], Prepared] | None:
+    """Give what an image goes through that may be stored otherwise than it came; none where none may."""
+    if not options.alters:
+        return None
+    from dataprep.downscale import prepare  # imaging libraries take their time, and most runs need none
+
+    return prepare
 
 
 #: Bytes after which the last of a shard is read back, while the processor's cache still has them.
@@ -205,7 +247,8 @@ def _check_first(task: ShardTask, written: _Written, path: str) -> None:
     """Read the first record as any reader would, and compare it with what was meant."""
     record_format = formats.get(task.options.fmt)
     with storage.window(path) as (view, size):
-        record = next(record_format.scan(view, size, path, formats.Want(record_format.COMPONENTS)))
+        want = formats.Want(formats.components(task.options.fmt, task.options.store))
+        record = next(record_format.scan(view, size, path, want))
     draft = written.drafts[0]
     found = (record.image, record.size, record.line, record.label, record.key or draft.key)
     if found != (written.offsets[0], draft.size, written.lines[0], draft.label, draft.key):

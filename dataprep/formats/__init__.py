@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from dataprep.headers import MAX_BYTES, ImageInfo, MoreNeeded, Rejected, parse_header
-from manifests.schema import Components, Format
+from manifests.schema import Components, Format, Store
 
 #: ``view(at, n)`` gives a buffer and the index in it where the shard's byte `at` stands; the buffer
 #: holds at least `n` bytes from there, or fewer only where the shard ends.
@@ -73,6 +73,8 @@ class RecordFormat(Protocol):
     END: bytes
     #: Where a record written here has image and label.
     COMPONENTS: Components
+    #: Likewise where images are stored as raw pixels.
+    RAW: Components
 
     def frame(self, draft: Draft) -> tuple[bytes, bytes]:
         """Give the bytes before and after the image in a record."""
@@ -114,6 +116,7 @@ class RecordFormat(Protocol):
         """Look into the first record for where image and label lie.
 
         Raises:
+            CallError: the record has no image of that name.
             ShardError: there is no image, or more than one.
 
         """
@@ -144,6 +147,11 @@ class Want(NamedTuple):
 def get(name: Format) -> RecordFormat:
     """Return the module of a format."""
     return cast("RecordFormat", importlib.import_module(f"dataprep.formats.{name}"))
+
+
+def components(name: Format, store: Store) -> Components:
+    """Say where a record of a format, written here, has image and label."""
+    return get(name).RAW if store == "raw" else get(name).COMPONENTS
 
 
 def image_header(view: View, at: int, size: int) -> ImageInfo:

@@ -18,13 +18,14 @@ from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep.formats import Draft, Fault, Record, View, Want, image_header
 from dataprep.images import Rejected
-from manifests.errors import ShardError
+from manifests.errors import CallError, ShardError
 from manifests.schema import Components
 
 SUFFIX = ".tfrecord"
 SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec", ".record")
 END = b""
 COMPONENTS = Components(image=("image/encoded",), label="image/class/label")
+RAW = Components(image=("image/raw",), label="image/class/label")
 
 _FLOAT_MAX = (2 - 2**-23) * 2.0**127
 _LENGTH = struct.Struct("<Q")
@@ -55,7 +56,7 @@ def frame(draft: Draft) -> tuple[bytes, bytes]:
             _recurring(b"image/format", draft.info.format.upper()),
             _recurring(b"image/height", draft.info.height),
             _recurring(b"image/width", draft.info.width),
-            _around(b"image/encoded", draft.size),
+            _around(b"image/raw" if draft.info.format == "raw" else b"image/encoded", draft.size),
         )
     )
     head = b"\x0a" + _varint(len(features) + draft.size) + features
@@ -358,8 +359,13 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
         names = [image.encode()] if image else _images_in(view, features)
     except (IndexError, struct.error, ValueError):
         raise ShardError(_NOT_EXAMPLE, file=file, record=0, byte=0, mend=_DAMAGED) from None
-    if len(names) != 1 or names[0] not in features:
-        known = ", ".join(sorted(name.decode("utf-8", "replace") for name in features))
+    known = ", ".join(sorted(name.decode("utf-8", "replace") for name in features))
+    if image and features.get(names[0], (0,))[0] != 1:
+        raise CallError(
+            f"--image {image}: {file} has no image of that name in its first record; its features are: {known}",
+            mend="name the feature that holds the image",
+        )
+    if len(names) != 1:
         what = "more than one feature holds an image" if len(names) > 1 else "no such feature holds an image"
         raise ShardError(f"{what}; its features are: {known}", file=file, record=0, mend="name one with --image")
     label = next((name for name in _LABELS if name.encode() in features), None)

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 from dataprep.formats import Draft, Fault, Record, View, Want, tar
 from dataprep.images import EXTENSIONS
-from manifests.errors import ShardError
+from manifests.errors import CallError, ShardError
 from manifests.schema import Components
 
 SUFFIX = ".tar"
 SUFFIXES = (".tar",)
 END = tar.END
 COMPONENTS = Components(image=tuple(EXTENSIONS.values()), label="cls")
+RAW = Components(image=("raw",), label="cls")
 
 #: Last parts of the extensions that are taken for images where nothing else was said.
 IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "img", "image"})
@@ -28,6 +29,7 @@ IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff"
 
 # --- writing ------------------------------------------------------------------------------------
 
+_EXTENSIONS = {**EXTENSIONS, "raw": RAW.image[0]}
 #: Neither blanks nor what stands for bytes that are not UTF-8.
 _PLAIN = re.compile(r"[^\s\ud800-\udfff]+")
 _quoted = json.encoder.encode_basestring
@@ -50,12 +52,12 @@ def frame(draft: Draft) -> tuple[bytes, bytes]:
             tar.ZEROS[-len(text) % tar.BLOCK],
         )
     )
-    return tar.header(key + b"." + EXTENSIONS[draft.info.format].encode(), draft.size), tail
+    return tar.header(key + b"." + _EXTENSIONS[draft.info.format].encode(), draft.size), tail
 
 
 def index_line(start: int, draft: Draft, frame: tuple[bytes, bytes]) -> str:
     """Give a sample's line in the DALI index."""
-    key, kind, tail = draft.key, EXTENSIONS[draft.info.format], frame[1]
+    key, kind, tail = draft.key, _EXTENSIONS[draft.info.format], frame[1]
     image, block = start + tar.BLOCK, tar.BLOCK
     label = image + draft.size + -draft.size % block + block
     text = label + 2 * block  # a label fits into one block
@@ -288,6 +290,11 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
             )  # fmt: skip
         if images and images[0] in IMAGE_EXTENSIONS:
             images = tuple(sorted(IMAGE_EXTENSIONS))
+    if image is not None and not set(images) & set(extensions):
+        raise CallError(
+            f"--image {image}: {file} has no such file in its first sample; its files are: {', '.join(extensions)}",
+            mend="name the extension that holds the image",
+        )
     if not set(images) & set(extensions):
         raise ShardError(
             f"sample {group.key!r} has no image; its files are: {', '.join(extensions)}",

@@ -2,6 +2,8 @@
 
     python scripts/bench/load.py --images PHOTOS/ --count 25600 --work /dev/shm/bench-load
     python scripts/bench/load.py --images PHOTOS/ --count 4096 --device cpu --torch-workers 2
+    python scripts/bench/load.py --images PHOTOS/ --count 51200 --resize-shorter 256
+    python scripts/bench/load.py --images PHOTOS/ --count 51200 --store raw
     python scripts/bench/load.py --images PHOTOS/ --memory
     python scripts/bench/load.py --start
 
@@ -75,6 +77,8 @@ def parse() -> argparse.Namespace:
         help="folder in memory; what an earlier call made there is used again",
     )
     parser.add_argument("--fmt", choices=["tfrecord", "webdataset"], default="tfrecord")
+    parser.add_argument("--resize-shorter", type=int, help="prepare the images so; torchvision reads them as they are")
+    parser.add_argument("--store", choices=["encoded", "raw"], default="encoded", help="prepare the images so")
     parser.add_argument("--preset", type=preset_or_file, default="imagenet-train", help="its name, or a YAML file")
     parser.add_argument("--device", choices=["auto", "gpu", "cpu"], default="auto")
     parser.add_argument("--batch-size", type=int, default=256)

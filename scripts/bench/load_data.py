@@ -14,7 +14,7 @@ import compare
 
 def prepare(call: argparse.Namespace) -> tuple[Path, Path]:
     """Return an ImageFolder of `count` images, hard links to a few, and the dataset converted from it."""
-    src, out = call.work / f"src-{call.count}", call.work / f"{call.fmt}-{call.count}"
+    src, out = call.work / f"src-{call.count}", call.work / f"{call.fmt}-{call.count}{stored_as(call)}"
     if not (out / "manifest.json").exists():
         originals = call.work / "originals"
         shutil.rmtree(src, ignore_errors=True)
@@ -27,8 +27,14 @@ def prepare(call: argparse.Namespace) -> tuple[Path, Path]:
             link = src / f"class{number % 100:04d}" / f"{number:08d}.jpg"
             link.parent.mkdir(parents=True, exist_ok=True)
             link.hardlink_to(originals / f"{number % len(found)}.jpg")
-        convert(src, out, call.fmt)
+        shorter = ("--resize-shorter", str(call.resize_shorter)) if call.resize_shorter else ()
+        convert(src, out, call.fmt, "--store", call.store, *shorter)
     return src, out
+
+
+def stored_as(call: argparse.Namespace) -> str:
+    """Return what tells apart the datasets of the same photographs."""
+    return ("-raw" if call.store == "raw" else "") + (f"-{call.resize_shorter}" if call.resize_shorter else "")
 
 
 def repeat_shard(call: argparse.Namespace, shards: int, samples: int) -> Path:

@@ -49,12 +49,32 @@ def exif(orientation: int = 1, thumbnail: bytes = b"") -> bytes:
     return block + thumbnail
 
 
-def png_of(width: int, height: int, pixels: bytes = b"", *, kind: int = 2, depth: int = 8) -> bytes:
+#: Rows of a PNG of 64x48 pixels in RGB, each after a byte that says how it is filtered.
+ROWS = b"".join(b"\0" + row.tobytes() for row in np.asarray(photo(4)))
+
+
+def interlaced_rows() -> bytes:
+    """The same as Adam7 has them: every eighth pixel of every eighth row, and so on."""
+    pixels = np.asarray(photo(4))
+    parts = [pixels[::8, ::8], pixels[::8, 4::8], pixels[4::8, ::4], pixels[::4, 2::4]]
+    parts += [pixels[2::4, ::2], pixels[::2, 1::2], pixels[1::2]]
+    return b"".join(b"\0" + row.tobytes() for part in parts for row in part)
+
+
+def png_of(
+    width: int, height: int, pixels: bytes = b"", *, cut: int = 0, flip: int | None = None, interlaced: bool = False
+) -> bytes:
+    """A PNG of RGB whose chunks are right; the stream in them cut short, or with a byte flipped."""
+
     def part(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
-    header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", zlib.compress(pixels)) + part(b"IEND", b"")
+    stream = bytearray(zlib.compress(pixels))
+    if flip is not None:
+        stream[flip] ^= 0x10
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, interlaced)
+    data = bytes(stream[: len(stream) - cut])
+    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", data) + part(b"IEND", b"")
 
 
 def png16() -> bytes:
@@ -132,6 +152,8 @@ def _jpegs() -> Iterator[Case]:
     yield Case("cmyk.jpg", saved("JPEG", "CMYK"), KEPT, KEPT)
     yield Case("restart markers.jpg", jpeg(restart_marker_blocks=2), KEPT, KEPT)
     yield Case("4-4-4.jpg", jpeg(subsampling=0), KEPT, KEPT)
+    end = scan + 2 + int.from_bytes(whole[scan + 2 : scan + 4], "big")  # some cameras state no range of coefficients
+    yield Case("an odd scan header.jpg", whole[: end - 2] + b"\0" + whole[end - 1 :], KEPT, KEPT)
     yield Case("one pixel.jpg", encode(photo(1, 1, 1), "JPEG"), KEPT, KEPT)
     for orientation in (3, 6, 8):
         yield Case(f"turned {orientation}.jpg", jpeg(exif=exif(orientation)), KEPT, KEPT)
@@ -158,6 +180,15 @@ def _pngs() -> Iterator[Case]:
     yield Case("16 bits.png", png16(), KEPT, KEPT)
     yield Case("bomb.png", png_of(60000, 60000), "too-large", "too-large")
     yield Case("no pixels.png", png_of(64, 48), KEPT, "corrupt")
+    yield Case("last row missing.png", png_of(64, 48, ROWS[:-193]), KEPT, "corrupt")
+    yield Case("last byte of the pixels missing.png", png_of(64, 48, ROWS[:-1]), KEPT, "corrupt")
+    yield Case("more than all rows.png", png_of(64, 48, ROWS + b"more"), KEPT, KEPT)
+    yield Case("no checksum after the pixels.png", png_of(64, 48, ROWS, cut=4), KEPT, "corrupt")
+    yield Case("a wrong checksum after the pixels.png", png_of(64, 48, ROWS, flip=-1), KEPT, "corrupt")
+    yield Case("damaged within the stream.png", png_of(64, 48, ROWS, flip=2000), KEPT, "corrupt")
+    yield Case("interlaced.png", png_of(64, 48, interlaced_rows(), interlaced=True), KEPT, KEPT)
+    last = png_of(64, 48, interlaced_rows()[:-193], interlaced=True)
+    yield Case("interlaced, last row missing.png", last, KEPT, "corrupt")
     yield Case("zero wide.png", png_of(0, 48), "corrupt", "corrupt")
     yield Case("cut.png", whole[: len(whole) // 2], "truncated", "truncated")
     yield Case("cut in the header.png", whole[:18], "truncated", "truncated")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bad_images import ODD_NAMES, Case, cases
+from bad_images import KEPT, ODD_NAMES, Case, cases
 from oracles import read_with_tfrecord_package
 from pictures import encode, photo
 
 from dataprep.convert import convert
 from dataprep.images import EXTENSIONS, REASONS, Rejected, inspect, parse_header
-from dataprep.plan import Options
+from dataprep.options import Downscale, Options, Raw
 from dataprep.verify import verify
 from manifests.errors import SourceError
 from manifests.schema import Sample
@@ -128,6 +128,35 @@ def test_dali_decodes_all_that_decoding_kept(fmt, corpus, tmp_path):
         turned = row.source in ("class/turned 6.jpg", "class/turned 8.jpg", "class/thumbnail.jpg")
         assert image.shape == ((row.width, row.height, 3) if turned else (row.height, row.width, 3)), row.source
         assert image.std() > 1 or row.width == 1, row.source
+
+
+#: What is done to images, so that all are decoded: the smallest of the corpus but one pixel has 48 on its shorter side.
+ALTERED = {"resize": {"downscale": Downscale(shorter=24)}, "raw": {"raw": Raw(24)}, "pad": {"raw": Raw(70, "pad")}}
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("altered", ALTERED)
+def test_whole_corpus_altered(fmt, altered, corpus, tmp_path):
+    """What is decoded to be stored otherwise need not be asked for its soundness: damage is found by itself."""
+    out = tmp_path / "out"
+    convert(read_source(str(corpus)), str(out), Options(fmt=fmt, **ALTERED[altered]), workers=1)
+    lines = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
+    # Every pixel of one is there; only DALI would mind what is not.
+    expected = {case.name: case.decode for case in CASES} | {"no checksum after the pixels.png": KEPT}
+    assert {line["source"]: line["reason"] for line in lines} == {
+        f"class/{name}": reason for name, reason in expected.items() if reason
+    }
+    kept = {row.source: data for row, data in stored(out)}
+    assert set(kept) == {f"class/{name}" for name, reason in expected.items() if not reason}
+    assert verify(str(out), decode=True, workers=1).faults == ()
+    if altered == "resize":
+        images = dict(zip(kept, decoded_by_dali(out), strict=True))
+        sides = {min(image.shape[:2]) for name, image in images.items() if "one pixel" not in name}
+        assert sides == {24}
+        assert images["class/turned 6.jpg"].shape == (32, 24, 3)
+    else:
+        side = ALTERED[altered]["raw"].size
+        assert {len(data) for data in kept.values()} == {side * side * 3}
 
 
 # --- names, links and what is no file -----------------------------------------------------------

@@ -15,7 +15,9 @@ from bad_images import CASES_TO_MUTATE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dataprep.downscale import prepare
 from dataprep.images import EXTENSIONS, MAX_PIXELS, REASONS, VALIDATIONS, ImageInfo, Rejected, inspect
+from dataprep.options import Downscale, Options, Raw
 
 LIMIT = 2.0  # seconds for one image of a few KB
 
@@ -72,6 +74,21 @@ def mutated(draw):
 @given(mutated(), st.sampled_from(VALIDATIONS))
 def test_mutated_images(data, validation):
     judged(data, validation, 1 << 22)
+
+
+@settings(quick, max_examples=800)
+@given(mutated(), st.sampled_from([{"downscale": Downscale(shorter=9)}, {"raw": Raw(9)}, {"raw": Raw(30, "pad")}]))
+def test_mutated_images_altered(data, altered):
+    try:
+        stored = prepare(data, Options(max_pixels=1 << 22, **altered))
+    except Rejected as error:
+        stored, rejected = None, error
+    if stored is None:
+        assert rejected.reason in REASONS
+    elif "raw" in altered:
+        assert len(stored.data) == 3 * altered["raw"].size ** 2
+    else:
+        assert inspect(stored.data, "decode").width == stored.info.width
 
 
 @pytest.mark.parametrize("number", range(len(CASES_TO_MUTATE)))

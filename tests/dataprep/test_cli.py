@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from dataprep import storage
+
 COMMANDS = ("convert", "index", "verify", "info")
 
 
@@ -41,7 +43,8 @@ def test_help_names_every_command_and_status(invoke):
     ("command", "options"),
     [
         ("convert", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction split-by validate "
-                    "max-pixels max-rejected image-root path-column label-column split-column classes workers "
+                    "max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter store "
+                    "raw-size raw-fit image-root path-column label-column split-column pattern classes workers "
                     "overwrite dry-run"),
         ("index", "image label label-key label-offset classes split validate workers overwrite"),
         ("verify", "decode workers"),
@@ -178,6 +181,17 @@ def test_a_dry_run_foretells_a_refusal(image_folder, out, invoke, change, words)
     assert dry.stderr == invoke(*call, *change, status=2).stderr
     assert "to do" not in invoke(*call, *change, "--dry-run", "--overwrite").stdout
     assert files(out) == before
+
+
+def test_a_dry_run_foretells_that_another_is_at_work(image_folder, out, invoke):
+    call = once("convert", "--src", image_folder, "--out", out)
+    invoke(*call)
+    with storage.locked(str(out)):
+        dry = invoke(*call, "--dry-run", status=3)
+        assert "another run is at work in it; wait for that to end" in dry.stderr
+        assert dry.stdout == ""
+        assert dry.stderr == invoke(*call, status=3).stderr
+    invoke(*call, "--dry-run")
 
 
 @pytest.mark.parametrize("name", ["train-00001.tar", "train-00001.idx", "train-00001.parquet", "rejected.jsonl"])

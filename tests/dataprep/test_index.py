@@ -146,8 +146,9 @@ def test_tfrecord_of_other_feature_names(folder, tmp_path, jpegs):
     samples = labelled(jpegs)
     made = [example(*s, image_name="picture", label_name="what", mask=b"\0\1\2", **{"class": 9}) for s in samples]
     oracles.write_tfrecord(folder / "a.tfrec", made)
-    with pytest.raises(ShardError, match=r"no such feature.*picture.*--image"):
-        index([str(folder)], IndexOptions(image="nix", label="what"), workers=1)
+    for name in ("nix", "what"):
+        with pytest.raises(CallError, match=rf"--image {name}: .*no image of that name.*features are:.*picture"):
+            index([str(folder)], IndexOptions(image=name, label="what"), workers=1)
     check(folder, {"a.tfrec": samples}, tmp_path, label="what")
     check(folder, {"a.tfrec": samples}, tmp_path, label="what", image="picture")
 
@@ -308,6 +309,8 @@ def test_extensions_of_several_parts(folder, tmp_path, jpegs, photographs):
         index([str(folder)], IndexOptions(label="target.cls"), workers=1)
     with pytest.raises(CallError, match=r"no label.*--label"):
         index([str(folder)], IndexOptions(image="img.jpg"), workers=1)
+    with pytest.raises(CallError, match=r"--image nix,png: .*files are: img\.jpg, seg\.png"):
+        index([str(folder)], IndexOptions(image="nix,png", label="target.cls"), workers=1)
     result = check(folder, {"a.tar": samples}, tmp_path, image="img.jpg", label="target.cls")
     assert result.manifest.components.image == ("img.jpg",)
 
@@ -329,8 +332,8 @@ def test_img2dataset(folder, tmp_path, jpegs):
     (folder / "00000.parquet.txt").write_text("")
     with pytest.raises(CallError, match=r"shows no label in its first record; .*--label-key"):
         index([str(folder)], workers=1)
-    (error,) = index([str(folder)], IndexOptions(label_key="nix"), workers=1).errors
-    assert "label, other" in str(error)
+    with pytest.raises(CallError, match=r"--label-key nix: .*members that are integers: label, other"):
+        index([str(folder)], IndexOptions(label_key="nix"), workers=1)
     result = check(folder, {"00000.tar": samples}, tmp_path, label_key="label", dali=False)
     assert result.manifest.components.label is None
     assert read_table(folder / "00000.parquet")["source"][0].as_py() == "http://x/0.jpg"
@@ -364,6 +367,16 @@ def test_a_label_that_is_not_there_is_a_wrong_call(folder, jpegs, invoke, kind, 
     assert sorted(os.listdir(folder)) == before
 
 
+def test_a_name_that_is_not_there_is_a_wrong_call(folder, jpegs, invoke):
+    files = [("0.jpg", jpegs[0]), ("0.cls", b"0"), ("0.json", b'{"other": 3}')]
+    write_tar(folder / "a.tar", files)
+    said = invoke("index", folder, "--label-key", "nix", status=2).stderr
+    assert f"--label-key nix: {folder}/a.tar has no integer under 'nix'" in said
+    said = invoke("index", folder, "--image", "nix", status=2).stderr
+    assert f"--image nix: {folder}/a.tar has no such file in its first sample" in said
+    assert os.listdir(folder) == ["a.tar"]
+
+
 def test_a_damaged_shard_is_no_wrong_call(folder, invoke):
     (folder / "a.tar").write_bytes(b"text " * 500)
     invoke("index", folder, "--label", "cls", status=1)
@@ -394,11 +407,11 @@ def test_warnings_of_a_process_survive_threads(photographs, monkeypatch):
     png = next(image for extension, image in photographs if extension == "png")
     inside, plain, left = threading.Barrier(2), Image.open, [0.0, 0.2]
 
-    def slowly(*arguments):
+    def slowly(*arguments, **options):
         with contextlib.suppress(threading.BrokenBarrierError):  # both are in at once, or never are
             inside.wait(0.3)
         time.sleep(left.pop())  # who came first leaves last, or last first
-        return plain(*arguments)
+        return plain(*arguments, **options)
 
     monkeypatch.setattr(Image, "open", slowly)
     before = list(warnings.filters)
@@ -596,6 +609,19 @@ def test_a_label_key_goes_with_webdataset(folder, jpegs):
     oracles.write_tfrecord(folder / "a.tfrecord", [example(*sample) for sample in labelled(jpegs)])
     with pytest.raises(CallError, match="--label-key"):
         index([str(folder)], IndexOptions(label_key="label"), workers=1)
+
+
+@pytest.mark.parametrize("text", [b'{"other": 3}', b"{"])
+def test_a_member_that_some_records_lack(folder, jpegs, text):
+    """The call is right, and the data wrong: nothing is written, and the shard is named."""
+    good, wrong = b'{"label": 0}', text
+    for name, texts in {"a.tar": (good, wrong), "b.tar": (good, good)}.items():
+        files = [(f"{n}.jpg", jpegs[0]) for n in range(2)] + [(f"{n}.json", text) for n, text in enumerate(texts)]
+        write_tar(folder / name, sorted(files))
+    (error,) = index([str(folder)], IndexOptions(label_key="label"), workers=1).errors
+    assert isinstance(error, ShardError)
+    assert (error.file, error.record) == (str(folder / "a.tar"), 1)
+    assert sorted(os.listdir(folder)) == ["a.tar", "b.tar"]
 
 
 NO_SHARDS = {

@@ -1,4 +1,4 @@
-"""The README's `dataprep` commands, run as printed and in order beside a small `photos/`, `people.csv`, `shards/`."""
+"""The README's `dataprep` commands, run as printed, in order, beside a small `photos/`, `cars/` and so on."""
 
 from __future__ import annotations
 
@@ -53,6 +53,9 @@ def folder(make_photos, tmp_path):
     """What the README's reader has in the folder where the commands are typed."""
     photos = make_photos(tmp_path / "photos", 30)
     rows = [f"{path.relative_to(tmp_path)},person {n // 2},camera {n % 3}" for n, path in enumerate(photos.glob("*/*"))]
+    (tmp_path / "cars").mkdir()
+    for number in range(6):
+        (tmp_path / f"cars/{number // 2:04d}_c{number % 2}_{number}.jpg").write_bytes(encode(photo(number)))
     (tmp_path / "people.csv").write_text("\n".join(["path,identity,camera", *rows]) + "\n")
     return tmp_path
 

@@ -1,7 +1,7 @@
 """Run a conversion again and again, and die by SIGKILL at each of its file operations in turn.
 
 A program of its own: it forks, and a test process with threads must not. Prints one line of JSON.
-Usage: dying.py SRC OUT FORMAT STRIDE
+Usage: dying.py SRC OUT FORMAT STRIDE [resize|raw]
 """
 
 import builtins
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dataprep import convert as work
 from dataprep import shards, storage
-from dataprep.plan import Options
+from dataprep.options import Downscale, Options, Raw
 from manifests.sources import read_source
 
 #: All by which a run changes a folder; before each is a moment to die.
@@ -45,8 +45,12 @@ class Death:
         return watched
 
 
+#: What is done to images, by the name of it.
+ALTERED = {"resize": {"downscale": Downscale(shorter=10)}, "raw": {"raw": Raw(12)}}
+
+
 def convert(src: str, out: str, fmt: str) -> None:
-    options = Options(fmt=fmt, shard_samples=5, shuffle=False)
+    options = Options(fmt=fmt, shard_samples=5, shuffle=False, **ALTERED.get(sys.argv[-1], {}))
     work.convert(read_source(src), out, options, workers=1)
 
 

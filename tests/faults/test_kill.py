@@ -50,17 +50,18 @@ def alone(command, dataprep, snapshot, tmp_path_factory):
     return files
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
-def test_dying_at_every_file_operation(fmt, make_photos, tmp_path):
+@pytest.mark.parametrize(
+    ("fmt", "altered", "stride"),
+    [("tfrecord", [], 1), ("webdataset", [], 4), ("tfrecord", ["resize"], 5), ("webdataset", ["raw"], 5)],
+)
+def test_dying_at_every_file_operation(fmt, altered, stride, make_photos, tmp_path):
     source = make_photos(tmp_path / "photos", 12, classes=2, side=16)
     (source / "a").mkdir()
     for number in range(5):  # the first shard has nothing but these
         (source / "a" / f"{number}.jpg").write_bytes(b"")
-    stride = 1 if fmt == "tfrecord" else 4
     program = [sys.executable, str(Path(__file__).with_name("dying.py"))]
-    done = subprocess.run(
-        [*program, source, tmp_path / "out", fmt, str(stride)], capture_output=True, text=True, timeout=120, check=False
-    )
+    call = [*program, source, tmp_path / "out", fmt, str(stride), *altered]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["moments"] > 50
@@ -129,6 +130,27 @@ def test_killed_again_and_again(victim, command, alone, start, dataprep, snapsho
     assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
     assert "shards were done by an earlier run" in done.stdout
     assert snapshot(out) == alone
+
+
+@pytest.mark.parametrize("options", [["--resize-shorter", 30], ["--store", "raw", "--raw-size", 32]])
+def test_killed_while_images_are_altered(options, command, start, dataprep, snapshot, tmp_path):
+    altering = [*command, *options]
+    assert dataprep(*altering, "--out", tmp_path / "alone", "--workers", 1).returncode == 0
+    assert verify(str(tmp_path / "alone"), decode=True, workers=1).faults == ()
+    out, killed = tmp_path / "out", 0
+    for tables in (2, 9):
+        process = start(*altering, "--out", out, "--workers", 2)
+        wait_for_tables(out, tables, process)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+        assert wait_until_gone(process.pid), "a worker outlived its parent"
+        process.communicate()
+    assert killed
+    done = dataprep(*altering, "--out", out, "--workers", 2)
+    assert done.returncode == 0, done.stderr
+    assert "done by an earlier run" in done.stdout
+    assert snapshot(out) == snapshot(tmp_path / "alone")
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.25, 0.4, 0.55])

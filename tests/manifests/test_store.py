@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -178,6 +179,28 @@ def test_a_lacking_member_is_refused(member):
     body = json.loads(manifest_bytes(MANIFEST))
     del body[member]
     with pytest.raises(ManifestError, match=member):
+        parse_manifest(sealed(body))
+
+
+RAW = dataclasses.replace(MANIFEST, store="raw", pixels=(40, 30, 3))
+
+
+@pytest.mark.parametrize("pixels", [None, [], [40, 30], [40, 30, 1], [40, 0, 3], [40, -1, 3], [40, 30.0, 3], "40"])
+def test_the_size_of_raw_images_is_stated(pixels):
+    assert parse_manifest(manifest_bytes(RAW)) == RAW
+    body = json.loads(manifest_bytes(RAW))
+    assert body["pixels"] == [40, 30, 3]
+    with pytest.raises(ManifestError, match="misstates"):
+        parse_manifest(sealed({**body, "pixels": pixels}))
+
+
+def test_only_raw_images_have_a_size_in_the_manifest():
+    assert b"pixels" not in manifest_bytes(MANIFEST)
+    body = json.loads(manifest_bytes(RAW))
+    with pytest.raises(ManifestError, match="store 'encoded' with pixels"):
+        parse_manifest(sealed({**body, "store": "encoded"}))
+    del body["pixels"]
+    with pytest.raises(ManifestError, match="store 'raw' with pixels None"):
         parse_manifest(sealed(body))
 
 

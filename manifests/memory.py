@@ -1,0 +1,196 @@
+"""What loading takes of a GPU's memory, foretold from the sizes of the images. Pure; it must never know DALI.
+
+The terms are those of DALI's decoder and executor; their factors were measured with DALI 2.4 on an H200
+(`scripts/bench/gpu_memory.py` measures them again).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+MIB = 2**20
+
+#: What CUDA, torch and DALI's libraries take before the first image.
+CONTEXT = 940 * MIB
+
+#: Images in memory that a decoding thread works with.
+_OF_A_THREAD = 2.3
+#: Images in memory that the hardware decoder works with, where whole images and where parts of them come out.
+_OF_THE_HARDWARE, _OF_THE_HARDWARE_FOR_PARTS = 21.0, 33.0
+#: Above this share the hardware decoder takes all.
+_ALL_HARDWARE = 0.9
+#: Batches of decoded images at once, where batches are made ahead: one is decoded while another is resized.
+_AT_ONCE = 2
+#: Standard deviations from the mean of a random batch to the worst of some ten thousand.
+_WORST = 3.7
+
+#: Sizes of the shorter side to resize to that are worth telling of.
+SHORTER = (1024, 512, 256)
+
+#: Images that are looked at to find what random crops keep of them.
+_LOOKED_AT = 2048
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The images of a split.
+
+    Attributes:
+        widths: in pixels, int32 [samples].
+        heights: in pixels, int32 [samples].
+
+    """
+
+    widths: NDArray[np.int32]
+    heights: NDArray[np.int32]
+
+    @property
+    def decoded(self) -> NDArray[np.int64]:
+        """Bytes of each image, decoded: three a pixel."""
+        return 3 * self.widths.astype(np.int64) * self.heights
+
+    @property
+    def largest(self) -> tuple[int, int]:
+        """Width and height of the image with most pixels."""
+        at = int(self.decoded.argmax())
+        return int(self.widths[at]), int(self.heights[at])
+
+    def resized(self, shorter: int) -> Sizes:
+        """Return them as `dataprep convert --resize-shorter` would make them: none is enlarged."""
+        scale = np.minimum(1.0, shorter / np.minimum(self.widths, self.heights))
+        sides = (np.maximum(1, np.rint(each * scale)).astype(np.int32) for each in (self.widths, self.heights))
+        return Sizes(*sides)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A random part of an image, as torchvision's RandomResizedCrop draws it.
+
+    Attributes:
+        area: least and greatest share of the image's area.
+        ratio: least and greatest width / height.
+
+    """
+
+    area: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is done with a batch.
+
+    Attributes:
+        batch_size: images.
+        held: bytes of an image in a finished batch.
+        window: what is decoded of an image; none for all.
+        whole_steps: how many images in memory each whole image costs besides, where work is done before it shrinks.
+        threads: that decode.
+        hardware_load: share of the images that the hardware decoder takes.
+        prefetch: batches made ahead of the one in use.
+        spread: whether large images are spread over the batches.
+        encoded: whether there is anything to decode.
+
+    """
+
+    batch_size: int
+    held: int
+    window: Window | None = Window()
+    whole_steps: float = 0.0
+    threads: int = 12
+    hardware_load: float = 0.65
+    prefetch: int = 2
+    spread: bool = False
+    encoded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a process takes of a GPU, in bytes.
+
+    Attributes:
+        context: CUDA, torch and the libraries.
+        decoder: the decoder's own buffers.
+        images: decoded images and what is computed from them, of the worst batch.
+        batches: finished batches.
+
+    """
+
+    context: int
+    decoder: int
+    images: int
+    batches: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.context + self.decoder + self.images + self.batches
+
+
+def foretell(sizes: Sizes, work: Work) -> Memory:
+    """Return what loading images of these sizes takes."""
+    decoded = sizes.decoded
+    most = int(decoded.max())
+    steps = min(_AT_ONCE, work.prefetch) + work.whole_steps
+    return Memory(
+        context=CONTEXT,
+        decoder=round(_decoder(float(decoded.mean()), most, work)) if work.encoded else 0,
+        images=round(steps * worst_batch(_kept(sizes, work.window), work.batch_size, spread=work.spread)),
+        batches=work.batch_size * work.held * (work.prefetch + 1),
+    )
+
+
+def largest_batch(sizes: Sizes, work: Work, limit: int) -> int:
+    """Return how many images a batch may have to stay within `limit` bytes; 0 where none fits."""
+    low, high = 0, work.batch_size
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = foretell(sizes, replace(work, batch_size=middle)).total <= limit
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
+
+
+def worst_batch(each: NDArray[np.float64], batch_size: int, *, spread: bool) -> float:
+    """Return the bytes of the worst batch among many that are drawn of images of so many bytes `each`."""
+    mean, deviation = float(each.mean()), float(each.std())
+    if spread:
+        return batch_size * mean
+    worst = batch_size * mean + _WORST * deviation * math.sqrt(batch_size)
+    return min(worst, batch_size * float(each.max()))
+
+
+def _decoder(mean: float, most: int, work: Work) -> float:
+    hardware = _OF_THE_HARDWARE if work.window is None else _OF_THE_HARDWARE_FOR_PARTS
+    busy = 0 if work.hardware_load >= _ALL_HARDWARE else math.ceil((1 - work.hardware_load) * work.batch_size)
+    of_threads = max(mean * min(work.threads, busy), most) if busy else 0.0
+    return (hardware * mean if work.hardware_load else 0.0) + _OF_A_THREAD * of_threads
+
+
+def _kept(sizes: Sizes, window: Window | None) -> NDArray[np.float64]:
+    """Return bytes that are decoded of each image, or of some of them where a window is drawn."""
+    decoded = sizes.decoded
+    if window is None:
+        return decoded.astype(np.float64)
+    looked_at = np.linspace(0, len(decoded) - 1, _LOOKED_AT).astype(np.int64)
+    aspect = sizes.widths[looked_at] / sizes.heights[looked_at]
+    return decoded[looked_at] * _shares(aspect, window)
+
+
+def _shares(aspect: NDArray[np.float64], window: Window) -> NDArray[np.float64]:
+    """Draw what a window keeps of the area of images of these ratios of width to height."""
+    draw = np.random.default_rng(0)
+    shape = (_ATTEMPTS, len(aspect))
+    area = draw.uniform(*window.area, shape)
+    low, high = (math.log(bound) for bound in window.ratio)
+    ratio = np.exp(draw.uniform(low, high, shape))
+    fits = (area * ratio <= aspect) & (area / ratio * aspect <= 1)
+    first = fits.argmax(axis=0)
+    # Where none fits, the greatest part of a ratio that is allowed.
+    nearest = np.clip(aspect, *window.ratio)
+    fallback = np.minimum(aspect / nearest, nearest / aspect)
+    return np.where(fits.any(axis=0), area[first, np.arange(len(aspect))], fallback)

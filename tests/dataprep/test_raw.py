@@ -1,0 +1,171 @@
+"""Raw pixels in place of encoded images: cut and padded as Pillow does it, found by every reader, verified."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import oracles
+import pytest
+from pictures import encode, photo
+from PIL import Image, ImageOps
+
+from dataprep.convert import convert
+from dataprep.downscale import prepare
+from dataprep.options import CHANGE_COLUMNS, Options, Raw
+from dataprep.verify import verify
+from manifests.errors import CallError
+from manifests.sources import read_source
+from manifests.store import manifest_bytes, read_manifest, read_table, samples
+
+FORMATS = ("tfrecord", "webdataset")
+LANCZOS = Image.Resampling.LANCZOS
+
+
+def pixels_of(data: bytes, raw: Raw) -> np.ndarray:
+    stored = prepare(data, Options(raw=raw))
+    assert (stored.info.format, stored.info.width, stored.info.height) == ("raw", raw.size, raw.size)
+    return np.frombuffer(stored.data, np.uint8).reshape(raw.pixels)
+
+
+@pytest.mark.parametrize("size", [(64, 48), (48, 64), (100, 100), (300, 200), (31, 97), (1, 1), (400, 3)])
+@pytest.mark.parametrize("side", [32, 64, 99])
+def test_fits(size, side):
+    """As `PIL.ImageOps` crops and pads; to the bit where an image shrinks to no less than half, or grows."""
+    image = photo(1, *size)
+    cropped = pixels_of(encode(image, "PNG"), Raw(side, "crop"))
+    expected = np.asarray(ImageOps.fit(image, (side, side), LANCZOS))
+    exact = min(size) < 2 * side
+    assert np.abs(cropped.astype(int) - expected).max() <= (0 if exact else 12)
+    padded = pixels_of(encode(image, "PNG"), Raw(side, "pad"))
+    if min(size) * side >= max(size):  # else Pillow asks for no pixel at all
+        expected = np.asarray(ImageOps.pad(image, (side, side), LANCZOS))
+        offset = np.abs(padded.astype(int) - expected).max()
+        shifted = np.abs(
+            padded.astype(int) - np.roll(expected, (-1, 0) if size[0] > size[1] else (0, -1), (0, 1))
+        ).max()
+        assert min(offset, shifted) <= (0 if max(size) < 2 * side else 12)
+    assert padded.any()
+
+
+def test_words_for_what_was_done():
+    cases = {
+        (64, 64): "", (128, 128): "resized", (32, 32): "resized", (64, 100): "cropped", (200, 100): "resized cropped",
+    }  # fmt: skip
+    for size, change in cases.items():
+        assert prepare(encode(photo(1, *size), "PNG"), Options(raw=Raw(64))).further["change"] == change
+    assert prepare(encode(photo(1, 64, 50), "PNG"), Options(raw=Raw(64, "pad"))).further["change"] == "padded"
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def made(request, make_photos, tmp_path_factory):
+    """A dataset of raw images in several shards, and the folder that it was made of."""
+    folder = make_photos(tmp_path_factory.mktemp("raw") / "photos", 30)
+    (folder / "class 0" / "broken.jpg").write_bytes(encode(photo(1))[:-300] + b"\xff\xd9")
+    out = folder.parent / "out"
+    options = Options(fmt=request.param, raw=Raw(40), shard_samples=12)
+    result = convert(read_source(str(folder)), str(out), options, workers=1)
+    assert (result.rejected, sum(counts[0] for counts in result.changes.values())) == (1, 30)
+    return folder, out
+
+
+def shards_of(out):
+    return [(out / s.name, out / s.index.name, out / s.table.name) for s in read_manifest(out).splits[0].shards]
+
+
+def expected_of(folder, row) -> bytes:
+    return prepare((folder / row.source).read_bytes(), Options(raw=Raw(40))).data
+
+
+def test_the_table_points_at_pixels(made):
+    folder, out = made
+    manifest = read_manifest(out)
+    assert (manifest.store, manifest.pixels) == ("raw", (40, 40, 3))
+    assert manifest.options["raw"] == {"size": 40, "fit": "crop", "filter": "lanczos"}
+    assert manifest.components.image == (("image/raw",) if manifest.format == "tfrecord" else ("raw",))
+    seen = 0
+    for shard, _, table in shards_of(out):
+        data = shard.read_bytes()
+        for row in samples(read_table(table)):
+            assert (row.size, row.width, row.height) == (40 * 40 * 3, 40, 40)
+            assert data[row.offset : row.offset + row.size] == expected_of(folder, row)
+            assert list(row.extra) == list(CHANGE_COLUMNS)
+            seen += 1
+    assert seen == 30
+
+
+def test_other_readers(made):
+    """DALI's own reader by its own index, and each format's own library, find the same bytes."""
+    folder, out = made
+    manifest = read_manifest(out)
+    for shard, index, table in shards_of(out):
+        rows = list(samples(read_table(table)))
+        expected = [(expected_of(folder, row), row.label) for row in rows]
+        label = manifest.components.label
+        assert oracles.read_with_dali([shard], [index], manifest.components.image, label) == expected
+        assert index.read_bytes() == oracles.official_index(shard, out.parent / "official.idx")
+        if manifest.format == "webdataset":
+            read = oracles.read_with_webdataset(shard)
+            assert [(sample["raw"], int(sample["cls"])) for sample in read] == expected
+            assert {json.loads(sample["json"])["width"] for sample in read} == {40}
+        else:
+            records = [oracles.parse_example(payload) for payload in oracles.read_tfrecord(shard)]
+            assert [(record["image/raw"][0], record["image/class/label"][0]) for record in records] == expected
+            assert {record["image/format"][0] for record in records} == {b"RAW"}
+            assert "image/encoded" not in records[0]
+
+
+def test_verify(made):
+    _, out = made
+    for decode in (False, True):
+        assert verify(str(out), decode=decode, workers=1).faults == ()
+    shard, _, table = shards_of(out)[1]
+    row = next(samples(read_table(table)))
+    whole = shard.read_bytes()
+    try:
+        for at in (row.offset, row.offset + row.size - 1, row.offset - 3, row.offset + row.size + 1):
+            shard.write_bytes(whole[:at] + bytes((whole[at] ^ 1,)) + whole[at + 1 :])
+            faults = verify(str(out), workers=1).faults
+            assert {fault.file for fault in faults} == {shard.name}, at
+    finally:
+        shard.write_bytes(whole)
+
+
+def test_verify_compares_the_length_with_the_manifests(made, tmp_path):
+    _, out = made
+    manifest = out / "manifest.json"
+    whole = manifest.read_bytes()
+    stated = read_manifest(out)
+    changed = {name: getattr(stated, name) for name in stated.__slots__} | {"pixels": (41, 40, 3)}
+    try:
+        manifest.write_bytes(manifest_bytes(type(stated)(**changed)))
+        faults = verify(str(out), workers=1).faults
+        assert len(faults) == 30
+        assert "the image is corrupt: 4800 bytes, and 41x40x3 take 4920" in str(faults[0])
+    finally:
+        manifest.write_bytes(whole)
+
+
+def test_same_bytes_for_any_number_of_workers(made, snapshot, tmp_path):
+    folder, out = made
+    options = Options(fmt=read_manifest(out).format, raw=Raw(40), shard_samples=12)
+    for workers in (2, 3):
+        convert(read_source(str(folder)), str(tmp_path / str(workers)), options, workers=workers)
+        assert snapshot(tmp_path / str(workers)) == snapshot(out)
+
+
+def test_other_pixels_are_another_dataset(made, snapshot):
+    folder, out = made
+    before = snapshot(out)
+    for raw in (Raw(41), Raw(40, "pad"), Raw(40, filter="box")):
+        options = Options(fmt=read_manifest(out).format, raw=raw, shard_samples=12)
+        with pytest.raises(CallError, match="not of this source with these options"):
+            convert(read_source(str(folder)), str(out), options, workers=1)
+    assert snapshot(out) == before
+
+
+def test_info(made, invoke):
+    _, out = made
+    facts = json.loads(invoke("info", out, "--json").stdout)
+    assert (facts["store"], facts["pixels"]) == ("raw", [40, 40, 3])
+    assert "raw 40x40x3" in invoke("info", out).stdout

@@ -1,0 +1,106 @@
+"""GPU memory: as foretold, within limits, flat over epochs, and least where resizing comes first."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from handmade import make_dataset
+from pictures import encode, photo
+
+import loaders
+from manifests.errors import CallError
+
+# The pools of DALI are a process' own and outlive a loader, so that each measurement has a process to itself.
+MEASURE = """
+import json, sys, warnings
+import torch, loaders
+from loaders.costs import measure_sizes, work_of
+from manifests.memory import foretell
+warnings.simplefilter("ignore")
+folder, options = sys.argv[1], json.loads(sys.argv[2])
+torch.zeros(1, device="cuda")
+free, total = torch.cuda.mem_get_info()
+before = total - free
+loader = loaders.build(folder, device="gpu", **options)
+used = []
+for epoch in range(3):
+    most = 0
+    for _ in range(max(1, 24 // len(loader))):
+        for images, _ in loader:
+            free, total = torch.cuda.mem_get_info()
+            most = max(most, total - free)
+    used.append(most)
+foretold = foretell(measure_sizes(loader._split), work_of(loader._recipe, loader._options)).total
+print(json.dumps({"used": used, "foretold": foretold, "before": before}))
+"""
+COLOUR = {"ColorJitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4}}
+CROP = {"RandomResizedCrop": {"size": 224}}
+MIB = 2**20
+
+
+def measure(folder, **options):
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, folder, json.dumps(options)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """Images of 3840x2160, of 1920x1080, of 500x375, and all of them mixed."""
+    folder = tmp_path_factory.mktemp("large")
+    made = {}
+    every = []
+    for name, size in (("4k", (3840, 2160)), ("hd", (1920, 1080)), ("small", (500, 375))):
+        few = [encode(photo(number, *size), "JPEG", quality=85) for number in range(6)]
+        samples = [("jpg", few[number % 6], 0) for number in range(512)]
+        every += samples[:128]
+        made[name] = make_dataset(folder / name, "webdataset", samples)
+    made["mixed"] = make_dataset(folder / "mixed", "webdataset", every)
+    return made
+
+
+@pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
+@pytest.mark.parametrize("batch_size", [32, 128, 512])
+@pytest.mark.parametrize("name", ["4k", "hd", "small"])
+def test_as_foretold(large, name, batch_size, transforms):
+    found = measure(str(large[name]), batch_size=batch_size, transforms=transforms)
+    assert max(found["used"]) == pytest.approx(found["foretold"], rel=0.15)
+
+
+def test_4k_in_batches_of_32_takes_at_most_2_6_gib(large):
+    found = measure(str(large["4k"]), batch_size=32, transforms="imagenet-train")
+    assert max(found["used"]) <= 2.6 * 1024 * MIB
+
+
+@pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
+def test_flat_on_mixed_sizes(large, transforms):
+    """But for single blocks of DALI's pool, of 64 MiB, when a batch heavier than all before comes by."""
+    found = measure(str(large["mixed"]), batch_size=64, transforms=transforms)
+    assert found["used"][2] - found["used"][0] <= 0.1 * found["used"][0]
+    assert found["used"][2] <= 1.15 * found["foretold"]
+
+
+def test_colour_work_after_the_crop_takes_less(large):
+    end = ["ToTensor"]
+    first = measure(str(large["4k"]), batch_size=32, transforms=[{"RandomRotation": {"degrees": 10}}, CROP, *end])
+    after = measure(str(large["4k"]), batch_size=32, transforms=[CROP, {"RandomRotation": {"degrees": 10}}, *end])
+    fused = measure(str(large["4k"]), batch_size=32, transforms=[{"RandomGrayscale": {"p": 0.5}}, CROP, *end])
+    assert max(after["used"]) < 0.8 * max(first["used"])
+    # A change of single pixels is put after the crop by itself.
+    assert max(fused["used"]) < 1.1 * max(after["used"])
+
+
+def test_a_limit_is_held_or_refused(large):
+    with pytest.raises(CallError, match=r"memory_limit=1\.50 GiB, and batches of 32 are foretold.*resize-shorter"):
+        loaders.build(
+            large["4k"], batch_size=32, transforms="imagenet-train", device="gpu", memory_limit="1.5GiB"
+        ).close()
+    with loaders.build(
+        large["small"], batch_size=32, transforms="imagenet-train", device="gpu", memory_limit="1.5GiB"
+    ) as loader:
+        text = loader.explain()
+    assert "GPU memory, foretold:" in text
+    assert "finished batches" in text
