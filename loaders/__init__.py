@@ -38,6 +38,7 @@ def build(
     framework: Literal["torch", "numpy", "jax", "paddle"] = "torch",
     prefetch: int | None = None,
     hw_decoder_load: float | None = None,
+    memory_limit: int | str | None = None,
 ) -> Loader:
     """Open one split of a prepared dataset as an iterable of batches.
 
@@ -83,7 +84,8 @@ def build(
         framework: whose tensors to give.
         prefetch: batches made ahead of the one in use; none means 2.
         hw_decoder_load: share of the JPEGs that the GPU's hardware decoder takes, 0 to 1; none means the
-            fastest measured.
+            fastest measured for images of this dataset's sizes.
+        memory_limit: of a GPU, in bytes or as in ``"4GiB"``: what is foretold to take more is refused.
 
     Raises:
         CallError: an argument is wrong, or asks for what this dataset or this machine has not.
@@ -113,4 +115,5 @@ def build(
         framework=framework,
         prefetch=prefetch,
         hw_decoder_load=hw_decoder_load,
+        memory_limit=memory_limit,
     )

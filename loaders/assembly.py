@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from loaders.configs import Config, read_config
 from loaders.costs import order_warnings
 from loaders.fields import shadowed
-from loaders.options import HW_DECODER_LOAD, PREFETCH, Options, at_least
+from loaders.options import PREFETCH, Options, at_least, read_bytes
 from loaders.orders import Planned, Stored
 from loaders.presets import PRESETS, preset
 from loaders.ranks import find_ranks
@@ -95,7 +95,7 @@ def _options(
     rank: int | None,
     world_size: int | None,
     prefetch: int | None,
-    hw_decoder_load: float | None,
+    memory_limit: int | str | None,
     fields: Sequence[str],
     **plain: Any,
 ) -> Options:
@@ -113,7 +113,7 @@ def _options(
         last_batch=("drop" if drops else "partial") if last_batch is None else last_batch,
         ranks=find_ranks(rank, world_size),
         prefetch=PREFETCH if prefetch is None else prefetch,
-        hw_decoder_load=HW_DECODER_LOAD if hw_decoder_load is None else hw_decoder_load,
+        memory_limit=None if memory_limit is None else read_bytes("memory_limit", memory_limit),
         fields=tuple(fields),
         **plain,
     )
@@ -168,7 +168,8 @@ def _planned(opened: OpenSplit, split: str, sampler: Sampler, options: Options) 
     )
     # What says nothing of its choices is told by its kind.
     text = f"{name}()" if type(sampler).__repr__ is object.__repr__ else brief(sampler)
-    planned = Planned(plan, opened.samples, ranks, size, options.last_batch, text)
+    spread = getattr(sampler, "spread", False) is True
+    planned = Planned(plan, opened.samples, ranks, size, options.last_batch, text, spread)
     if planned.batches == 0:
         raise CallError(
             f"batch_size={size} of {ranks.world_size} ranks is more than the {plan.samples} samples of an epoch that "

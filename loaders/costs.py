@@ -1,53 +1,101 @@
-"""What an order of operations costs in memory, from the sizes of a split's images. It must never know DALI."""
+"""What operations cost in memory, from the sizes of a split's images. It must never know DALI."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from loaders.fuse import DecodePart, FlipNormalize, ResizePart, fuse
+from loaders.options import BYTES, Options
 from loaders.shards import OpenSplit
 from loaders.transforms.base import Operation
 from loaders.transforms.ends import Decode, Normalize, Unpack
 from loaders.transforms.geometry import Crop, CropAtRatio, Flip, RandomResizedCrop, Resize
 from loaders.vocabulary import Recipe
-from manifests.errors import TableError
+from manifests.errors import CallError, TableError
+from manifests.memory import SHORTER, Sizes, Window, Work, foretell, largest_batch
 from manifests.store import read_table
 
 #: Images that are not so many times larger than what is kept of them cost little.
 _WORTH_TELLING = 2
 
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """The images of a split.
-
-    Attributes:
-        mean: pixels of an image on average.
-        largest: width and height of the one with most pixels.
-
-    """
-
-    mean: float
-    largest: tuple[int, int]
+#: Images in memory that work on a whole image costs at most: as many as ColorJitter, the costliest, was measured to.
+_WHOLE_STEP = 12.0
 
 
 def measure_sizes(split: OpenSplit) -> Sizes | None:
     """Read the sample tables' widths and heights; none where one of them cannot tell: a hint stops nothing."""
-    total, count, most = 0, 0, (0, 0, 0)
+    sides: dict[str, list[Any]] = {"width": [], "height": []}
     for shard in split.shards:
         try:
-            table = read_table(split.path(shard.table), ["width", "height"])
+            table = read_table(split.path(shard.table), list(sides))
         except TableError:
             return None
-        if table["width"].null_count or table["height"].null_count:
-            return None
-        width, height = (table[name].to_numpy().astype("int64") for name in ("width", "height"))
-        pixels = width * height
-        total, count = total + int(pixels.sum()), count + len(pixels)
-        top = int(pixels.argmax())
-        most = max(most, (int(pixels[top]), int(width[top]), int(height[top])))
-    return Sizes(total / count, most[1:])
+        for name, parts in sides.items():
+            if table[name].null_count:
+                return None
+            parts.append(table[name].to_numpy())
+    return Sizes(np.concatenate(sides["width"]), np.concatenate(sides["height"]))
+
+
+def work_of(recipe: Recipe, options: Options, *, spread: bool = False) -> Work:
+    """Return what a loader does with a batch, as far as it takes memory.
+
+    Args:
+        recipe: what becomes of an image.
+        options: whose threads and hardware load are set.
+        spread: whether large images are spread over the batches.
+
+    """
+    operations = fuse(recipe.operations).operations
+    part = operations[0].part if isinstance(operations[0], DecodePart) else None
+    height, width = recipe.size
+    return Work(
+        batch_size=options.batch_size,
+        held=recipe.form.channels * height * width * BYTES[options.dtype],
+        window=Window(part.area, part.ratio) if isinstance(part, RandomResizedCrop) else None,
+        whole_steps=_WHOLE_STEP * len(list(costly_orders(operations))),
+        threads=options.num_threads or 1,
+        hardware_load=options.hw_decoder_load or 0.0,
+        prefetch=options.prefetch,
+        spread=spread,
+        encoded=recipe.pixels is None,
+    )
+
+
+def check_limit(sizes: Sizes, work: Work, limit: int) -> None:
+    """Refuse what is foretold to take more of the GPU than `limit` bytes.
+
+    Raises:
+        CallError: it is; the message says what would fit.
+
+    """
+    found = foretell(sizes, work).total
+    if found <= limit:
+        return
+    ways = []
+    if most := largest_batch(sizes, work, limit):
+        ways.append(f"batch_size={most} fits")
+    if not work.spread and foretell(sizes, replace(work, spread=True)).total <= limit:
+        ways.append("sampler=loaders.ShuffledSampler(spread=True) makes it fit")
+    for shorter in SHORTER:
+        smaller = foretell(sizes.resized(shorter), work).total
+        if work.encoded and smaller <= limit:
+            ways.append(f"`dataprep convert --resize-shorter {shorter}` makes it {gibibytes(smaller)}")
+            break
+    raise CallError(
+        f"memory_limit={gibibytes(limit)}, and batches of {work.batch_size} are foretold to take {gibibytes(found)} "
+        "of the GPU",
+        mend="; ".join(ways) or "no batch fits: CUDA and the decoder alone take more",
+    )
+
+
+def gibibytes(count: int) -> str:
+    """Return a number of bytes as people read it."""
+    return f"{count / 2**30:.2f} GiB"
 
 
 def order_warnings(split: OpenSplit, recipe: Recipe, batch_size: int) -> list[str]:
@@ -57,13 +105,14 @@ def order_warnings(split: OpenSplit, recipe: Recipe, batch_size: int) -> list[st
     if sizes is None:
         return []
     kept = recipe.size[0] * recipe.size[1]
+    mean = float(sizes.decoded.mean()) / 3
     width, height = sizes.largest
     return [
         f"{_text(first, recipe)} works on whole images, up to {width}x{height}, because it stands before "
-        f"{_text(second, recipe)}: {_mebibytes(batch_size * sizes.mean)} a batch on average, and "
+        f"{_text(second, recipe)}: {_mebibytes(batch_size * mean)} a batch on average, and "
         f"{_mebibytes(batch_size * kept)} when made small; put it later if its meaning allows"
         for first, second in orders
-        if sizes.mean > _WORTH_TELLING * kept
+        if mean > _WORTH_TELLING * kept
     ]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from loaders.costs import order_warnings
+from loaders.costs import gibibytes, measure_sizes, order_warnings, work_of
 from loaders.fuse import fuse
-from loaders.options import Options
+from loaders.options import BYTES, Options
 from loaders.orders import Planned, Stored
 from loaders.shards import OpenSplit
 from loaders.transforms.base import brief
 from loaders.vocabulary import Recipe
+from manifests.memory import SHORTER, Sizes, Work, foretell
 
 
 def explanation(split: OpenSplit, recipe: Recipe, options: Options, order: Stored | Planned, *, gpu: bool) -> str:
@@ -49,18 +50,32 @@ def _lines(split: OpenSplit, recipe: Recipe, options: Options, order: Stored | P
     yield ""
     height, width = recipe.size
     shape = (recipe.form.channels, height, width) if options.layout == "NCHW" else (height, width, recipe.form.channels)
-    held = options.batch_size * recipe.form.channels * height * width * _BYTES[options.dtype]
+    held = options.batch_size * recipe.form.channels * height * width * BYTES[options.dtype]
     yield (
         f"A batch: {options.batch_size} x {' x '.join(map(str, shape))} {options.dtype}, {held / 2**20:,.1f} MiB, "
         f"{options.prefetch} made ahead; {options.num_threads} threads"
         + (f", {options.hw_decoder_load:.0%} of the JPEGs to the hardware decoder" if gpu else "")
     )
+    sizes = measure_sizes(split) if gpu else None
+    if sizes is not None:
+        yield from _memory_lines(sizes, work_of(recipe, options, spread=isinstance(order, Planned) and order.spread))
+
+
+def _memory_lines(sizes: Sizes, work: Work) -> Iterator[str]:
+    found = foretell(sizes, work)
+    yield (
+        f"GPU memory, foretold: {gibibytes(found.total)}: {gibibytes(found.context)} CUDA and libraries, "
+        f"{gibibytes(found.decoder)} decoder, {gibibytes(found.images)} images of the worst batch, "
+        f"{gibibytes(found.batches)} finished batches"
+    )
+    if work.encoded:
+        smaller = ((shorter, sizes.resized(shorter)) for shorter in SHORTER if shorter < min(sizes.largest))
+        would = [f"{gibibytes(foretell(each, work).total)} at {shorter}" for shorter, each in smaller]
+        if would:
+            yield f"Prepared with `dataprep convert --resize-shorter`: {', '.join(would)}"
 
 
 def _order_text(order: Stored | Planned) -> str:
     if isinstance(order, Planned):
         return f"planned by {order.text}"
     return "in an order of its own" if order.shuffle else "in stored order"
-
-
-_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1}

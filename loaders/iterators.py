@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.costs import computes_on_processor
+from loaders.costs import check_limit, computes_on_processor, measure_sizes, work_of
 from loaders.explain import explanation
 from loaders.fields import Fields
 from loaders.frameworks import load_framework
 from loaders.graph.pipeline import make_pipeline, release_memory
 from loaders.graph.readers import READER, Read, read_planned, read_stored
 from loaders.indexes import index_fault
-from loaders.options import Options, at_least, default_threads
+from loaders.options import HW_DECODER_LOAD, LARGE, LARGE_LOAD, Options, at_least, default_threads
 from loaders.orders import Planned, Stored
 from loaders.ranks import local_processes, local_rank
 from loaders.records import Records
@@ -29,6 +29,7 @@ from loaders.soft_labels import mixed_labels
 from loaders.states import Position, State, read_state
 from loaders.vocabulary import Recipe
 from manifests.errors import CallError, DamagedError, IndexFileError
+from manifests.memory import Sizes
 
 
 class Loader:
@@ -43,10 +44,11 @@ class Loader:
     def __init__(self, split: OpenSplit, recipe: Recipe, options: Options, order: Stored | Planned) -> None:
         """Open the shards and start to read; `loaders.build` calls it."""
         self._gpu = _gpu(options)
-        threads = options.num_threads or default_threads(
-            local_processes(), gpu=self._gpu is not None, computing=computes_on_processor(recipe.operations)
-        )
-        self._split, self._recipe, self._options = split, recipe, replace(options, num_threads=threads)
+        sizes = None if self._gpu is None else measure_sizes(split)
+        self._split, self._recipe = split, recipe
+        self._options = _suited(options, recipe, sizes, gpu=self._gpu is not None)
+        if options.memory_limit is not None and self._gpu is not None:
+            _check_limit(sizes, recipe, self._options, order)
         self._order = order
         self._framework = load_framework(options.framework)
         self._fields = Fields(split, options.fields, planned=isinstance(order, Planned))
@@ -310,6 +312,27 @@ _VERIFY = "run `dataprep verify` to see which is wrong"
 
 def _seed(numbers: list[int]) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
+
+
+def _suited(options: Options, recipe: Recipe, sizes: Sizes | None, *, gpu: bool) -> Options:
+    """Choose what was not said, for this machine and these images."""
+    large = sizes is not None and float(sizes.decoded.mean()) > LARGE and recipe.pixels is None
+    computing = computes_on_processor(recipe.operations)
+    threads = options.num_threads or default_threads(local_processes(), gpu=gpu, computing=computing, large=large)
+    load = options.hw_decoder_load
+    if load is None:
+        load = LARGE_LOAD if large else HW_DECODER_LOAD
+    return replace(options, num_threads=threads, hw_decoder_load=load)
+
+
+def _check_limit(sizes: Sizes | None, recipe: Recipe, options: Options, order: Stored | Planned) -> None:
+    if sizes is None:
+        raise CallError(
+            "memory_limit is said, and the sample tables do not state the sizes of all images",
+            mend="run `dataprep index --overwrite --validate header` if the shards are from elsewhere, or leave it out",
+        )
+    spread = isinstance(order, Planned) and order.spread
+    check_limit(sizes, work_of(recipe, options, spread=spread), options.memory_limit or 0)
 
 
 def _classes(split: OpenSplit, recipe: Recipe) -> int:

@@ -64,6 +64,7 @@ class Planned:
         batch_size: of one rank.
         last_batch: what becomes of the samples that do not fill the last one.
         text: the sampler's, that tells it from others.
+        spread: whether it spreads large images over the batches.
 
     """
 
@@ -73,6 +74,7 @@ class Planned:
     batch_size: int
     last_batch: str
     text: str
+    spread: bool = False
 
     @property
     def batches(self) -> int:

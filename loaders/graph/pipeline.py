@@ -57,7 +57,7 @@ def make_pipeline(
         first, *operations = fuse(recipe.operations).operations
         if not isinstance(first, (Decode, DecodePart, Unpack)):
             raise TypeError("a recipe begins with decoding")
-        image = decode(records.encoded, first, run, options.hw_decoder_load)
+        image = decode(records.encoded, first, run, options.hw_decoder_load or 0.0)
         form = first.output(Form())
         ends_normal = bool(operations) and isinstance(operations[-1], (Normalize, FlipNormalize)) and not recipe.mixing
         last = operations.pop() if ends_normal else None
