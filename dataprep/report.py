@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from manifests.memory import SHORTER, Sizes, Window, foretell, usual_work
 from manifests.schema import Manifest, Split
 from manifests.store import read_manifest, read_table
 
@@ -15,13 +16,19 @@ from manifests.store import read_manifest, read_table
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
 
 
-def describe(folder: str) -> dict[str, Any]:
+def describe(folder: str, batch_size: int | None = None) -> dict[str, Any]:
     """Summarise a dataset as plain data, ready for JSON.
+
+    Args:
+        folder: the dataset's.
+        batch_size: of which to foretell the memory that loading takes; none leaves that out.
 
     Returns:
         ``format``, ``store`` (with ``pixels`` where that is raw), ``classes``, ``samples``, ``bytes``, ``rejected``,
         and ``splits``: for each its ``samples``, ``shards``, ``bytes``, ``labels`` (samples of each class by name),
-        and quantiles of ``width``, ``height`` (pixels) and ``size`` (bytes of an encoded image).
+        and quantiles of ``width``, ``height`` (pixels) and ``size`` (bytes of an encoded image), and with a batch
+        size ``gpu_memory``: bytes, of imagenet-train and imagenet-eval, as the images are and as they would be resized
+        to a shorter side of so many pixels; none where their sizes are not all known.
 
     Raises:
         ManifestError: the dataset is not whole.
@@ -39,7 +46,7 @@ def describe(folder: str) -> dict[str, Any]:
         "classes": len(manifest.classes),
         "rejected": _rejected(folder, manifest),
         "options": dict(manifest.options),
-        "splits": {split.name: _describe_split(folder, manifest, split) for split in manifest.splits},
+        "splits": {split.name: _describe_split(folder, manifest, split, batch_size) for split in manifest.splits},
     }
 
 
@@ -53,7 +60,7 @@ def _rejected(folder: str, manifest: Manifest) -> int:
         return 0
 
 
-def _describe_split(folder: str, manifest: Manifest, split: Split) -> dict[str, Any]:
+def _describe_split(folder: str, manifest: Manifest, split: Split, batch_size: int | None) -> dict[str, Any]:
     counts = np.zeros(len(manifest.classes), np.int64)
     measured: dict[str, list[NDArray[np.int64]]] = {"width": [], "height": [], "size": []}
     for shard in split.shards:
@@ -62,12 +69,34 @@ def _describe_split(folder: str, manifest: Manifest, split: Split) -> dict[str, 
         counts += np.bincount(labels[(labels >= 0) & (labels < len(counts))], minlength=len(counts))
         for name, column in measured.items():
             column.append(np.asarray(table[name]))
+    memory = {"gpu_memory": _foretold(measured, batch_size, manifest.store == "encoded")} if batch_size else {}
     return {
         "samples": split.samples,
         "shards": len(split.shards),
         "bytes": split.bytes,
         **{name: _quantiles(np.concatenate([*column, np.empty(0, np.int64)])) for name, column in measured.items()},
         "labels": {name: int(count) for name, count in zip(manifest.classes, counts, strict=True)},
+        **memory,
+    }
+
+
+def _foretold(
+    measured: dict[str, list[NDArray[np.int64]]], batch_size: int, encoded: bool
+) -> dict[str, dict[str, int]] | None:
+    sides = [np.concatenate([*measured[name], np.empty(0, np.int64)]) for name in ("width", "height")]
+    if not len(sides[0]) or not all(np.isfinite(each).all() for each in sides):
+        return None
+    sizes = Sizes(*(each.astype(np.int32) for each in sides))
+    ways = {"as they are": sizes}
+    if encoded:
+        ways |= {str(shorter): sizes.resized(shorter) for shorter in SHORTER if shorter < min(sizes.largest)}
+    windows = {"imagenet-train": Window() if encoded else None, "imagenet-eval": None}
+    return {
+        name: {
+            way: foretell(each, usual_work(each, batch_size, window, encoded=encoded)).total
+            for way, each in ways.items()
+        }
+        for name, window in windows.items()
     }
 
 

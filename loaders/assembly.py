@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 from loaders.configs import Config, read_config
 from loaders.costs import order_warnings
 from loaders.fields import shadowed
+from loaders.fitting import fit_order
 from loaders.options import PREFETCH, Options, at_least, read_bytes
-from loaders.orders import Planned, Stored
 from loaders.presets import PRESETS, preset
 from loaders.ranks import find_ranks
 from loaders.samplers import Sampler
 from loaders.samplers.configured import configured_sampler
-from loaders.shards import OpenSplit, open_split
-from loaders.tables import read_columns
-from loaders.transforms.base import brief
+from loaders.shards import open_split
 from loaders.vocabulary import Recipe, read_recipe
 from manifests.errors import CallError
 
@@ -53,15 +51,15 @@ def assemble(
         raise CallError(f"split must be the name of one split, got {split!r}", mend='write "train", say')
     training = split == "train"
     asked = read_transforms(transforms, split=split)
-    if sampler is not None and arguments["shuffle"] is not None:
-        raise CallError(
-            f"shuffle={arguments['shuffle']!r}, and a sampler decides the order",
-            mend="leave shuffle out, or the sampler",
-        )
     options = _options(asked, training=training, **arguments)
     if sampler is None and asked.sampler is not None:
         sampler, notes = configured_sampler(asked.sampler, options.batch_size)
         asked = replace(asked, recipe=replace(asked.recipe, notes=(*asked.recipe.notes, *notes)))
+    if sampler is not None and arguments["shuffle"] is not None:
+        raise CallError(
+            f"shuffle={arguments['shuffle']!r}, and a sampler decides the order",
+            mend="leave shuffle out, or say sampler=loaders.ShuffledSampler() for every sample once an epoch",
+        )
     if options.dtype == "uint8" and not asked.recipe.form.whole:
         raise CallError(
             'dtype="uint8", and the transforms end in values that are not whole',
@@ -70,11 +68,9 @@ def assemble(
     opened = open_split(dataset, split)
     if opened.manifest.pixels is not None:
         asked = replace(asked, recipe=replace(asked.recipe, pixels=opened.manifest.pixels[:2]))
-    if sampler is None:
-        options = _fitted(options, opened.samples, split)
-        order: Stored | Planned = _stored(options, opened.samples)
-    else:
-        order = _planned(opened, split, sampler, options)
+    options, order, said = fit_order(opened, split, sampler, options)
+    for note in said:
+        warnings.warn(note, stacklevel=3)
     for warning in (*order_warnings(opened, asked.recipe, options.batch_size), *shadowed(opened, options.fields)):
         warnings.warn(warning, stacklevel=3)
     if asked.recipe.all_notes:
@@ -117,66 +113,6 @@ def _options(
         fields=tuple(fields),
         **plain,
     )
-
-
-def _fitted(options: Options, samples: int, split: str) -> Options:
-    """Return the options for a split of so many samples.
-
-    Raises:
-        CallError: there are too few for the ranks, or for a whole batch.
-
-    """
-    ranks = options.ranks
-    if ranks.world_size > samples:
-        raise CallError(
-            f"split {split!r} holds {samples} samples, and there are {ranks.world_size} ranks",
-            mend="read it on fewer ranks: rank=0, world_size=1 on one of them",
-        )
-    if _stored(options, samples).batches == 0:
-        shared = f", shared by {ranks.world_size} ranks," if ranks.world_size > 1 else ""
-        raise CallError(
-            f"batch_size={options.batch_size} is more than the {samples} samples of split {split!r}{shared} hold",
-            mend='lower batch_size, or say last_batch="partial" or "pad"',
-        )
-    if options.last_batch != "partial":
-        return options
-    # What fills a batch up is decoded too, and a partial one never holds more than a rank's part.
-    return replace(options, batch_size=min(options.batch_size, ranks.greatest_share(samples)))
-
-
-def _stored(options: Options, samples: int) -> Stored:
-    return Stored(samples, options.ranks, options.batch_size, options.last_batch, options.shuffle)
-
-
-def _planned(opened: OpenSplit, split: str, sampler: Sampler, options: Options) -> Planned:
-    """Fit a sampler to the split.
-
-    Raises:
-        CallError: it is no sampler, asks for a column that is not there, or an epoch of it has no batch.
-
-    """
-    name = type(sampler).__name__
-    if isinstance(sampler, type) or not callable(getattr(sampler, "plan", None)):
-        raise CallError(
-            f"sampler must be one of loaders.samplers or of the same interface, got {sampler!r}",
-            mend='write loaders.ClassBalancedSampler(by="label"), say',
-        )
-    ranks, size = options.ranks, options.batch_size
-    columns = read_columns(opened, sampler.columns, asked_by=name)
-    plan = sampler.plan(
-        columns, samples=opened.samples, batch_size=size, world_size=ranks.world_size, seed=options.seed
-    )
-    # What says nothing of its choices is told by its kind.
-    text = f"{name}()" if type(sampler).__repr__ is object.__repr__ else brief(sampler)
-    spread = getattr(sampler, "spread", False) is True
-    planned = Planned(plan, opened.samples, ranks, size, options.last_batch, text, spread)
-    if planned.batches == 0:
-        raise CallError(
-            f"batch_size={size} of {ranks.world_size} ranks is more than the {plan.samples} samples of an epoch that "
-            f"{name} makes of split {split!r}",
-            mend='lower batch_size, or say last_batch="partial" or "pad"',
-        )
-    return planned
 
 
 def read_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, split: str) -> Asked:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loaders.fuse import DecodePart, FlipNormalize, ResizePart, fuse
+from loaders.fuse import DecodePart, FlipNormalize, ResizePart, ResizeWindow, fuse
 from loaders.options import BYTES, Options
 from loaders.shards import OpenSplit
 from loaders.transforms.base import Operation
@@ -118,7 +118,7 @@ def order_warnings(split: OpenSplit, recipe: Recipe, batch_size: int) -> list[st
 
 def costly_orders(operations: Sequence[Operation]) -> Iterator[tuple[Operation, Operation]]:
     """Yield each operation that works on whole images though a later one makes them smaller, with that later one."""
-    shrinking = (Resize, ResizePart, Crop, RandomResizedCrop, CropAtRatio)
+    shrinking = (Resize, ResizePart, ResizeWindow, Crop, RandomResizedCrop, CropAtRatio)
     first = next((number for number, each in enumerate(operations) if isinstance(each, shrinking)), 0)
     later = operations[first]
     for operation in operations[1:first]:
@@ -127,10 +127,10 @@ def costly_orders(operations: Sequence[Operation]) -> Iterator[tuple[Operation, 
 
 def computes_on_processor(operations: Sequence[Operation]) -> bool:
     """Return whether a graph has more operators on the processor, with a GPU too, than a few."""
-    light = (Decode, Unpack, Resize, ResizePart, Crop, Flip, FlipNormalize, Normalize)
+    light = (Decode, Unpack, Resize, ResizePart, ResizeWindow, Crop, Flip, FlipNormalize, Normalize)
     return any(
-        getattr(each.part if isinstance(each, DecodePart) else each, "sampling", "") != "attempts"
-        if isinstance(each, (DecodePart, RandomResizedCrop))
+        getattr(each.part, "sampling", "") != "attempts"
+        if isinstance(each, DecodePart)
         else not isinstance(each, light)
         for each in fuse(operations).operations
     )

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from loaders.transforms.base import Form, Operation
 from loaders.transforms.colour import ConvertColor
-from loaders.transforms.ends import Decode, Normalize
+from loaders.transforms.ends import Decode, Normalize, Unpack
 from loaders.transforms.geometry import Crop, CropAtRatio, Flip, RandomResizedCrop, Resize
 
 #: What may be cut out while decoding, which never pads: parts that lie inside of every image.
@@ -46,6 +46,17 @@ class ResizePart(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class ResizeWindow(Operation):
+    """Cut out a random window and resize it in one pass over the pixels."""
+
+    window: RandomResizedCrop
+
+    def output(self, form: Form) -> Form:
+        """Images of the window's final size."""
+        return self.window.output(form)
+
+
+@dataclass(frozen=True, slots=True)
 class FlipNormalize(Operation):
     """Mirror and normalise in one pass over the pixels."""
 
@@ -78,7 +89,7 @@ Rule: TypeAlias = Callable[[Sequence[Operation]], "tuple[tuple[Operation, ...], 
 def fuse(operations: Sequence[Operation]) -> Fusion:
     """Apply every rule to every two neighbours until none applies."""
     current, reasons = tuple(operations), []
-    for rule in (_resize_before_pointwise, _decode_part, _resize_part, _flip_normalize):
+    for rule in (_resize_before_pointwise, _decode_part, _resize_window, _resize_part, _flip_normalize):
         place = 0
         while place < len(current) - 1:
             found = rule(current[: place + 2])
@@ -131,6 +142,14 @@ def _remainder(part: Part) -> tuple[Operation, ...]:
     if isinstance(part, RandomResizedCrop):
         return (Resize(part.size, filter=part.filter, antialias=part.antialias),)
     return (Resize((part.size, part.size), filter=part.filter, antialias=False),)
+
+
+def _resize_window(operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], str] | None:
+    first, second = operations[-2:]
+    if isinstance(first, Unpack) and isinstance(second, RandomResizedCrop) and second.sampling == "attempts":
+        why = f"{_name(second)} in one pass, as pixels need no decoding: at a window's border its neighbours count, too"
+        return (first, ResizeWindow(second)), why
+    return None
 
 
 def _resize_part(operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], str] | None:

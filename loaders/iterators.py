@@ -20,7 +20,7 @@ from loaders.frameworks import load_framework
 from loaders.graph.pipeline import make_pipeline, release_memory
 from loaders.graph.readers import READER, Read, read_planned, read_stored
 from loaders.indexes import index_fault
-from loaders.options import HW_DECODER_LOAD, LARGE, LARGE_LOAD, Options, at_least, default_threads
+from loaders.options import HW_DECODER_LOAD, Options, at_least, default_threads
 from loaders.orders import Planned, Stored
 from loaders.ranks import local_processes, local_rank
 from loaders.records import Records
@@ -29,7 +29,7 @@ from loaders.soft_labels import mixed_labels
 from loaders.states import Position, State, read_state
 from loaders.vocabulary import Recipe
 from manifests.errors import CallError, DamagedError, IndexFileError
-from manifests.memory import Sizes
+from manifests.memory import LARGE_LOAD, Sizes
 
 
 class Loader:
@@ -316,7 +316,7 @@ def _seed(numbers: list[int]) -> int:
 
 def _suited(options: Options, recipe: Recipe, sizes: Sizes | None, *, gpu: bool) -> Options:
     """Choose what was not said, for this machine and these images."""
-    large = sizes is not None and float(sizes.decoded.mean()) > LARGE and recipe.pixels is None
+    large = sizes is not None and sizes.large and recipe.pixels is None
     computing = computes_on_processor(recipe.operations)
     threads = options.num_threads or default_threads(local_processes(), gpu=gpu, computing=computing, large=large)
     load = options.hw_decoder_load

@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,17 +81,22 @@ def ask_ahead(addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
     """
     begins = addresses & -mmap.PAGESIZE
     ranges = np.stack([begins, addresses + sizes - begins], axis=1).astype(np.uint64)
-    handle = os.pidfd_open(os.getpid())
+    for first in range(0, len(ranges), _MOST_RANGES):
+        part = np.ascontiguousarray(ranges[first : first + _MOST_RANGES])
+        # That they are fetched sooner is all there is to gain, so that a refusal of this too loses nothing else.
+        for begin, length in () if _ask_at_once(part) else part.tolist():
+            _libc.madvise(begin, length, mmap.MADV_WILLNEED)
+
+
+def _ask_at_once(ranges: NDArray[np.uint64]) -> bool:
+    """Ask for all in one call, which Linux before 6.13 grants to privileged processes only; tell whether it did."""
     try:
-        for first in range(0, len(ranges), _MOST_RANGES):
-            part = np.ascontiguousarray(ranges[first : first + _MOST_RANGES])
-            # One call for all, which Linux before 6.13 grants to privileged processes only.
-            asked = _libc.syscall(_PROCESS_MADVISE, handle, part.ctypes.data, len(part), mmap.MADV_WILLNEED, 0)
-            # That they are fetched sooner is all there is to gain, so that another refusal loses nothing else.
-            for begin, length in part.tolist() if asked < 0 else ():
-                _libc.madvise(begin, length, mmap.MADV_WILLNEED)
-    finally:
-        os.close(handle)
+        handle = os.pidfd_open(os.getpid())
+    except (AttributeError, OSError):
+        return False
+    asked = _libc.syscall(_PROCESS_MADVISE, handle, ranges.ctypes.data, len(ranges), mmap.MADV_WILLNEED, 0)
+    os.close(handle)
+    return bool(asked == ranges[:, 1].sum())
 
 
 class Mappings:
@@ -116,8 +121,12 @@ class Mappings:
         """Return a file that is mapped already."""
         return self._mapped.get(number)
 
-    def map(self, number: int) -> MappedFile:
+    def map(self, number: int, check: Callable[[MappedFile], None] | None = None) -> MappedFile:
         """Map a file, or return it as it is mapped already.
+
+        Args:
+            number: of the file.
+            check: is called with the file before anybody else can get it, and keeps it back by raising.
 
         Raises:
             OSError: it cannot be read.
@@ -127,7 +136,13 @@ class Mappings:
         found = self._mapped.get(number)
         if found is None:
             found = map_file(self._paths[number], self._lengths[number])
+            if check is not None:
+                check(found)
             if len(self._mapped) >= self.most:
                 self._mapped.clear()
             self._mapped[number] = found
         return found
+
+    def clear(self) -> None:
+        """Let go of every file; each stays mapped as long as any view of it."""
+        self._mapped.clear()

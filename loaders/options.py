@@ -11,6 +11,7 @@ from typing import Any
 
 from loaders.ranks import Ranks
 from manifests.errors import CallError
+from manifests.memory import LARGE_THREADS
 
 #: With a GPU more threads decode no faster, and every operator on the processor waits for all of them. Images a second
 #: on an H200 with 16 cores, with 8, 12 and 16 threads: imagenet-train 19,100, 20,600 and 19,300; a PaddleClas list
@@ -22,12 +23,6 @@ PREFETCH = 2
 
 #: Share of the JPEGs that the GPU's own decoder takes; the fastest of those measured on an H200.
 HW_DECODER_LOAD = 0.65
-
-#: Of images larger than this, decoded, in bytes, each thread's buffers take much of the GPU. Images of 3840x2160 a
-#: second on an H200, imagenet-train in batches of 32: with 12 threads and a load of 0.65 2,330 in 2.84 GiB, with these
-#: 1,905 in 2.31 GiB.
-LARGE = 12 * 2**20
-LARGE_THREADS, LARGE_LOAD = 4, 0.75
 
 #: Of a value of an image.
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1}
@@ -62,12 +57,12 @@ class Options:
     memory_limit: int | None = None
 
     def __post_init__(self) -> None:
-        at_least("batch_size", self.batch_size, 1)
-        at_least("seed", self.seed, 0, most=2**63)
-        at_least("prefetch", self.prefetch, 1, most=64)
+        keep_whole(self, "batch_size", 1)
+        keep_whole(self, "seed", 0, most=2**63)
+        keep_whole(self, "prefetch", 1, most=64)
         for name in ("device_id", "num_threads"):
             if getattr(self, name) is not None:
-                at_least(name, getattr(self, name), 1 if name == "num_threads" else 0, most=1024)
+                keep_whole(self, name, 1 if name == "num_threads" else 0, most=1024)
         if not isinstance(self.shuffle, bool):
             raise CallError(f"shuffle must be True, False or None, got {self.shuffle!r}")
         _one_of("device", self.device, ("auto", "gpu", "cpu"))
@@ -139,6 +134,16 @@ def at_least(name: str, value: Any, least: int, *, most: int = 2**31 - 1) -> int
     if number > most:
         raise CallError(f"{name} must be at most {most}, got {value!r}")
     return number
+
+
+def keep_whole(record: Any, name: str, least: int, *, most: int = 2**31 - 1) -> None:
+    """Check a whole number of a frozen record that is being made, and keep it as Python's own.
+
+    Raises:
+        CallError: see `at_least`.
+
+    """
+    object.__setattr__(record, name, at_least(name, getattr(record, name), least, most=most))
 
 
 def _one_of(name: str, value: object, known: Sequence[str]) -> None:

@@ -123,4 +123,5 @@ class Planned:
                 f"{self.rows - 1}, got {rows.dtype} {list(rows.shape)}",
                 mend="try the sampler with `loaders.samplers.check_sampler`",
             )
-        return np.ascontiguousarray(rows, np.int64)
+        # A copy: what a plan gave may be its own, to be used again.
+        return np.array(rows, np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 from awscrt.checksums import crc32c
@@ -19,7 +20,8 @@ class Records:
     """The encoded images of a split, by row.
 
     One thread at a time may ask for images. What it gets are views of mapped files, which stay mapped as long as
-    any view of them is held; so a shard must not be shortened while it is read.
+    any view of them is held; so a shard must not be shortened while it is read. Of each shard its length and the
+    checksum of the image that is asked of it first are checked when it is mapped; `dataprep verify` checks all.
     """
 
     def __init__(self, split: OpenSplit) -> None:
@@ -55,11 +57,14 @@ class Records:
 
     def ask_ahead(self, rows: NDArray[np.int64]) -> None:
         """Have images fetched from the disk while this thread goes on."""
-        self._ahead.submit(self._fetch, rows)
+        # Python takes no work any more once its main thread has ended, and other threads may still be reading.
+        with suppress(RuntimeError):
+            self._ahead.submit(self._fetch, rows)
 
     def close(self) -> None:
-        """Fetch nothing more."""
+        """Fetch nothing more, and let go of the shards."""
         self._ahead.shutdown(wait=True, cancel_futures=True)
+        self._mappings.clear()
 
     def _fetch(self, rows: NDArray[np.int64]) -> None:
         shards = np.searchsorted(self._ends, rows, side="right")
@@ -77,13 +82,11 @@ class Records:
         path = self._split.path(stated)
         try:
             with self._mapping:
-                file = self._mappings.map(shard)
+                return self._mappings.map(shard, lambda file: self._check_image(file, row, path))
         except OSError as error:
             raise ShardError(f"cannot be read ({error.strerror})", file=path, mend=_ANEW) from None
         except ValueError as error:
             raise ShardError(f"{error}, and the manifest states {stated.bytes}", file=path, mend=_ANEW) from None
-        self._check_image(file, row, path)
-        return file
 
     def _check_image(self, file: MappedFile, row: int, path: str) -> None:
         """Check the first image that is asked of a shard: of another shard of this length it would not be whole."""

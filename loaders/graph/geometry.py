@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
-from loaders.fuse import DecodePart, ResizePart
+from loaders.fuse import DecodePart, ResizePart, ResizeWindow
 from loaders.graph.base import Node, Run, apply, constant, fn, math, select, types, where
 from loaders.transforms.base import Filter, Form, Size
 from loaders.transforms.ends import Decode, Unpack
@@ -223,6 +223,18 @@ def _(operation: RandomResizedCrop, image: Node, form: Form, run: Run) -> Node:
     part = _cut(image, _window(operation, _shape_of(image), run))
     resize = Resize(operation.size, filter=operation.filter, antialias=operation.antialias)
     return _resized(resize, part, operation.size, run)
+
+
+@apply.register
+def _(operation: ResizeWindow, image: Node, form: Form, run: Run) -> Node:
+    window = operation.window
+    return fn.random_resized_crop(
+        image,
+        size=list(window.size),
+        interp_type=_interpolation(window, window.filter, run),
+        antialias=window.antialias,
+        **_attempts(window, run),
+    )
 
 
 @apply.register

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.options import at_least
+from loaders.options import keep_whole
 from loaders.samplers.base import Plan, named_column, needs_samples, slots
 from loaders.samplers.groups import Groups, codes_of, group
 from loaders.samplers.permutation import Rows, hashed, permute, stream, uniform
@@ -63,7 +64,7 @@ class ClassBalancedSampler:
         if not isinstance(self.replacement, bool):
             raise CallError(f"replacement must be True or False, got {self.replacement!r}")
         if self.samples is not None:
-            at_least("samples", self.samples, 1)
+            keep_whole(self, "samples", 1)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -113,7 +114,7 @@ def _in_range(name: str, value: object) -> None:
         "beta": (0.0, math.nextafter(1.0, 0.0), "from 0 to below 1"),
         "threshold": (math.ulp(0.0), 1.0, "above 0 and at most 1"),
     }[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real) or not least <= float(value) <= most:
         raise CallError(f"{name} must be {words}, got {value!r}")
 
 

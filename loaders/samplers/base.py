@@ -15,8 +15,8 @@ from manifests.errors import CallError
 class Plan(Protocol):
     """A sampler fitted to a split: which rows each batch holds.
 
-    Duties, which `check_sampler` tries: a plan has no state, so any batch of any epoch can be asked for alone, in any
-    order, from any thread, and the answer is the same each time, and the same from a plan made anew by an equal call.
+    Duties, most of which `check_sampler` tries: a plan has no state, so any batch of any epoch can be asked for alone,
+    in any order, and the answer is the same each time, and the same from a plan made anew by an equal call.
     A global batch depends on ``batch_size * world_size``, never on either alone.
     """
 
@@ -27,7 +27,7 @@ class Plan(Protocol):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What ``explain()`` says of it, one sentence each."""
+        """What ``explain()`` says of it, one sentence each; what `build` is to warn of stands in ``notes`` too."""
         ...
 
     def batch(self, epoch: int, number: int) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from loaders.samplers.identities import PKSampler
 from manifests.errors import CallError
 
 #: What reads every sample once an epoch, as loaders do without a sampler.
-_PLAIN = (None, "BatchSampler", "DistributedBatchSampler")
+_PLAIN = [None, "BatchSampler", "DistributedBatchSampler"]
 
 #: What makes batches of identities, and its argument that is the number of samples each.
 _IDENTITIES = {
@@ -35,6 +35,8 @@ def configured_sampler(section: Mapping[str, Any], batch_size: int) -> tuple[Sam
     name = section.get("name")
     if name in _PLAIN:
         return None, ()
+    if not isinstance(name, str):
+        raise CallError(f"the config's sampler.name must be a name, got {name!r}")
     if name not in _IDENTITIES:
         return None, (f"its sampler {name} is not followed: every sample is read once an epoch",)
     key = _IDENTITIES[name]
@@ -52,7 +54,10 @@ def configured_sampler(section: Mapping[str, Any], batch_size: int) -> tuple[Sam
             f"the config's sampler.sample_method is {method!r}", mend="known are 'sample_avg_prob', 'id_avg_prob'"
         )
     weight = "sample" if method == "sample_avg_prob" else "identity"
-    sampler = PKSampler(batch_size // each, each, weight=weight, batches=section.get("max_iters"))  # type: ignore[arg-type]
+    batches = section.get("max_iters")
+    if batches is not None:
+        batches = at_least("the config's sampler.max_iters", batches, 1)
+    sampler = PKSampler(batch_size // each, each, weight=weight, batches=batches)  # type: ignore[arg-type]
     notes = [f"its sampler {name} is {sampler!r}: an identity comes again when all have come, not by independent draws"]
     if section.get("ratio"):
         notes.append("its sampler's id_list and ratio are not followed: no identity comes oftener by its number")

@@ -123,5 +123,5 @@ def _refuse_missing(name: str, missing: int, samples: int) -> None:
     if missing:
         raise CallError(
             f"{missing:,} of {samples:,} samples have no value in column {name!r}",
-            mend="leave them out with `where`, or fill the column in the table that the dataset was made from",
+            mend="fill the column in the table that the dataset was made from",
         )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.options import at_least
+from loaders.options import keep_whole
 from loaders.samplers.base import Plan, named_column, needs_batch, needs_samples
 from loaders.samplers.groups import Groups, codes_of, group, group_within, value_at
 from loaders.samplers.permutation import Keys, Rows, hashed, permute, stream
@@ -56,8 +56,8 @@ class PKSampler:
     batches: int | None = None
 
     def __post_init__(self) -> None:
-        at_least("classes_per_batch", self.classes_per_batch, 1)
-        at_least("samples_per_class", self.samples_per_class, 1)
+        for name in ("classes_per_batch", "samples_per_class"):
+            keep_whole(self, name, 1)
         named_column("by", self.by)
         if self.few not in ("repeat", "drop", "error"):
             raise CallError(f"few must be 'repeat', 'drop' or 'error', got {self.few!r}")
@@ -68,7 +68,7 @@ class PKSampler:
         if self.across == self.by:
             raise CallError(f"across={self.across!r} is the column that tells the identity", mend="name another")
         if self.batches is not None:
-            at_least("batches", self.batches, 1)
+            keep_whole(self, "batches", 1)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -132,8 +132,16 @@ class PKSampler:
         raise CallError(
             f"a batch takes {width} different identities (classes_per_batch={self.classes_per_batch} on each of "
             f"{world_size} ranks), and column {self.by!r} has {kept:,}{dropped}",
-            mend=f"say classes_per_batch={kept // world_size}" if kept >= world_size else "use fewer ranks",
+            mend=self._mend_width(kept, world_size),
         )
+
+    def _mend_width(self, kept: int, world_size: int) -> str:
+        if not kept:
+            return f"say few='repeat', or fewer samples_per_class than {self.samples_per_class}"
+        if kept < world_size:
+            return "use fewer ranks"
+        most = kept // world_size
+        return f"say classes_per_batch={most}, and batch_size={most * self.samples_per_class}"
 
     def _turns(self, sizes: Rows, width: int) -> Rows:
         """Return in how many rounds each identity takes part."""
@@ -230,14 +238,24 @@ class _PKPlan:
         return rows.ravel()
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What is said at once: how many identities have too few samples, and what becomes of them."""
+        few = int((self.identities.sizes < self.sampler.samples_per_class).sum())
+        return (self._line_of_few(),) if few else ()
+
+    def _line_of_few(self) -> str:
+        sizes, wanted = self.identities.sizes, self.sampler.samples_per_class
+        few = sizes[sizes < wanted]
+        fate = "are left out" if self.sampler.few == "drop" else "are taken repeatedly"
+        return f"The {few.sum():,} samples of {len(few):,} identities with fewer than {wanted} {fate}."
+
+    @property
     def lines(self) -> tuple[str, ...]:
         said, sizes, wanted = self.sampler, self.identities.sizes, self.sampler.samples_per_class
-        few = sizes[sizes < wanted]
-        fate = "are left out" if said.few == "drop" else "are taken repeatedly"
         lines = [
             f"Column {said.by!r} has {len(sizes):,} identities of {sizes.min():,} to {sizes.max():,} samples, "
             f"{np.median(sizes):,.0f} in the middle.",
-            f"The {few.sum():,} samples of {len(few):,} identities with fewer than {wanted} {fate}.",
+            self._line_of_few(),
             f"An epoch has {self.batches:,} batches of {self.rounds.width:,} identities x {wanted} samples over all "
             f"ranks: {self.batches * self.rounds.width / len(self.order):,.1f} turns an identity on average.",
             self._line_of_rounds(),

@@ -76,23 +76,26 @@ def processor_seconds() -> float:
 
 
 def run(
-    sides: dict[str, Callable[[], None]],
+    sides: dict[str, Callable[[], float | None]],
     *,
     images: int,
     repeats: int,
     reset: Callable[[], None],
     ratios: Sequence[tuple[str, str, float]],
 ) -> None:
-    """Time every side `repeats` times, in turn, after one round that does not count; print rates and ratios."""
+    """Time every side `repeats` times, in turn, after one round that does not count; print rates and ratios.
+
+    A side that returns seconds has timed itself.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     busy: dict[str, list[float]] = {name: [] for name in sides}
     for repeat in range(repeats + 1):
         for name, side in sides.items():
             reset()
             begun, worked = time.perf_counter(), processor_seconds()
-            side()
+            timed = side()
             if repeat:
-                seconds[name].append(time.perf_counter() - begun)
+                seconds[name].append(time.perf_counter() - begun if timed is None else timed)
                 busy[name].append(processor_seconds() - worked)
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(f"{images:,} images, {repeats} repeats after one warm-up; images a second:")

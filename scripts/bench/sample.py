@@ -4,9 +4,10 @@
     python scripts/bench/sample.py --images PHOTOS/ --count 20000 --load              # with imagenet-train, too
     python scripts/bench/sample.py --images PHOTOS/ --count 20000 --cold --work /some/disk
 
-Reading alone gives the encoded images and decodes none. With --cold the shards' pages are dropped from the page cache
-before each measurement, every page of every image is touched, and the disk's own rate stands beside: the shards read
-from end to end. The main thread's processor time is that of the training process' own thread: it asks the sampler,
+Reading alone hands the encoded images to an operator of DALI's that looks at their headers and decodes none; with
+--out DALI copies them to its outputs besides. With --cold each measurement has a process of its own, before which the
+shards' pages are dropped from the page cache; every byte is copied, and the disk's own rate stands beside: the shards
+read from end to end. The main thread's processor time is that of the training process' own thread: it asks the sampler,
 finds the images and hands them over.
 """
 
@@ -14,6 +15,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,12 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import compare
-import numpy as np
 
 import loaders
 from dataprep.convert import convert
 from dataprep.plan import Options
-from loaders.graph.base import dali
+from loaders.graph.base import dali, fn
 from loaders.graph.readers import read_planned, read_stored
 from loaders.orders import Planned, Stored
 from loaders.ranks import Ranks
@@ -35,6 +38,7 @@ from loaders.shards import OpenSplit, open_split
 from loaders.tables import read_columns
 from manifests.sources import read_source
 
+NATIVE, DISK = "native reader", "the disk, end to end"
 BATCH, EACH = 256, 4
 PREFETCH = 2
 
@@ -72,7 +76,7 @@ class Side:
         self.main.append(time.thread_time() - begun)
 
 
-def read(split: OpenSplit, sampler: Any, threads: int, touch: bool) -> Side:
+def read(split: OpenSplit, sampler: Any, threads: int, out: bool) -> Side:
     """Read without decoding, on one rank."""
     pipeline = dali.Pipeline(
         batch_size=BATCH, num_threads=threads, device_id=None, prefetch_queue_depth=PREFETCH, exec_dynamic=True
@@ -86,17 +90,35 @@ def read(split: OpenSplit, sampler: Any, threads: int, touch: bool) -> Side:
         planned = Planned(plan, split.samples, Ranks(), BATCH, "drop", "")
         make = partial(read_planned, planned, Records(split), started=0, prefetch=PREFETCH)
     with pipeline:
-        pipeline.set_outputs(make().encoded)
+        encoded = make().encoded
+        pipeline.set_outputs(encoded if out else fn.peek_image_shape(encoded))
     pipeline.build()
 
     def run() -> None:
         for _ in range(split.samples // BATCH):
-            (images,) = pipeline.run()
-            if touch:
-                for number in range(BATCH):
-                    np.asarray(images[number])[::4096].max()
+            pipeline.run()
 
     return Side(run)
+
+
+def read_cold(folder: Path, name: str) -> float:
+    """Read once from the disk, in a process of its own: what another has mapped cannot be dropped from memory."""
+    command = [sys.executable, "-W", "ignore", *sys.argv, "--alone", str(folder), name]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def read_alone(call: argparse.Namespace) -> float:
+    folder, name = Path(call.alone[0]), call.alone[1]
+    if name == DISK:
+        run: Callable[[], None] = partial(read_through, folder)
+    else:
+        sampler = {NATIVE: None, **samplers(call.count)}[name]
+        run = read(open_split(folder, "train"), sampler, call.threads, out=True).run
+    drop_pages(folder)
+    begun = time.perf_counter()
+    run()
+    return time.perf_counter() - begun
 
 
 def load(folder: Path, sampler: Any, device: str) -> Side:
@@ -135,26 +157,28 @@ def drop_pages(folder: Path) -> None:
 def compare_format(call: argparse.Namespace, fmt: str) -> None:
     folder = make_shards(call.images, call.work, fmt, call.count)
     split = open_split(folder, "train")
-    every = {"native reader": None, **samplers(call.count)}
+    every = {NATIVE: None, **samplers(call.count)}
+    print(f"\n{fmt}, {'loading' if call.load else 'reading'}, {'not in the page cache' if call.cold else 'in memory'}")
+    if call.cold:
+        cold = {name: partial(read_cold, folder, name) for name in (*every, DISK)}
+        tell = partial(compare.run, cold, ratios=[(name, DISK, COLD) for name in every if name != NATIVE])
+        tell(images=split.samples, repeats=call.repeats, reset=lambda: None)
+        return
     if call.load:
         sides = {name: load(folder, sampler, call.device) for name, sampler in every.items()}
     else:
-        sides = {name: read(split, sampler, call.threads, call.cold) for name, sampler in every.items()}
-    timed: dict[str, Callable[[], None]] = dict(sides)
-    bar, against = (LOADING if call.load else READING), "native reader"
-    if call.cold:
-        bar, against = COLD, "the disk, end to end"
-        timed[against] = partial(read_through, folder)
-    print(f"\n{fmt}, {'loading' if call.load else 'reading'}, {'not in the page cache' if call.cold else 'in memory'}")
+        sides = {name: read(split, sampler, call.threads, call.out) for name, sampler in every.items()}
+    bar = LOADING if call.load else READING
     compare.run(
-        timed,
+        dict(sides),
         images=split.samples,
         repeats=call.repeats,
-        reset=partial(drop_pages, folder) if call.cold else lambda: None,
-        ratios=[(name, against, bar) for name in timed if name != against],
+        reset=lambda: None,
+        ratios=[(name, NATIVE, bar) for name in sides if name != NATIVE],
     )
     for name, side in sides.items():
-        print(f"{name}: {min(side.main) / split.samples * 1e6:.1f} us of the main thread a sample, asked for: 20")
+        share = statistics.median(side.main[1:]) / split.samples * 1e6
+        print(f"{name}: {share:.1f} us of the main thread a sample, asked for: 20")
 
 
 def parse() -> argparse.Namespace:
@@ -167,16 +191,22 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--load", action="store_true", help="decode and augment, too")
     parser.add_argument("--device", default="auto", choices=["auto", "gpu", "cpu"], help="for --load")
+    parser.add_argument("--out", action="store_true", help="reading alone: have DALI copy the images to its outputs")
+    parser.add_argument("--alone", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--cold", action="store_true", help="drop the shards from the page cache each time")
     return parser.parse_args()
 
 
 def main() -> None:
     call = parse()
+    if call.alone:
+        print(read_alone(call))
+        return
     if call.cold and call.load:
         raise SystemExit("--cold measures reading: leave --load out")
-    if call.cold and str(call.work.resolve()).startswith("/dev/shm"):
-        raise SystemExit("--cold needs a disk: name a folder on one with --work")
+    if call.cold:
+        call.work.mkdir(parents=True, exist_ok=True)
+        compare.refuse_memory(call.work)
     for fmt in call.formats:
         compare_format(call, fmt)
 

@@ -48,7 +48,7 @@ def test_help_names_every_command_and_status(invoke):
                     "overwrite dry-run"),
         ("index", "image label label-key label-offset classes split validate workers overwrite"),
         ("verify", "decode workers"),
-        ("info", "json"),
+        ("info", "json batch-size"),
     ],
 )  # fmt: skip
 def test_every_option_is_explained(invoke, command, options):
@@ -89,6 +89,19 @@ def test_from_images_to_a_sound_dataset(image_folder, out, invoke, fmt):
     suffix = {"tfrecord": "tfrecord", "webdataset": "tar"}[fmt]
     expected = {f"{split}-00000.{end}" for split in ("train", "val") for end in (suffix, "idx", "parquet")}
     assert set(files(out)) == expected | {"manifest.json"}
+
+
+def test_info_foretells_memory(image_folder, photographs, out, invoke):
+    invoke("convert", "--src", image_folder(photographs), "--out", out)
+    text = invoke("info", out, "--batch-size", 256).stdout
+    assert "GPU memory of batches of 256, foretold, as the images are" in text
+    (found,) = (
+        split["gpu_memory"]
+        for split in json.loads(invoke("info", out, "--batch-size", 256, "--json").stdout)["splits"].values()
+    )
+    assert found["imagenet-eval"]["as they are"] > found["imagenet-train"]["as they are"] > 2**29
+    assert all(list(ways.values()) == sorted(ways.values(), reverse=True) for ways in found.values())
+    assert "gpu_memory" not in invoke("info", out, "--json").stdout
 
 
 def test_info_for_programs(image_folder, photographs, out, invoke):

@@ -3,10 +3,13 @@
 import gc
 import os
 import resource
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+import loaders.mappings
 from loaders.mappings import Mappings, ask_ahead, map_file
 
 
@@ -17,16 +20,12 @@ def mapped_ranges(name):
 
 def resident(path):
     """How many of a file's pages are in memory, as the kernel counts them."""
-    import subprocess
-
     script = (
         "import ctypes,mmap,os,sys;f=os.open(sys.argv[1],os.O_RDONLY);n=os.fstat(f).st_size;"
         "m=mmap.mmap(f,n,prot=1,flags=mmap.MAP_SHARED);v=(ctypes.c_ubyte*(n//4096))();"
         "b=__import__('numpy').frombuffer(m,'u1');ctypes.CDLL(None).mincore(ctypes.c_void_p(b.ctypes.data),"
         "ctypes.c_size_t(n),v);print(sum(x&1 for x in v))"
     )
-    import sys
-
     return int(subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True).stdout)
 
 
@@ -84,7 +83,7 @@ def test_many_files_hold_no_descriptor_and_a_bounded_number_is_mapped(tmp_path):
     assert mapped_ranges(f"{tmp_path}/many-") <= 105
 
 
-@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.parametrize("refused", ["", "_PROCESS_MADVISE", "pidfd_open"])
 def test_what_is_asked_ahead_comes_into_memory(tmp_path, monkeypatch, refused):
     """Also where the system refuses to be asked for many ranges at once."""
     path = str(tmp_path / "cold")
@@ -96,10 +95,10 @@ def test_what_is_asked_ahead_comes_into_memory(tmp_path, monkeypatch, refused):
     before = resident(path)
     if before == 2000:
         pytest.skip("this file system keeps everything in memory")
-    if refused:
-        import loaders.mappings
-
-        monkeypatch.setattr(loaders.mappings, "_PROCESS_MADVISE", -1)
+    if refused == "_PROCESS_MADVISE":
+        monkeypatch.setattr(loaders.mappings, refused, -1)
+    elif refused:
+        monkeypatch.delattr(os, refused)
     mapped = map_file(path, 4096 * 2000)
     offsets = np.arange(1100) * 4096 + 100
     ask_ahead(mapped.address + offsets, np.full(1100, 3000))

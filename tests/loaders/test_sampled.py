@@ -1,12 +1,14 @@
 """Loaders with a sampler: the images that it asks for, on every rank, after every stop."""
 
+import gc
 import json
 import pickle
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,7 @@ import loaders
 import loaders.graph.readers
 from loaders.samplers.configured import configured_sampler
 from manifests.errors import CallError, ShardError
+from manifests.store import manifest_bytes, read_manifest
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 EXACT = [{"Resize": {"size": 32}}, {"CenterCrop": {"size": 32}}]
@@ -256,6 +259,120 @@ def test_a_users_own(people):
     assert "planned by Backwards()" in loader.explain()
 
 
+def test_a_plan_that_uses_its_answer_again(people):
+    @dataclass(frozen=True)
+    class Plan:
+        rows: np.ndarray
+        samples: int = 40
+        lines: tuple = ()
+
+        def batch(self, epoch, number):
+            self.rows[:] = np.arange(6 * number, 6 * number + 6)
+            return self.rows
+
+    class Sampler:
+        columns = ()
+
+        def plan(self, columns, **_):
+            return Plan(np.zeros(6, np.int64))
+
+    loader = build(people["tfrecord"], sampler=Sampler(), fields=("index",))
+    assert [row for (rows,) in loader for row in rows.tolist()] == list(range(36))
+
+
+@pytest.mark.parametrize(
+    ("columns", "plan", "message"),
+    [
+        ("label", None, "columns must be a tuple of names, got 'label'"),
+        (None, None, "columns must be a tuple of names, got None"),
+        ((), None, "samples, at least 1, got None"),
+        ((), SimpleNamespace(samples=24.0), "samples, at least 1, got 24.0"),
+        ((), SimpleNamespace(samples=24, lines="hello", batch=len), "lines, a tuple of texts, and batch"),
+        ((), SimpleNamespace(samples=24, lines=()), "lines, a tuple of texts, and batch"),
+    ],
+)
+def test_what_is_no_sampler_or_no_plan(people, columns, plan, message):
+    sampler = SimpleNamespace(columns=columns, plan=lambda columns, **_: plan)
+    with pytest.raises(CallError, match=message):
+        build(people["tfrecord"], sampler=sampler)
+
+
+def test_numbers_of_numpy_are_numbers(people):
+    plain = build(people["tfrecord"], sampler=loaders.PKSampler(3, 2), seed=3)
+    other = build(
+        people["tfrecord"],
+        sampler=loaders.PKSampler(np.uint8(3), np.int64(2)),
+        seed=np.int32(3),
+        batch_size=np.int16(6),
+    )
+    other.load_state_dict(plain.state_dict())
+    assert loaders.ClassBalancedSampler(alpha=np.float32(0.5), samples=np.int32(1000)).samples == 1000
+
+
+def test_a_batch_larger_than_an_epoch_makes_no_filling(people):
+    loader = build(people["tfrecord"], sampler=loaders.ShuffledSampler(), batch_size=4096, last_batch="partial")
+    assert loader._options.batch_size == 40
+    assert [len(images) for images, _ in loader] == [40]
+
+
+def test_too_few_samples_are_said_at_once(people):
+    with pytest.warns(UserWarning, match="The 2 samples of 2 identities with fewer than 2 are taken repeatedly"):
+        build(people["tfrecord"], sampler=loaders.PKSampler(3, 2))
+    with pytest.raises(CallError, match="say few='repeat', or fewer samples_per_class than 12"):
+        build(people["tfrecord"], sampler=loaders.PKSampler(1, 12, few="drop"), batch_size=12)
+
+
+def test_classes_without_a_sample_are_said_at_once(people, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(people["tfrecord"], folder)
+    manifest = read_manifest(folder)
+    (folder / "manifest.json").write_bytes(manifest_bytes(replace(manifest, classes=(*manifest.classes, "x", "y"))))
+    with pytest.warns(UserWarning, match="2 of 12 classes have no sample in split 'train'"):
+        build(folder, sampler=loaders.ClassBalancedSampler())
+
+
+def test_a_thread_goes_on_when_the_main_one_has_ended(people):
+    script = (
+        "import loaders, sys, threading\n"
+        "loader = loaders.build(sys.argv[1], batch_size=6, transforms='imagenet-train', device='cpu', num_threads=1,\n"
+        "    sampler=loaders.ShuffledSampler())\n"
+        "def train():\n"
+        "    for _ in range(20): count = sum(1 for _ in loader)\n"
+        "    print('batches', count)\n"
+        "threading.Thread(target=train).start()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, people["webdataset"]], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "batches 6\n"), done.stderr
+
+
+def test_the_end_of_a_process_in_the_middle_of_work(people):
+    script = (
+        "import loaders, sys\n"
+        "loader = loaders.build(sys.argv[1], batch_size=6, transforms='imagenet-train', device='cpu', prefetch=4,\n"
+        "    sampler=loaders.ShuffledSampler())\n"
+        "batches = iter(loader); next(batches)\n"
+    )
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", script, people["webdataset"]], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_close_lets_go_of_the_shards(people, tmp_path):
+    folder = tmp_path / "let-go"
+    shutil.copytree(people["webdataset"], folder)
+    loader = build(folder, sampler=loaders.ShuffledSampler())
+    list(loader)
+    loader.close()
+    del loader
+    gc.collect()
+    with open("/proc/self/maps") as maps:
+        assert not [line for line in maps if "let-go" in line]
+
+
 @pytest.mark.parametrize("wrong", ["short", "kind", "range"])
 def test_a_users_own_that_errs(people, wrong):
     with pytest.raises(CallError, match="batch 0 of epoch 0 must be 6 whole numbers from 0 to 39, got"):
@@ -308,6 +425,8 @@ def test_samplers_of_configs(people, tmp_path):
         loader = loaders.build(people["tfrecord"], transforms=file, device="cpu", fields=("label",))
     for (labels,) in loader:
         assert sorted(Counter(labels.tolist()).values()) == [2, 2, 2]
+    with pytest.raises(CallError, match="shuffle=False, and a sampler decides the order"):
+        loaders.build(people["tfrecord"], transforms=file, device="cpu", shuffle=False)
 
 
 @pytest.mark.parametrize(
@@ -331,6 +450,8 @@ def test_sections_of_configs(section, expected):
     ("section", "message"),
     [
         ({"name": "PKSampler"}, "states no sample_per_id"),
+        ({"name": ["PKSampler"]}, "sampler.name must be a name"),
+        ({"name": "PKSampler", "sample_per_id": 4, "max_iters": 0}, "sampler.max_iters must be"),
         ({"name": "PKSampler", "sample_per_id": 5}, "batch_size=12.*takes 5 samples"),
         ({"name": "PKSampler", "sample_per_id": "4"}, "whole number"),
         ({"name": "PKSampler", "sample_per_id": 4, "sample_method": "x"}, "sample_method is 'x'"),

@@ -110,7 +110,7 @@ def test_groups_within_groups(pairs):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (np.array([1.0, np.nan, np.nan]), "2 of 3 samples have no value in column 'label'; leave them out with"),
+        (np.array([1.0, np.nan, np.nan]), "2 of 3 samples have no value in column 'label'; fill the column"),
         (np.array(["a", None, "b"], object), "1 of 3 samples have no value in column 'label'"),
         (np.array(["a", None, float("nan")], object), "2 of 3 samples have no value in column 'label'"),
         (np.array(["2020-01-01", "NaT", "NaT"], "M8[D]"), "2 of 3 samples have no value in column 'label'"),

@@ -1,0 +1,130 @@
+"""A split and what was asked for -> the order in which its samples come. It must never know a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from loaders.options import Options
+from loaders.orders import Planned, Stored
+from loaders.samplers import Plan, Sampler
+from loaders.shards import OpenSplit
+from loaders.tables import read_columns
+from loaders.transforms.base import brief
+from manifests.errors import CallError
+
+_TRY = "try it with `loaders.samplers.check_sampler`"
+
+
+def fit_order(
+    opened: OpenSplit, split: str, sampler: Sampler | None, options: Options
+) -> tuple[Options, Stored | Planned, Sequence[str]]:
+    """Return the options that suit a split, its order, and what is to be said of it at once.
+
+    Raises:
+        CallError: the split is too small, or cannot be sampled so; or the sampler is none.
+
+    """
+    if sampler is None:
+        options = _fitted(options, opened.samples, split)
+        return options, _stored(options, opened.samples), ()
+    order = _planned(opened, split, sampler, options)
+    notes = (*getattr(order.plan, "notes", ()), *_empty_classes(opened, sampler, split))
+    return replace(options, batch_size=order.batch_size), order, notes
+
+
+def _fitted(options: Options, samples: int, split: str) -> Options:
+    """Return the options for a split of so many samples.
+
+    Raises:
+        CallError: there are too few for the ranks, or for a whole batch.
+
+    """
+    ranks = options.ranks
+    if ranks.world_size > samples:
+        raise CallError(
+            f"split {split!r} holds {samples} samples, and there are {ranks.world_size} ranks",
+            mend="read it on fewer ranks: rank=0, world_size=1 on one of them",
+        )
+    if _stored(options, samples).batches == 0:
+        shared = f", shared by {ranks.world_size} ranks," if ranks.world_size > 1 else ""
+        raise CallError(
+            f"batch_size={options.batch_size} is more than the {samples} samples of split {split!r}{shared} hold",
+            mend='lower batch_size, or say last_batch="partial" or "pad"',
+        )
+    if options.last_batch != "partial":
+        return options
+    # What fills a batch up is decoded too, and a partial one never holds more than a rank's part.
+    return replace(options, batch_size=min(options.batch_size, ranks.greatest_share(samples)))
+
+
+def _stored(options: Options, samples: int) -> Stored:
+    return Stored(samples, options.ranks, options.batch_size, options.last_batch, options.shuffle)
+
+
+def _planned(opened: OpenSplit, split: str, sampler: Sampler, options: Options) -> Planned:
+    """Fit a sampler to the split.
+
+    Raises:
+        CallError: it is no sampler, asks for a column that is not there, or an epoch of it has no batch.
+
+    """
+    name = type(sampler).__name__
+    if isinstance(sampler, type) or not callable(getattr(sampler, "plan", None)):
+        raise CallError(
+            f"sampler must be one of loaders.samplers or of the same interface, got {sampler!r}",
+            mend='write loaders.ClassBalancedSampler(by="label"), say',
+        )
+    ranks, size = options.ranks, options.batch_size
+    wanted = getattr(sampler, "columns", None)
+    if not isinstance(wanted, (tuple, list)) or not all(isinstance(column, str) for column in wanted):
+        raise CallError(f"{name}.columns must be a tuple of names, got {wanted!r}", mend=_TRY)
+    columns = read_columns(opened, wanted, asked_by=name)
+
+    def fit(size: int) -> Plan:
+        return _checked(
+            sampler.plan(
+                columns, samples=opened.samples, batch_size=size, world_size=ranks.world_size, seed=options.seed
+            ),
+            name,
+        )
+
+    plan = fit(size)
+    if options.last_batch == "partial" and plan.samples < size:
+        # What fills a batch up is decoded too.
+        size = plan.samples
+        plan = fit(size)
+    # What says nothing of its choices is told by its kind.
+    text = f"{name}()" if type(sampler).__repr__ is object.__repr__ else brief(sampler)
+    spread = getattr(sampler, "spread", False) is True
+    planned = Planned(plan, opened.samples, ranks, size, options.last_batch, text, spread)
+    if planned.batches == 0:
+        raise CallError(
+            f"batch_size={size} of {ranks.world_size} ranks is more than the {plan.samples} samples of an epoch that "
+            f"{name} makes of split {split!r}",
+            mend='lower batch_size, or say last_batch="partial" or "pad"',
+        )
+    return planned
+
+
+def _checked(plan: Plan, name: str) -> Plan:
+    """Return what `Sampler.plan` gave, if it can be a plan."""
+    samples, lines = getattr(plan, "samples", None), getattr(plan, "lines", None)
+    if not isinstance(samples, int) or samples < 1:
+        raise CallError(f"what {name}.plan() gives must have samples, at least 1, got {samples!r}", mend=_TRY)
+    if not isinstance(lines, tuple) or not callable(getattr(plan, "batch", None)):
+        raise CallError(f"what {name}.plan() gives must have lines, a tuple of texts, and batch()", mend=_TRY)
+    return plan
+
+
+def _empty_classes(opened: OpenSplit, sampler: Sampler, split: str) -> list[str]:
+    """Say how many of the dataset's classes a sampler of labels can never give."""
+    classes = len(opened.manifest.classes)
+    if "label" not in sampler.columns or not classes:
+        return []
+    found = len(np.unique(read_columns(opened, ["label"], asked_by="a sampler")["label"]))
+    if found >= classes:
+        return []
+    return [f"{classes - found:,} of {classes:,} classes have no sample in split {split!r}, and none comes of them"]
