@@ -91,8 +91,8 @@ def test_from_images_to_a_sound_dataset(image_folder, out, invoke, fmt):
     assert set(files(out)) == expected | {"manifest.json"}
 
 
-def test_info_foretells_memory(image_folder, photographs, out, invoke):
-    invoke("convert", "--src", image_folder(photographs), "--out", out)
+def test_info_foretells_memory(image_folder, out, invoke):
+    invoke("convert", "--src", image_folder, "--out", out)
     text = invoke("info", out, "--batch-size", 256).stdout
     assert "GPU memory of batches of 256, foretold, as the images are" in text
     (found,) = (

@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import loaders
 
@@ -31,6 +32,13 @@ def folder(photos, dataprep, tmp_path_factory):
     for name in ("photos-tfrecord", "ILSVRC2012-tfrecord"):
         done = dataprep("convert", "--src", photos, "--out", folder / name, "--val-fraction", "0.1")
         assert done.returncode == 0, done.stderr
+    rows = []
+    for number in range(80):
+        Image.new("RGB", (60, 120), (3 * number, 99, 200)).save(folder / f"{number}.png")
+        rows.append(f"{number}.png,{number % 20},{number % 20},{number % 3}")
+    (folder / "people.csv").write_text("\n".join(["path,label,identity,camera", *rows]))
+    done = dataprep("convert", "--src", folder / "people.csv", "--out", folder / "people-tfrecord")
+    assert done.returncode == 0, done.stderr
     (folder / "DeiT_tiny_patch16_224.yaml").write_text(CONFIG)
     return folder
 
