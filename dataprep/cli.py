@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -94,6 +95,8 @@ def command(function: Command) -> Command:
             sys.stderr.close()
             sys.exit(0)
         except KeyboardInterrupt:
+            # Where the interrupt met a library that was being imported, Python would end by the signal instead.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             _fail("interrupted; what was finished is kept, and the same command goes on from there", INTERRUPTED)
         sys.exit(status or 0)
 
