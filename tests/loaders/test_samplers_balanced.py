@@ -135,11 +135,11 @@ def test_epochs_take_other_samples_of_large_classes():
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.lists(st.integers(1, 30) | st.sampled_from([300, 1000]), min_size=1, max_size=12),
+    st.lists(st.integers(1, 30) | st.sampled_from([300, 1000, 10_000]), min_size=1, max_size=12),
     st.sampled_from([{"alpha": 0.0}, {"alpha": 0.3}, {}, {"beta": 0.9}, {"threshold": 1e-3}, {"threshold": 1.0}]),
     st.none() | st.integers(1, 300),
     st.booleans(),
-    st.integers(1, 4),
+    st.integers(1, 16),
     st.integers(0, 2**63 - 1),
 )
 def test_any_classes(sizes, weighting, samples, replacement, world_size, seed):
@@ -153,8 +153,25 @@ def test_any_classes(sizes, weighting, samples, replacement, world_size, seed):
     if samples is None and "threshold" not in weighting:
         assert one.samples == len(labels)
     times = np.bincount(rows, minlength=len(labels))
-    if not replacement:
+    quota = shares_of(np.array(sizes, np.float64), **weighting) * one.samples
+    found = np.bincount(labels[rows], minlength=len(sizes))
+    if replacement:
+        # Seven deviations of the binomial; the constant is for the rare classes, whose counts are skewed.
+        assert (np.abs(found - quota) <= 7 * np.sqrt(quota) + 12).all()
+    else:
+        assert (np.abs(found - quota) < 1 + 1e-5).all()
         assert all(np.ptp(times[labels == label]) <= 1 for label in range(len(sizes)))
+
+
+def shares_of(sizes, alpha=None, beta=None, threshold=None):
+    """As the papers have it, one class after the other."""
+    if beta is not None:
+        weights = [size * (1 - beta) / (1 - beta**size) for size in sizes]
+    elif threshold is not None:
+        weights = [size * max(1, (threshold / (size / sizes.sum())) ** 0.5) for size in sizes]
+    else:
+        weights = [size ** (1 - (1 if alpha is None else alpha)) for size in sizes]
+    return np.array(weights) / sum(weights)
 
 
 def test_lines():

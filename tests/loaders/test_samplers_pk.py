@@ -16,7 +16,7 @@ from manifests.errors import CallError
 
 FALSE_ALARM = 1e-6
 sizes_of_identities = st.lists(
-    st.integers(1, 6) | st.integers(1, 40) | st.sampled_from([100, 333]), min_size=1, max_size=40
+    st.integers(1, 6) | st.integers(1, 40) | st.sampled_from([100, 333, 10_000]), min_size=1, max_size=40
 )
 
 
