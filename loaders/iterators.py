@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -14,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.costs import check_limit, computes_on_processor, measure_sizes, work_of
+from loaders.devices import find_gpu
 from loaders.explain import explanation
+from loaders.faults import named_fault
 from loaders.fields import Fields
 from loaders.frameworks import load_framework
 from loaders.graph.pipeline import make_pipeline, release_memory
@@ -22,7 +22,7 @@ from loaders.graph.readers import READER, Read, read_planned, read_stored
 from loaders.indexes import index_fault
 from loaders.options import HW_DECODER_LOAD, Options, at_least, default_threads
 from loaders.orders import Planned, Stored
-from loaders.ranks import local_processes, local_rank
+from loaders.ranks import local_processes
 from loaders.records import Records
 from loaders.shards import OpenSplit
 from loaders.soft_labels import mixed_labels
@@ -43,7 +43,7 @@ class Loader:
 
     def __init__(self, split: OpenSplit, recipe: Recipe, options: Options, order: Stored | Planned) -> None:
         """Open the shards and start to read; `loaders.build` calls it."""
-        self._gpu = _gpu(options)
+        self._gpu = find_gpu(options)
         sizes = None if self._gpu is None else measure_sizes(split)
         self._split, self._recipe = split, recipe
         self._options = _suited(options, recipe, sizes, gpu=self._gpu is not None)
@@ -162,7 +162,7 @@ class Loader:
             pipeline.build()
             meta = pipeline.reader_meta()
         except RuntimeError as error:
-            named = _named(error, self._split)
+            named = named_fault(error, self._split)
             if isinstance(named, IndexFileError):
                 raise named from error
             if isinstance(named, DamagedError):
@@ -302,7 +302,7 @@ class Loader:
             pipeline.release_outputs()
             pipeline.schedule_run()
         except (RuntimeError, StopIteration) as error:
-            raise _named(error, self._split) from error
+            raise named_fault(error, self._split) from error
         self._whole = True
         return outputs
 
@@ -349,61 +349,3 @@ def _classes(split: OpenSplit, recipe: Recipe) -> int:
             mend="leave class_num out, and it is the dataset's",
         )
     return stated or held
-
-
-def _gpu(options: Options) -> int | None:
-    if options.device == "cpu":
-        return None
-    found = _count_gpus()
-    if not found:
-        if options.device == "auto":
-            return None
-        raise CallError('device="gpu", and there is none here', mend='say device="cpu" or "auto"')
-    gpu = options.device_id
-    if gpu is None:
-        local = local_rank() if options.ranks.world_size > 1 else None
-        gpu = _current_gpu() if local is None else local % found
-    if gpu >= found:
-        raise CallError(
-            f"device_id={gpu}, and there are {found} GPUs, counted from 0",
-            mend=f"say 0 to {found - 1}, or leave it out",
-        )
-    return gpu
-
-
-def _count_gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
-def _current_gpu() -> int:
-    import torch
-
-    return torch.cuda.current_device()
-
-
-#: An operator that fails on what it reads or decodes; what DALI says of it stands between two marks.
-_FAILED = re.compile(
-    r"operator `nvidia\.dali\.fn\.(readers|decoders|peek_image_shape|reshape)[.\w]*`.*?encountered:\s*(.*?)\s*"
-    r"(?:C\+\+ context|Current pipeline object|$)",
-    re.DOTALL,
-)
-
-
-def _named(error: Exception, split: OpenSplit) -> Exception:
-    """Return the error to raise for one of DALI's: `error` itself if the dataset is not to blame."""
-    if isinstance(error, StopIteration):
-        return RuntimeError("DALI's pipeline has ended")
-    found = _FAILED.search(str(error))
-    if found is None or re.search("memory|bad_alloc|[Bb]atch size", found[2]):
-        return error
-    if found[1] == "readers" and (fault := index_fault(split)):
-        return fault
-    what = "a record cannot be read" if found[1] == "readers" else "an image cannot be decoded"
-    said = " ".join(found[2].split())
-    return DamagedError(
-        f"{what} (DALI says: {said})",
-        file=split.folder,
-        mend=f"run `dataprep verify --decode {shlex.quote(split.folder)}` to see which",
-    )
