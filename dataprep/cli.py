@@ -95,8 +95,6 @@ def command(function: Command) -> Command:
             sys.stderr.close()
             sys.exit(0)
         except KeyboardInterrupt:
-            # Where the interrupt met a library that was being imported, Python would end by the signal instead.
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             _fail("interrupted; what was finished is kept, and the same command goes on from there", INTERRUPTED)
         sys.exit(status or 0)
 
@@ -546,5 +544,16 @@ def _held(samples: int, length: int, shards: int) -> str:
     return f"{count(samples, 'sample')}, {size(length)}, {count(shards, 'shard')}"
 
 
+def run() -> None:
+    """Be the program `dataprep`."""
+    try:
+        main()
+    except SystemExit as ending:
+        if ending.code == INTERRUPTED:
+            # Where the interrupt met a library that was being imported, Python would end by the signal instead.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        raise
+
+
 if __name__ == "__main__":
-    main()
+    run()
