@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import signal
+import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -549,10 +549,12 @@ def run() -> None:
     try:
         main()
     except SystemExit as ending:
-        if ending.code == INTERRUPTED:
-            # Where the interrupt met a library that was being imported, Python would end by the signal instead.
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        raise
+        with suppress(OSError, ValueError):  # nobody may be reading any more
+            sys.stdout.flush()
+            sys.stderr.flush()
+        # All is done. Python's own way out would turn an interrupt that met an import into a death by the signal, and
+        # run the ends of libraries' threads, of which one in some thousand aborts.
+        os._exit(ending.code if isinstance(ending.code, int) else bool(ending.code))
 
 
 if __name__ == "__main__":

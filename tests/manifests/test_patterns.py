@@ -6,7 +6,7 @@ from functools import cache
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from manifests.errors import CallError, SourceError
@@ -251,6 +251,7 @@ def test_whole_numbers(names, values):
     assert column.to_pylist() == (values or names)
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.lists(st.text("0129-a", min_size=1, max_size=4), min_size=1, max_size=6))
 def test_numbers_tell_apart_what_names_do(names):
     column = numbered(text(names))
