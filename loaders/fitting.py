@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loaders.options import Options
 from loaders.orders import Planned, Stored
@@ -30,8 +32,9 @@ def fit_order(
     if sampler is None:
         options = _fitted(options, opened.samples, split)
         return options, _stored(options, opened.samples), ()
-    order = _planned(opened, split, sampler, options)
-    notes = (*getattr(order.plan, "notes", ()), *_empty_classes(opened, sampler, split))
+    columns = _columns(opened, sampler)
+    order = _planned(opened, split, sampler, columns, options)
+    notes = (*getattr(order.plan, "notes", ()), *_empty_classes(opened, columns.get("label"), split))
     return replace(options, batch_size=order.batch_size), order, notes
 
 
@@ -64,24 +67,36 @@ def _stored(options: Options, samples: int) -> Stored:
     return Stored(samples, options.ranks, options.batch_size, options.last_batch, options.shuffle)
 
 
-def _planned(opened: OpenSplit, split: str, sampler: Sampler, options: Options) -> Planned:
-    """Fit a sampler to the split.
+def _columns(opened: OpenSplit, sampler: Sampler) -> dict[str, NDArray[Any]]:
+    """Read the columns that a sampler needs.
 
     Raises:
-        CallError: it is no sampler, asks for a column that is not there, or an epoch of it has no batch.
+        CallError: it is no sampler, or asks for a column that is not there.
 
     """
-    name = type(sampler).__name__
     if isinstance(sampler, type) or not callable(getattr(sampler, "plan", None)):
         raise CallError(
             f"sampler must be one of loaders.samplers or of the same interface, got {sampler!r}",
             mend='write loaders.ClassBalancedSampler(by="label"), say',
         )
-    ranks, size = options.ranks, options.batch_size
+    name = type(sampler).__name__
     wanted = getattr(sampler, "columns", None)
     if not isinstance(wanted, (tuple, list)) or not all(isinstance(column, str) for column in wanted):
         raise CallError(f"{name}.columns must be a tuple of names, got {wanted!r}", mend=_TRY)
-    columns = read_columns(opened, wanted, asked_by=name)
+    return read_columns(opened, wanted, asked_by=name)
+
+
+def _planned(
+    opened: OpenSplit, split: str, sampler: Sampler, columns: Mapping[str, NDArray[Any]], options: Options
+) -> Planned:
+    """Fit a sampler to the split.
+
+    Raises:
+        CallError: it gives no plan, or one of which an epoch has no batch.
+
+    """
+    name = type(sampler).__name__
+    ranks, size = options.ranks, options.batch_size
 
     def fit(size: int) -> Plan:
         return _checked(
@@ -119,12 +134,10 @@ def _checked(plan: Plan, name: str) -> Plan:
     return plan
 
 
-def _empty_classes(opened: OpenSplit, sampler: Sampler, split: str) -> list[str]:
-    """Say how many of the dataset's classes a sampler of labels can never give."""
+def _empty_classes(opened: OpenSplit, labels: NDArray[Any] | None, split: str) -> list[str]:
+    """Say how many of the dataset's classes a sampler that needs the labels can never give."""
     classes = len(opened.manifest.classes)
-    if "label" not in sampler.columns or not classes:
-        return []
-    found = len(np.unique(read_columns(opened, ["label"], asked_by="a sampler")["label"]))
+    found = classes if labels is None else len(np.unique(labels))
     if found >= classes:
         return []
     return [f"{classes - found:,} of {classes:,} classes have no sample in split {split!r}, and none comes of them"]
