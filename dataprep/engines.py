@@ -206,8 +206,17 @@ class _Elsewhere(Exception):  # noqa: N818
 # --- a worker, seen from inside -----------------------------------------------------------------
 
 
+#: Linux sends a process this signal when the thread that started it ends.
+_PR_SET_PDEATHSIG = 1
+
+
 def serve(module: str) -> None:
     """Answer each task that comes by standard input, by standard output; end with whoever sends them."""
+    # Stopped, it would hear of its sender's death only once it is woken up, and write meanwhile.
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else is printed must not come between
     calls: queue.SimpleQueue[tuple[Callable[[Any], Any], Any]] = queue.SimpleQueue()
