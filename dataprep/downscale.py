@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 import simplejpeg
+from numpy.typing import NDArray
 from PIL import Image
 
 from dataprep.images import ImageInfo, Rejected, check_decodes, inspect
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
 from dataprep.pixels import Decoded, decode
+from dataprep.resampling import GAP, resample
 
-#: Times the target that an image must have, on each side, for the filter to go on with without visible loss.
-GAP = 2.0
 #: Pixels of a side that a JPEG can have.
 MAX_SIDE = 65_500
 
@@ -74,26 +74,30 @@ def _as_jpeg(data: bytes, info: ImageInfo, size: tuple[int, int], to: Downscale)
     if max(size) > MAX_SIDE:
         detail = f"{size[0]}x{size[1]} pixels after resizing, and a JPEG has {MAX_SIDE} a side at most; see --max-side"
         raise Rejected("unsupported", detail)
-    image, decoded = resized(data, info, size, to)
-    jpeg = _encode(image, to, decoded.subsampling)
-    return jpeg, ImageInfo("jpeg", *image.size), ["resized", *_repairs(decoded)]
+    pixels, decoded = resized(data, info, size, to)
+    height, width = pixels.shape[:2]
+    jpeg = _encode(pixels, to, decoded.subsampling)
+    return jpeg, ImageInfo("jpeg", width, height), ["resized", *_repairs(decoded)]
 
 
-def resized(data: bytes, info: ImageInfo, size: tuple[int, int], to: Downscale) -> tuple[Image.Image, Decoded]:
+def resized(data: bytes, info: ImageInfo, size: tuple[int, int], to: Downscale) -> tuple[NDArray[np.uint8], Decoded]:
     """Bring an image to a size, given as its own header has its sides, and turn it upright.
+
+    Returns:
+        Its pixels, uint8 [H, W] of gray or [H, W, 3] of sRGB, and what they were made of.
 
     Raises:
         Rejected: it does not decode.
 
     """
     decoded = decode(data, info, round(GAP * size[0]), round(GAP * size[1]))
-    image = decoded.image.resize(_as_decoded(size, decoded, info), _filter(to.filter), reducing_gap=GAP)
-    return upright(image, decoded.orientation), decoded
+    pixels = resample(decoded.image, _as_decoded(size, decoded, info), _filter(to.filter), mean_of=decoded.mean_of)
+    return upright(pixels, decoded.orientation), decoded
 
 
-def _encode(image: Image.Image, to: Downscale, subsampling: str) -> bytes:
-    pixels = np.asarray(image)
-    if image.mode == "L":
+def _encode(pixels: NDArray[np.uint8], to: Downscale, subsampling: str) -> bytes:
+    pixels = np.ascontiguousarray(pixels)
+    if pixels.ndim == _GRAY:
         return bytes(simplejpeg.encode_jpeg(pixels[..., None], to.quality, "GRAY", "Gray"))
     if to.subsampling != "keep":
         subsampling = to.subsampling
@@ -102,6 +106,8 @@ def _encode(image: Image.Image, to: Downscale, subsampling: str) -> bytes:
     return bytes(simplejpeg.encode_jpeg(pixels, to.quality, "RGB", subsampling))
 
 
+#: Dimensions of gray pixels, which have no channels.
+_GRAY = 2
 _SUBSAMPLINGS = ("444", "422", "420", "440", "411")
 
 
@@ -112,46 +118,49 @@ def _as_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, l
     side = (min if raw.fit == "crop" else max)(info.width, info.height)
     width, height = (max(1, round(length * raw.size / side)) for length in (info.width, info.height))
     decoded = decode(data, info, round(GAP * width), round(GAP * height))
-    image = _cropped(decoded.image, raw) if raw.fit == "crop" else _contained(decoded.image, raw)
-    image = upright(image.convert("RGB"), decoded.orientation)
+    pixels = upright((_cropped if raw.fit == "crop" else _contained)(decoded, raw), decoded.orientation)
+    if pixels.ndim == _GRAY:
+        pixels = np.repeat(pixels[..., None], 3, axis=2)
     change = ["resized"] if side != raw.size else []
     if info.width != info.height:
         change.append("cropped" if raw.fit == "crop" else "padded")
-    return image.tobytes(), ImageInfo("raw", raw.size, raw.size), [*change, *_repairs(decoded)]
+    return pixels.tobytes(), ImageInfo("raw", raw.size, raw.size), [*change, *_repairs(decoded)]
 
 
-def _cropped(image: Image.Image, raw: Raw) -> Image.Image:
+def _cropped(decoded: Decoded, raw: Raw) -> NDArray[np.uint8]:
     """Resize no more than what stays: of a long narrow image, the whole would take any amount of memory."""
+    image = decoded.image
     side = min(image.size)
     left, top = (image.width - side) / 2, (image.height - side) / 2
     box = (left, top, left + side, top + side)
-    return image.resize((raw.size, raw.size), _filter(raw.filter), box=box, reducing_gap=GAP)
+    return resample(image, (raw.size, raw.size), _filter(raw.filter), box=box, mean_of=decoded.mean_of)
 
 
-def _contained(image: Image.Image, raw: Raw) -> Image.Image:
+def _contained(decoded: Decoded, raw: Raw) -> NDArray[np.uint8]:
+    image = decoded.image
     width, height = (max(1, round(length * raw.size / max(image.size))) for length in image.size)
-    square = Image.new(image.mode, (raw.size, raw.size))
-    inside = image.resize((width, height), _filter(raw.filter), reducing_gap=GAP)
-    square.paste(inside, ((raw.size - width) // 2, (raw.size - height) // 2))
+    inside = resample(image, (width, height), _filter(raw.filter), mean_of=decoded.mean_of)
+    square = np.zeros((raw.size, raw.size, *inside.shape[2:]), np.uint8)
+    left, top = (raw.size - width) // 2, (raw.size - height) // 2
+    square[top : top + height, left : left + width] = inside
     return square
 
 
 # --- both ---------------------------------------------------------------------------------------
 
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+
+def upright(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
+    """Turn an image [H, W, ...] as its EXIF orientation, 1 to 8, says (CIPA DC-008, tag 0x0112)."""
+    if orientation > 4:  # what is stored as rows are columns
+        pixels = pixels.swapaxes(0, 1)
+    if orientation in _UPSIDE_DOWN:
+        pixels = pixels[::-1]
+    return pixels[:, ::-1] if orientation in _MIRRORED else pixels
 
 
-def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """Turn an image as its EXIF orientation, 1 to 8, says (CIPA DC-008, tag 0x0112)."""
-    return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
+#: Orientations whose rows, and whose columns, run backwards, once columns are columns.
+_UPSIDE_DOWN = (3, 4, 7, 8)
+_MIRRORED = (2, 3, 6, 7)
 
 
 def _as_decoded(size: tuple[int, int], decoded: Decoded, info: ImageInfo) -> tuple[int, int]:

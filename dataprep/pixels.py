@@ -29,6 +29,7 @@ class Decoded(NamedTuple):
         subsampling: of the chroma as it was stored, as in ``420``; empty where it was no JPEG.
         repairs: what had to be done: ``rgb`` (from CMYK, a palette, 16 bits, one bit), ``alpha`` (transparency
             dropped), ``icc`` (from a profile other than sRGB).
+        mean_of: of how many pixels a side each of its own is the mean.
 
     """
 
@@ -36,6 +37,7 @@ class Decoded(NamedTuple):
     orientation: int
     subsampling: str
     repairs: tuple[str, ...]
+    mean_of: float
 
 
 def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
@@ -56,7 +58,13 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
         plain, repairs = rgb.convert("L") if plain.mode == "L" else rgb, (*repairs, "icc")
     elif plain.mode == "CMYK":
         plain = plain.convert("RGB")
-    return Decoded(plain, _orientation(about) if about else 1, subsampling, repairs)
+    shrunk = max(info.width, info.height) / max(image.size)
+    mean_of = shrunk if shrunk >= _MEANS else 1.0
+    return Decoded(plain, _orientation(about) if about else 1, subsampling, repairs, mean_of)
+
+
+#: From here on, what libjpeg's scaling gives are as means of pixels; above it, it keeps what a mean would lose.
+_MEANS = 3.5
 
 
 def _opened(data: bytes, info: ImageInfo) -> tuple[Image.Image, Image.Image, str]:

@@ -2,7 +2,7 @@
 
 Both sides read the same images from memory and write into memory, in turn, in one run:
 
-    python scripts/bench/downscale.py --images PHOTOS/ --count 480 --work /dev/shm/bench
+    python scripts/bench/downscale.py --images PHOTOS/ --count 1440 --work /dev/shm/bench
 
 PHOTOS is a folder of JPEGs, at any depth, of which images of 3840x2160 are made: JPEGs of about `--length` bytes,
 baseline and progressive, PNG and WebP. `dataprep` does all of its work: scan, plan, decoding that notices damage,
@@ -134,7 +134,7 @@ def likeness(file: Path) -> tuple[float, float]:
     """PSNR in dB and SSIM between the two sides' pixels of one image."""
     data = file.read_bytes()
     info = inspect(data)
-    mine = np.asarray(resized(data, info, shrunk(info.width, info.height, TO), TO)[0])
+    mine = resized(data, info, shrunk(info.width, info.height, TO), TO)[0]
     theirs = np.asarray(by_pillow(data))
     return peak_signal_noise_ratio(theirs, mine), structural_similarity(theirs, mine, channel_axis=2)
 
@@ -150,7 +150,7 @@ def print_likeness(files: list[Path]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
-    parser.add_argument("--count", type=int, default=480, help="JPEGs in the ImageFolder made of them")
+    parser.add_argument("--count", type=int, default=1440, help="JPEGs in the ImageFolder made of them")
     parser.add_argument("--different", type=int, default=24, help="photographs that they are made of")
     parser.add_argument("--length", type=int, default=900_000, help="bytes of a JPEG, about")
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench"), help="folder in memory")
