@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dataprep import formats, storage
-from dataprep.options import Options
+from dataprep.options import Options, made_by
 from dataprep.plan import Plan, ShardPlan
 from dataprep.shards import Done
 from manifests.errors import CallError, DatasetError, ManifestError, TableError, printable
@@ -95,8 +95,10 @@ def find_earlier(plan: Plan, source: Source, out: str, options: Options, *, over
     files = _dataset_files(plan, out)
     foreign = next(_foreign(plan, source, out, options, (planned, stated, done)), None)
     if foreign and not overwrite:
+        releases = " and ".join(" ".join(release) for release in made_by().items()) if options.alters else ""
+        made = f"these options{f' and {releases}' if releases else ''}"
         raise CallError(
-            f"--out {printable(out)} holds {foreign!r}, which is not of this source with these options, or is damaged",
+            f"--out {printable(out)} holds {foreign!r}, which is not of this source with {made}, or is damaged",
             mend="move it away, name another folder, repeat the earlier options, or replace it all with --overwrite",
         )
     if foreign:

@@ -128,4 +128,13 @@ class Options:
         for name in ("downscale", "raw"):  # a dataset without them says nothing of them
             if told[name] is None:
                 del told[name]
+        if self.alters:
+            told["made_by"] = made_by()
         return told
+
+
+def made_by() -> dict[str, str]:
+    """Give the releases of the libraries whose pixels and JPEGs are stored; another may give other bytes."""
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("pillow", "simplejpeg")}

@@ -24,7 +24,7 @@ from dataprep.verify import verify
 from manifests.errors import CallError
 from manifests.schema import TABLE_COLUMNS
 from manifests.sources import read_source
-from manifests.store import read_manifest, read_table, samples
+from manifests.store import read_manifest, read_table, read_table_metadata, samples
 
 LANCZOS = Image.Resampling.LANCZOS
 #: So that what is compared is the resizing, not the encoding.
@@ -486,6 +486,23 @@ def test_other_options_are_another_dataset(mixed, tmp_path, snapshot):
     assert (result.resumed, snapshot(out)) == (1, before)
     convert(source, str(out), others[-1], workers=1, overwrite=True)
     assert read_manifest(out).options["downscale"]["filter"] == "box"
+
+
+def test_a_run_that_stopped_does_not_go_on_with_another_release(mixed, tmp_path, snapshot, monkeypatch):
+    """Which might encode otherwise, so that one dataset would be of two makes."""
+    source, out = read_source(str(mixed)), tmp_path / "out"
+    options = Options(downscale=Downscale(100), shard_samples=2)
+    convert(source, str(out), options, workers=1)
+    (out / "manifest.json").unlink()
+    before = snapshot(out)
+    assert read_table_metadata(out / "train-00000.parquet")["plan"]
+    with monkeypatch.context() as patch:
+        patch.setattr("importlib.metadata.version", lambda name: "0.0.1")
+        with pytest.raises(CallError, match=r"these options and pillow 0\.0\.1 and simplejpeg 0\.0\.1"):
+            convert(source, str(out), options, workers=1)
+    assert snapshot(out) == before
+    assert convert(source, str(out), options, workers=1).resumed == len(list(out.glob("*.parquet")))
+    assert set(read_manifest(out).options["made_by"]) == {"pillow", "simplejpeg"}
 
 
 def test_a_column_of_the_same_name_is_refused(mixed, tmp_path):
