@@ -85,4 +85,4 @@ def sharpened(pixels: NDArray[np.uint8], strength: float) -> NDArray[np.uint8]:
         change += middle
         np.clip(change, 0, 255, out=change)
         out[top : top + len(change), depth:-depth] = change
-    return out.reshape(pixels.shape)  # type: ignore[no-any-return]
+    return out.reshape(pixels.shape)
