@@ -135,6 +135,7 @@ class Options:
 
 def made_by() -> dict[str, str]:
     """Give the releases of the libraries whose pixels and JPEGs are stored; another may give other bytes."""
-    from importlib.metadata import version
+    import PIL
+    import simplejpeg
 
-    return {name: version(name) for name in ("pillow", "simplejpeg")}
+    return {"Pillow": PIL.__version__, "simplejpeg": simplejpeg.__version__}

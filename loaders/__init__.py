@@ -61,7 +61,8 @@ def build(
         sampler: which samples each batch holds, read from the same shards wherever they lie: one of
             `ShuffledSampler`, `ClassBalancedSampler`, `PKSampler`, or an object of the same interface
             (`loaders.samplers.Sampler`); none means every sample once an epoch, in the order that `shuffle`
-            says, or the sampler of a PaddleClas config.
+            says, or the sampler of a PaddleClas config; for raw pixels none means a `ShuffledSampler` where
+            nothing is said of `shuffle` either, and the split is ``train``: it reads them faster.
         shuffle: whether each epoch has an order of its own: samples are drawn from a buffer of 1024, and
             shards change places between epochs; none means yes for ``train`` and no for other splits. Not
             to be said with a sampler.
@@ -82,7 +83,7 @@ def build(
             sample until it is full; none means ``drop`` for ``train`` and ``partial`` for other splits.
         fields: what a batch holds, in this order.
         framework: whose tensors to give.
-        prefetch: batches made ahead of the one in use; none means 2.
+        prefetch: batches made ahead of the one in use; none means 2, and 5 of raw pixels on the GPU.
         hw_decoder_load: share of the JPEGs that the GPU's hardware decoder takes, 0 to 1; none means the
             fastest measured for images of this dataset's sizes.
         memory_limit: of a GPU, in bytes or as in ``"4GiB"``: what is foretold to take more is refused.

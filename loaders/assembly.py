@@ -12,10 +12,10 @@ from loaders.configs import Config, read_config
 from loaders.costs import order_warnings
 from loaders.fields import shadowed
 from loaders.fitting import fit_order
-from loaders.options import PREFETCH, Options, at_least, read_bytes
+from loaders.options import Options, at_least, read_bytes
 from loaders.presets import PRESETS, preset
 from loaders.ranks import find_ranks
-from loaders.samplers import Sampler
+from loaders.samplers import Sampler, ShuffledSampler
 from loaders.samplers.configured import configured_sampler
 from loaders.shards import open_split
 from loaders.vocabulary import Recipe, read_recipe
@@ -68,6 +68,9 @@ def assemble(
     opened = open_split(dataset, split)
     if opened.manifest.pixels is not None:
         asked = replace(asked, recipe=replace(asked.recipe, pixels=opened.manifest.pixels[:2]))
+        # Nothing is decoded, so that DALI's reader, which copies, is what all would wait for.
+        unsaid = options.shuffle and arguments["shuffle"] is None
+        sampler = ShuffledSampler() if sampler is None and unsaid else sampler
     options, order, said = fit_order(opened, split, sampler, options)
     for note in said:
         warnings.warn(note, stacklevel=3)
@@ -90,7 +93,6 @@ def _options(
     last_batch: str | None,
     rank: int | None,
     world_size: int | None,
-    prefetch: int | None,
     memory_limit: int | str | None,
     fields: Sequence[str],
     **plain: Any,
@@ -108,7 +110,6 @@ def _options(
         shuffle=shuffles if shuffle is None else shuffle,
         last_batch=("drop" if drops else "partial") if last_batch is None else last_batch,
         ranks=find_ranks(rank, world_size),
-        prefetch=PREFETCH if prefetch is None else prefetch,
         memory_limit=None if memory_limit is None else read_bytes("memory_limit", memory_limit),
         fields=tuple(fields),
         **plain,

@@ -16,7 +16,7 @@ from loaders.transforms.ends import Decode, Normalize, Unpack
 from loaders.transforms.geometry import Crop, CropAtRatio, Flip, RandomResizedCrop, Resize
 from loaders.vocabulary import Recipe
 from manifests.errors import CallError, TableError
-from manifests.memory import SHORTER, Sizes, Window, Work, foretell, largest_batch
+from manifests.memory import PREFETCH, SHORTER, Sizes, Window, Work, foretell, largest_batch
 from manifests.store import read_table
 
 #: Images that are not so many times larger than what is kept of them cost little.
@@ -60,7 +60,7 @@ def work_of(recipe: Recipe, options: Options, *, spread: bool = False) -> Work:
         whole_steps=_WHOLE_STEP * len(list(costly_orders(operations))),
         threads=options.num_threads or 1,
         hardware_load=options.hw_decoder_load or 0.0,
-        prefetch=options.prefetch,
+        prefetch=options.prefetch or PREFETCH,
         spread=spread,
         encoded=recipe.pixels is None,
     )

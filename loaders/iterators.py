@@ -29,7 +29,7 @@ from loaders.soft_labels import mixed_labels
 from loaders.states import Position, State, read_state
 from loaders.vocabulary import Recipe
 from manifests.errors import CallError, DamagedError, IndexFileError
-from manifests.memory import LARGE_LOAD, Sizes
+from manifests.memory import LARGE_LOAD, PREFETCH, PREFETCH_RAW, Sizes
 
 
 class Loader:
@@ -195,7 +195,8 @@ class Loader:
             )
         if self._records is None:
             self._records = Records(self._split)
-        return partial(read_planned, self._order, self._records, started=started, prefetch=self._options.prefetch)
+        prefetch = self._options.prefetch or PREFETCH
+        return partial(read_planned, self._order, self._records, started=started, prefetch=prefetch)
 
     def _restart(self, position: Position, checkpoint: bytes = b"") -> None:
         # Nothing of the old pipeline may be held while the new one takes its memory.
@@ -322,7 +323,8 @@ def _suited(options: Options, recipe: Recipe, sizes: Sizes | None, *, gpu: bool)
     load = options.hw_decoder_load
     if load is None:
         load = LARGE_LOAD if large else HW_DECODER_LOAD
-    return replace(options, num_threads=threads, hw_decoder_load=load)
+    prefetch = options.prefetch or (PREFETCH_RAW if gpu and recipe.pixels else PREFETCH)
+    return replace(options, num_threads=threads, hw_decoder_load=load, prefetch=prefetch)
 
 
 def _check_limit(sizes: Sizes | None, recipe: Recipe, options: Options, order: Stored | Planned) -> None:

@@ -18,9 +18,6 @@ from manifests.memory import LARGE_THREADS
 #: whose crop is computed by operators on the processor 19,500, 15,500 and 14,500.
 MAX_THREADS, MAX_THREADS_COMPUTING = 12, 8
 
-#: Batches made ahead of the one in use.
-PREFETCH = 2
-
 #: Share of the JPEGs that the GPU's own decoder takes; the fastest of those measured on an H200.
 HW_DECODER_LOAD = 0.65
 
@@ -52,17 +49,16 @@ class Options:
     last_batch: str
     fields: tuple[str, ...]
     framework: str
-    prefetch: int
+    prefetch: int | None
     hw_decoder_load: float | None
     memory_limit: int | None = None
 
     def __post_init__(self) -> None:
         keep_whole(self, "batch_size", 1)
         keep_whole(self, "seed", 0, most=2**63)
-        keep_whole(self, "prefetch", 1, most=64)
-        for name in ("device_id", "num_threads"):
+        for name, least, most in (("device_id", 0, 1024), ("num_threads", 1, 1024), ("prefetch", 1, 64)):
             if getattr(self, name) is not None:
-                keep_whole(self, name, 1 if name == "num_threads" else 0, most=1024)
+                keep_whole(self, name, least, most=most)
         if not isinstance(self.shuffle, bool):
             raise CallError(f"shuffle must be True, False or None, got {self.shuffle!r}")
         _one_of("device", self.device, ("auto", "gpu", "cpu"))

@@ -145,6 +145,7 @@ def build(dataset: Path, call: argparse.Namespace, **options: Any) -> Any:
         "device": call.device,
         "dtype": "float16" if call.device == "gpu" else "float32",
         "num_threads": call.threads,
+        "sampler": loaders.ShuffledSampler() if call.shuffled else None,
         **options,
     }
     return loaders.build(dataset, split="train", **chosen)
@@ -156,7 +157,8 @@ def endless(loader: Any) -> Iterator[Any]:
 
 
 def ours(dataset: Path, call: argparse.Namespace) -> Side:
-    return Side(endless(build(dataset, call)), ahead=2, portion=call.batches)
+    loader = build(dataset, call)
+    return Side(endless(loader), ahead=loader._options.prefetch, portion=call.batches)
 
 
 def torchvision_side(src: Path, call: argparse.Namespace, workers: int, batch_size: int) -> Side:
@@ -268,7 +270,7 @@ def by_hand(dataset: Path, call: argparse.Namespace, options: Any) -> Side:
                 numbers = numbers.to("cuda", non_blocking=True) if gpu else numbers
             yield from_dlpack(images.as_tensor()), numbers.flatten()
 
-    return Side(batches(), ahead=2, portion=call.batches)
+    return Side(batches(), ahead=options.prefetch, portion=call.batches)
 
 
 def outputs(pipeline: Any) -> Iterator[Any]:

@@ -10,7 +10,10 @@ from handmade import make_dataset
 from pictures import encode, photo
 
 import loaders
+from dataprep.convert import convert
+from dataprep.options import Options, Raw
 from manifests.errors import CallError
+from manifests.sources import read_source
 
 # The pools of DALI are a process' own and outlive a loader, so that each measurement has a process to itself.
 MEASURE = """
@@ -69,6 +72,17 @@ def large(tmp_path_factory):
 @pytest.mark.parametrize("name", ["4k", "hd", "small"])
 def test_as_foretold(large, name, batch_size, transforms):
     found = measure(str(large[name]), batch_size=batch_size, transforms=transforms)
+    assert max(found["used"]) == pytest.approx(found["foretold"], rel=0.15)
+
+
+@pytest.mark.parametrize("batch_size", [64, 256])
+def test_raw_pixels_as_foretold(batch_size, tmp_path):
+    (tmp_path / "src" / "class").mkdir(parents=True)
+    photo(0, 300, 300).save(tmp_path / "src" / "class" / "0.jpg")
+    for number in range(1, 512):
+        (tmp_path / "src" / "class" / f"{number}.jpg").hardlink_to(tmp_path / "src" / "class" / "0.jpg")
+    convert(read_source(str(tmp_path / "src")), str(tmp_path / "out"), Options(raw=Raw(256)), workers=2)
+    found = measure(str(tmp_path / "out"), batch_size=batch_size, transforms="imagenet-train")
     assert max(found["used"]) == pytest.approx(found["foretold"], rel=0.15)
 
 

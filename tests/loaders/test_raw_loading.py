@@ -53,15 +53,38 @@ def build(folder, **options):
 
 
 @FORMATS
-@pytest.mark.parametrize("sampler", [None, loaders.ShuffledSampler(), loaders.PKSampler(1, 5)])
-def test_pixels_are_those_stored(raw, fmt, sampler):
+@pytest.mark.parametrize(
+    "order",
+    [
+        {},
+        {"shuffle": True},
+        {"shuffle": False},
+        {"sampler": loaders.ShuffledSampler()},
+        {"sampler": loaders.PKSampler(1, 5)},
+    ],
+    ids=str,
+)
+def test_pixels_are_those_stored(raw, fmt, order):
     expected = stored_pixels(raw[fmt])
     seen = 0
-    for images, rows in build(raw[fmt], transforms=AS_STORED, sampler=sampler, fields=("image", "index")):
+    for images, rows in build(raw[fmt], transforms=AS_STORED, **order, fields=("image", "index")):
         for image, row in zip(images, rows.tolist(), strict=True):
             assert np.array_equal(image.numpy(), expected[row])
             seen += 1
     assert seen >= 20
+
+
+@FORMATS
+def test_train_is_shuffled_by_a_sampler_unless_shuffle_is_said(raw, fmt):
+    sampled = "ShuffledSampler"
+    assert sampled in build(raw[fmt], transforms=AS_STORED).explain()
+    assert sampled not in build(raw[fmt], transforms=AS_STORED, shuffle=True).explain()
+    assert sampled not in build(raw[fmt], transforms=AS_STORED, shuffle=False).explain()
+    one = build(raw[fmt], transforms=AS_STORED)
+    other = build(raw[fmt], transforms=AS_STORED, sampler=loaders.ShuffledSampler())
+    for (images, labels), (again, same) in zip(one, other, strict=True):
+        assert torch.equal(images, again)
+        assert torch.equal(labels, same)
 
 
 @FORMATS
