@@ -69,7 +69,7 @@ def _shard_table(path: str, columns: Sequence[str], samples: int) -> pa.Table:
 
 
 def _column(split: OpenSplit, name: str, parts: Sequence[Any]) -> NDArray[Any]:
-    """Join a column's parts: numbers without gaps stay numbers, anything else becomes objects."""
+    """Join a column's parts: numbers of one kind without gaps stay numbers, anything else becomes objects."""
     if name in ("label", "offset", "size"):
         for shard, part in zip(split.shards, parts, strict=True):
             if part.null_count:
@@ -77,7 +77,8 @@ def _column(split: OpenSplit, name: str, parts: Sequence[Any]) -> NDArray[Any]:
     if name == "crc32c":
         parts = [part.fill_null(NO_CHECKSUM) for part in parts]
     arrays = [part.to_numpy() if not part.null_count else _objects(part) for part in parts]
-    if any(array.dtype.kind not in "iufb" for array in arrays):
+    # Whole numbers and others have no type in common that holds all of them.
+    if len({array.dtype.kind for array in arrays}) > 1 or arrays[0].dtype.kind not in "iufb":
         arrays = [array if array.dtype == object else array.astype(object) for array in arrays]
     return np.concatenate(arrays)
 

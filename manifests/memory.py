@@ -1,7 +1,7 @@
 """What loading takes of a GPU's memory, foretold from the sizes of the images. Pure; it must never know DALI.
 
 The terms are those of DALI's decoder and executor; their factors were measured with DALI 2.4 on an H200
-(`scripts/bench/gpu_memory.py` measures them again).
+(`tests/gpu/test_memory_gpu.py` holds them to what is taken).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 MIB = 2**20
 
-#: What CUDA, torch and DALI's libraries take before the first image.
-CONTEXT = 940 * MIB
+#: What CUDA, torch and DALI's libraries take before the first image, with a decoder's and without.
+CONTEXT, CONTEXT_RAW = 940 * MIB, 675 * MIB
 
 #: Images in memory that a decoding thread works with.
 _OF_A_THREAD = 2.3
@@ -163,7 +163,7 @@ def foretell(sizes: Sizes, work: Work) -> Memory:
     most = int(decoded.max())
     steps = min(_AT_ONCE, work.prefetch) + work.whole_steps
     return Memory(
-        context=CONTEXT,
+        context=CONTEXT if work.encoded else CONTEXT_RAW,
         decoder=round(_decoder(float(decoded.mean()), most, work)) if work.encoded else 0,
         images=round(steps * worst_batch(_kept(sizes, work.window), work.batch_size, spread=work.spread)),
         batches=work.batch_size * work.held * (work.prefetch + 1),

@@ -166,6 +166,8 @@ def torchvision_side(src: Path, call: argparse.Namespace, workers: int, batch_si
     from torch.utils.data import DataLoader, RandomSampler
     from torchvision import datasets, transforms
 
+    # A process that runs DALI has threads, and must not be forked; one that has imported what all need may be.
+    multiprocessing.set_forkserver_preload(["torchvision"])
     steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
     data = datasets.ImageFolder(str(src), transforms.Compose([*steps, transforms.Normalize(MEAN, STD)]))
     batches: Iterator[Any] = iter(
@@ -175,8 +177,7 @@ def torchvision_side(src: Path, call: argparse.Namespace, workers: int, batch_si
             sampler=RandomSampler(data, num_samples=len(data) * 10_000),
             num_workers=workers,
             pin_memory=call.device == "gpu",
-            # A process that runs DALI has threads, and must not be forked.
-            multiprocessing_context="spawn",
+            multiprocessing_context="forkserver",
         )
     )
     if call.device == "gpu":

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.memory import MIB, Sizes, Window, Work, foretell, largest_batch, worst_batch
+from manifests.memory import MIB, Sizes, Window, Work, foretell, largest_batch, usual_work, worst_batch
 
 HELD = 224 * 224 * 3 * 2
 
@@ -85,3 +85,11 @@ def test_pixels_as_stored_need_no_decoder():
     found = foretell(alike(256, 256), Work(256, HELD, None, encoded=False))
     assert found.decoder == 0
     assert found.total > found.context
+
+
+@pytest.mark.parametrize(("batch_size", "taken"), [(64, 812), (256, 1196)])
+def test_pixels_as_stored_take_what_was_measured(batch_size, taken):
+    """On an H200, in MiB; `tests/gpu` measures it again."""
+    sizes = alike(256, 256)
+    found = foretell(sizes, usual_work(sizes, batch_size, None, encoded=False)).total / MIB
+    assert found == pytest.approx(taken, rel=0.15)

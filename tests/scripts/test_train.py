@@ -1,16 +1,13 @@
 """The training script: killed and resumed it ends with the weights of a run that never stopped."""
 
-import os
 import re
-import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
+from trainings import ROOT, call, kill_after, output_of
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "train.py"
+SCRIPT = ROOT / "scripts" / "train.py"
 PER_EPOCH = 10
 
 
@@ -37,39 +34,6 @@ def command(dataset, checkpoint, processes, *more):
     ]  # fmt: skip
 
 
-def environment():
-    # One thread adds in one order.
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parents[1])}
-
-
-def run(*arguments):
-    done = subprocess.run(
-        command(*arguments), capture_output=True, text=True, timeout=120, env=environment(), check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def run_and_kill(step, *arguments):
-    """Kill every process of a run without warning once it has told of a step."""
-    with subprocess.Popen(
-        command(*arguments), stdout=subprocess.PIPE, text=True, env=environment(), stderr=subprocess.DEVNULL
-    ) as process:
-        for line in process.stdout:
-            if line.startswith(f"step {step}:"):
-                break
-        for pid in [process.pid, *descendants(process.pid)]:
-            os.kill(pid, signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-
-
-def descendants(pid):
-    children = [
-        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
-    ]
-    return [each for child in children for each in (child, *descendants(child))]
-
-
 def losses(output):
     return dict(re.findall(r"step (\d+): loss ([\d.]+)", output))
 
@@ -78,15 +42,15 @@ def losses(output):
 @pytest.mark.parametrize(("fmt", "processes"), [("tfrecord", 1), ("webdataset", 2)])
 def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, fmt, processes):
     dataset, whole, stopped = datasets / fmt, tmp_path / "whole.pt", tmp_path / "stopped.pt"
-    told = run(dataset, whole, processes)
+    told = output_of(command(dataset, whole, processes))
     assert len(losses(told)) == 2 * PER_EPOCH
     # Every image is counted once, however many processes share them.
     assert re.findall(r"epoch (\d): \d+ of (\d+) right", told) == [("0", "7"), ("1", "7")]
 
-    run_and_kill(PER_EPOCH + 4, dataset, stopped, processes)
+    kill_after(PER_EPOCH + 4, command(dataset, stopped, processes))
     step = torch.load(stopped)["step"]
     assert PER_EPOCH < step < 2 * PER_EPOCH
-    resumed = run(dataset, stopped, processes, "--resume")
+    resumed = output_of(command(dataset, stopped, processes, "--resume"))
     expected = losses(told)
     assert losses(resumed) == {str(number): expected[str(number)] for number in range(step + 1, 2 * PER_EPOCH + 1)}
     assert told.splitlines()[-1] == resumed.splitlines()[-1]
@@ -98,19 +62,11 @@ def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, fmt, proc
     assert not list(tmp_path.glob("*.new"))
 
     # What is done is only evaluated.
-    assert run(dataset, stopped, processes, "--resume").splitlines() == told.splitlines()[-1:]
+    assert output_of(command(dataset, stopped, processes, "--resume")).splitlines() == told.splitlines()[-1:]
 
 
 def test_model_of_a_package_that_is_missing(datasets, tmp_path):
     (tmp_path / "torchvision.py").write_text("raise ImportError")
-    env = {**environment(), "PYTHONPATH": os.pathsep.join([str(tmp_path), str(SCRIPT.parents[1])])}
-    done = subprocess.run(
-        command(datasets / "tfrecord", tmp_path / "run.pt", 1, "--model", "resnet50"),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=env,
-        check=False,
-    )
+    done = call(command(datasets / "tfrecord", tmp_path / "run.pt", 1, "--model", "resnet50"), tmp_path)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("--model resnet50 is torchvision's, which is not installed")

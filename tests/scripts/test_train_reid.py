@@ -1,12 +1,8 @@
 """The re-identification script: its scores are right, it learns, and resumed it ends as a run that never stopped."""
 
 import importlib
-import os
 import re
-import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import encode
 from PIL import Image
+from trainings import ROOT, call, kill_after, output_of
 
 import loaders
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "train_reid.py"
+SCRIPT = ROOT / "scripts" / "train_reid.py"
 PER_EPOCH = 6
 
 
@@ -91,42 +88,8 @@ def command(dataset, checkpoint, *more, processes=1):
     ]  # fmt: skip
 
 
-def environment():
-    # One thread adds in one order.
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parents[1])}
-
-
-def call(*arguments, **options):
-    return subprocess.run(
-        command(*arguments, **options), capture_output=True, text=True, timeout=120, env=environment(), check=False
-    )
-
-
 def run(*arguments, **options):
-    done = call(*arguments, **options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def run_and_kill(step, *arguments, **options):
-    """Kill every process of a run without warning once it has told of a step."""
-    with subprocess.Popen(
-        command(*arguments, **options), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        env=environment(),
-    ) as process:  # fmt: skip
-        for line in process.stdout:
-            if line.startswith(f"step {step}:"):
-                break
-        for pid in [process.pid, *descendants(process.pid)]:
-            os.kill(pid, signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-
-
-def descendants(pid):
-    children = [
-        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
-    ]
-    return [each for child in children for each in (child, *descendants(child))]
+    return output_of(command(*arguments, **options))
 
 
 def losses(output):
@@ -261,7 +224,7 @@ def test_killed_and_resumed_gives_the_same_weights(script, datasets, tmp_path, p
     told = run(dataset, whole, *asked, processes=processes)
     assert list(losses(told)) == list(range(1, 2 * PER_EPOCH + 1))
 
-    run_and_kill(PER_EPOCH + 4, dataset, stopped, *asked, processes=processes)
+    kill_after(PER_EPOCH + 4, command(dataset, stopped, *asked, processes=processes))
     step = torch.load(stopped)["step"]
     assert PER_EPOCH < step < 2 * PER_EPOCH
     resumed = run(dataset, stopped, *asked, "--resume", processes=processes)
@@ -301,25 +264,18 @@ def test_a_val_that_is_its_own_query_and_gallery(script, datasets, tmp_path, nam
 )
 def test_wrong_calls(datasets, tmp_path, options, words):
     (tmp_path / "torchvision.py").write_text("raise ImportError")
-    done = subprocess.run(
-        command(datasets["market"], tmp_path / "run.pt", *options),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**environment(), "PYTHONPATH": os.pathsep.join([str(tmp_path), str(SCRIPT.parents[1])])},
-        check=False,
-    )
+    done = call(command(datasets["market"], tmp_path / "run.pt", *options), tmp_path)
     assert done.returncode == 1
     assert re.match(words, done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
 
 
 def test_splits_that_are_missing(datasets, photos, dataprep, tmp_path):
-    done = call(tmp_path / "nothing", tmp_path / "run.pt")
+    done = call(command(tmp_path / "nothing", tmp_path / "run.pt"))
     (line,) = done.stderr.splitlines()
     assert line == f"{tmp_path}/nothing: there is no such folder; name the folder of a prepared dataset"
     assert dataprep("convert", "--src", photos, "--out", tmp_path / "photos").returncode == 0
-    done = call(tmp_path / "photos", tmp_path / "run.pt")
+    done = call(command(tmp_path / "photos", tmp_path / "run.pt"))
     assert done.stderr.splitlines()[-1] == f"split='val' is not in {tmp_path}/photos; it has 'train'"
 
 
@@ -337,6 +293,6 @@ def test_checkpoints_that_do_not_fit(datasets, tmp_path):
         (b"", (1,), damaged),
     ]:
         checkpoint.write_bytes(data)
-        done = call(*again, *more)
+        done = call(command(*again, *more))
         assert (done.returncode, "Traceback" in done.stderr) == (1, False)
         assert done.stderr.splitlines()[-1].startswith(words)
