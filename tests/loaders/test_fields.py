@@ -1,5 +1,7 @@
 """What a batch holds besides its images: labels, numbers, table columns; and in which framework's tensors."""
 
+import shutil
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,6 +10,8 @@ import torch
 from handmade import encode
 
 import loaders
+from loaders.shards import open_split
+from loaders.tables import read_columns
 from manifests.errors import CallError, DamagedError
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
@@ -203,3 +207,17 @@ def test_explain(people):
         assert part in text
     mixed = build(people["tfrecord"], transforms=[{"RandomRot90": {}}, *EVAL])
     assert "note: " in mixed.explain()
+
+
+def test_numbers_of_two_types_are_told_apart(people, tmp_path):
+    """A whole number from 2**53 on has no float64 of its own, so that two identities would become one."""
+    folder = tmp_path / "copy"
+    shutil.copytree(people["tfrecord"], folder)
+    split = open_split(folder, "train")
+    large = [2**53 + number for number in range(4)]
+    for shard, column in zip(split.shards, ([*large], [0.5, 1.5, 2.5, 3.5], [7]), strict=True):
+        table = pq.read_table(split.path(shard.table))
+        place = table.column_names.index("camera")
+        pq.write_table(table.set_column(place, "camera", pa.array(column)), split.path(shard.table))
+    found = read_columns(split, ["camera"], asked_by="a test")["camera"]
+    assert found.tolist() == [*large, 0.5, 1.5, 2.5, 3.5, 7]
