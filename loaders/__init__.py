@@ -75,7 +75,7 @@ def build(
         seed: 0 or more; the same seed and the same calls give the same batches on the same kind of device.
         num_threads: processor threads that read and decode; none means one for each core
             that this process may use, shared with the other ranks of the machine, and at most 12 with a GPU
-            (8 where the transforms compute much on the processor).
+            (8 where the transforms compute much on the processor or the images are small, 4 where they are large).
         dtype: of images; ``uint8`` only where the transforms do not normalise.
         layout: of images.
         last_batch: what becomes of the samples that do not fill the last batch: ``drop`` leaves them

@@ -29,7 +29,7 @@ from loaders.soft_labels import mixed_labels
 from loaders.states import Position, State, read_state
 from loaders.vocabulary import Recipe
 from manifests.errors import CallError, DamagedError, IndexFileError
-from manifests.memory import LARGE_LOAD, PREFETCH, PREFETCH_RAW, Sizes
+from manifests.memory import LARGE_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, Sizes
 
 
 class Loader:
@@ -317,12 +317,13 @@ def _seed(numbers: list[int]) -> int:
 
 def _suited(options: Options, recipe: Recipe, sizes: Sizes | None, *, gpu: bool) -> Options:
     """Choose what was not said, for this machine and these images."""
-    large = sizes is not None and sizes.large and recipe.pixels is None
+    decoded = sizes if recipe.pixels is None else None
+    most = decoded.threads if decoded else MAX_THREADS
     computing = computes_on_processor(recipe.operations)
-    threads = options.num_threads or default_threads(local_processes(), gpu=gpu, computing=computing, large=large)
+    threads = options.num_threads or default_threads(local_processes(), most, gpu=gpu, computing=computing)
     load = options.hw_decoder_load
     if load is None:
-        load = LARGE_LOAD if large else HW_DECODER_LOAD
+        load = LARGE_LOAD if decoded and decoded.large else HW_DECODER_LOAD
     prefetch = options.prefetch or (PREFETCH_RAW if gpu and recipe.pixels else PREFETCH)
     return replace(options, num_threads=threads, hw_decoder_load=load, prefetch=prefetch)
 

@@ -11,12 +11,10 @@ from typing import Any
 
 from loaders.ranks import Ranks
 from manifests.errors import CallError
-from manifests.memory import LARGE_THREADS
 
-#: With a GPU more threads decode no faster, and every operator on the processor waits for all of them. Images a second
-#: on an H200 with 16 cores, with 8, 12 and 16 threads: imagenet-train 19,100, 20,600 and 19,300; a PaddleClas list
-#: whose crop is computed by operators on the processor 19,500, 15,500 and 14,500.
-MAX_THREADS, MAX_THREADS_COMPUTING = 12, 8
+#: Operators on the processor wait for all threads. Images a second on an H200 with 16 cores, with 8, 12 and 16: a
+#: PaddleClas list whose crop is computed by such operators 19,500, 15,500 and 14,500.
+MAX_THREADS_COMPUTING = 8
 
 #: Share of the JPEGs that the GPU's own decoder takes; the fastest of those measured on an H200.
 HW_DECODER_LOAD = 0.65
@@ -80,20 +78,20 @@ class Options:
             raise CallError(f"hw_decoder_load must be a number from 0 to 1, got {load!r}")
 
 
-def default_threads(processes: int, *, gpu: bool, computing: bool, large: bool = False) -> int:
+def default_threads(processes: int, most: int, *, gpu: bool, computing: bool) -> int:
     """Return how many threads one of so many processes on this machine should read and decode with.
 
     Args:
         processes: that share the machine.
+        most: that these images are worth, where a GPU does the rest.
         gpu: whether images are on the GPU once decoded.
         computing: whether the transforms have operators on the processor besides decoding.
-        large: whether images are so large that the threads' buffers matter.
 
     """
     cores = max(1, len(os.sched_getaffinity(0)) // processes)
     if not gpu:
         return cores
-    return min(cores, LARGE_THREADS if large else MAX_THREADS_COMPUTING if computing else MAX_THREADS)
+    return min(cores, most, MAX_THREADS_COMPUTING) if computing else min(cores, most)
 
 
 def read_bytes(name: str, value: Any) -> int:
