@@ -96,7 +96,7 @@ def test_pixels_as_stored_take_what_was_measured(batch_size, taken):
 
 
 @pytest.mark.parametrize(
-    ("width", "height", "threads"), [(341, 256, 8), (362, 362, 12), (500, 375, 12), (1920, 1080, 12), (3840, 2160, 4)]
+    ("width", "height", "threads"), [(341, 256, 8), (375, 375, 12), (500, 375, 12), (1920, 1080, 12), (3840, 2160, 4)]
 )
 def test_threads_follow_the_sizes(width, height, threads):
     assert alike(width, height).threads == usual_work(alike(width, height), 32, Window()).threads == threads
