@@ -12,7 +12,7 @@ from PIL import Image
 from dataprep.images import ImageInfo, Rejected, check_decodes, inspect
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
 from dataprep.pixels import Decoded, decode
-from dataprep.resampling import GAP, resample
+from dataprep.resampling import enough, resample
 
 #: Pixels of a side that a JPEG can have.
 MAX_SIDE = 65_500
@@ -90,7 +90,7 @@ def resized(data: bytes, info: ImageInfo, size: tuple[int, int], to: Downscale) 
         Rejected: it does not decode.
 
     """
-    decoded = decode(data, info, round(GAP * size[0]), round(GAP * size[1]))
+    decoded = decode(data, info, *enough(size, _filter(to.filter)))
     pixels = resample(decoded.image, _as_decoded(size, decoded, info), _filter(to.filter), mean_of=decoded.mean_of)
     return upright(pixels, decoded.orientation), decoded
 
@@ -117,7 +117,7 @@ _SUBSAMPLINGS = ("444", "422", "420", "440", "411")
 def _as_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, list[str]]:
     side = (min if raw.fit == "crop" else max)(info.width, info.height)
     width, height = (max(1, round(length * raw.size / side)) for length in (info.width, info.height))
-    decoded = decode(data, info, round(GAP * width), round(GAP * height))
+    decoded = decode(data, info, *enough((width, height), _filter(raw.filter)))
     pixels = upright((_cropped if raw.fit == "crop" else _contained)(decoded, raw), decoded.orientation)
     if pixels.ndim == _GRAY:
         pixels = np.repeat(pixels[..., None], 3, axis=2)

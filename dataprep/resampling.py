@@ -16,6 +16,20 @@ from PIL import Image
 GAP = 2.0
 
 
+def enough(size: tuple[int, int], resampling: Image.Resampling) -> tuple[int, int]:
+    """Give the width and height from which on an image does as well as any larger one.
+
+    A box takes whole pixels, two or three of an image twice as large, so that it needs all there are.
+    """
+    gap = math.inf if resampling is Image.Resampling.BOX else GAP
+    width, height = (round(min(gap * side, _MOST)) for side in size)
+    return width, height
+
+
+#: More than a side ever has.
+_MOST = 1 << 20
+
+
 def resample(
     image: Image.Image,
     size: tuple[int, int],
@@ -36,8 +50,9 @@ def resample(
     """
     left, top, right, bottom = box or (0, 0, *image.size)
     ratio = min((right - left) / size[0], (bottom - top) / size[1])
-    averaged = mean_of * max(1, int(ratio / GAP))  # as Pillow does by `reducing_gap`
-    resized = np.asarray(image.resize(size, resampling, box=box, reducing_gap=GAP))
+    gap = None if resampling is Image.Resampling.BOX else GAP
+    averaged = mean_of * max(1, int(ratio / gap) if gap else 1)  # as Pillow does by `reducing_gap`
+    resized = np.asarray(image.resize(size, resampling, box=box, reducing_gap=gap))
     return resized if averaged == 1 else sharpened(resized, _strength(averaged, ratio * mean_of))
 
 

@@ -12,7 +12,7 @@ from skimage.metrics import peak_signal_noise_ratio
 
 from dataprep.images import inspect
 from dataprep.pixels import decode
-from dataprep.resampling import GAP, resample, sharpened
+from dataprep.resampling import GAP, enough, resample, sharpened
 
 LANCZOS = Image.Resampling.LANCZOS
 
@@ -42,10 +42,19 @@ def test_what_means_take_is_given_back(side, filter_, fine):
 def test_what_a_jpegs_scaling_takes_is_given_back(side, fine):
     data = encode(fine, quality=95, subsampling=0)
     whole = decode(data, inspect(data), *fine.size).image
-    decoded = decode(data, inspect(data), round(GAP * side), round(GAP * side))
+    decoded = decode(data, inspect(data), *enough((side, side), LANCZOS))
     found = resample(decoded.image, (side, side), LANCZOS, mean_of=decoded.mean_of)
     assert decoded.image.size < whole.size
     assert decibels(whole.resize((side, side), LANCZOS), found) > 44
+
+
+@pytest.mark.parametrize("side", [120, 256, 500])
+def test_a_box_is_of_all_pixels(side, fine):
+    data = encode(fine, quality=95)
+    decoded = decode(data, inspect(data), *enough((side, side), Image.Resampling.BOX))
+    assert decoded.image.size == fine.size
+    found = resample(decoded.image, (side, side), Image.Resampling.BOX, mean_of=decoded.mean_of)
+    assert np.array_equal(found, decoded.image.resize((side, side), Image.Resampling.BOX))
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 599), st.sampled_from(["L", "RGB"]))
