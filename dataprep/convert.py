@@ -73,7 +73,8 @@ def convert(
         out: folder to write into; made where it is missing.
         options: all that decides the bytes.
         workers: processes; as many as there are processors where none is given.
-        engine: where to work instead; its processes may have been started already. It is closed at the end.
+        engine: where to work instead; its processes may have been started already, by a thread that
+            lives as long. It is closed at the end.
         overwrite: remove what an earlier run with other options left in `out`.
         progress: called with each shard that is done, those of earlier runs included.
 

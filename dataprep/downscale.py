@@ -118,7 +118,11 @@ def _as_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, l
     side = (min if raw.fit == "crop" else max)(info.width, info.height)
     width, height = (max(1, round(length * raw.size / side)) for length in (info.width, info.height))
     decoded = decode(data, info, *enough((width, height), _filter(raw.filter)))
-    pixels = upright((_cropped if raw.fit == "crop" else _contained)(decoded, raw), decoded.orientation)
+    if raw.fit == "crop":
+        pixels = _cropped(decoded, raw)
+    else:
+        pixels = _contained(decoded, _as_decoded((width, height), decoded, info), raw)
+    pixels = upright(pixels, decoded.orientation)
     if pixels.ndim == _GRAY:
         pixels = np.repeat(pixels[..., None], 3, axis=2)
     change = ["resized"] if side != raw.size else []
@@ -136,10 +140,9 @@ def _cropped(decoded: Decoded, raw: Raw) -> NDArray[np.uint8]:
     return resample(image, (raw.size, raw.size), _filter(raw.filter), box=box, mean_of=decoded.mean_of)
 
 
-def _contained(decoded: Decoded, raw: Raw) -> NDArray[np.uint8]:
-    image = decoded.image
-    width, height = (max(1, round(length * raw.size / max(image.size))) for length in image.size)
-    inside = resample(image, (width, height), _filter(raw.filter), mean_of=decoded.mean_of)
+def _contained(decoded: Decoded, size: tuple[int, int], raw: Raw) -> NDArray[np.uint8]:
+    width, height = size
+    inside = resample(decoded.image, size, _filter(raw.filter), mean_of=decoded.mean_of)
     square = np.zeros((raw.size, raw.size, *inside.shape[2:]), np.uint8)
     left, top = (raw.size - width) // 2, (raw.size - height) // 2
     square[top : top + height, left : left + width] = inside

@@ -95,11 +95,12 @@ def find_earlier(plan: Plan, source: Source, out: str, options: Options, *, over
     files = _dataset_files(plan, out)
     foreign = next(_foreign(plan, source, out, options, (planned, stated, done)), None)
     if foreign and not overwrite:
-        releases = " and ".join(" ".join(release) for release in made_by().items()) if options.alters else ""
-        made = f"these options{f' and {releases}' if releases else ''}"
+        releases = _other_releases(out) if options.alters else ""
+        made = f"of this source with these options{releases}"
+        earlier = f"the earlier options{' and releases' if releases else ''}"
         raise CallError(
-            f"--out {printable(out)} holds {foreign!r}, which is not of this source with {made}, or is damaged",
-            mend="move it away, name another folder, repeat the earlier options, or replace it all with --overwrite",
+            f"--out {printable(out)} holds {foreign!r}, which is not {made}, or is damaged",
+            mend=f"move it away, name another folder, repeat {earlier}, or replace it all with --overwrite",
         )
     if foreign:
         done = {}
@@ -108,6 +109,22 @@ def find_earlier(plan: Plan, source: Source, out: str, options: Options, *, over
     # The manifest first, so that no half looks whole.
     outdated = (name for name in (MANIFEST_NAME, REJECTED_NAME, *files) if os.path.splitext(name)[0] not in done)
     return Earlier(done, tuple(name for name in outdated if os.path.lexists(os.path.join(out, name))))
+
+
+def _other_releases(out: str) -> str:
+    """Say of which releases the images are, if it may be that they are of others than those at hand."""
+    try:
+        made = read_manifest(out).options.get("made_by", made_by())
+    except ManifestError:
+        return f" and {_named(made_by())}"
+    if made == made_by():
+        return ""
+    return f" and {_named(made_by())} (but with {_named(made)})"
+
+
+def _named(releases: object) -> str:
+    named = releases.items() if isinstance(releases, dict) else ()
+    return " and ".join(printable(f"{name} {release}") for name, release in named) or "none that are named"
 
 
 def _foreign(

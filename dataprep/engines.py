@@ -39,6 +39,8 @@ def run(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int)
 class Engine:
     """A place to work: this process, and workers beside it that can be started before their first task is known.
 
+    The thread that starts workers must outlive them: Linux ends them with it.
+
     Args:
         workers: processes at most, this one included; as many as there are processors where none is given.
 

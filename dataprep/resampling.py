@@ -1,7 +1,8 @@
 """Pure: pixels -> as many as are wanted, as good as from all of them. It must never know where they come from.
 
 A large image is first brought, fast, to at least twice the size that is wanted, each pixel the mean of several, and
-then by the filter to that size. Means blur; a last step gives back what they took.
+then by the filter to that size. Means blur; a last step gives back what they took. The box filter alone is given all
+pixels.
 """
 
 from __future__ import annotations
@@ -64,7 +65,11 @@ def _strength(averaged: float, ratio: float) -> float:
     """
     angle = math.pi / 4 / ratio
     kept = math.sin(averaged * angle) / (averaged * math.sin(angle))
-    return (1 / kept - 1) / 2
+    return min((1 / kept - 1) / 2, _STRONGEST)
+
+
+#: More is asked for only where an image of a few pixels was scaled by whole blocks of a JPEG.
+_STRONGEST = 0.015
 
 
 #: Rows that are worked on at a time, so that they stay in a processor's cache.

@@ -69,7 +69,7 @@ def assemble(
     if opened.manifest.pixels is not None:
         asked = replace(asked, recipe=replace(asked.recipe, pixels=opened.manifest.pixels[:2]))
         # Nothing is decoded, so that DALI's reader, which copies, is what all would wait for.
-        unsaid = options.shuffle and arguments["shuffle"] is None
+        unsaid = training and asked.shuffle is None and arguments["shuffle"] is None
         sampler = ShuffledSampler() if sampler is None and unsaid else sampler
     options, order, said = fit_order(opened, split, sampler, options)
     for note in said:

@@ -37,7 +37,8 @@ def read_columns(
         besides: what else it may ask for.
 
     Returns:
-        Each an array [samples]: numbers where no row lacks one, else objects; ``crc32c`` with `NO_CHECKSUM`.
+        Each an array [samples]: numbers where no row lacks one and all shards have one kind, else objects;
+        ``crc32c`` with `NO_CHECKSUM`.
 
     Raises:
         CallError: there is no such column.

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import oracles
+import PIL
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from dataprep.convert import convert
 from dataprep.downscale import prepare, shrunk
 from dataprep.images import Rejected
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
+from dataprep.resampling import sharpened
 from dataprep.verify import verify
 from manifests.errors import CallError
 from manifests.schema import TABLE_COLUMNS
@@ -503,6 +505,34 @@ def test_a_run_that_stopped_does_not_go_on_with_another_release(mixed, tmp_path,
     assert snapshot(out) == before
     assert convert(source, str(out), options, workers=1).resumed == len(list(out.glob("*.parquet")))
     assert set(read_manifest(out).options["made_by"]) == {"Pillow", "simplejpeg"}
+    release = PIL.__version__
+    with monkeypatch.context() as patch:
+        patch.setattr("PIL.__version__", "0.0.1")
+        with pytest.raises(CallError, match=rf"Pillow 0\.0\.1 and .* \(but with Pillow {release} and .*options and"):
+            convert(source, str(out), options, workers=1)
+    with pytest.raises(CallError, match="with these options, or is damaged"):
+        convert(source, str(out), Options(downscale=Downscale(99), shard_samples=2), workers=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [Options(raw=Raw(256, "pad")), Options(raw=Raw(8)), Options(downscale=Downscale(longest=256))],
+    ids=["pad", "crop", "smaller"],
+)
+def test_long_thin_images_are_sharpened_no_more_than_numbers_hold(options, monkeypatch):
+    """Few pixels are left of a side that a JPEG's blocks do not divide evenly."""
+    strengths = []
+
+    def noted(pixels, strength):
+        strengths.append(strength)
+        return sharpened(pixels, strength)
+
+    monkeypatch.setattr("dataprep.resampling.sharpened", noted)
+    for short in range(1, 80):
+        for size in ((4096, short), (short, 4096)):
+            prepare(encode(Image.new("RGB", size, "white"), "JPEG"), options)
+    assert strengths
+    assert 0 <= min(strengths) <= max(strengths) <= 0.015
 
 
 def test_a_column_of_the_same_name_is_refused(mixed, tmp_path):

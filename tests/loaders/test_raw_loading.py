@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 from pictures import photo
 from PIL import Image
 
@@ -85,6 +86,17 @@ def test_train_is_shuffled_by_a_sampler_unless_shuffle_is_said(raw, fmt):
     for (images, labels), (again, same) in zip(one, other, strict=True):
         assert torch.equal(images, again)
         assert torch.equal(labels, same)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_what_a_config_says_of_the_order_is_kept(raw, shuffle, tmp_path):
+    part = {
+        "dataset": {"transform_ops": [{"ResizeImage": {"size": [32, 32]}}]},
+        "sampler": {"name": "DistributedBatchSampler", "batch_size": 4, "drop_last": False, "shuffle": shuffle},
+    }
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump({"DataLoader": {"Train": part}}))
+    assert "ShuffledSampler" not in build(raw["tfrecord"], transforms=str(config)).explain()
 
 
 @FORMATS
