@@ -22,9 +22,12 @@ def enough(size: tuple[int, int], resampling: Image.Resampling) -> tuple[int, in
 
     A box takes whole pixels, two or three of an image twice as large, so that it needs all there are.
     """
-    gap = math.inf if resampling is Image.Resampling.BOX else GAP
-    width, height = (round(min(gap * side, _MOST)) for side in size)
+    width, height = (round(min(_gap(resampling) * side, _MOST)) for side in size)
     return width, height
+
+
+def _gap(resampling: Image.Resampling) -> float:
+    return math.inf if resampling is Image.Resampling.BOX else GAP
 
 
 #: More than a side ever has.
@@ -51,8 +54,8 @@ def resample(
     """
     left, top, right, bottom = box or (0, 0, *image.size)
     ratio = min((right - left) / size[0], (bottom - top) / size[1])
-    gap = None if resampling is Image.Resampling.BOX else GAP
-    averaged = mean_of * max(1, int(ratio / gap) if gap else 1)  # as Pillow does by `reducing_gap`
+    gap = _gap(resampling)
+    averaged = mean_of * max(1, int(ratio / gap))  # as Pillow does by `reducing_gap`
     resized = np.asarray(image.resize(size, resampling, box=box, reducing_gap=gap))
     return resized if averaged == 1 else sharpened(resized, _strength(averaged, ratio * mean_of))
 

@@ -20,7 +20,7 @@ from loaders.frameworks import load_framework
 from loaders.graph.pipeline import make_pipeline, release_memory
 from loaders.graph.readers import READER, Read, read_planned, read_stored
 from loaders.indexes import index_fault
-from loaders.options import HW_DECODER_LOAD, Options, at_least, default_threads
+from loaders.options import Options, at_least, default_threads
 from loaders.orders import Planned, Stored
 from loaders.ranks import local_processes
 from loaders.records import Records
@@ -29,7 +29,7 @@ from loaders.soft_labels import mixed_labels
 from loaders.states import Position, State, read_state
 from loaders.vocabulary import Recipe
 from manifests.errors import CallError, DamagedError, IndexFileError
-from manifests.memory import LARGE_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, Sizes
+from manifests.memory import HW_DECODER_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, Sizes
 
 
 class Loader:
@@ -323,7 +323,7 @@ def _suited(options: Options, recipe: Recipe, sizes: Sizes | None, *, gpu: bool)
     threads = options.num_threads or default_threads(local_processes(), most, gpu=gpu, computing=computing)
     load = options.hw_decoder_load
     if load is None:
-        load = LARGE_LOAD if decoded and decoded.large else HW_DECODER_LOAD
+        load = decoded.hardware_load if decoded else HW_DECODER_LOAD
     prefetch = options.prefetch or (PREFETCH_RAW if gpu and recipe.pixels else PREFETCH)
     return replace(options, num_threads=threads, hw_decoder_load=load, prefetch=prefetch)
 

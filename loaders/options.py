@@ -16,9 +16,6 @@ from manifests.errors import CallError
 #: PaddleClas list whose crop is computed by such operators 19,500, 15,500 and 14,500.
 MAX_THREADS_COMPUTING = 8
 
-#: Share of the JPEGs that the GPU's own decoder takes; the fastest of those measured on an H200.
-HW_DECODER_LOAD = 0.65
-
 #: Of a value of an image.
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1}
 

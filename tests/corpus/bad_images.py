@@ -6,6 +6,7 @@ import io
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -115,6 +116,14 @@ def cases() -> Iterator[Case]:
     yield from _jpegs()
     yield from _pngs()
     yield from _others()
+
+
+def write_cases(folder: Path) -> Path:
+    """Make an ImageFolder of one class that holds all of them."""
+    (folder / "class").mkdir(parents=True)
+    for case in cases():
+        (folder / "class" / case.name).write_bytes(case.data)
+    return folder
 
 
 def _no_images() -> Iterator[Case]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bad_images import KEPT, ODD_NAMES, Case, cases
+from bad_images import KEPT, ODD_NAMES, Case, cases, write_cases
 from oracles import read_with_tfrecord_package
 from pictures import encode, photo
 
@@ -91,11 +91,7 @@ def stored(dataset: Path) -> list[tuple[Sample, bytes]]:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpus") / "images"
-    (folder / "class").mkdir(parents=True)
-    for case in CASES:
-        (folder / "class" / case.name).write_bytes(case.data)
-    return folder
+    return write_cases(tmp_path_factory.mktemp("corpus") / "images")
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from bad_images import cases
+from bad_images import write_cases
 
 import loaders
 from dataprep.convert import convert
@@ -20,11 +20,7 @@ WHOLE = [{"Resize": {"size": [64, 64]}}]
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpus") / "images"
-    (folder / "class").mkdir(parents=True)
-    for case in cases():
-        (folder / "class" / case.name).write_bytes(case.data)
-    return folder
+    return write_cases(tmp_path_factory.mktemp("corpus") / "images")
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
