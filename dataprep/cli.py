@@ -525,7 +525,8 @@ def _tell_memory(memory: dict[str, dict[str, int]] | None, batch_size: int) -> N
     ways = next(iter(memory.values()))
     resized = ", or resized to a shorter side of" if len(ways) > 1 else ""
     click.echo(f"  GPU memory of batches of {batch_size:,}, foretold, as the images are{resized}")
-    click.echo(f"  {'':14}" + "".join(f"{'' if way == 'as they are' else way:>12}" for way in ways))
+    if resized:
+        click.echo(f"  {'':14}" + "".join(f"{'' if way == 'as they are' else way:>12}" for way in ways))
     for name, found in memory.items():
         click.echo(f"  {name:14}" + "".join(f"{taken / 2**30:>8.2f} GiB" for taken in found.values()))
 
