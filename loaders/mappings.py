@@ -104,6 +104,7 @@ class Mappings:
 
     Attributes:
         most: how many are mapped at once; where one more is asked for, all others are let go.
+        get: from a file's number to the file if it is mapped already, else None.
 
     """
 
@@ -113,13 +114,11 @@ class Mappings:
     def __init__(self, paths: Sequence[str], lengths: Sequence[int]) -> None:
         self._paths, self._lengths = paths, lengths
         self._mapped: dict[int, MappedFile] = {}
+        # As it is asked for every image, it is the dictionary's own, without a function of ours around it.
+        self.get = self._mapped.get
 
     def __len__(self) -> int:
         return len(self._mapped)
-
-    def get(self, number: int) -> MappedFile | None:
-        """Return a file that is mapped already."""
-        return self._mapped.get(number)
 
     def map(self, number: int, check: Callable[[MappedFile], None] | None = None) -> MappedFile:
         """Map a file, or return it as it is mapped already.

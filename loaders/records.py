@@ -49,10 +49,13 @@ class Records:
 
         """
         shards = np.searchsorted(self._ends, rows, side="right").tolist()
-        offsets, sizes = self._offsets[rows].tolist(), self._sizes[rows].tolist()
+        begins, sizes = self._offsets[rows], self._sizes[rows]
+        mapped = self._mappings.get
         return [
-            self._file(shard, row).data[offset : offset + size]
-            for shard, row, offset, size in zip(shards, rows.tolist(), offsets, sizes, strict=True)
+            (mapped(shard) or self._map(shard, row)).data[begin:end]
+            for shard, row, begin, end in zip(
+                shards, rows.tolist(), begins.tolist(), (begins + sizes).tolist(), strict=True
+            )
         ]
 
     def ask_ahead(self, rows: NDArray[np.int64]) -> None:

@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+import nvidia.dali.tensors as _tensors
 import nvidia.dali.tfrecord as _tfrecord
 from numpy.typing import NDArray
 
@@ -18,6 +19,7 @@ from loaders.shards import OpenSplit
 
 # DALI's type stubs lack much of what it has.
 tfrecord: Any = _tfrecord
+TensorCPU: Any = _tensors.TensorCPU
 
 READER = "reader"
 
@@ -119,12 +121,13 @@ class _Feed:
         self._given.append(rows)
         return rows
 
-    def images(self, batch: Any) -> list[NDArray[np.uint8]]:
+    def images(self, batch: Any) -> list[Any]:
         run = batch.iteration
         for coming in range(max(run, self._asked), run + AHEAD + 1):
             self._records.ask_ahead(self._planned(coming))
         self._asked = run + AHEAD + 1
-        images = self._records.images(self._planned(run))
+        # Of its own tensors DALI asks nothing more; of arrays it asks each what it is, for as long as all else takes.
+        images = [TensorCPU(image, "") for image in self._records.images(self._planned(run))]
         self._given.append(images)
         return images
 

@@ -28,11 +28,14 @@ class Side:
 
     Attributes:
         ahead: batches that may be made before they are asked for.
-        portion: batches that `measure` takes.
-        seconds: of each portion.
-        worked: seconds of processor time of each portion.
+        portion: batches that `measure` takes at least; it takes as many again until `LEAST` seconds are over.
+        seconds: that a portion took, in each measurement on average.
+        worked: seconds of processor time, likewise.
 
     """
+
+    #: Seconds; in less, one hiccup of the machine would be what is measured.
+    LEAST = 1.0
 
     def __init__(self, batches: Iterator[Any], *, ahead: int, portion: int) -> None:
         self._batches, self.ahead, self.portion = batches, ahead, portion
@@ -50,10 +53,12 @@ class Side:
     def measure(self) -> None:
         """Take what was made ahead, then a portion that counts; return when as much is made ahead again."""
         self.take(2 * self.ahead)
-        begun, worked = time.perf_counter(), processor_seconds()
-        self.take(self.portion)
-        self.seconds.append(time.perf_counter() - begun)
-        self.worked.append(processor_seconds() - worked)
+        begun, worked, portions = time.perf_counter(), processor_seconds(), 0
+        while portions == 0 or time.perf_counter() - begun < self.LEAST:
+            self.take(self.portion)
+            portions += 1
+        self.seconds.append((time.perf_counter() - begun) / portions)
+        self.worked.append((processor_seconds() - worked) / portions)
         time.sleep(self.ahead * self.seconds[-1] / self.portion)
 
 

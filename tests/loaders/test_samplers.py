@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from loaders.samplers import ClassBalancedSampler, PKSampler, ShuffledSampler, check_sampler
 from loaders.samplers.groups import codes_of, group, group_within
+from loaders.samplers.permutation import permute, stream
 from manifests.errors import CallError
 
 RNG = np.random.default_rng(1)
@@ -55,6 +56,17 @@ def test_shuffled_has_each_row_once(samples, batch_size, world_size, epoch):
     plan = ShuffledSampler().plan({}, samples=samples, batch_size=batch_size, world_size=world_size, seed=5)
     assert plan.samples == samples
     assert sorted(epoch_of(plan, epoch, batch_size * world_size).tolist()) == list(range(samples))
+
+
+@given(st.integers(1, 20_000), st.integers(1, 9_000), st.data())
+def test_shuffled_batches_are_pieces_of_one_order(samples, batch_size, data):
+    plan = ShuffledSampler().plan({}, samples=samples, batch_size=batch_size, world_size=1, seed=5)
+    number = data.draw(st.integers(0, (samples - 1) // batch_size))
+    order = permute(np.arange(samples), samples, stream(5, 2))
+    batch = plan.batch(2, number)
+    np.testing.assert_array_equal(batch, order[number * batch_size :][:batch_size])
+    batch[:] = 0  # is the caller's own
+    np.testing.assert_array_equal(plan.batch(2, number), order[number * batch_size :][:batch_size])
 
 
 @pytest.mark.parametrize("number", [-1, 3])
