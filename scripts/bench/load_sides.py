@@ -44,9 +44,7 @@ class Side:
 
     def take(self, count: int) -> Any:
         """Return the last of so many batches once it is complete; and all that is under way on the GPU with it."""
-        last = None
-        for batch in itertools.islice(self._batches, count):
-            last = batch
+        last = self._next(count)
         synchronize()
         return last
 
@@ -55,11 +53,18 @@ class Side:
         self.take(2 * self.ahead)
         begun, worked, portions = time.perf_counter(), processor_seconds(), 0
         while portions == 0 or time.perf_counter() - begun < self.LEAST:
-            self.take(self.portion)
+            self._next(self.portion)
             portions += 1
+        synchronize()
         self.seconds.append((time.perf_counter() - begun) / portions)
         self.worked.append((processor_seconds() - worked) / portions)
         time.sleep(self.ahead * self.seconds[-1] / self.portion)
+
+    def _next(self, count: int) -> Any:
+        last = None
+        for batch in itertools.islice(self._batches, count):
+            last = batch
+        return last
 
 
 def synchronize() -> None:
