@@ -52,15 +52,19 @@ def _fitted(options: Options, samples: int, split: str) -> Options:
             mend="read it on fewer ranks: rank=0, world_size=1 on one of them",
         )
     if _stored(options, samples).batches == 0:
-        shared = f", shared by {ranks.world_size} ranks," if ranks.world_size > 1 else ""
-        raise CallError(
-            f"batch_size={options.batch_size} is more than the {samples} samples of split {split!r}{shared} hold",
-            mend='lower batch_size, or say last_batch="partial" or "pad"',
-        )
+        raise _no_batch(options, f"the {samples} samples of split {split!r}")
     if options.last_batch != "partial":
         return options
     # What fills a batch up is decoded too, and a partial one never holds more than a rank's part.
     return replace(options, batch_size=min(options.batch_size, ranks.greatest_share(samples)))
+
+
+def _no_batch(options: Options, held: str) -> CallError:
+    shared = f", shared by {options.ranks.world_size} ranks" if options.ranks.world_size > 1 else ""
+    return CallError(
+        f"batch_size={options.batch_size} is more than {held}{shared}",
+        mend='lower batch_size, or say last_batch="partial" or "pad"',
+    )
 
 
 def _stored(options: Options, samples: int) -> Stored:
@@ -116,11 +120,8 @@ def _planned(
     spread = getattr(sampler, "spread", False) is True
     planned = Planned(plan, opened.samples, ranks, size, options.last_batch, text, spread)
     if planned.batches == 0:
-        raise CallError(
-            f"batch_size={size} of {ranks.world_size} ranks is more than the {plan.samples} samples of an epoch that "
-            f"{name} makes of split {split!r}",
-            mend='lower batch_size, or say last_batch="partial" or "pad"',
-        )
+        epoch = "" if plan.samples == opened.samples else f"an epoch that {name} makes of "
+        raise _no_batch(replace(options, batch_size=size), f"the {plan.samples} samples of {epoch}split {split!r}")
     return planned
 
 

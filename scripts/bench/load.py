@@ -79,7 +79,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--fmt", choices=["tfrecord", "webdataset"], default="tfrecord")
     parser.add_argument("--resize-shorter", type=int, help="prepare the images so; torchvision reads them as they are")
     parser.add_argument("--store", choices=["encoded", "raw"], default="encoded", help="prepare the images so")
-    parser.add_argument("--shuffled", action="store_true", help=f"{OURS} reads with a ShuffledSampler")
+    parser.add_argument(
+        "--order", choices=["stored", "sampled"], help=f"how {OURS} reads: by DALI's reader or a ShuffledSampler"
+    )
     parser.add_argument("--preset", type=preset_or_file, default="imagenet-train", help="its name, or a YAML file")
     parser.add_argument("--device", choices=["auto", "gpu", "cpu"], default="auto")
     parser.add_argument("--batch-size", type=int, default=256)

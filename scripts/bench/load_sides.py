@@ -155,7 +155,8 @@ def build(dataset: Path, call: argparse.Namespace, **options: Any) -> Any:
         "device": call.device,
         "dtype": "float16" if call.device == "gpu" else "float32",
         "num_threads": call.threads,
-        "sampler": loaders.ShuffledSampler() if call.shuffled else None,
+        "sampler": loaders.ShuffledSampler() if call.order == "sampled" else None,
+        "shuffle": True if call.order == "stored" else None,
         **options,
     }
     return loaders.build(dataset, split="train", **chosen)

@@ -75,14 +75,15 @@ def test_as_foretold(large, name, batch_size, transforms):
     assert max(found["used"]) == pytest.approx(found["foretold"], rel=0.15)
 
 
+@pytest.mark.parametrize("shuffle", [None, True], ids=["sampled", "stored"])
 @pytest.mark.parametrize("batch_size", [64, 256])
-def test_raw_pixels_as_foretold(batch_size, tmp_path):
+def test_raw_pixels_as_foretold(batch_size, shuffle, tmp_path):
     (tmp_path / "src" / "class").mkdir(parents=True)
     photo(0, 300, 300).save(tmp_path / "src" / "class" / "0.jpg")
     for number in range(1, 512):
         (tmp_path / "src" / "class" / f"{number}.jpg").hardlink_to(tmp_path / "src" / "class" / "0.jpg")
     convert(read_source(str(tmp_path / "src")), str(tmp_path / "out"), Options(raw=Raw(256)), workers=2)
-    found = measure(str(tmp_path / "out"), batch_size=batch_size, transforms="imagenet-train")
+    found = measure(str(tmp_path / "out"), batch_size=batch_size, shuffle=shuffle, transforms="imagenet-train")
     assert max(found["used"]) == pytest.approx(found["foretold"], rel=0.15)
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 import loaders
 from loaders.shards import open_split
-from manifests.errors import DamagedError
+from manifests.errors import CallError, DamagedError
 from manifests.store import read_table
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
@@ -134,6 +134,12 @@ def test_random_crops_are_those_of_encoded_images(raw, dataprep, tmp_path):
         # Beyond the window's border, encoded images have nothing.
         assert difference[:, 3:-3, 3:-3].max() <= 1
         assert difference.mean() <= 0.5
+
+
+def test_too_few_samples_are_told_in_words_of_the_call(raw):
+    with pytest.raises(CallError) as caught:
+        build(raw["tfrecord"], split="train", transforms=AS_STORED, batch_size=21, rank=0, world_size=2)
+    assert str(caught.value).startswith("batch_size=21 is more than the 20 samples of split 'train', shared by 2 ranks")
 
 
 def test_explain_says_that_nothing_is_decoded(raw):
