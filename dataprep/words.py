@@ -23,3 +23,8 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 1 else "1 s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def held(samples: int, length: int, shards: int) -> str:
+    """Write ``1,000 samples, 1.2 GB, 5 shards``."""
+    return f"{count(samples, 'sample')}, {size(length)}, {count(shards, 'shard')}"

@@ -390,7 +390,10 @@ def test_a_users_own_that_errs(people, wrong):
         ({"sampler": loaders.PKSampler}, "sampler must be one of loaders.samplers"),
         ({"sampler": "PKSampler"}, "sampler must be one of loaders.samplers"),
         ({"sampler": loaders.ShuffledSampler(), "shuffle": True}, "shuffle=True, and a sampler decides the order"),
-        ({"sampler": loaders.ShuffledSampler(), "batch_size": 41}, "batch_size=41 is more than the 40 samples of split"),
+        (
+            {"sampler": loaders.ShuffledSampler(), "batch_size": 41},
+            "batch_size=41 is more than the 40 samples of split",
+        ),
     ],
 )
 def test_wrong_calls(people, options, message):
