@@ -139,3 +139,30 @@ def made_by() -> dict[str, str]:
     import simplejpeg
 
     return {"Pillow": PIL.__version__, "simplejpeg": simplejpeg.__version__}
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """What to look for in a record, where it does not show by itself.
+
+    Attributes:
+        image: TFRecord feature, or WebDataset extension (several with commas), that holds the encoded image.
+        label: likewise for the label.
+        label_key: member of the ``.json`` that holds the label.
+        label_offset: added to every label; -1 where the shards count from 1.
+        classes: names in label order.
+        split: name of the split; read from each file's name or folder where none is given.
+        validate: ``none`` reads headers only; ``header`` and ``decode`` read every byte, and give the
+            tables and the manifest their checksums.
+        overwrite: replace index files that are there and differ.
+
+    """
+
+    image: str | None = None
+    label: str | None = None
+    label_key: str | None = None
+    label_offset: int = 0
+    classes: tuple[str, ...] | None = None
+    split: str | None = None
+    validate: Validation = "none"
+    overwrite: bool = False

@@ -53,8 +53,9 @@ def index(**call: Any) -> int:
     the webdataset library, tar or img2dataset, and are never changed.
     """
     from dataprep import index as work
+    from dataprep.options import IndexOptions
 
-    options = work.IndexOptions(
+    options = IndexOptions(
         call["image"], call["label"], call["label_key"], call["label_offset"], read_classes(call["classes"]),
         call["split"], call["validate"], call["overwrite"],
     )  # fmt: skip

@@ -20,7 +20,8 @@ import pytest
 from awscrt.checksums import crc32c
 
 from dataprep import index as index_module
-from dataprep.index import IndexOptions, index
+from dataprep.index import index
+from dataprep.options import IndexOptions
 from dataprep.verify import verify
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.sources.columns import MAX_LABEL

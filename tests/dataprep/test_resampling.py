@@ -38,14 +38,19 @@ def test_what_means_take_is_given_back(side, filter_, fine):
     assert found > plain + 0.8
 
 
-@pytest.mark.parametrize("side", [120, 170, 250, 300, 500])
-def test_what_a_jpegs_scaling_takes_is_given_back(side, fine):
+@pytest.mark.parametrize(("side", "blocks"), [(120, 8), (170, 4), (250, 4), (300, 8 / 3), (340, 8 / 3)])
+def test_what_a_jpegs_scaling_takes_is_given_back(side, blocks, fine):
+    """By eighths and quarters it takes means; by three eighths it does not, and there is nothing to give back."""
     data = encode(fine, quality=95, subsampling=0)
-    whole = decode(data, inspect(data), *fine.size).image
+    expected = decode(data, inspect(data), *fine.size).image.resize((side, side), LANCZOS)
     decoded = decode(data, inspect(data), *enough((side, side), LANCZOS))
-    found = resample(decoded.image, (side, side), LANCZOS, mean_of=decoded.mean_of)
-    assert decoded.image.size < whole.size
-    assert decibels(whole.resize((side, side), LANCZOS), found) > 44
+    assert fine.width / decoded.image.width == pytest.approx(blocks)
+    found, plain, as_of_means = (
+        decibels(expected, resample(decoded.image, (side, side), LANCZOS, mean_of=mean_of))
+        for mean_of in (decoded.mean_of, 1.0, blocks)
+    )
+    assert found > 44
+    assert found > (plain if blocks > 3 else as_of_means) + 0.8
 
 
 @pytest.mark.parametrize("side", [120, 256, 500])

@@ -14,7 +14,8 @@ from pictures import SUFFIXES, encode, photo
 
 from dataprep.convert import convert
 from dataprep.formats import Want, get
-from dataprep.index import IndexOptions, index
+from dataprep.index import index
+from dataprep.options import IndexOptions
 from dataprep.plan import Options
 from dataprep.verify import verify
 from manifests.sources import read_source
