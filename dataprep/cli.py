@@ -30,8 +30,10 @@ def main() -> None:
     """  # noqa: D301  (click reads the backslash)
 
 
-for each in (convert, index, verify, info):
-    main.add_command(each)
+main.add_command(convert)
+main.add_command(index)
+main.add_command(verify)
+main.add_command(info)
 
 
 def run() -> None:

@@ -1,6 +1,6 @@
 """Shards that someone else wrote: which files they are, of which format and split, and where a record has what.
 
-It must never know what becomes of them.
+It must never read more of them than the first record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def find_shards(paths: Sequence[str]) -> tuple[str, list[str]]:
         paths: a folder of shards, or shards of one folder.
 
     Raises:
-        CallError: they are none, lie in several folders, or would share an index file.
+        CallError: there are none, one is named twice, files lie in several folders, or two would share an index file.
 
     """
     files: list[str] = []
@@ -124,7 +124,7 @@ def find_components(folder: str, names: Sequence[str], fmt: Format, options: Ind
     """Find out by the first record, and by what the options name, where records have image and label.
 
     Raises:
-        CallError: there is none, or none of the name that an option says.
+        CallError: there is none, or none of the name that an option says; or options exclude each other.
         ShardError: the first record cannot be read.
 
     """

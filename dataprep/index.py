@@ -1,7 +1,4 @@
-"""Index, sample table and manifest for shards that someone else wrote. It never changes a shard.
-
-Only headers are read unless the images are to be validated: of a record of 110 KB, one page or two.
-"""
+"""Index, sample table and manifest for shards that someone else wrote. It never changes a shard."""
 
 from __future__ import annotations
 
@@ -59,7 +56,7 @@ def index(
     """Make the index and the sample table of every shard, and a manifest when all of them are sound.
 
     Args:
-        paths: folders of shards, or shards of one folder.
+        paths: a folder of shards, or shards of one folder.
         options: what to look for in a record.
         workers: processes; as many as there are processors where none is given.
         progress: given the number of shards, returns what to call with each that is done.

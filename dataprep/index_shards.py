@@ -1,4 +1,7 @@
-"""A shard that someone else wrote -> its index and its sample table. It must never know the dataset's other shards."""
+"""A shard that someone else wrote -> its index and its sample table. It must never know the manifest.
+
+Only headers are read unless the images are to be validated: of a record of 110 KB, one page or two.
+"""
 
 from __future__ import annotations
 

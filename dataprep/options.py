@@ -1,4 +1,4 @@
-"""The options that decide which bytes are written. It must never import anything heavy: each worker reads it first."""
+"""What is asked of a conversion and of an indexing. It must never import anything heavy: each worker reads it first."""
 
 from __future__ import annotations
 

@@ -59,12 +59,13 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
     elif plain.mode == "CMYK":
         plain = plain.convert("RGB")
     shrunk = max(info.width, info.height) / max(image.size)
-    mean_of = shrunk if shrunk >= _MEANS else 1.0
+    mean_of = shrunk if round(8 / shrunk) in _MEANS else 1.0
     return Decoded(plain, _orientation(about) if about else 1, subsampling, repairs, mean_of)
 
 
-#: From here on, what libjpeg's scaling gives are as means of pixels; above it, it keeps what a mean would lose.
-_MEANS = 3.5
+#: Eighths of a JPEG's size at which libjpeg's pixels are as means of its own: sharpened as such, they are 0.1 to 1 dB
+#: nearer to the filter over all pixels. At three eighths they keep what means would lose, and would be as much farther.
+_MEANS = (1, 2, 4)
 
 
 def _opened(data: bytes, info: ImageInfo) -> tuple[Image.Image, Image.Image, str]:

@@ -52,7 +52,7 @@ def _fitted(options: Options, samples: int, split: str) -> Options:
             mend="read it on fewer ranks: rank=0, world_size=1 on one of them",
         )
     if _stored(options, samples).batches == 0:
-        raise _no_batch(options, f"the {samples} samples of split {split!r}")
+        raise _no_batch(options, f"{samples} samples of split {split!r}")
     if options.last_batch != "partial":
         return options
     # What fills a batch up is decoded too, and a partial one never holds more than a rank's part.
@@ -60,9 +60,10 @@ def _fitted(options: Options, samples: int, split: str) -> Options:
 
 
 def _no_batch(options: Options, held: str) -> CallError:
-    shared = f", shared by {options.ranks.world_size} ranks" if options.ranks.world_size > 1 else ""
+    ranks = options.ranks.world_size
+    shared = f"each of {ranks} ranks has of" if ranks > 1 else "the"
     return CallError(
-        f"batch_size={options.batch_size} is more than {held}{shared}",
+        f"batch_size={options.batch_size} is more than {shared} {held}",
         mend='lower batch_size, or say last_batch="partial" or "pad"',
     )
 
@@ -121,7 +122,7 @@ def _planned(
     planned = Planned(plan, opened.samples, ranks, size, options.last_batch, text, spread)
     if planned.batches == 0:
         epoch = "" if plan.samples == opened.samples else f"an epoch that {name} makes of "
-        raise _no_batch(replace(options, batch_size=size), f"the {plan.samples} samples of {epoch}split {split!r}")
+        raise _no_batch(options, f"{plan.samples} samples of {epoch}split {split!r}")
     return planned
 
 

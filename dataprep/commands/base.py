@@ -1,4 +1,4 @@
-"""What commands share: errors become a line and an exit status; progress over shards. It must never know a dataset."""
+"""What commands share: errors become a line and an exit status; options; progress. It must never know a dataset."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read_classes(file: str | None) -> tuple[str, ...] | None:
 
     Raises:
         CallError: it cannot be read.
-        SourceError: a line is blank, or said twice.
+        SourceError: it names no class, a line is blank, or one is said twice.
 
     """
     if file is None:

@@ -113,7 +113,7 @@ class _Feed:
         self._planned = lru_cache(AHEAD + 2)(partial(planned.filled, started=started))
         self._records = records
         self._asked = 0
-        # DALI holds no reference to what it is given, and works on one batch more than wait for it.
+        # DALI asks for what it does not copy to be held, and works on one batch more than wait for it.
         self._given: deque[Any] = deque(maxlen=2 * (prefetch + 2))
 
     def rows(self, batch: Any) -> NDArray[np.int64]:
@@ -126,7 +126,7 @@ class _Feed:
         for coming in range(max(run, self._asked), run + AHEAD + 1):
             self._records.ask_ahead(self._planned(coming))
         self._asked = run + AHEAD + 1
-        # Of its own tensors DALI asks nothing more; of arrays it asks each what it is, for as long as all else takes.
+        # An array costs DALI twice what a tensor of its own does, and all this is the time of the thread that trains.
         images = [TensorCPU(image, "") for image in self._records.images(self._planned(run))]
         self._given.append(images)
         return images

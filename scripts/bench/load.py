@@ -9,10 +9,10 @@
 
 PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count and converted with `dataprep convert`;
 torchvision reads them as an ImageFolder, the other two as shards, all from memory. Every side does the work of
-imagenet-train and ends with float16 tensors on the GPU, or float32 ones where there is none. Each of `--epochs` is a
-whole one, begun after the side has given away what it made ahead while another was measured, so that nothing counts
-that was made outside of the time, and nobody pays for a cold start. torchvision reads epoch after epoch without a
-pause, and its number of workers and size of batches are the best of those that are tried.
+imagenet-train and ends with float16 tensors on the GPU, or float32 ones where there is none. A measurement takes whole
+epochs, `--epochs` of them and as many again until a second is over, without a pause. It begins after the side has
+given away what it made ahead while another was measured, so that nothing counts that was made outside of the time, and
+nobody pays for a cold start. torchvision's number of workers and size of batches are the best of those that are tried.
 
 Then the loader is taken apart: reading alone, with decoding, with the augmentation, and with torch's tensors.
 With --memory: GPU memory after each of three epochs. With --start: how long `loaders.build` takes for a million
@@ -69,7 +69,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=Path, help="folder of photographs")
     parser.add_argument("--count", type=int, default=25_600, help="images of an epoch; whole batches are kept")
-    parser.add_argument("--epochs", type=int, default=1, help="epochs that each measurement takes")
+    parser.add_argument("--epochs", type=int, default=1, help="epochs that each measurement takes at least")
     parser.add_argument(
         "--work",
         type=Path,
@@ -80,7 +80,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--resize-shorter", type=int, help="prepare the images so; torchvision reads them as they are")
     parser.add_argument("--store", choices=["encoded", "raw"], default="encoded", help="prepare the images so")
     parser.add_argument(
-        "--order", choices=["stored", "sampled"], help=f"how {OURS} reads: by DALI's reader or a ShuffledSampler"
+        "--order",
+        choices=["stored", "sampled"],
+        help=f"how {OURS} reads: by DALI's reader or a ShuffledSampler; unsaid, as it chooses",
     )
     parser.add_argument("--preset", type=preset_or_file, default="imagenet-train", help="its name, or a YAML file")
     parser.add_argument("--device", choices=["auto", "gpu", "cpu"], default="auto")

@@ -49,7 +49,7 @@ class Side:
         return last
 
     def measure(self) -> None:
-        """Take what was made ahead, then a portion that counts; return when as much is made ahead again."""
+        """Take what was made ahead, then portions that count; return when as much is made ahead again."""
         self.take(2 * self.ahead)
         begun, worked, portions = time.perf_counter(), processor_seconds(), 0
         while portions == 0 or time.perf_counter() - begun < self.LEAST:
@@ -88,7 +88,7 @@ def measure(
     for _, side in itertools.product(range(call.repeats + 1), sides.values()):
         side.measure()
     images = call.count * call.epochs
-    print(f"{images:,} images, {call.repeats} repeats after one warm-up; images a second:")
+    print(f"at least {images:,} images, {call.repeats} repeats after one warm-up; images a second:")
     print(f"  {'':34}{'median':>10}{'least':>10}{'most':>10}{'processor':>16}")
     for name, side in sides.items():
         rates = sorted(images / seconds for seconds in side.seconds[1:])

@@ -5,7 +5,7 @@
 
 Each sampler runs in a process of its own, over made-up columns. Peak is the most memory that the process had while it
 made the plan, beyond what it had before, columns included. A batch is a global one, of all ranks; they are asked for
-in turn, as training does, and the first figure is their mean.
+in turn, as training does, and `batch ms` is their mean.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def test_more_ranks_than_samples(make_dataset, mixed):
 
 
 def test_batch_larger_than_a_rank_s_part(make_dataset, mixed):
-    with pytest.raises(CallError, match=r"batch_size=4 is more than the 7 samples .* shared by 2 ranks"):
+    with pytest.raises(CallError, match=r"batch_size=4 is more than each of 2 ranks has of 7 samples of split 'train'"):
         build(make_dataset("tfrecord", mixed[:7], shards=1), rank=0, world_size=2)
 
 

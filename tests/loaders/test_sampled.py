@@ -392,7 +392,11 @@ def test_a_users_own_that_errs(people, wrong):
         ({"sampler": loaders.ShuffledSampler(), "shuffle": True}, "shuffle=True, and a sampler decides the order"),
         (
             {"sampler": loaders.ShuffledSampler(), "batch_size": 41},
-            "batch_size=41 is more than the 40 samples of split",
+            "batch_size=41 is more than the 40 samples of split 'train'",
+        ),
+        (
+            {"sampler": loaders.ClassBalancedSampler(samples=30), "batch_size": 31},
+            "batch_size=31 is more than the 30 samples of an epoch that ClassBalancedSampler makes of split 'train'",
         ),
     ],
 )
