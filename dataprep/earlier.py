@@ -16,12 +16,13 @@ from dataprep import formats, storage
 from dataprep.options import Options, made_by
 from dataprep.plan import Plan, ShardPlan
 from dataprep.shards import Done
-from manifests.errors import CallError, DatasetError, ManifestError, TableError, printable
+from manifests.errors import CallError, DatasetError, ManifestError, printable
 from manifests.schema import SPLIT_NAMES, File, Shard
 from manifests.sources import Source
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
+    find_table_metadata,
     has_no_other_manifest,
     is_as_written,
     read_manifest,
@@ -198,10 +199,7 @@ def _is_stated(plan: Plan, out: str, name: str, stated: Mapping[str, File]) -> b
 
 def _metadata(path: str, plan: Plan) -> dict[str, Any]:
     """Read what a table says of its shard; nothing where it is damaged or not of this plan."""
-    try:
-        metadata = read_table_metadata(path)
-    except TableError:
-        return {}
+    metadata = find_table_metadata(path)
     return metadata if metadata.get("plan") == plan.fingerprint else {}
 
 

@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dataprep import engines, formats, storage
-from dataprep.foreign import find_components, find_shards, format_of, split_of, stem
+from dataprep.elsewhere import find_components, find_shards, format_of, split_of, stem
 from dataprep.index_shards import THREADS, Indexed, IndexTask, index_shards
 from dataprep.options import IndexOptions
-from manifests.errors import CallError, DamagedError, TableError
+from manifests.errors import CallError, DamagedError
 from manifests.schema import Components, Format, Manifest, Shard, Split, split_order
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
+    find_table_metadata,
     has_no_other_manifest,
     manifest_bytes,
     read_manifest,
-    read_table_metadata,
     rejected_bytes,
 )
 
@@ -97,18 +97,11 @@ def _check_ours(folder: str, names: Sequence[str], options: IndexOptions) -> Non
         )
     for name in names:
         table = os.path.join(folder, f"{stem(name)}.parquet")
-        if not options.overwrite and os.path.exists(table) and _is_planned(table):
+        if not options.overwrite and os.path.exists(table) and "plan" in find_table_metadata(table):
             raise CallError(
                 f"{folder} was made by `dataprep convert` and has its index and tables",
                 mend="to replace them by what the shards alone say, use --overwrite",
             )
-
-
-def _is_planned(table: str) -> bool:
-    try:
-        return "plan" in read_table_metadata(table)
-    except TableError:
-        return False
 
 
 def _finish(folder: str, shards: Sequence[Indexed], fmt: Format, want: formats.Want, options: IndexOptions) -> Result:

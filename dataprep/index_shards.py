@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from awscrt.checksums import crc32c
 
 from dataprep import formats, storage
-from dataprep.foreign import stem, table_name
+from dataprep.elsewhere import stem, table_name
 from dataprep.images import MAX_BYTES, Rejected, inspect
 from dataprep.options import IndexOptions
 from manifests.errors import CallError, DamagedError, ShardError

@@ -25,6 +25,6 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def held(samples: int, length: int, shards: int) -> str:
+def contents(samples: int, length: int, shards: int) -> str:
     """Write ``1,000 samples, 1.2 GB, 5 shards``."""
     return f"{count(samples, 'sample')}, {size(length)}, {count(shards, 'shard')}"

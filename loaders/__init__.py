@@ -45,10 +45,10 @@ def build(
     Each epoch (each ``for`` over the result) reads every sample once, over all ranks. A batch is a tuple of
     `fields`: ``image`` a tensor of shape ``[B, C, H, W]`` or ``[B, H, W, C]``; ``label`` an int64 tensor of
     shape ``[B]``, or float32 ``[B, classes]`` where the transforms mix images; ``index`` the sample's int64
-    number in the split; any other a column of the sample tables, numbers as a tensor (where no row lacks
-    one and all tables have one kind) and anything else as a list. The first three mean the same where a table has a
-    column of that name; without ``image`` none is decoded. Tensors are on
-    the device, and good for as long as they are held.
+    number in the split; any other a column of the sample tables, numbers as a tensor (where no row lacks one
+    and all tables have one kind) and anything else as a list. The first three mean the same where a table has
+    a column of that name; without ``image`` none is decoded. Tensors are on the device, and good for as long
+    as they are held.
 
     Args:
         dataset: folder that `dataprep convert` or `dataprep index` made.

@@ -73,12 +73,13 @@ class Records:
         shards = np.searchsorted(self._ends, rows, side="right")
         each, first, which = np.unique(shards, return_index=True, return_inverse=True)
         # An error is for the thread that asks for the images.
-        files = [self._file(shard, row) for shard, row in zip(each.tolist(), rows[first].tolist(), strict=True)]
+        mapped = self._mappings.get
+        files = [
+            mapped(shard) or self._map(shard, row)
+            for shard, row in zip(each.tolist(), rows[first].tolist(), strict=True)
+        ]
         addresses = np.array([file.address for file in files])
         ask_ahead(addresses[which] + self._offsets[rows], self._sizes[rows])
-
-    def _file(self, shard: int, row: int) -> MappedFile:
-        return self._mappings.get(shard) or self._map(shard, row)
 
     def _map(self, shard: int, row: int) -> MappedFile:
         stated = self._split.shards[shard].file

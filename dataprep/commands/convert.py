@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dataprep import engines, words
+from dataprep import engines
 from dataprep.commands import storing
 from dataprep.commands.base import WRONG_DATA, classes_option, command, read_classes, say, workers_option
-from dataprep.commands.values import Bytes, Fraction
-from dataprep.words import count, duration, size
+from dataprep.commands.values import VALIDATION, Bytes, Fraction
+from dataprep.words import contents, count, duration, size
 from manifests.errors import CallError, printable
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 @click.option("--split-by", metavar="COLUMN", help="With --val-fraction: train and val share no value of this column.")
 @click.option(
     "--validate",
-    type=click.Choice(["none", "header", "decode"]),
+    type=VALIDATION,
     default="header",
     show_default=True,
     help="Trust the images; read their headers and look for their ends; or decode them in full.",
@@ -153,12 +153,12 @@ def _convert(call: dict[str, Any], engine: engines.Engine) -> int:
     if call["dry_run"]:
         _print_plan(source, out, options, engine.workers, overwrite=call["overwrite"])
         return 0
-    with _bar(source) as bar:
+    with _ImagesBar(source) as bar:
         result = work.convert(source, out, options, engine=engine, overwrite=call["overwrite"], progress=bar)
     return _print_result(result, out, call["max_rejected"])
 
 
-class _bar:  # noqa: N801  (used as a function)
+class _ImagesBar:
     """Progress on standard error, where that is a terminal: images/s, MB/s, time left; all of this run alone."""
 
     def __init__(self, source: Source) -> None:
@@ -180,7 +180,7 @@ class _bar:  # noqa: N801  (used as a function)
         if seconds:
             self._bar.set_postfix_str(f"{self._bytes / seconds / 1e6:,.0f} MB/s")
 
-    def __enter__(self) -> _bar:
+    def __enter__(self) -> _ImagesBar:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -229,7 +229,7 @@ def _length(source: Source, shards: Sequence[ShardPlan]) -> int:
 
 def _print_result(result: Any, out: str, max_rejected: float) -> int:
     for split in result.manifest.splits:
-        click.echo(f"{split.name}: {words.held(split.samples, split.bytes, len(split.shards))}")
+        click.echo(f"{split.name}: {contents(split.samples, split.bytes, len(split.shards))}")
     if result.resumed:
         click.echo(
             f"{count(result.resumed, 'shard')} {'was' if result.resumed == 1 else 'were'} done by an earlier run"

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from dataprep import words
 from dataprep.commands.base import (
     WRONG_DATA,
     ShardsBar,
@@ -16,7 +15,8 @@ from dataprep.commands.base import (
     say,
     workers_option,
 )
-from dataprep.words import count
+from dataprep.commands.values import VALIDATION
+from dataprep.words import contents, count
 
 
 @command
@@ -39,7 +39,7 @@ from dataprep.words import count
 @click.option("--split", metavar="NAME", help="The split these shards are.  [default: read from their names]")
 @click.option(
     "--validate",
-    type=click.Choice(["none", "header", "decode"]),
+    type=VALIDATION,
     default="none",
     show_default=True,
     help="Read headers only; read everything and make checksums; or decode the images too.",
@@ -71,7 +71,7 @@ def index(**call: Any) -> int:
     for notice in result.notices:
         say(f"note: {notice}")
     for split in result.manifest.splits:
-        click.echo(f"{split.name}: {words.held(split.samples, split.bytes, len(split.shards))}")
+        click.echo(f"{split.name}: {contents(split.samples, split.bytes, len(split.shards))}")
     if result.rejected:
         click.echo(f"left out of the index: {count(result.rejected, 'record')}, see {result.folder}/rejected.jsonl")
         return WRONG_DATA

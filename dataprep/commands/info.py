@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from dataprep import words
 from dataprep.commands.base import command
-from dataprep.words import count, size
+from dataprep.words import contents, count, size
 from manifests.errors import printable
 
 
@@ -33,7 +32,7 @@ def info(out: str, *, as_json: bool, batch_size: int | None) -> int:
     raw = f" raw {'x'.join(map(str, facts['pixels']))}," if "pixels" in facts else ""
     click.echo(f"{out}: {facts['format']},{raw} {held}, {size(facts['bytes'])}")
     for name, split in facts["splits"].items():
-        click.echo(f"\n{name}: {words.held(split['samples'], split['bytes'], split['shards'])}")
+        click.echo(f"\n{name}: {contents(split['samples'], split['bytes'], split['shards'])}")
         click.echo(f"  {'':14}" + "".join(f"{word:>10}" for word in split["width"]))
         for word, unit in (("width", "pixels"), ("height", "pixels"), ("size", "bytes")):
             click.echo(f"  {word + ', ' + unit:14}" + "".join(f"{value:>10,}" for value in split[word].values()))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
+
+from dataprep.images import Validation
+
+VALIDATION = click.Choice(get_args(Validation))
 
 
 class Bytes(click.ParamType[int]):

@@ -78,10 +78,10 @@ class _ShuffledPlan:
 
     def batch(self, epoch: int, number: int) -> Rows:
         places = slots(number, self.global_batch, self.samples)
-        begin, end = int(places[0]), int(places[-1]) + 1
-        first = begin // _STRETCH
-        parts = [_stretch(self.samples, self.seed, epoch, each) for each in range(first, -(-end // _STRETCH))]
-        return np.concatenate(parts)[begin - first * _STRETCH : end - first * _STRETCH]
+        first, last = (int(place) // _STRETCH for place in places[[0, -1]])
+        parts = [_stretch(self.samples, self.seed, epoch, each) for each in range(first, last + 1)]
+        rows: Rows = np.concatenate(parts)[places - first * _STRETCH]
+        return rows
 
 
 @lru_cache(maxsize=16)
