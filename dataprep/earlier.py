@@ -16,13 +16,12 @@ from dataprep import formats, storage
 from dataprep.options import Options, made_by
 from dataprep.plan import Plan, ShardPlan
 from dataprep.shards import Done
-from manifests.errors import CallError, DatasetError, ManifestError, printable
+from manifests.errors import CallError, DatasetError, ManifestError, TableError, printable
 from manifests.schema import SPLIT_NAMES, File, Shard
 from manifests.sources import Source
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
-    find_table_metadata,
     has_no_other_manifest,
     is_as_written,
     read_manifest,
@@ -199,7 +198,10 @@ def _is_stated(plan: Plan, out: str, name: str, stated: Mapping[str, File]) -> b
 
 def _metadata(path: str, plan: Plan) -> dict[str, Any]:
     """Read what a table says of its shard; nothing where it is damaged or not of this plan."""
-    metadata = find_table_metadata(path)
+    try:
+        metadata = read_table_metadata(path)
+    except TableError:
+        return {}
     return metadata if metadata.get("plan") == plan.fingerprint else {}
 
 

@@ -9,12 +9,13 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from dataprep import formats, storage
 from dataprep.options import IndexOptions
-from manifests.errors import CallError, ShardError
+from manifests.errors import CallError, ShardError, TableError
 from manifests.schema import FORMATS, SPLIT_ALIASES, Format
-from manifests.store import find_table_metadata
+from manifests.store import read_table_metadata
 
 _OF = re.compile(r"-\d+-of-\d+$")  # TensorFlow's names: train-00012-of-01024
 
@@ -108,9 +109,17 @@ def table_name(folder: str, name: str) -> str:
     """Name a shard's table; img2dataset has a Parquet file of its own under the first choice, which must stay."""
     first = f"{stem(name)}.parquet"
     path = os.path.join(folder, first)
-    if not os.path.exists(path) or find_table_metadata(path):
+    if not os.path.exists(path) or stated_by_table(path):
         return first
     return f"{stem(name)}.samples.parquet"
+
+
+def stated_by_table(path: str) -> dict[str, Any]:
+    """Return what a sample table says of itself; nothing where the file is missing, damaged or another's."""
+    try:
+        return read_table_metadata(path)
+    except TableError:
+        return {}
 
 
 def find_components(folder: str, names: Sequence[str], fmt: Format, options: IndexOptions) -> formats.Want:

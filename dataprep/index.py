@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dataprep import engines, formats, storage
-from dataprep.elsewhere import find_components, find_shards, format_of, split_of, stem
+from dataprep.elsewhere import find_components, find_shards, format_of, split_of, stated_by_table, stem
 from dataprep.index_shards import THREADS, Indexed, IndexTask, index_shards
 from dataprep.options import IndexOptions
 from manifests.errors import CallError, DamagedError
@@ -15,7 +15,6 @@ from manifests.schema import Components, Format, Manifest, Shard, Split, split_o
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
-    find_table_metadata,
     has_no_other_manifest,
     manifest_bytes,
     read_manifest,
@@ -97,7 +96,7 @@ def _check_ours(folder: str, names: Sequence[str], options: IndexOptions) -> Non
         )
     for name in names:
         table = os.path.join(folder, f"{stem(name)}.parquet")
-        if not options.overwrite and os.path.exists(table) and "plan" in find_table_metadata(table):
+        if not options.overwrite and os.path.exists(table) and "plan" in stated_by_table(table):
             raise CallError(
                 f"{folder} was made by `dataprep convert` and has its index and tables",
                 mend="to replace them by what the shards alone say, use --overwrite",

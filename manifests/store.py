@@ -218,14 +218,6 @@ def read_table_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise TableError(f"cannot be read ({_first_line(error)})", file=os.fspath(path), mend=_ANEW) from None
 
 
-def find_table_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what `read_table_metadata` does; nothing where the file is missing, damaged or another's."""
-    try:
-        return read_table_metadata(path)
-    except TableError:
-        return {}
-
-
 def is_as_written(path: str | os.PathLike[str]) -> bool:
     """Tell whether a table's bytes are just those that this release writes for what is in it."""
     try:
