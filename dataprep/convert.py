@@ -18,22 +18,22 @@ from typing import NamedTuple
 from awscrt.checksums import crc32c
 
 from dataprep import engines, formats, storage
-from dataprep.earlier import check_out, clear, find_earlier
-from dataprep.images import EXTENSIONS, Rejected, inspect
+from dataprep.images.inspect import EXTENSIONS, Rejected, inspect
 from dataprep.options import Options
 from dataprep.plan import Plan, ShardPlan, key_of, make_plan
+from dataprep.resume import check_out, clear, find_earlier
 from dataprep.shards import Done, ShardTask, preparation, read_image, write_shard
+from dataprep.sources import Source
 from manifests.errors import CallError, printable
 from manifests.schema import Components, Manifest, Split
-from manifests.sources import Source
 from manifests.store import MANIFEST_NAME, REJECTED_NAME, manifest_bytes, read_manifest, rejected_bytes
 
 Progress = Callable[[Done], None]
 
 
 @dataclass(frozen=True)
-class Result:
-    """What `convert` did, earlier runs of it included.
+class ConvertResult:
+    """What `convert_dataset` did, earlier runs of it included.
 
     Attributes:
         manifest: of the whole dataset.
@@ -53,7 +53,7 @@ class Result:
     changes: Mapping[str, Sequence[int]]
 
 
-def convert(
+def convert_dataset(
     source: Source,
     out: str,
     options: Options,
@@ -62,7 +62,7 @@ def convert(
     engine: engines.Engine | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
-) -> Result:
+) -> ConvertResult:
     """Write a source's images into shards, with index, table and manifest, in the folder `out`.
 
     What an earlier run of the same source and options committed is kept. The bytes of every file depend on
@@ -100,7 +100,7 @@ def convert(
                     progress(shard)
         manifest = _finish(plan, source, out, options, done)
     rejected = len(source.rejected) + sum(len(shard.rejected) for shard in done.values())
-    return Result(
+    return ConvertResult(
         manifest,
         images=len(source) + len(source.rejected),
         bytes=sum(shard.bytes for shard in done.values()),
@@ -122,8 +122,8 @@ def _make_folder(out: str) -> None:
     try:
         os.makedirs(out, exist_ok=True)
     except OSError as error:
-        mend = "make its parent writable for this user, or name another folder with --out"
-        raise CallError(f"--out {printable(out)}: cannot make the folder ({error.strerror})", mend=mend) from None
+        hint = "make its parent writable for this user, or name another folder with --out"
+        raise CallError(f"--out {printable(out)}: cannot make the folder ({error.strerror})", hint=hint) from None
 
 
 def _task(source: Source, plan: Plan, shard: ShardPlan, out: str, options: Options) -> ShardTask:
@@ -192,7 +192,7 @@ def _content(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CallError(f"--out: {printable(path)} cannot be read ({error.strerror})", mend="move it away") from None
+        raise CallError(f"--out: {printable(path)} cannot be read ({error.strerror})", hint="move it away") from None
 
 
 def _components(options: Options, kinds: set[str]) -> Components:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dataprep import engines, formats, storage
-from dataprep.elsewhere import find_components, find_shards, format_of, split_of, stated_by_table, stem
-from dataprep.index_shards import THREADS, Indexed, IndexTask, index_shards
+from dataprep.discover import find_components, find_shards, format_of, split_of, stated_by_table, stem
+from dataprep.index_shard import THREADS, Indexed, IndexTask, index_batch
 from dataprep.options import IndexOptions
 from manifests.errors import CallError, DamagedError
 from manifests.schema import Components, Format, Manifest, Shard, Split, split_order
@@ -23,8 +23,8 @@ from manifests.store import (
 
 
 @dataclass(frozen=True)
-class Result:
-    """What `index` did.
+class IndexResult:
+    """What `index_shards` did.
 
     Attributes:
         folder: where the manifest is.
@@ -45,13 +45,13 @@ class Result:
 Progress = Callable[[Indexed], None]
 
 
-def index(
+def index_shards(
     paths: Sequence[str],
     options: IndexOptions | None = None,
     *,
     workers: int | None = None,
     progress: Callable[[int], Progress] | None = None,
-) -> Result:
+) -> IndexResult:
     """Make the index and the sample table of every shard, and a manifest when all of them are sound.
 
     Args:
@@ -76,14 +76,14 @@ def index(
         count = min(workers or engines.default_workers(), len(names))
         batches = max(count, -(-len(names) // (2 * THREADS)))
         tasks = [IndexTask(folder, tuple(names[at::batches]), fmt, want, options) for at in range(batches)]
-        for batch in engines.run(index_shards, tasks, min(count, len(tasks))):
+        for batch in engines.run(index_batch, tasks, min(count, len(tasks))):
             for shard in batch:
                 done[shard.name] = shard
                 if advance:
                     advance(shard)
         errors = tuple(done[name].error for name in names if done[name].error)
         if errors:  # all or nothing: what an earlier run made stays as it was
-            return Result(folder, None, errors, 0)  # type: ignore[arg-type]
+            return IndexResult(folder, None, errors, 0)  # type: ignore[arg-type]
         return _finish(folder, [done[name] for name in names], fmt, want, options)
 
 
@@ -92,18 +92,20 @@ def _check_ours(folder: str, names: Sequence[str], options: IndexOptions) -> Non
     if not options.overwrite and not has_no_other_manifest(folder):
         raise CallError(
             f"{os.path.join(folder, MANIFEST_NAME)} is another tool's",
-            mend="move it away, or replace it with --overwrite",
+            hint="move it away, or replace it with --overwrite",
         )
     for name in names:
         table = os.path.join(folder, f"{stem(name)}.parquet")
         if not options.overwrite and os.path.exists(table) and "plan" in stated_by_table(table):
             raise CallError(
                 f"{folder} was made by `dataprep convert` and has its index and tables",
-                mend="to replace them by what the shards alone say, use --overwrite",
+                hint="to replace them by what the shards alone say, use --overwrite",
             )
 
 
-def _finish(folder: str, shards: Sequence[Indexed], fmt: Format, want: formats.Want, options: IndexOptions) -> Result:
+def _finish(
+    folder: str, shards: Sequence[Indexed], fmt: Format, want: formats.Want, options: IndexOptions
+) -> IndexResult:
     """Write ``rejected.jsonl`` where there is cause, and the manifest."""
     rejected = [row for shard in shards for row in shard.rejected]
     rejected_file = None
@@ -130,7 +132,7 @@ def _finish(folder: str, shards: Sequence[Indexed], fmt: Format, want: formats.W
     storage.replace_file(os.path.join(folder, MANIFEST_NAME), manifest_bytes(manifest))
     unread = "images were not read, so `dataprep verify` has no checksum for them"
     notices = (unread,) if options.validate == "none" else ()
-    return Result(folder, read_manifest(folder), (), len(rejected), notices)
+    return IndexResult(folder, read_manifest(folder), (), len(rejected), notices)
 
 
 def _components(fmt: Format, want: formats.Want, options: IndexOptions, shards: Sequence[Indexed]) -> Components:

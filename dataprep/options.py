@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from dataprep.images import MAX_PIXELS, Validation
+from dataprep.images.inspect import MAX_PIXELS, Validation
 from manifests.schema import Format, Store
 
 Filter = Literal["lanczos", "bicubic", "bilinear", "box"]

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.options import CHANGE_COLUMNS, Options
+from dataprep.sources import Source
 from manifests.errors import CallError
-from manifests.sources import Source
 
 __all__ = ["Options", "Plan", "ShardPlan", "key_of", "make_plan"]
 
@@ -75,7 +75,7 @@ def _check_columns(source: Source, options: Options) -> None:
     if taken:
         raise CallError(
             f"the source has a column {taken[0]!r}, and resizing or --store raw writes one of that name",
-            mend="rename it",
+            hint="rename it",
         )
 
 
@@ -87,10 +87,10 @@ def key_of(row: int) -> str:
 def _split(source: Source, options: Options) -> tuple[tuple[str, ...], NDArray[np.int8]]:
     if not options.val_fraction:
         if options.split_by:
-            raise CallError("--split-by goes with --val-fraction", mend="say how much of train goes to val")
+            raise CallError("--split-by goes with --val-fraction", hint="say how much of train goes to val")
         return source.splits, source.split
     if "val" in source.splits:
-        raise CallError("--val-fraction: the source has a split val already", mend="leave the option out")
+        raise CallError("--val-fraction: the source has a split val already", hint="leave the option out")
     if "train" not in source.splits:
         raise CallError("--val-fraction: the source has no split train to take it from")
     train = np.flatnonzero(source.split == source.splits.index("train"))
@@ -113,7 +113,7 @@ def _choose_groups(source: Source, train: NDArray[np.int64], options: Options) -
     """Choose whole groups in a random order, each that still fits into the fraction, so that none is in two splits."""
     if options.split_by not in source.extra.column_names:
         known = ", ".join(source.extra.column_names) or "none"
-        raise CallError(f"--split-by {options.split_by}: no such column", mend=f"further columns are: {known}")
+        raise CallError(f"--split-by {options.split_by}: no such column", hint=f"further columns are: {known}")
     column = source.extra[options.split_by].take(pa.array(train)).combine_chunks()
     values = column.dictionary_encode(null_encoding="encode")
     # Numbered by value, not by where they first occur; rows without a value are a group too.

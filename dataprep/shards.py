@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep import formats, storage
-from dataprep.images import MAX_BYTES, Rejected, inspect
+from dataprep.images.inspect import MAX_BYTES, Rejected, inspect
 from dataprep.options import CHANGE_COLUMNS, Options
 from manifests.errors import SourceVanishedError, StorageError
 from manifests.schema import UNREADABLE, File, Shard
 from manifests.store import build_table, checksum_text, write_table
 
 if TYPE_CHECKING:
-    from dataprep.downscale import Prepared
+    from dataprep.images.downscale import Prepared
 
 
 class ShardTask(NamedTuple):
@@ -226,7 +226,7 @@ def preparation(options: Options) -> Callable[[bytes, Options], Prepared] | None
     """Give what an image goes through that may be stored otherwise than it came; none where none may."""
     if not options.alters:
         return None
-    from dataprep.downscale import prepare  # imaging libraries take their time, and most runs need none
+    from dataprep.images.downscale import prepare  # imaging libraries take their time, and most runs need none
 
     return prepare
 
@@ -256,7 +256,7 @@ def _check_first(task: ShardTask, written: _Written, path: str) -> None:
 
 
 def _not_as_written(path: str) -> StorageError:
-    return StorageError("what was read back is not what was written", file=path, mend="check the disk and the memory")
+    return StorageError("what was read back is not what was written", file=path, hint="check the disk and the memory")
 
 
 _REJECT_ERRNO = (
@@ -298,12 +298,12 @@ def read_image(root: str, source: str, size: int) -> bytes:
         raise SourceVanishedError(
             f"was there at the scan and cannot be read now ({error.strerror})",
             file=path,
-            mend="bring the source back and run the same command again; finished shards are kept",
+            hint="bring the source back and run the same command again; finished shards are kept",
         ) from None
     if len(data) != size:
         raise SourceVanishedError(
             f"had {size} bytes at the scan and has {'more' if len(data) > size else len(data)} now",
             file=path,
-            mend="wait until nothing writes to the source, then run again with --overwrite",
+            hint="wait until nothing writes to the source, then run again with --overwrite",
         )
     return data

@@ -11,14 +11,14 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from dataprep import engines, storage
-from dataprep.checks import Checked, CheckTask, Fault, check_file, check_shard, manifest_of
+from dataprep.verify_shard import Checked, CheckTask, Fault, check_file, check_shard, manifest_of
 from manifests.errors import DamagedError
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, read_manifest
 
 
 @dataclass(frozen=True)
-class Report:
+class VerifyReport:
     """All faults, and how much of the dataset has no checksum to compare with."""
 
     faults: tuple[Fault, ...]
@@ -27,13 +27,13 @@ class Report:
     without_checksum: int
 
 
-def verify(
+def verify_dataset(
     folder: str,
     *,
     decode: bool = False,
     workers: int | None = None,
     progress: Callable[[Manifest], Callable[[Checked], None]] | None = None,
-) -> Report:
+) -> VerifyReport:
     """Check a dataset: manifest, shards, indexes and tables, each against the others and its checksum.
 
     Args:
@@ -49,7 +49,7 @@ def verify(
     try:
         manifest = read_manifest(folder)
     except DamagedError as error:
-        return Report((Fault(MANIFEST_NAME, error.message, mend=error.mend),), 0, 0, 0)
+        return VerifyReport((Fault(MANIFEST_NAME, error.message, hint=error.hint),), 0, 0, 0)
     manifest_of.cache_clear()  # of an earlier call in this process
     advance = progress(manifest) if progress else None
     tasks = [CheckTask(folder, shard, decode) for split in manifest.splits for shard in split.shards]
@@ -61,7 +61,7 @@ def verify(
             if advance:
                 advance(result)
     faults = [fault for task in tasks for fault in checked[task.shard.name].faults]
-    return Report(
+    return VerifyReport(
         (*_faults_of_folder(folder, manifest), *faults),
         len(tasks),
         sum(shard.samples for shard in checked.values()),
@@ -82,8 +82,8 @@ def _faults_of_folder(folder: str, manifest: Manifest) -> Iterator[Fault]:
                 named.add(file.name)
     for name in sorted(os.listdir(folder)):
         if name.startswith(storage.PARTIAL):
-            yield Fault(name, "was left by an interrupted run", mend="run that again, or remove the file")
+            yield Fault(name, "was left by an interrupted run", hint="run that again, or remove the file")
         elif name.endswith(_OURS) and name not in named and "plan" in manifest.options:
-            yield Fault(name, "is not in the manifest", mend="remove it, or make the manifest anew")
+            yield Fault(name, "is not in the manifest", hint="remove it, or make the manifest anew")
     if manifest.rejected is not None:
         yield from check_file(folder, manifest.rejected, "make the dataset anew to have the list again")

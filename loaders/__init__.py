@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from loaders.samplers import ClassBalancedSampler, PKSampler, Sampler, ShuffledSampler
 
 if TYPE_CHECKING:
-    from loaders.iterators import Loader
+    from loaders.loader import Loader
 
 __all__ = ["ClassBalancedSampler", "PKSampler", "ShuffledSampler", "build"]
 
@@ -95,7 +95,7 @@ def build(
             raises it for an image that cannot be decoded or a label that cannot be read.
 
     """
-    from loaders.assembly import assemble
+    from loaders.build import assemble
 
     return assemble(
         dataset,

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from loaders.fuse import DecodePart, FlipNormalize, ResizePart, ResizeWindow, fuse
+from loaders.dataset.split import OpenSplit
+from loaders.memory import PREFETCH, SHORTER, Sizes, Window, Work, foretell, largest_batch
 from loaders.options import BYTES, Options
-from loaders.shards import OpenSplit
 from loaders.transforms.base import Operation
-from loaders.transforms.ends import Decode, Normalize, Unpack
+from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
+from loaders.transforms.fuse import DecodePart, FlipNormalize, ResizePart, ResizeWindow, fuse
 from loaders.transforms.geometry import Crop, CropAtRatio, Flip, RandomResizedCrop, Resize
-from loaders.vocabulary import Recipe
+from loaders.transforms.parse import Recipe
 from manifests.errors import CallError, TableError
-from manifests.memory import PREFETCH, SHORTER, Sizes, Window, Work, foretell, largest_batch
 from manifests.store import read_table
 
 #: Images that are not so many times larger than what is kept of them cost little.
@@ -89,7 +89,7 @@ def check_limit(sizes: Sizes, work: Work, limit: int) -> None:
     raise CallError(
         f"memory_limit={gibibytes(limit)}, and batches of {work.batch_size} are foretold to take {gibibytes(found)} "
         "of the GPU",
-        mend="; ".join(ways) or "no batch fits: CUDA and the decoder alone take more",
+        hint="; ".join(ways) or "no batch fits: CUDA and the decoder alone take more",
     )
 
 

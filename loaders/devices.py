@@ -20,7 +20,7 @@ def find_gpu(options: Options) -> int | None:
     if not found:
         if options.device == "auto":
             return None
-        raise CallError('device="gpu", and there is none here', mend='say device="cpu" or "auto"')
+        raise CallError('device="gpu", and there is none here', hint='say device="cpu" or "auto"')
     gpu = options.device_id
     if gpu is None:
         local = local_rank() if options.ranks.world_size > 1 else None
@@ -28,7 +28,7 @@ def find_gpu(options: Options) -> int | None:
     if gpu >= found:
         raise CallError(
             f"device_id={gpu}, and there are {found} GPUs, counted from 0",
-            mend=f"say 0 to {found - 1}, or leave it out",
+            hint=f"say 0 to {found - 1}, or leave it out",
         )
     return gpu
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from loaders.costs import gibibytes, measure_sizes, order_warnings, work_of
-from loaders.fuse import fuse
+from loaders.dataset.split import OpenSplit
+from loaders.memory import SHORTER, Sizes, Work, foretell
 from loaders.options import BYTES, Options
-from loaders.orders import Planned, Stored
-from loaders.shards import OpenSplit
+from loaders.samplers.order import Planned, Stored
 from loaders.transforms.base import brief
-from loaders.vocabulary import Recipe
-from manifests.memory import SHORTER, Sizes, Work, foretell
+from loaders.transforms.fuse import fuse
+from loaders.transforms.parse import Recipe
 
 
 def explanation(split: OpenSplit, recipe: Recipe, options: Options, order: Stored | Planned, *, gpu: bool) -> str:

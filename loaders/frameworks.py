@@ -37,7 +37,7 @@ def load_framework(name: str) -> Framework:
         return _FRAMEWORKS[name]()
     except ImportError as error:
         raise CallError(
-            f"framework={name!r} is not installed ({error})", mend=f"install it, or say framework={_other(name)!r}"
+            f"framework={name!r} is not installed ({error})", hint=f"install it, or say framework={_other(name)!r}"
         ) from None
 
 

@@ -64,12 +64,12 @@ class Options:
         if self.device == "cpu" and self.device_id is not None:
             raise CallError(
                 f'device_id={self.device_id} names a GPU, and device is "cpu"',
-                mend='leave device_id out, or say device="gpu"',
+                hint='leave device_id out, or say device="gpu"',
             )
         if not self.fields or len(set(self.fields)) != len(self.fields):
             raise CallError(f"fields must name something, and nothing twice, got {self.fields!r}")
         if self.framework == "numpy" and self.dtype == "bfloat16":
-            raise CallError('dtype="bfloat16", which NumPy does not know', mend='say dtype="float32" or "float16"')
+            raise CallError('dtype="bfloat16", which NumPy does not know', hint='say dtype="float32" or "float16"')
         load = self.hw_decoder_load
         if load is not None and (not isinstance(load, (int, float)) or isinstance(load, bool) or not 0 <= load <= 1):
             raise CallError(f"hw_decoder_load must be a number from 0 to 1, got {load!r}")
@@ -102,7 +102,7 @@ def read_bytes(name: str, value: Any) -> int:
         return at_least(name, value, 1, most=2**60)
     found = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([KMGT]?)(i?)B\s*", value)
     if found is None:
-        raise CallError(f"{name}={value!r} is no number of bytes", mend='write "4GiB", say')
+        raise CallError(f"{name}={value!r} is no number of bytes", hint='write "4GiB", say')
     number, prefix, binary = found.groups()
     return at_least(
         name, int(float(number) * (1024 if binary else 1000) ** " KMGT".index(prefix or " ")), 1, most=2**60

@@ -68,7 +68,7 @@ def find_ranks(rank: int | None, world_size: int | None, environment: Mapping[st
 
     """
     if (rank is None) != (world_size is None):
-        raise CallError(f"rank={rank!r} and world_size={world_size!r}: one is missing", mend="say both, or neither")
+        raise CallError(f"rank={rank!r} and world_size={world_size!r}: one is missing", hint="say both, or neither")
     if rank is not None and world_size is not None:
         return Ranks(rank, world_size)
     # Only a program that has loaded torch can have begun a process group.
@@ -98,5 +98,5 @@ def _number(name: str, environment: Mapping[str, str]) -> int:
     except ValueError:
         raise CallError(
             f"the environment's {name} is {environment[name]!r}, which is no whole number",
-            mend="mend or unset it",
+            hint="hint or unset it",
         ) from None

@@ -28,7 +28,7 @@ class DatasetError(Exception):
         record: number of the record in that file, from 0.
         line: number of the line in that file, from 1.
         byte: offset in that file, from 0.
-        mend: what to do about it.
+        hint: what to do about it.
 
     """
 
@@ -40,7 +40,7 @@ class DatasetError(Exception):
         record: int | None = None,
         line: int | None = None,
         byte: int | None = None,
-        mend: str = "",
+        hint: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -48,11 +48,13 @@ class DatasetError(Exception):
         self.record = record
         self.line = line
         self.byte = byte
-        self.mend = mend
+        self.hint = hint
 
     def __str__(self) -> str:
         text = f"{self.place}: {self.message}" if self.place else self.message
-        return f"{text}; {self.mend}" if self.mend else text
+        if not self.hint:
+            return text
+        return f"{text.rstrip('.')}. Hint: {self.hint.rstrip('.')}{'' if self.hint.endswith('?') else '.'}"
 
     @property
     def place(self) -> str:
@@ -64,7 +66,7 @@ class DatasetError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # An error crosses from a worker process to this one with all its attributes.
-        names = ("message", "file", "record", "line", "byte", "mend")
+        names = ("message", "file", "record", "line", "byte", "hint")
         return _rebuilt, (type(self), {name: getattr(self, name) for name in names})
 
 

@@ -77,25 +77,25 @@ def parse_manifest(data: bytes, file: str = MANIFEST_NAME) -> Manifest:
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ManifestError(f"is not JSON ({error})", file=file, mend=_ANEW) from None
+        raise ManifestError(f"is not JSON ({error})", file=file, hint=_ANEW) from None
     if not isinstance(body, dict):
-        raise ManifestError("is not a JSON object", file=file, mend=_ANEW)
+        raise ManifestError("is not a JSON object", file=file, hint=_ANEW)
     version = body.get("schema_version")
     if version != SCHEMA_VERSION:
         raise ManifestError(
             f"has schema_version {version!r}, and this release reads {SCHEMA_VERSION}",
             file=file,
-            mend="read it with the release that wrote it" if isinstance(version, int) else _ANEW,
+            hint="read it with the release that wrote it" if isinstance(version, int) else _ANEW,
         )
     stated = body.pop("checksum", None)
     if stated != checksum_text(crc32c(_dump(body))):
-        raise ManifestError("does not match its own checksum", file=file, mend=_ANEW)
+        raise ManifestError("does not match its own checksum", file=file, hint=_ANEW)
     if _dump({**body, "checksum": stated}) != data:
-        raise ManifestError("was edited or damaged: its layout is not the written one", file=file, mend=_ANEW)
+        raise ManifestError("was edited or damaged: its layout is not the written one", file=file, hint=_ANEW)
     try:
         return _from_json(body)
     except (KeyError, TypeError, ValueError) as error:
-        raise ManifestError(f"lacks or misstates a member ({error})", file=file, mend=_ANEW) from None
+        raise ManifestError(f"lacks or misstates a member ({error})", file=file, hint=_ANEW) from None
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
@@ -109,15 +109,15 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     path = Path(folder, MANIFEST_NAME)
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ManifestError(f"is longer than {MAX_MANIFEST_BYTES} bytes", file=str(path), mend=_ANEW)
+            raise ManifestError(f"is longer than {MAX_MANIFEST_BYTES} bytes", file=str(path), hint=_ANEW)
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         if not os.path.isdir(folder):
             raise CallError(
-                f"{folder}: there is no such folder", mend="name the folder of a prepared dataset"
+                f"{folder}: there is no such folder", hint="name the folder of a prepared dataset"
             ) from None
-        mend = "run the same `dataprep convert` again to finish it, or `dataprep index` for shards made elsewhere"
-        raise ManifestError("is missing, so the dataset is not whole", file=str(path), mend=mend) from None
+        hint = "run the same `dataprep convert` again to finish it, or `dataprep index` for shards made elsewhere"
+        raise ManifestError("is missing, so the dataset is not whole", file=str(path), hint=hint) from None
     except ValueError:
         raise CallError(f"{os.fspath(folder)!r} cannot be the name of a folder") from None
     except OSError as error:
@@ -138,7 +138,7 @@ def has_no_other_manifest(folder: str | os.PathLike[str]) -> bool:
     except FileNotFoundError:
         return True
     except OSError as error:
-        raise CallError(f"{path} cannot be read ({error.strerror})", mend="move it away") from None
+        raise CallError(f"{path} cannot be read ({error.strerror})", hint="move it away") from None
     return not data or b'"schema_version"' in data
 
 
@@ -188,12 +188,12 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str] | None = Non
         with open(path, "rb") as file:
             table = pq.ParquetFile(file, page_checksum_verification=True).read(columns, use_threads=False)
     except FileNotFoundError:
-        raise TableError("is missing", file=os.fspath(path), mend=_ANEW) from None
+        raise TableError("is missing", file=os.fspath(path), hint=_ANEW) from None
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise TableError(f"cannot be read ({_first_line(error)})", file=os.fspath(path), mend=_ANEW) from None
+        raise TableError(f"cannot be read ({_first_line(error)})", file=os.fspath(path), hint=_ANEW) from None
     for name in columns or TABLE_COLUMNS:
         if name not in table.column_names:
-            raise TableError(f"has no column {name!r}", file=os.fspath(path), mend=_ANEW)
+            raise TableError(f"has no column {name!r}", file=os.fspath(path), hint=_ANEW)
         kind = str(table.schema.field(name).type)
         if kind != _COLUMN_TYPES.get(name, kind):
             raise TableError(f"column {name!r} has the type {kind}", file=os.fspath(path))
@@ -215,7 +215,7 @@ def read_table_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
             metadata = pq.read_schema(file).metadata or {}
         return cast("dict[str, Any]", json.loads(metadata.get(b"dataprep", b"{}")))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise TableError(f"cannot be read ({_first_line(error)})", file=os.fspath(path), mend=_ANEW) from None
+        raise TableError(f"cannot be read ({_first_line(error)})", file=os.fspath(path), hint=_ANEW) from None
 
 
 def is_as_written(path: str | os.PathLike[str]) -> bool:

@@ -25,7 +25,7 @@ from torch.nn import functional
 from train import count, join, tell
 
 import loaders
-from loaders.shards import open_split
+from loaders.dataset.split import open_split
 from manifests.errors import DatasetError
 from manifests.store import read_table
 

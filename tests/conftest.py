@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pictures import SUFFIXES, encode, photo
+from helpers.pictures import SUFFIXES, encode, photo
 
 MakePhotos = Callable[..., Path]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

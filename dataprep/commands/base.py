@@ -77,7 +77,7 @@ def read_classes(file: str | None) -> tuple[str, ...] | None:
         raise SourceError("has a blank line where a class was expected", file=file, line=names.index("") + 1)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise SourceError(f"names {twice!r} twice", file=file, mend="a class has one line")
+        raise SourceError(f"names {twice!r} twice", file=file, hint="a class has one line")
     return names
 
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dataprep import engines
-from dataprep.commands import storing
+from dataprep.commands import image_options
 from dataprep.commands.base import WRONG_DATA, classes_option, command, read_classes, say, workers_option
-from dataprep.commands.values import VALIDATION, Bytes, Fraction
-from dataprep.words import contents, count, duration, size
+from dataprep.commands.param_types import VALIDATION, Bytes, Fraction
+from dataprep.humanize import contents, count, duration, size
 from manifests.errors import CallError, printable
 
 if TYPE_CHECKING:
     from dataprep.options import Options
     from dataprep.plan import ShardPlan
     from dataprep.shards import Done
-    from manifests.sources import Source
+    from dataprep.sources import Source
 
 
 @command
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     metavar="FRACTION",
     help="Exit with 1 if a larger share of the images was rejected.",
 )
-@storing.options
+@image_options.options
 @click.option("--image-root", metavar="DIR", help="Folder that a list's or a table's paths are relative to.")
 @click.option("--path-column", metavar="NAME", help="Column of a table that has the paths.")
 @click.option("--label-column", metavar="NAME", help="Column of a table, or part of --pattern, that has the labels.")
@@ -111,12 +111,12 @@ def convert(**call: Any) -> int:
 
 
 def _convert(call: dict[str, Any], engine: engines.Engine) -> int:
-    from dataprep import convert as work
-    from dataprep.earlier import check_out
+    from dataprep.convert import convert_dataset
     from dataprep.options import Options
-    from manifests.sources import SourceOptions, read_source
+    from dataprep.resume import check_out
+    from dataprep.sources import SourceOptions, read_source
 
-    downscale, raw = storing.read(call)
+    downscale, raw = image_options.read(call)
     options = Options(
         fmt=call["fmt"],
         shard_bytes=call["shard_size"],
@@ -143,7 +143,7 @@ def _convert(call: dict[str, Any], engine: engines.Engine) -> int:
     )
     src = Path(call["src"]).absolute()
     if call["out"] == "":
-        raise CallError("--out is empty", mend="name a folder")
+        raise CallError("--out is empty", hint="name a folder")
     out = call["out"] or f"{src.name if src.is_dir() else src.stem}-{call['fmt']}"
     held = f"{count(len(source), 'image')} in {count(len(source.classes), 'class')}"
     say(f"{printable(call['src'])}: {source.layout}, {held}")
@@ -154,7 +154,7 @@ def _convert(call: dict[str, Any], engine: engines.Engine) -> int:
         _print_plan(source, out, options, engine.workers, overwrite=call["overwrite"])
         return 0
     with _ImagesBar(source) as bar:
-        result = work.convert(source, out, options, engine=engine, overwrite=call["overwrite"], progress=bar)
+        result = convert_dataset(source, out, options, engine=engine, overwrite=call["overwrite"], progress=bar)
     return _print_result(result, out, call["max_rejected"])
 
 
@@ -190,9 +190,9 @@ class _ImagesBar:
 def _print_plan(source: Source, out: str, options: Options, workers: int, *, overwrite: bool) -> None:
     import shutil
 
-    from dataprep import convert as work
-    from dataprep.earlier import check_writable, find_earlier
+    from dataprep.convert import try_some
     from dataprep.plan import make_plan
+    from dataprep.resume import check_writable, find_earlier
 
     plan = make_plan(source, options)
     there = check_writable(out)
@@ -205,14 +205,14 @@ def _print_plan(source: Source, out: str, options: Options, workers: int, *, ove
     left = [shard for shard in plan.shards if shard.name not in done]
     if done:
         click.echo(f"done by an earlier run: {count(len(done), 'shard')}; to do: {count(len(left), 'shard')}")
-    trial = work.try_some(source, left, options)
+    trial = try_some(source, left, options)
     images = sum(len(shard.rows) for shard in left)
     length = trial.stored * images if options.alters else _length(source, left)
     free = shutil.disk_usage(there).free
     click.echo(f"out: {out}, {'about ' if options.downscale else ''}{size(length)} to write, {size(free)} free")
     if not left:
         return
-    click.echo(storing.costs(source, left, options, trial))
+    click.echo(image_options.costs(source, left, options, trial))
     busy = min(workers, len(left))
     seconds = images / trial.rate / busy
     click.echo(
@@ -234,7 +234,7 @@ def _print_result(result: Any, out: str, max_rejected: float) -> int:
         click.echo(
             f"{count(result.resumed, 'shard')} {'was' if result.resumed == 1 else 'were'} done by an earlier run"
         )
-    for line in storing.table(result) if result.changes else ():
+    for line in image_options.table(result) if result.changes else ():
         click.echo(line)
     if result.rejected:
         share = result.rejected / result.images

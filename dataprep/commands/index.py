@@ -15,8 +15,8 @@ from dataprep.commands.base import (
     say,
     workers_option,
 )
-from dataprep.commands.values import VALIDATION
-from dataprep.words import contents, count
+from dataprep.commands.param_types import VALIDATION
+from dataprep.humanize import contents, count
 
 
 @command
@@ -52,7 +52,7 @@ def index(**call: Any) -> int:
     PATH is a folder of .tar or .tfrecord files, or such files of one folder. They may come from TensorFlow,
     the webdataset library, tar or img2dataset, and are never changed.
     """
-    from dataprep import index as work
+    from dataprep.index import index_shards
     from dataprep.options import IndexOptions
 
     options = IndexOptions(
@@ -61,7 +61,7 @@ def index(**call: Any) -> int:
     )  # fmt: skip
 
     with ShardsBar() as bar:
-        result = work.index(call["paths"], options, workers=call["workers"], progress=bar)
+        result = index_shards(call["paths"], options, workers=call["workers"], progress=bar)
     for error in result.errors:
         say(f"dataprep: {error}")
     if result.manifest is None:

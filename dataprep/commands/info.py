@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dataprep.commands.base import command
-from dataprep.words import contents, count, size
+from dataprep.humanize import contents, count, size
 from manifests.errors import printable
 
 
@@ -22,7 +22,7 @@ def info(out: str, *, as_json: bool, batch_size: int | None) -> int:
     """Print what is in a dataset: splits, classes, sizes of images, bytes."""
     import json
 
-    from dataprep.report import describe
+    from dataprep.summary import describe
 
     facts = describe(out, batch_size)
     if as_json:

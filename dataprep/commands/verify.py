@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from dataprep.commands.base import WRONG_DATA, ShardsBar, command, workers_option
-from dataprep.words import count
+from dataprep.humanize import count
 
 
 @command
@@ -16,10 +16,10 @@ from dataprep.words import count
 @workers_option
 def verify(**call: Any) -> int:
     """Re-read a whole dataset and say what is wrong with it, where, and what mends it."""
-    from dataprep import verify as work
+    from dataprep.verify import verify_dataset
 
     with ShardsBar() as bar:
-        report = work.verify(
+        report = verify_dataset(
             call["out"],
             decode=call["decode"],
             workers=call["workers"],

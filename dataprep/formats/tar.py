@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Generator
 from typing import NamedTuple
 
-from dataprep.formats import View
+from dataprep.formats.base import View
 from manifests.errors import ShardError
 
 BLOCK = 512
@@ -91,7 +91,7 @@ def members(view: View, size: int, file: str, *, part: bool = False) -> Generato
         if content + length > size or (padded > size and not part):
             ends = f"would end at {content + length} ({padded} padded)"
             message = f"ends at byte {size}, and the file {_name(block)!r} {ends}"
-            raise ShardError(message, file=file, byte=at, mend=_TRUNCATED)
+            raise ShardError(message, file=file, byte=at, hint=_TRUNCATED)
         at = padded
         if kind in _REGULAR:
             yield Member(long_name or _name(block), start, content, length, at if at < size else size)
@@ -105,7 +105,7 @@ def members(view: View, size: int, file: str, *, part: bool = False) -> Generato
             continue
         long_name, start = None, at
     if not part:
-        raise ShardError("ends without the zeros that end an archive", file=file, byte=size, mend=_TRUNCATED)
+        raise ShardError("ends without the zeros that end an archive", file=file, byte=size, hint=_TRUNCATED)
     return at
 
 
@@ -131,20 +131,20 @@ def text(view: View, at: int, length: int, file: str) -> str:
 def _checked_length(block: bytes, at: int, size: int, file: str) -> int:
     """Check a header's checksum; give the length of the data that follows."""
     if len(block) < BLOCK:
-        raise ShardError(f"ends within a header ({size - at} bytes are left)", file=file, byte=at, mend=_TRUNCATED)
+        raise ShardError(f"ends within a header ({size - at} bytes are left)", file=file, byte=at, hint=_TRUNCATED)
     stated = _octal(block[148:156])
     # The sum of all bytes, its own field counting as blanks. Adler-32's low half is that sum and 1, modulo 65521.
     found = (zlib.adler32(block) & 0xFFFF) - 1 - sum(block[148:156]) + 8 * ord(" ")
     if (found - stated) % 65521:
         raise ShardError(
             "is no tar archive" if at == 0 else "has a header whose checksum is wrong",
-            file=file, byte=at, mend="a compressed archive must be unpacked first" if at == 0 else _DAMAGED,
+            file=file, byte=at, hint="a compressed archive must be unpacked first" if at == 0 else _DAMAGED,
         )  # fmt: skip
     field = block[124:136]
     if field[0] & 0x80:  # GNU's base 256, for sizes over 8 GiB
         return int.from_bytes(field, "big") & ~(0x80 << 88)
     if (length := _octal(field)) < 0:
-        raise ShardError("has a header whose size is no number", file=file, byte=at, mend=_DAMAGED)
+        raise ShardError("has a header whose size is no number", file=file, byte=at, hint=_DAMAGED)
     return length
 
 

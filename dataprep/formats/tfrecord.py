@@ -16,8 +16,8 @@ from typing import Any
 
 from awscrt.checksums import combine_crc32c, crc32c
 
-from dataprep.formats import Draft, Fault, Record, View, Want, image_header
-from dataprep.images import Rejected
+from dataprep.formats.base import Draft, Fault, Record, View, Want, image_header
+from dataprep.images.inspect import Rejected
 from manifests.errors import CallError, ShardError
 from manifests.schema import Components
 
@@ -168,7 +168,7 @@ def scan(view: View, size: int, file: str, want: Want) -> Iterator[Record]:
             if texts:
                 class_name, source = (_text_of(view, items.get(name)) for name in texts)
         except (IndexError, struct.error, ValueError):
-            raise ShardError(_NOT_EXAMPLE, file=file, record=number, byte=at, mend=_DAMAGED) from None
+            raise ShardError(_NOT_EXAMPLE, file=file, record=number, byte=at, hint=_DAMAGED) from None
         _, start, stop = image
         line = f"{at} {end - at}"
         yield Record(at, end, line, "", start, stop - start, component, label, class_name, source)
@@ -183,17 +183,17 @@ def _record_end(view: View, at: int, size: int, file: str, number: int) -> int:
     if size - at < _OVERHEAD:
         raise ShardError(
             f"ends within a record's header ({size - at} bytes are left)",
-            file=file, record=number, byte=at, mend=_TRUNCATED,
+            file=file, record=number, byte=at, hint=_TRUNCATED,
         )  # fmt: skip
     data, i = view(at, _PREFIX.size)
     length, crc = _PREFIX.unpack_from(data, i)
     if masked(crc32c(data[i : i + 8])) != crc:
-        raise ShardError("has a record length whose CRC is wrong", file=file, record=number, byte=at, mend=_DAMAGED)
+        raise ShardError("has a record length whose CRC is wrong", file=file, record=number, byte=at, hint=_DAMAGED)
     end: int = at + length + _OVERHEAD
     if end > size:
         raise ShardError(
             f"ends at byte {size}, and this record would end at {end}",
-            file=file, record=number, byte=at, mend=_TRUNCATED,
+            file=file, record=number, byte=at, hint=_TRUNCATED,
         )  # fmt: skip
     return end
 
@@ -352,22 +352,22 @@ def find_end(view: View, at: int, size: int, file: str) -> int:  # noqa: ARG001
 def find_components(view: View, size: int, file: str, image: str | None) -> Components:
     """Look into the first record for where image and label lie."""
     if not size:
-        raise ShardError("is empty", file=file, byte=0, mend="remove it")
+        raise ShardError("is empty", file=file, byte=0, hint="remove it")
     end = _record_end(view, 0, size, file, 0)
     try:
         features = _walk(view, _PREFIX.size, end - _CRC.size)
         names = [image.encode()] if image else _images_in(view, features)
     except (IndexError, struct.error, ValueError):
-        raise ShardError(_NOT_EXAMPLE, file=file, record=0, byte=0, mend=_DAMAGED) from None
+        raise ShardError(_NOT_EXAMPLE, file=file, record=0, byte=0, hint=_DAMAGED) from None
     known = ", ".join(sorted(name.decode("utf-8", "replace") for name in features))
     if image and features.get(names[0], (0,))[0] != 1:
         raise CallError(
             f"--image {image}: {file} has no image of that name in its first record; its features are: {known}",
-            mend="name the feature that holds the image",
+            hint="name the feature that holds the image",
         )
     if len(names) != 1:
         what = "more than one feature holds an image" if len(names) > 1 else "no such feature holds an image"
-        raise ShardError(f"{what}; its features are: {known}", file=file, record=0, mend="name one with --image")
+        raise ShardError(f"{what}; its features are: {known}", file=file, record=0, hint="name one with --image")
     label = next((name for name in _LABELS if name.encode() in features), None)
     return Components(image=(names[0].decode(),), label=label)
 

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from dataprep.formats import Draft, Fault, Record, View, Want, tar
-from dataprep.images import EXTENSIONS
+from dataprep.formats import tar
+from dataprep.formats.base import Draft, Fault, Record, View, Want
+from dataprep.images.inspect import EXTENSIONS
 from manifests.errors import CallError, ShardError
 from manifests.schema import Components
 
@@ -136,7 +137,7 @@ def _by_kind(group: _Group, images: frozenset[str], file: str, number: int) -> d
         if kind in found:
             raise ShardError(
                 f"sample {group.key!r} has two files of the kind {extension!r}",
-                file=file, record=number, byte=member.start, mend="name one with --image",
+                file=file, record=number, byte=member.start, hint="name one with --image",
             )  # fmt: skip
         found[kind] = member
     if "image" not in found:
@@ -185,7 +186,7 @@ def _check_name(member: tar.Member, file: str) -> None:
     if not _PLAIN.fullmatch(member.name) or member.name.endswith("."):
         raise ShardError(
             f"has a file {member.name!r}; DALI's index holds no blank, no empty extension and nothing but UTF-8",
-            file=file, byte=member.start, mend="make the shard again with other keys",
+            file=file, byte=member.start, hint="make the shard again with other keys",
         )  # fmt: skip
 
 
@@ -247,7 +248,7 @@ def _json_label(text: dict[str, Any], key: str, where: tuple[str, int]) -> int:
     whole = ", ".join(sorted(name for name, item in text.items() if type(item) is int)) or "none"
     raise ShardError(
         f"has no integer under {key!r} in its .json ({value!r}); members that are integers: {whole}",
-        file=where[0], record=where[1], mend="name another with --label-key",
+        file=where[0], record=where[1], hint="name another with --label-key",
     )  # fmt: skip
 
 
@@ -276,7 +277,7 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
     """Look into the first sample for where image and label lie."""
     group = next(_groups(view, size, file, Want(COMPONENTS)), None)
     if group is None:
-        raise ShardError("holds no file", file=file, byte=0, mend="remove it")
+        raise ShardError("holds no file", file=file, byte=0, hint="remove it")
     extensions = [extension.lower() for extension, _ in group.members]
     if image is not None:
         images: tuple[str, ...] = tuple(part.strip().lstrip(".") for part in image.lower().split(","))
@@ -286,18 +287,18 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
         if len(images) > 1:
             raise ShardError(
                 f"sample {group.key!r} has more than one image: {', '.join(images)}",
-                file=file, record=0, mend="name one with --image",
+                file=file, record=0, hint="name one with --image",
             )  # fmt: skip
         if images and images[0] in IMAGE_EXTENSIONS:
             images = tuple(sorted(IMAGE_EXTENSIONS))
     if image is not None and not set(images) & set(extensions):
         raise CallError(
             f"--image {image}: {file} has no such file in its first sample; its files are: {', '.join(extensions)}",
-            mend="name the extension that holds the image",
+            hint="name the extension that holds the image",
         )
     if not set(images) & set(extensions):
         raise ShardError(
             f"sample {group.key!r} has no image; its files are: {', '.join(extensions)}",
-            file=file, record=0, mend="name the extension with --image",
+            file=file, record=0, hint="name the extension with --image",
         )  # fmt: skip
     return Components(image=images, label="cls" if "cls" in extensions else None)

@@ -6,8 +6,8 @@ permutation.py computes random orders at single positions, so that nothing is dr
 
 from loaders.samplers.balanced import ClassBalancedSampler
 from loaders.samplers.base import Plan, Sampler
-from loaders.samplers.duties import check_sampler
-from loaders.samplers.identities import PKSampler
+from loaders.samplers.check import check_sampler
+from loaders.samplers.pk import PKSampler
 from loaders.samplers.shuffled import ShuffledSampler
 
 __all__ = ["ClassBalancedSampler", "PKSampler", "Plan", "Sampler", "ShuffledSampler", "check_sampler"]

@@ -58,7 +58,7 @@ class ClassBalancedSampler:
         named_column("by", self.by)
         said = self._said()
         if len(said) > 1:
-            raise CallError(f"{' and '.join(said)} are different weightings", mend="say one of them")
+            raise CallError(f"{' and '.join(said)} are different weightings", hint="say one of them")
         for name, value in said.items():
             _in_range(name, value)
         if not isinstance(self.replacement, bool):

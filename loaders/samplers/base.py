@@ -107,7 +107,7 @@ def needs_samples(samples: int) -> None:
 
     """
     if samples < 1:
-        raise CallError("there is no sample to draw from", mend="choose a split, or a condition, that has some")
+        raise CallError("there is no sample to draw from", hint="choose a split, or a condition, that has some")
 
 
 def named_column(argument: str, name: object) -> None:

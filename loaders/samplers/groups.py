@@ -51,7 +51,7 @@ def codes_of(columns: Mapping[str, NDArray[Any]], name: str, samples: int) -> ND
     """
     if name not in columns:
         known = ", ".join(map(repr, columns)) or "none"
-        raise CallError(f"the sample tables have no column {name!r}", mend=f"columns to choose from: {known}")
+        raise CallError(f"the sample tables have no column {name!r}", hint=f"columns to choose from: {known}")
     column = np.asarray(columns[name])
     if column.shape != (samples,):
         raise CallError(f"column {name!r} has the shape {column.shape}, and the split {samples} samples")
@@ -123,5 +123,5 @@ def _refuse_missing(name: str, missing: int, samples: int) -> None:
     if missing:
         raise CallError(
             f"{missing:,} of {samples:,} samples have no value in column {name!r}",
-            mend="fill the column in the table that the dataset was made from",
+            hint="fill the column in the table that the dataset was made from",
         )

@@ -60,7 +60,7 @@ class ShuffledSampler:
         if any(side.dtype.kind not in "iu" for side in sides):
             raise CallError(
                 "spread=True, and the sample tables do not state the sizes of all images",
-                mend="leave spread out, or index the shards with `--validate header`",
+                hint="leave spread out, or index the shards with `--validate header`",
             )
         order = np.argsort(sides[0].astype(np.int64) * sides[1], kind="stable")
         return _SpreadPlan(order.astype(np.int32 if samples < 2**31 else np.int64), batch_size * world_size, seed)

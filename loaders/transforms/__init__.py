@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from loaders.transforms.base import Form, Operation
-from loaders.transforms.colour import ColorJitter, ConvertColor, GaussianBlur, PCALighting, RandomBlur, RandomGrayscale
-from loaders.transforms.ends import Decode, Normalize, Rescale
+from loaders.transforms.color import ColorJitter, ConvertColor, GaussianBlur, PCALighting, RandomBlur, RandomGrayscale
+from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
 from loaders.transforms.geometry import (
     Crop,
     CropAtRatio,

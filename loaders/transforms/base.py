@@ -98,7 +98,7 @@ def needs_whole(operation: Operation, form: Form) -> Form:
     if not form.whole:
         raise CallError(
             f"{type(operation).__name__} works on whole values from 0 to 255, and here they are normalised",
-            mend="put it before the normalisation",
+            hint="put it before the normalisation",
         )
     return needs_three(operation, form)
 
@@ -113,7 +113,7 @@ def needs_three(operation: Operation, form: Form) -> Form:
     if form.channels != 3:
         raise CallError(
             f"{type(operation).__name__} works on three channels, and here there are {form.channels}",
-            mend="put it before the normalisation that adds a channel",
+            hint="put it before the normalisation that adds a channel",
         )
     return form
 
@@ -121,7 +121,7 @@ def needs_three(operation: Operation, form: Form) -> Form:
 def check_size(name: str, value: object) -> None:
     """Check that a value is a `Size`."""
     if not (isinstance(value, tuple) and len(value) == 2 and all(_whole(each) and each >= 1 for each in value)):
-        raise CallError(f"{name} must be a height and a width of at least 1, got {value!r}", mend=_as_tuple(value))
+        raise CallError(f"{name} must be a height and a width of at least 1, got {value!r}", hint=_as_tuple(value))
     if max(value) > MAX_SIDE:
         raise CallError(f"{name} must be a height and a width of at most {MAX_SIDE}, got {value!r}")
 
@@ -155,13 +155,13 @@ def check_range(name: str, value: Any, least: float = float("-inf"), most: float
     pair = isinstance(value, tuple) and len(value) == 2 and all(map(_number, value))
     if not pair or not least <= value[0] <= value[1] <= most:
         bounds = _bounds(least, most)
-        raise CallError(f"{name} must be two numbers{bounds}, the lesser first, got {value!r}", mend=_as_tuple(value))
+        raise CallError(f"{name} must be two numbers{bounds}, the lesser first, got {value!r}", hint=_as_tuple(value))
 
 
 def check_numbers(name: str, value: Any, count: int) -> None:
     """Check that a value is a tuple of that many numbers."""
     if not (isinstance(value, tuple) and len(value) == count and all(map(_number, value))):
-        raise CallError(f"{name} must be {count} numbers, got {value!r}", mend=_as_tuple(value))
+        raise CallError(f"{name} must be {count} numbers, got {value!r}", hint=_as_tuple(value))
 
 
 def check_one_of(name: str, value: object, known: Iterable[str]) -> None:

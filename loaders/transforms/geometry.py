@@ -45,7 +45,7 @@ class Resize(Operation):
 
     def __post_init__(self) -> None:
         if (self.size is None) == (self.shorter is None):
-            raise CallError("Resize takes either size or shorter", mend="say one of the two")
+            raise CallError("Resize takes either size or shorter", hint="say one of the two")
         if self.size is not None:
             check_size("size", self.size)
         if self.shorter is not None:
@@ -129,7 +129,7 @@ class RandomResizedCrop(Operation):
         if self.area[1] == 0:
             raise CallError(f"area must end above 0, got {self.area!r}")
         if self.sampling == "attempts" and not self.log_ratio:
-            raise CallError('log_ratio=False goes with sampling="bounded"', mend="say both, or leave log_ratio out")
+            raise CallError('log_ratio=False goes with sampling="bounded"', hint="say both, or leave log_ratio out")
 
     def output(self, form: Form) -> Form:
         """Images of `size`."""
@@ -250,7 +250,7 @@ class Pad(Operation):
         ):
             raise CallError(
                 f"Pad has nothing to mirror beyond the image's {height} x {width} pixels",
-                mend='add fewer, or say mode="edge"',
+                hint='add fewer, or say mode="edge"',
             )
         return form.with_size((height + self.top + self.bottom, width + self.left + self.right))
 

@@ -195,7 +195,7 @@ class MixupCutmix(Mixing):
         if not self.mixup_alpha and not self.cuts:
             raise CallError(
                 "mixup_alpha and cutmix_alpha are both 0, and nothing would be mixed",
-                mend="say one of them above 0, or leave the operation out",
+                hint="say one of them above 0, or leave the operation out",
             )
 
     @property
@@ -220,7 +220,7 @@ def single_mixing(operations: Sequence[BatchOperation]) -> Mixing | None:
         names = " and ".join(type(each).__name__ for each in operations)
         raise CallError(
             f"a batch is mixed once, and here it would be by {names}",
-            mend="keep one, or draw one for each batch with OpSampler",
+            hint="keep one, or draw one for each batch with OpSampler",
         )
     if not operations:
         return None

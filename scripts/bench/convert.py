@@ -29,9 +29,9 @@ from awscrt.checksums import crc32c
 from PIL import Image
 
 from dataprep import engines, storage
-from dataprep.convert import convert
+from dataprep.convert import convert_dataset
 from dataprep.plan import Options
-from manifests.sources import read_source
+from dataprep.sources import read_source
 
 SHARD = 256 << 20
 
@@ -39,7 +39,7 @@ SHARD = 256 << 20
 def ours(src: Path, out: Path, fmt: str, workers: int) -> None:
     engine = engines.Engine(workers)
     engine.start("dataprep.shards")  # as the command does
-    convert(read_source(str(src)), str(out), Options(fmt=fmt, shard_bytes=SHARD), engine=engine)
+    convert_dataset(read_source(str(src)), str(out), Options(fmt=fmt, shard_bytes=SHARD), engine=engine)
 
 
 def command(src: Path, out: Path, fmt: str, workers: int) -> None:

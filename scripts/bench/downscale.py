@@ -28,11 +28,11 @@ from PIL import Image
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from dataprep import engines
-from dataprep.convert import convert
-from dataprep.downscale import resized, shrunk
-from dataprep.images import inspect
+from dataprep.convert import convert_dataset
+from dataprep.images.downscale import resized, shrunk
+from dataprep.images.inspect import inspect
 from dataprep.options import Downscale, Options
-from manifests.sources import read_source
+from dataprep.sources import read_source
 
 SIZE = (3840, 2160)
 TO = Downscale(shorter=256)
@@ -103,7 +103,7 @@ def ours(src: Path, out: Path, workers: int, count: int) -> None:
     engine.start("dataprep.shards")  # as the command does
     # Enough shards that none of the processes waits long for the others.
     options = Options(shard_samples=-(-count // (8 * workers)), downscale=TO)
-    convert(read_source(str(src)), str(out), options, engine=engine)
+    convert_dataset(read_source(str(src)), str(out), options, engine=engine)
 
 
 def by_pillow(data: bytes) -> Image.Image:

@@ -23,9 +23,9 @@ from pathlib import Path
 
 import compare
 
-from dataprep.convert import convert
+from dataprep.convert import convert_dataset
 from dataprep.plan import Options
-from manifests.sources import read_source
+from dataprep.sources import read_source
 
 BIN = Path(sysconfig.get_path("scripts"))
 #: tfrecord2idx imports TensorFlow where it finds it, only to open files; without, it is faster.
@@ -71,7 +71,7 @@ def make_shards(photos: Path, work: Path, fmt: str, count: int) -> list[Path]:
     folder = work / f"index-{fmt}"
     if not (folder / "made").exists():
         src = compare.repeat_images(photos, work / "src", count)
-        made = convert(read_source(str(src)), str(folder), Options(fmt=fmt))
+        made = convert_dataset(read_source(str(src)), str(folder), Options(fmt=fmt))
         (folder / "made").write_text(str(made.images))
         shutil.rmtree(src)
     return sorted(file for file in folder.iterdir() if file.suffix in (".tfrecord", ".tar"))

@@ -32,7 +32,7 @@ from load_data import prepare
 from load_sides import OURS, SIDES, compare_sides, measure
 from load_stages import taken_apart, tell_bottleneck
 
-from loaders.presets import PRESETS
+from loaders.transforms.presets import PRESETS
 
 
 def main() -> None:

@@ -81,7 +81,7 @@ def start_empty(call: argparse.Namespace) -> float:
 
 def start_ours(call: argparse.Namespace, dataset: Path, fields: Sequence[str], batches: int) -> float:
     """Return the seconds that `loaders.build` takes, and those until so many batches; DALI is imported before."""
-    import loaders.iterators  # noqa: F401
+    import loaders.loader  # noqa: F401
 
     synchronize()
     begun = time.perf_counter()

@@ -17,10 +17,10 @@ def taken_apart(dataset: Path, call: argparse.Namespace) -> dict[str, Side]:
     """Return the loader cut off after each of `STAGES`."""
     from nvidia import dali
 
-    from loaders.fuse import fuse
-    from loaders.graph.base import Draws, Run
-    from loaders.graph.geometry import decode
-    from loaders.graph.pipeline import make_pipeline
+    from loaders.dali.base import Draws, Run
+    from loaders.dali.geometry import decode
+    from loaders.dali.pipeline import make_pipeline
+    from loaders.transforms.fuse import fuse
 
     loader = build(dataset, call)
     # What the loader itself has worked out, so that the parts are its own.

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from dataprep.plan import Options, make_plan
-from manifests.sources import read_source
+from dataprep.sources import read_source
 
 
 def make_files(folder: Path, count: int) -> None:

@@ -27,16 +27,16 @@ from typing import Any
 import compare
 
 import loaders
-from dataprep.convert import convert
+from dataprep.convert import convert_dataset
 from dataprep.plan import Options
-from loaders.graph.base import dali, fn
-from loaders.graph.readers import read_planned, read_stored
-from loaders.orders import Planned, Stored
+from dataprep.sources import read_source
+from loaders.dali.base import dali, fn
+from loaders.dali.readers import read_planned, read_stored
+from loaders.dataset.records import Records
+from loaders.dataset.split import OpenSplit, open_split
+from loaders.dataset.tables import read_columns
 from loaders.ranks import Ranks
-from loaders.records import Records
-from loaders.shards import OpenSplit, open_split
-from loaders.tables import read_columns
-from manifests.sources import read_source
+from loaders.samplers.order import Planned, Stored
 
 NATIVE, DISK = "native reader", "the disk, end to end"
 BATCH, EACH = 256, 4
@@ -58,7 +58,7 @@ def make_shards(photos: Path, work: Path, fmt: str, count: int) -> Path:
     folder = work / f"sample-{fmt}-{count}"
     if not (folder / "manifest.json").exists():
         src = compare.repeat_images(photos, work / "src", count)
-        convert(read_source(str(src)), str(folder), Options(fmt=fmt))
+        convert_dataset(read_source(str(src)), str(folder), Options(fmt=fmt))
     return folder
 
 

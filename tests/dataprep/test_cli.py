@@ -390,7 +390,7 @@ def test_a_shard_size_beyond_all_measure(image_folder, out, invoke):
     ],
 )
 def test_sizes(text, length):
-    from dataprep.commands.values import Bytes
+    from dataprep.commands.param_types import Bytes
 
     assert Bytes().convert(text, None, None) == length
 

@@ -15,16 +15,16 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import oracles
 import pytest
 from awscrt.checksums import crc32c
+from helpers import oracles
 
 from dataprep import index as index_module
-from dataprep.index import index
+from dataprep.index import index_shards
 from dataprep.options import IndexOptions
-from dataprep.verify import verify
+from dataprep.sources.columns import MAX_LABEL
+from dataprep.verify import verify_dataset
 from manifests.errors import CallError, DamagedError, ShardError
-from manifests.sources.columns import MAX_LABEL
 from manifests.store import read_manifest, read_table
 
 
@@ -39,7 +39,7 @@ def beside(shard, suffix):
 
 
 def run(folder, **options):
-    result = index([str(folder)], IndexOptions(**options), workers=1)
+    result = index_shards([str(folder)], IndexOptions(**options), workers=1)
     assert result.errors == ()
     assert read_manifest(folder) == result.manifest
     return result
@@ -73,7 +73,7 @@ def check(folder, expected, tmp_path, *, offset=0, dali=True, official=True, **o
             paths, [beside(path, ".idx") for path in paths], components.image, components.label
         )
         assert read == [sample for samples in expected.values() for sample in samples]
-    assert verify(str(folder), workers=1).faults == ()
+    assert verify_dataset(str(folder), workers=1).faults == ()
     return result
 
 
@@ -149,7 +149,7 @@ def test_tfrecord_of_other_feature_names(folder, tmp_path, jpegs):
     oracles.write_tfrecord(folder / "a.tfrec", made)
     for name in ("nix", "what"):
         with pytest.raises(CallError, match=rf"--image {name}: .*no image of that name.*features are:.*picture"):
-            index([str(folder)], IndexOptions(image=name, label="what"), workers=1)
+            index_shards([str(folder)], IndexOptions(image=name, label="what"), workers=1)
     check(folder, {"a.tfrec": samples}, tmp_path, label="what")
     check(folder, {"a.tfrec": samples}, tmp_path, label="what", image="picture")
 
@@ -159,7 +159,7 @@ def test_tfrecord_with_two_images_in_a_record(folder, tmp_path, jpegs):
     made = [example(*s, image_name="left", right=jpegs[0]) for s in samples]
     oracles.write_tfrecord(folder / "a.tfrecord", made)
     with pytest.raises(ShardError, match=r"more than one feature holds an image.*left.*right.*--image"):
-        index([str(folder)], workers=1)
+        index_shards([str(folder)], workers=1)
     check(folder, {"a.tfrecord": samples}, tmp_path, image="left")
 
 
@@ -180,7 +180,7 @@ def test_tfrecord_with_a_record_that_cannot_be_used(folder, monkeypatch, jpegs, 
     monkeypatch.setattr(index_module, "_finish", lambda *_: pytest.fail("was taken"))
     made = [example(jpegs[0], 0), oracles.make_example({"image/encoded": jpegs[1], "image/class/label": 1, **more})]
     oracles.write_tfrecord(folder / "a.tfrecord", made)
-    (error,) = index([str(folder)], workers=1).errors
+    (error,) = index_shards([str(folder)], workers=1).errors
     assert message in str(error)
     assert (error.file, error.record) == (str(folder / "a.tfrecord"), 1)
     assert error.byte == len(made[0]) + 16
@@ -281,7 +281,7 @@ def test_a_name_in_latin_1_is_refused_in_words(folder, jpegs):
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     with pytest.raises(ShardError, match="UTF-8"):
-        index([str(folder)], workers=1)
+        index_shards([str(folder)], workers=1)
     assert os.listdir(folder) == ["a.tar"]
 
 
@@ -290,7 +290,7 @@ def test_a_blank_in_a_name_is_refused(folder, jpegs, blank):
     """DALI parses its index by blanks."""
     samples = labelled(jpegs[:3])
     write_tar(folder / "a.tar", [*members(samples[:2]), *members(samples[2:], f"b{blank}c")])
-    (error,) = index([str(folder)], workers=1).errors
+    (error,) = index_shards([str(folder)], workers=1).errors
     assert "blank" in error.message
     assert error.byte is not None
     assert error.record == 2
@@ -307,11 +307,11 @@ def test_extensions_of_several_parts(folder, tmp_path, jpegs, photographs):
     ]
     write_tar(folder / "a.tar", files)
     with pytest.raises(ShardError, match=r"more than one image: img\.jpg, seg\.png.*--image"):
-        index([str(folder)], IndexOptions(label="target.cls"), workers=1)
+        index_shards([str(folder)], IndexOptions(label="target.cls"), workers=1)
     with pytest.raises(CallError, match=r"no label.*--label"):
-        index([str(folder)], IndexOptions(image="img.jpg"), workers=1)
+        index_shards([str(folder)], IndexOptions(image="img.jpg"), workers=1)
     with pytest.raises(CallError, match=r"--image nix,png: .*files are: img\.jpg, seg\.png"):
-        index([str(folder)], IndexOptions(image="nix,png", label="target.cls"), workers=1)
+        index_shards([str(folder)], IndexOptions(image="nix,png", label="target.cls"), workers=1)
     result = check(folder, {"a.tar": samples}, tmp_path, image="img.jpg", label="target.cls")
     assert result.manifest.components.image == ("img.jpg",)
 
@@ -332,9 +332,9 @@ def test_img2dataset(folder, tmp_path, jpegs):
     (folder / "00000_stats.json").write_text("{}")
     (folder / "00000.parquet.txt").write_text("")
     with pytest.raises(CallError, match=r"shows no label in its first record; .*--label-key"):
-        index([str(folder)], workers=1)
+        index_shards([str(folder)], workers=1)
     with pytest.raises(CallError, match=r"--label-key nix: .*members that are integers: label, other"):
-        index([str(folder)], IndexOptions(label_key="nix"), workers=1)
+        index_shards([str(folder)], IndexOptions(label_key="nix"), workers=1)
     result = check(folder, {"00000.tar": samples}, tmp_path, label_key="label", dali=False)
     assert result.manifest.components.label is None
     assert read_table(folder / "00000.parquet")["source"][0].as_py() == "http://x/0.jpg"
@@ -348,7 +348,7 @@ def test_a_json_that_is_not_asked_for_may_be_anything(folder, tmp_path, jpegs, t
     files = [(name, data) for n, s in enumerate(samples) for name, data in [*members([s], str(n)), (f"{n}.json", text)]]
     write_tar(folder / "a.tar", files)
     check(folder, {"a.tar": samples}, tmp_path)
-    (error,) = index([str(folder)], IndexOptions(label_key="label"), workers=1).errors
+    (error,) = index_shards([str(folder)], IndexOptions(label_key="label"), workers=1).errors
     assert error.record == 0
 
 
@@ -391,7 +391,7 @@ def test_a_damaged_shard_is_no_wrong_call(folder, invoke):
 )  # fmt: skip
 def test_a_label_is_decimal_ascii(folder, jpegs, text, label):
     write_tar(folder / "a.tar", [("0.jpg", jpegs[0]), ("0.cls", b"0"), ("1.jpg", jpegs[1]), ("1.cls", text)])
-    result = index([str(folder)], workers=1)
+    result = index_shards([str(folder)], workers=1)
     if label is None:
         (error,) = result.errors
         assert "which is no integer" in error.message
@@ -403,7 +403,7 @@ def test_warnings_of_a_process_survive_threads(photographs, monkeypatch):
     """What is an error is set for all threads: one that ends must not undo, or keep, what another has set."""
     from PIL import Image
 
-    from dataprep.images import inspect
+    from dataprep.images.inspect import inspect
 
     png = next(image for extension, image in photographs if extension == "png")
     inside, plain, left = threading.Barrier(2), Image.open, [0.0, 0.2]
@@ -439,7 +439,7 @@ def test_a_sample_that_cannot_be_used(folder, monkeypatch, jpegs, files, message
     monkeypatch.setattr(index_module, "_finish", lambda *_: pytest.fail("was taken"))
     first = list(members(labelled(jpegs[:1]), "first"))
     write_tar(folder / "a.tar", [*first, *((name, data or jpegs[1]) for name, data in files)])
-    (error,) = index([str(folder)], workers=1).errors
+    (error,) = index_shards([str(folder)], workers=1).errors
     assert message in str(error)
     assert (error.file, error.record) == (str(folder / "a.tar"), 1)
     assert os.listdir(folder) == ["a.tar"]
@@ -509,7 +509,7 @@ def test_broken_images_are_left_out_with_a_reason(folder, tmp_path, jpegs, invok
         assert [row["source"] for row in rows] == [f"a.tar#{n}" for n in rejected]
         kept = [sample for n, sample in enumerate([good[0], *bad, good[1]]) if n not in rejected]
         assert oracles.read_with_dali([folder / "a.tar"], [folder / "a.idx"], ["jpg"], "cls") == kept
-        assert verify(str(folder), workers=1).faults == ()
+        assert verify_dataset(str(folder), workers=1).faults == ()
     write_tar(folder / "a.tar", members(good))
     run(folder, overwrite=True)
     assert not (folder / "rejected.jsonl").exists()
@@ -532,7 +532,7 @@ def test_splits_and_classes(folder, tmp_path, jpegs):
     manifest = run(folder, split="fold3", classes=("a", "b", "c", "d")).manifest
     assert [(split.name, len(split.shards)) for split in manifest.splits] == [("fold3", 4)]
     assert manifest.classes == ("a", "b", "c", "d")
-    result = index([str(folder)], IndexOptions(classes=("a", "b")), workers=1)
+    result = index_shards([str(folder)], IndexOptions(classes=("a", "b")), workers=1)
     assert {error.record for error in result.errors} == {2}
     assert all("range 0 to 1" in str(error) and "--classes" in str(error) for error in result.errors)
 
@@ -540,7 +540,7 @@ def test_splits_and_classes(folder, tmp_path, jpegs):
 def test_some_shards_of_a_folder(folder, jpegs):
     for number in range(3):
         write_tar(folder / f"{number}.tar", members(labelled(jpegs)))
-    result = index([str(folder / "2.tar"), str(folder / "0.tar")], workers=1)
+    result = index_shards([str(folder / "2.tar"), str(folder / "0.tar")], workers=1)
     assert [shard.name for split in result.manifest.splits for shard in split.shards] == ["2.tar", "0.tar"]
     assert not (folder / "1.idx").exists()
 
@@ -552,7 +552,7 @@ def test_an_index_that_differs_is_replaced_only_when_asked(folder, jpegs):
     run(folder)  # the same again is no difference
     (folder / "a.idx").write_bytes(b"v1.1 0\n")
     with pytest.raises(CallError, match=r"a\.idx is there already.*--overwrite"):
-        index([str(folder)], workers=1)
+        index_shards([str(folder)], workers=1)
     assert (folder / "a.idx").read_bytes() == b"v1.1 0\n"
     run(folder, overwrite=True)
     assert (folder / "a.idx").read_bytes() == right
@@ -581,7 +581,7 @@ def test_the_same_with_more_workers(folder, tmp_path, jpegs):
     other = tmp_path / "other"
     shutil.copytree(folder, other)
     run(folder)
-    index([str(other)], workers=2)
+    index_shards([str(other)], workers=2)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == {p.name: p.read_bytes() for p in other.iterdir()}
 
 
@@ -602,14 +602,14 @@ def test_calls_that_cannot_be_answered(folder, files, options, message):
     for name, data in files.items():
         (folder / name).write_bytes(data)
     with pytest.raises(CallError, match=message):
-        index([str(folder)], IndexOptions(**options), workers=1)
+        index_shards([str(folder)], IndexOptions(**options), workers=1)
     assert sorted(os.listdir(folder)) == sorted(files)
 
 
 def test_a_label_key_goes_with_webdataset(folder, jpegs):
     oracles.write_tfrecord(folder / "a.tfrecord", [example(*sample) for sample in labelled(jpegs)])
     with pytest.raises(CallError, match="--label-key"):
-        index([str(folder)], IndexOptions(label_key="label"), workers=1)
+        index_shards([str(folder)], IndexOptions(label_key="label"), workers=1)
 
 
 @pytest.mark.parametrize("text", [b'{"other": 3}', b"{"])
@@ -619,7 +619,7 @@ def test_a_member_that_some_records_lack(folder, jpegs, text):
     for name, texts in {"a.tar": (good, wrong), "b.tar": (good, good)}.items():
         files = [(f"{n}.jpg", jpegs[0]) for n in range(2)] + [(f"{n}.json", text) for n, text in enumerate(texts)]
         write_tar(folder / name, sorted(files))
-    (error,) = index([str(folder)], IndexOptions(label_key="label"), workers=1).errors
+    (error,) = index_shards([str(folder)], IndexOptions(label_key="label"), workers=1).errors
     assert isinstance(error, ShardError)
     assert (error.file, error.record) == (str(folder / "a.tar"), 1)
     assert sorted(os.listdir(folder)) == ["a.tar", "b.tar"]
@@ -641,10 +641,10 @@ def test_what_is_no_shard(folder, name, data):
     (folder / name).write_bytes(data)
     # The folder's first shard is looked into before any is indexed, so this ends the run.
     with pytest.raises(DamagedError) as caught:
-        index([str(folder)], workers=1)
+        index_shards([str(folder)], workers=1)
     assert caught.value.file == str(folder / name)
     assert caught.value.byte is not None
-    assert caught.value.mend
+    assert caught.value.hint
     assert os.listdir(folder) == [name]
 
 
@@ -683,13 +683,13 @@ def test_a_shard_cut_short(folder, jpegs, kind, where):
         if name.startswith("b.") and not name.endswith(kind):
             os.unlink(folder / name)
     os.truncate(folder / f"b.{kind}", cut)
-    result = index([str(folder)], workers=1)
+    result = index_shards([str(folder)], workers=1)
     assert result.manifest is None
     (error,) = result.errors
     assert error.file == str(folder / f"b.{kind}")
     assert error.record == 1
     assert start <= error.byte <= cut
-    assert error.mend
+    assert error.hint
     assert not [name for name in os.listdir(folder) if name.startswith("b.") and not name.endswith(kind)]
     assert not [name for name in os.listdir(folder) if name.startswith(".partial")]
 
@@ -720,7 +720,7 @@ def test_a_flipped_bit_is_found_where_checksums_are(folder, jpegs, kind):
         places.append((row["offset"] + 40, "header"))
     for at, validate in places:
         (folder / f"a.{kind}").write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
-        result = index([str(folder)], IndexOptions(validate=validate, overwrite=True), workers=1)
+        result = index_shards([str(folder)], IndexOptions(validate=validate, overwrite=True), workers=1)
         (error,) = result.errors
         assert "checksum" in str(error) or "CRC" in str(error)
         assert error.record == 2
@@ -747,4 +747,4 @@ def test_a_size_that_is_no_octal_number(folder, jpegs, size):
     data[148:156] = b"%06o\0 " % sum(data[:512])
     (folder / "a.tar").write_bytes(data)
     with pytest.raises(ShardError, match="no number"):
-        index([str(folder)], workers=1)
+        index_shards([str(folder)], workers=1)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataprep.plan import Options, key_of, make_plan
+from dataprep.sources import UNREADABLE, Source
 from manifests.errors import CallError
-from manifests.sources import UNREADABLE, Source
 
 
 def source(sizes, split=None, splits=("train",), **extra):

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import oracles
 import pytest
-from pictures import encode, photo
+from helpers import oracles
+from helpers.pictures import encode, photo
 from PIL import Image, ImageOps
 
-from dataprep.convert import convert
-from dataprep.downscale import prepare
+from dataprep.convert import convert_dataset
+from dataprep.images.downscale import prepare
 from dataprep.options import CHANGE_COLUMNS, Options, Raw
-from dataprep.verify import verify
+from dataprep.sources import read_source
+from dataprep.verify import verify_dataset
 from manifests.errors import CallError
-from manifests.sources import read_source
 from manifests.store import manifest_bytes, read_manifest, read_table, samples
 
 FORMATS = ("tfrecord", "webdataset")
@@ -64,7 +64,7 @@ def made(request, make_photos, tmp_path_factory):
     (folder / "class 0" / "broken.jpg").write_bytes(encode(photo(1))[:-300] + b"\xff\xd9")
     out = folder.parent / "out"
     options = Options(fmt=request.param, raw=Raw(40), shard_samples=12)
-    result = convert(read_source(str(folder)), str(out), options, workers=1)
+    result = convert_dataset(read_source(str(folder)), str(out), options, workers=1)
     assert (result.rejected, sum(counts[0] for counts in result.changes.values())) == (1, 30)
     return folder, out
 
@@ -118,14 +118,14 @@ def test_other_readers(made):
 def test_verify(made):
     _, out = made
     for decode in (False, True):
-        assert verify(str(out), decode=decode, workers=1).faults == ()
+        assert verify_dataset(str(out), decode=decode, workers=1).faults == ()
     shard, _, table = shards_of(out)[1]
     row = next(samples(read_table(table)))
     whole = shard.read_bytes()
     try:
         for at in (row.offset, row.offset + row.size - 1, row.offset - 3, row.offset + row.size + 1):
             shard.write_bytes(whole[:at] + bytes((whole[at] ^ 1,)) + whole[at + 1 :])
-            faults = verify(str(out), workers=1).faults
+            faults = verify_dataset(str(out), workers=1).faults
             assert {fault.file for fault in faults} == {shard.name}, at
     finally:
         shard.write_bytes(whole)
@@ -139,7 +139,7 @@ def test_verify_compares_the_length_with_the_manifests(made, tmp_path):
     changed = {name: getattr(stated, name) for name in stated.__slots__} | {"pixels": (41, 40, 3)}
     try:
         manifest.write_bytes(manifest_bytes(type(stated)(**changed)))
-        faults = verify(str(out), workers=1).faults
+        faults = verify_dataset(str(out), workers=1).faults
         assert len(faults) == 30
         assert "the image is corrupt: 4800 bytes, and 41x40x3 take 4920" in str(faults[0])
     finally:
@@ -150,7 +150,7 @@ def test_same_bytes_for_any_number_of_workers(made, snapshot, tmp_path):
     folder, out = made
     options = Options(fmt=read_manifest(out).format, raw=Raw(40), shard_samples=12)
     for workers in (2, 3):
-        convert(read_source(str(folder)), str(tmp_path / str(workers)), options, workers=workers)
+        convert_dataset(read_source(str(folder)), str(tmp_path / str(workers)), options, workers=workers)
         assert snapshot(tmp_path / str(workers)) == snapshot(out)
 
 
@@ -160,7 +160,7 @@ def test_other_pixels_are_another_dataset(made, snapshot):
     for raw in (Raw(41), Raw(40, "pad"), Raw(40, filter="box")):
         options = Options(fmt=read_manifest(out).format, raw=raw, shard_samples=12)
         with pytest.raises(CallError, match="not of this source with these options"):
-            convert(read_source(str(folder)), str(out), options, workers=1)
+            convert_dataset(read_source(str(folder)), str(out), options, workers=1)
     assert snapshot(out) == before
 
 

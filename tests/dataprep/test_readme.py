@@ -10,9 +10,9 @@ import shutil
 import tarfile
 from pathlib import Path
 
-import oracles
 import pytest
-from pictures import encode, photo
+from helpers import oracles
+from helpers.pictures import encode, photo
 
 README = Path(__file__).parents[2] / "README.md"
 

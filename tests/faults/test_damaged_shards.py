@@ -8,8 +8,8 @@ import re
 import pytest
 
 from dataprep.formats import Want, get
-from dataprep.index import index
-from dataprep.verify import verify
+from dataprep.index import index_shards
+from dataprep.verify import verify_dataset
 from manifests.store import read_manifest
 
 FORMATS = ("tfrecord", "webdataset")
@@ -75,12 +75,12 @@ def test_damage_after_an_earlier_index(made, dataprep, tmp_path):
     name, data, records = made
     (tmp_path / name).write_bytes(data)
     assert dataprep("index", tmp_path).returncode == 0
-    assert verify(str(tmp_path), workers=1).faults == ()
+    assert verify_dataset(str(tmp_path), workers=1).faults == ()
     (tmp_path / name).write_bytes(data[: records[3].image])
     before = left(tmp_path)
     assert dataprep("index", tmp_path, "--overwrite").returncode == 1
     assert left(tmp_path) == before
-    assert verify(str(tmp_path), workers=1).faults[0].file == name
+    assert verify_dataset(str(tmp_path), workers=1).faults[0].file == name
 
 
 def test_cut_at_every_length(made, tmp_path):
@@ -105,7 +105,7 @@ def _indexed(folder) -> bool:
     from manifests.errors import DatasetError
 
     try:
-        return index([str(folder)], workers=1).manifest is not None
+        return index_shards([str(folder)], workers=1).manifest is not None
     except DatasetError:
         return False
 

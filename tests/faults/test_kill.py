@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
-from pictures import encode, photo
+from helpers import HELPERS
+from helpers.pictures import encode, photo
 
-from dataprep.verify import verify
+from dataprep.verify import verify_dataset
 
 FORMATS = ("tfrecord", "webdataset")
 SHARD = ("--samples-per-shard", "20")
@@ -43,7 +44,7 @@ def alone(command, dataprep, snapshot, tmp_path_factory):
     """All files of a run that nothing disturbed."""
     out = tmp_path_factory.mktemp("alone") / "out"
     assert dataprep(*command, "--out", out, "--workers", 1).returncode == 0
-    assert verify(str(out), workers=1).faults == ()
+    assert verify_dataset(str(out), workers=1).faults == ()
     files = snapshot(out)
     assert {"manifest.json", "rejected.jsonl"} < set(files)
     assert len(files) == 2 + 3 * len([name for name in files if name.endswith(".idx")]) > 40
@@ -59,7 +60,7 @@ def test_dying_at_every_file_operation(fmt, altered, stride, make_photos, tmp_pa
     (source / "a").mkdir()
     for number in range(5):  # the first shard has nothing but these
         (source / "a" / f"{number}.jpg").write_bytes(b"")
-    program = [sys.executable, str(Path(__file__).with_name("dying.py"))]
+    program = [sys.executable, str(HELPERS / "dying.py")]
     call = [*program, source, tmp_path / "out", fmt, str(stride), *altered]
     done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -136,7 +137,7 @@ def test_killed_again_and_again(victim, command, alone, start, dataprep, snapsho
 def test_killed_while_images_are_altered(options, command, start, dataprep, snapshot, tmp_path):
     altering = [*command, *options]
     assert dataprep(*altering, "--out", tmp_path / "alone", "--workers", 1).returncode == 0
-    assert verify(str(tmp_path / "alone"), decode=True, workers=1).faults == ()
+    assert verify_dataset(str(tmp_path / "alone"), decode=True, workers=1).faults == ()
     out, killed = tmp_path / "out", 0
     for tables in (2, 9):
         process = start(*altering, "--out", out, "--workers", 2)
@@ -163,7 +164,7 @@ def test_killed_after(delay, command, alone, start, dataprep, snapshot, tmp_path
     process.communicate()
     assert wait_until_gone(process.pid), "a worker outlived its parent"
     if not (out / "manifest.json").exists() and out.exists():
-        assert [fault.file for fault in verify(str(out), workers=1).faults] == ["manifest.json"]
+        assert [fault.file for fault in verify_dataset(str(out), workers=1).faults] == ["manifest.json"]
     assert dataprep(*command, "--out", out, "--workers", 1).returncode == 0
     assert snapshot(out) == alone
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep.verify import verify
+from dataprep.verify import verify_dataset
 from manifests.errors import DatasetError
 from manifests.store import read_table, samples
 
@@ -132,7 +132,7 @@ def test_a_limit_on_the_length_of_a_file(limit, alone, command, dataprep, snapsh
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     line = only_line(dataprep(*call, "--workers", 1, preexec_fn=lower))
-    assert "File too large; " in line, "no mend"
+    assert "File too large; " in line, "no hint"
     assert line.startswith(f"dataprep: {tmp_path}/out/")
     committed(tmp_path / "out", files)
     assert dataprep(*call).returncode == 0
@@ -291,7 +291,7 @@ def test_two_runs_at_once(few, start, dataprep, tmp_path):
         assert only_line(done, notes=notes) == (
             f"dataprep: {tmp_path}/out: another run is at work in it; wait for that to end"
         )
-    assert verify(str(tmp_path / "out"), workers=1).faults == ()
+    assert verify_dataset(str(tmp_path / "out"), workers=1).faults == ()
 
 
 def test_shards_of_other_options_are_not_touched(few, dataprep, snapshot, tmp_path):
@@ -356,14 +356,14 @@ def test_the_output_inside_the_source_is_no_class(few, dataprep, snapshot):
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_damaged_table_is_made_anew_and_never_taken_over(whole, few, dataprep, snapshot, tmp_path):
     """A flipped byte in a table that an earlier run committed: mended or refused, never adopted."""
-    from dataprep.convert import convert
+    from dataprep.convert import convert_dataset
     from dataprep.plan import Options
-    from manifests.sources import read_source
+    from dataprep.sources import read_source
 
     out, source = tmp_path / "out", read_source(str(few))
 
     def run() -> None:
-        convert(source, str(out), Options(), workers=1)
+        convert_dataset(source, str(out), Options(), workers=1)
 
     run()
     alone = snapshot(out)

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from bad_images import write_cases
+from helpers.bad_images import write_cases
 
 import loaders
-from dataprep.convert import convert
+from dataprep.convert import convert_dataset
 from dataprep.options import Downscale, Options, Raw
-from manifests.sources import read_source
+from dataprep.sources import read_source
 
 AS_STORED = {
     "as it came": {"validate": "decode"},
@@ -28,7 +28,7 @@ def corpus(tmp_path_factory):
 def test_an_epoch_of_all_that_is_kept(stored, fmt, corpus, tmp_path):
     """Every image comes, and the same as on the processor, whose images are looked at elsewhere."""
     out = tmp_path / "out"
-    convert(read_source(str(corpus)), str(out), Options(fmt=fmt, **AS_STORED[stored]), workers=1)
+    convert_dataset(read_source(str(corpus)), str(out), Options(fmt=fmt, **AS_STORED[stored]), workers=1)
     found = {}
     for device in ("gpu", "cpu"):
         said = {"batch_size": 7, "transforms": WHOLE, "dtype": "uint8", "layout": "NHWC", "shuffle": False}
@@ -48,7 +48,7 @@ def test_an_epoch_of_all_that_is_kept(stored, fmt, corpus, tmp_path):
 @pytest.mark.parametrize("sampler", [None, loaders.ShuffledSampler()])
 def test_training_goes_on_to_the_end(sampler, fmt, corpus, tmp_path):
     out = tmp_path / "out"
-    convert(read_source(str(corpus)), str(out), Options(fmt=fmt, validate="decode"), workers=1)
+    convert_dataset(read_source(str(corpus)), str(out), Options(fmt=fmt, validate="decode"), workers=1)
     loader = loaders.build(out, batch_size=5, transforms="imagenet-train", device="gpu", sampler=sampler)
     for _ in range(3):
         batches = [images for images, _ in loader]

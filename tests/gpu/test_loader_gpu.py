@@ -7,17 +7,17 @@ import sys
 import warnings
 from pathlib import Path
 
-import handmade
 import numpy as np
 import pytest
 import torch
-from pictures import encode, photo
+from helpers import handmade
+from helpers.pictures import encode, photo
 
 import loaders
-from loaders.presets import PRESETS
+from loaders.transforms.presets import PRESETS
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-LOADERS = Path(__file__).parents[1] / "loaders"
+HELPERS = Path(__file__).parents[1] / "helpers"
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_no_copy_through_the_host(folders):
 @FORMATS
 def test_two_gpus_read_every_sample_once(folders, fmt):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    command += [str(LOADERS / "gather_labels.py"), str(folders[fmt]), "gpu"]
+    command += [str(HELPERS / "gather_labels.py"), str(folders[fmt]), "gpu"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.strip().splitlines()[-1])

@@ -6,21 +6,21 @@ import sys
 
 import pytest
 import torch
-from handmade import make_dataset
-from pictures import encode, photo
+from helpers.handmade import make_dataset
+from helpers.pictures import encode, photo
 
 import loaders
-from dataprep.convert import convert
+from dataprep.convert import convert_dataset
 from dataprep.options import Options, Raw
+from dataprep.sources import read_source
 from manifests.errors import CallError
-from manifests.sources import read_source
 
 # The pools of DALI are a process' own and outlive a loader, so that each measurement has a process to itself.
 MEASURE = """
 import json, sys, warnings
 import torch, loaders
 from loaders.costs import measure_sizes, work_of
-from manifests.memory import foretell
+from loaders.memory import foretell
 warnings.simplefilter("ignore")
 folder, options = sys.argv[1], json.loads(sys.argv[2])
 torch.zeros(1, device="cuda")
@@ -82,7 +82,7 @@ def test_raw_pixels_as_foretold(batch_size, shuffle, tmp_path):
     photo(0, 300, 300).save(tmp_path / "src" / "class" / "0.jpg")
     for number in range(1, 512):
         (tmp_path / "src" / "class" / f"{number}.jpg").hardlink_to(tmp_path / "src" / "class" / "0.jpg")
-    convert(read_source(str(tmp_path / "src")), str(tmp_path / "out"), Options(raw=Raw(256)), workers=2)
+    convert_dataset(read_source(str(tmp_path / "src")), str(tmp_path / "out"), Options(raw=Raw(256)), workers=2)
     found = measure(str(tmp_path / "out"), batch_size=batch_size, shuffle=shuffle, transforms="imagenet-train")
     assert max(found["used"]) == pytest.approx(found["foretold"], rel=0.15)
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import inspect
 
 import pytest
-import test_colour
+import test_color
 import test_fuse
 import test_geometry
 import test_masks
 import test_mixing
 import test_policies
 
-from loaders.graph.base import Draws
+from loaders.dali.base import Draws
 
 
 def checks():
     """Return every check that takes nothing but `gpu`."""
     found = []
-    for module in (test_colour, test_masks, test_geometry, test_fuse, test_policies, test_mixing):
+    for module in (test_color, test_masks, test_geometry, test_fuse, test_policies, test_mixing):
         for name, check in vars(module).items():
             if not name.startswith("check_") or not inspect.isfunction(check) or check.__module__ != module.__name__:
                 continue

@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 import torch
-from handmade import encode, make_dataset
+from helpers.handmade import encode, make_dataset
 from PIL import Image
 
 import loaders

@@ -3,9 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import handmade
 import numpy as np
 import pytest
+from helpers import handmade
 
 MakeDataset = Callable[..., Path]
 

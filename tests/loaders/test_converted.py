@@ -5,10 +5,10 @@ import sys
 
 import pytest
 import torch
-from test_records import read_back
+from helpers.read_back import read_back
 
 import loaders
-from loaders.shards import open_split
+from loaders.dataset.split import open_split
 from manifests.store import read_table
 
 

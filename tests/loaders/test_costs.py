@@ -4,12 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
-from handmade import encode
+from helpers.handmade import encode
 
 import loaders
-from loaders.assembly import read_transforms
+from loaders.build import read_transforms
 from loaders.costs import computes_on_processor, measure_sizes
-from loaders.shards import open_split
+from loaders.dataset.split import open_split
 
 TOLD = (
     r"AutoAugment\(\) works on whole images, up to 1200x900, because it stands before ResizeImage\(size=32\): 4\.8 MiB"

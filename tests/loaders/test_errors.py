@@ -148,7 +148,7 @@ def test_damaged_index_among_sound_ones_is_named(make_dataset, mixed, fmt, line,
     with pytest.raises(IndexFileError, match=message[fmt]) as caught:
         list(build(folder, last_batch="partial"))
     assert (caught.value.file, caught.value.line) == (str(index), line)
-    assert "dataprep verify" in caught.value.mend
+    assert "dataprep verify" in caught.value.hint
 
 
 @FORMATS

@@ -4,11 +4,11 @@ import io
 
 import numpy as np
 import pytest
-from handmade import encode
+from helpers.handmade import encode
 from PIL import Image
 
 import loaders
-from loaders.transforms.ends import Normalize
+from loaders.transforms.decode_normalize import Normalize
 
 data = pytest.importorskip("skimage.data")
 NORMALIZE = Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))

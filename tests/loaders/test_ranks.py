@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from handmade import encode
+from helpers import HELPERS
+from helpers.handmade import encode
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,7 +138,7 @@ def test_batch_larger_than_a_rank_s_part(make_dataset, mixed):
 def test_a_process_group_of_two(make_dataset, mixed, tmp_path):
     """Two real processes find their ranks through torch.distributed and gather what they read."""
     folder = make_dataset("webdataset", mixed)
-    script = Path(__file__).with_name("gather_labels.py")
+    script = HELPERS / "gather_labels.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", script, folder]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)

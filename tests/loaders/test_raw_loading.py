@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
-from pictures import photo
+from helpers.pictures import photo
 from PIL import Image
 
 import loaders
-from loaders.shards import open_split
+from loaders.dataset.split import open_split
 from manifests.errors import CallError, DamagedError
 from manifests.store import read_table
 

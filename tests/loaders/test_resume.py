@@ -3,10 +3,10 @@
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
+from helpers import HELPERS
 
 import loaders
 from manifests.errors import CallError
@@ -88,7 +88,7 @@ def test_state_of_a_resumed_loader(make_dataset, mixed):
 
 def test_new_process(make_dataset, mixed, tmp_path):
     folder = make_dataset("tfrecord", mixed)
-    script = Path(__file__).with_name("save_batches.py")
+    script = HELPERS / "save_batches.py"
     for part in ("whole", "first", "second"):
         subprocess.run([sys.executable, script, part, folder, tmp_path], check=True, timeout=120)
     whole, parts = (

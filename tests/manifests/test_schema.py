@@ -52,7 +52,7 @@ def test_the_tree_is_the_one_drawn():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_crosses_processes_whole(kind):
-    error = kind("is wrong", file="a\n.tar", record=3, line=4, byte=512, mend="mend it")
+    error = kind("is wrong", file="a\n.tar", record=3, line=4, byte=512, hint="hint it")
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(other) is kind
         assert str(other) == str(error)
@@ -64,10 +64,10 @@ def test_an_error_crosses_processes_whole(kind):
     ("place", "text"),
     [
         ({}, "is wrong"),
-        ({"mend": "do this"}, "is wrong; do this"),
+        ({"hint": "do this"}, "is wrong; do this"),
         ({"file": "a.tar"}, "a.tar: is wrong"),
         ({"file": "a.tar", "record": 0, "byte": 0}, "a.tar, record 0, byte 0: is wrong"),
-        ({"file": "l.txt", "line": 7, "mend": "x"}, "l.txt, line 7: is wrong; x"),
+        ({"file": "l.txt", "line": 7, "hint": "x"}, "l.txt, line 7: is wrong; x"),
         ({"file": "a\n\x1b[2J\udce9.tar"}, "a\\n\\x1b[2J\\udce9.tar: is wrong"),
     ],
 )
@@ -125,6 +125,6 @@ def test_order_of_splits():
 
 
 def test_the_contract_imports_neither_wing():
-    code = "import sys, manifests.sources, manifests.store, manifests.schema; print(*sys.modules)"
+    code = "import sys, dataprep.sources, manifests.store, manifests.schema; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {name.split(".")[0] for name in modules} & {"dataprep", "loaders", "nvidia", "torch", "PIL"}

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from trainings import ROOT, call, kill_after, output_of
+from helpers.trainings import ROOT, call, kill_after, output_of
 
 SCRIPT = ROOT / "scripts" / "train.py"
 PER_EPOCH = 10

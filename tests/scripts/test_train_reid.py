@@ -7,11 +7,11 @@ import sys
 import numpy as np
 import pytest
 import torch
+from helpers.pictures import encode
+from helpers.trainings import ROOT, call, kill_after, output_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import encode
 from PIL import Image
-from trainings import ROOT, call, kill_after, output_of
 
 import loaders
 

@@ -1,0 +1,43 @@
+"""Where files are: one file for each kind of storage."""
+
+from dataprep.storage.local import (
+    PARTIAL,
+    ReadBack,
+    Window,
+    checksum,
+    describe,
+    discard,
+    explained,
+    flush,
+    is_cached,
+    locked,
+    partial,
+    publish,
+    publish_all,
+    remove,
+    replace_file,
+    swept,
+    window,
+    write_all,
+)
+
+__all__ = [
+    "PARTIAL",
+    "ReadBack",
+    "Window",
+    "checksum",
+    "describe",
+    "discard",
+    "explained",
+    "flush",
+    "is_cached",
+    "locked",
+    "partial",
+    "publish",
+    "publish_all",
+    "remove",
+    "replace_file",
+    "swept",
+    "window",
+    "write_all",
+]

@@ -1,0 +1,251 @@
+"""Hiding parts in DALI: one or two operators on images, the parts computed on the processor.
+
+Where a part lies and how large it is are float32 vectors: height before width, top before left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loaders.dali.base import Node, Run, apply, constant, fn, math, types, where
+from loaders.transforms.base import Form, Size
+from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
+
+_Array: TypeAlias = NDArray[Any]
+_Floats: TypeAlias = NDArray[np.floating[Any]]
+
+#: Moves a grid by less than a pixel, so that no pixel lies on its edge, where float32 decides.
+_OFF_EDGE = 0.005
+
+
+def _sides(image: Node, form: Form) -> Node:
+    return constant(form.size) if form.size else image.shape(dtype=types.FLOAT)[:2]
+
+
+def _fill(values: Sequence[float], form: Form) -> list[float]:
+    """Return what to fill with; where bytes are needed the nearest ones, for DALI would take the lowest eight bits."""
+    return [float(each) for each in (np.clip(np.rint(values), 0, 255) if form.whole else values)]
+
+
+# Erasing -------------------------------------------------------------------------------------------------------------
+
+
+@apply.register
+def _(operation: RandomErasing, image: Node, form: Form, run: Run) -> Node:
+    start, part, *color = _part(operation, image, form, run)
+    fill = _fill(operation.fill, form)
+
+    def put(image: Node, start: Node, part: Node, *drawn: Node) -> Node:
+        match operation.mode:
+            case "constant":
+                return fn.erase(image, anchor=start, shape=part, fill_value=fill)
+            case "color":
+                return fn.erase(image, anchor=start, shape=part, fill_value=drawn[0])
+        noise, sides = drawn
+        around = fn.slice(
+            noise, start * -1.0, sides, axes=[0, 1], normalized_anchor=False, normalized_shape=False,
+            out_of_bounds_policy="pad",
+        )  # fmt: skip
+        return fn.erase(image, anchor=start, shape=part) + around
+
+    nodes = [image, start, part, *color]
+    if operation.mode == "pixels":
+        nodes += [_noise(operation, part, form, run), _sides(image, form)]
+    # On a GPU, hiding a part that lies outside costs less than choosing.
+    return put(*nodes) if run.gpu else where(start[0] >= 0.0, nodes, put)
+
+
+def _noise(operation: RandomErasing, part: Node, form: Form, run: Run) -> Node:
+    """Draw noise for the part alone."""
+    noise = fn.random.normal(
+        shape=fn.cast(fn.cat(part, constant([3])), dtype=types.INT32),
+        seed=run.draws.seed(operation, "pixels"),
+        device="gpu" if run.gpu else "cpu",
+    )
+    return fn.cast(noise, dtype=types.UINT8) if form.whole else noise
+
+
+def _part(operation: RandomErasing, image: Node, form: Form, run: Run) -> tuple[Node, ...]:
+    """Return start and sides of the part, both [2], and in mode ``color`` its colour, [3].
+
+    Where nothing is hidden, the part is a pixel outside the image.
+    """
+    size = form.size
+
+    def draw(rng: np.random.Generator, batch_size: int) -> list[_Floats]:
+        candidates, place = draw_candidates(operation, batch_size, rng), rng.random((batch_size, 2))
+        found = [candidates, place] if size is None else [*first_that_fits(candidates, place, size)]
+        if operation.mode == "color":
+            color = rng.standard_normal((batch_size, 3))
+            found.append(np.clip(np.floor(color + 0.5), 0, 255) if form.whole else color)
+        return [each.astype(np.float32) for each in found]
+
+    ranks = [1 if size else 2, 1] + [1] * (operation.mode == "color")
+    first, second, *color = run.draws.in_numpy(operation, "part", run.batch_size, draw, ranks)
+    if size is None:
+        first, second = _first_that_fits(first, second, operation.attempts, _sides(image, form))
+    return first, second, *color
+
+
+def draw_candidates(operation: RandomErasing, batch_size: int, rng: np.random.Generator) -> _Floats:
+    """Draw a part an attempt, height and width over the root of the image's area: [N, attempts, 2].
+
+    They are 0 where nothing is to be hidden.
+    """
+    hidden = rng.random(batch_size) < operation.probability
+    shape = (int(hidden.sum()), operation.attempts)
+    area = rng.uniform(*operation.area, shape)
+    if operation.log_ratio:
+        low, high = np.log(operation.ratio)
+        ratio = np.exp(rng.uniform(low, high, shape))
+    else:
+        ratio = rng.uniform(*operation.ratio, shape)
+    candidates = np.zeros((batch_size, operation.attempts, 2))
+    candidates[hidden] = np.sqrt(np.stack([area * ratio, area / ratio], axis=-1))
+    return candidates
+
+
+def first_that_fits(candidates: _Floats, place: _Floats, size: Size) -> tuple[_Floats, _Floats]:
+    """Return start and sides, [N, 2], of each image's first part that is smaller than it; places are below 1."""
+    sides = np.floor(candidates * np.sqrt(size[0] * size[1]) + 0.5)
+    # Much faster than `all` over an axis of two.
+    fits = (sides[..., 0] < size[0]) & (sides[..., 1] < size[1])
+    first = np.arange(len(sides)), fits.argmax(axis=1)
+    part = sides[first]
+    hidden = (fits[first] & (part > 0).all(-1))[:, None]
+    return np.where(hidden, np.floor(place * (size - part + 1)), -1), np.where(hidden, part, 1)
+
+
+def _first_that_fits(candidates: Node, place: Node, count: int, sides: Node) -> tuple[Node, Node]:
+    """Do the same in DALI, for images of any size."""
+    parts = math.floor(candidates * math.sqrt(sides[0] * sides[1]) + 0.5)
+    fits = fn.reductions.min(fn.cast(parts < sides, dtype=types.INT32), axes=1)
+    # The first has the greatest number.
+    best = fn.reductions.max(fits * types.Constant(np.arange(count, 0, -1, dtype=np.int32)))
+    part = parts[math.min(count - best, count - 1)]
+    hidden = (best > 0) & (fn.reductions.min(part) > 0.0)
+    return (_at(place, sides - part + 1.0) + 1.0) * hidden - 1.0, (part - 1.0) * hidden + 1.0
+
+
+def _at(place: Node, counts: Node) -> Node:
+    """Return whole float32 from 0 to `counts` - 1, of places from 0 to 1; a draw next to 1 may be rounded up to it."""
+    return math.min(math.floor(place * counts), counts - 1.0)
+
+
+# Squares, grids, cells -----------------------------------------------------------------------------------------------
+
+
+@apply.register
+def _(operation: Cutout, image: Node, form: Form, run: Run) -> Node:
+    size, count, half = form.size, operation.holes, float(operation.length // 2)
+
+    def draw(rng: np.random.Generator, batch_size: int) -> list[_Floats]:
+        place = rng.random((batch_size, count, 2))
+        found = [np.floor(place * size) - half if size else place]
+        if operation.fill is None:
+            found.append(np.floor(rng.uniform(0, 256, (batch_size, count, 3))))
+        return [each.astype(np.float32) for each in found]
+
+    start, *colors = run.draws.in_numpy(operation, "holes", run.batch_size, draw, [2] * (1 + (operation.fill is None)))
+    if size is None:
+        start = _at(start, _sides(image, form)) - half
+    if operation.fill is not None:
+        return fn.erase(
+            image,
+            anchor=fn.reshape(start, shape=[-1]),
+            shape=[2 * half] * (2 * count),
+            fill_value=_fill(operation.fill, form),
+        )
+    for hole in range(count):
+        image = fn.erase(image, anchor=start[hole], shape=[2 * half] * 2, fill_value=colors[0][hole])
+    return image
+
+
+@apply.register
+def _(operation: GridMask, image: Node, form: Form, run: Run) -> Node:
+    low, high = operation.period
+
+    def draw(rng: np.random.Generator, batch_size: int) -> list[_Array]:
+        period = rng.integers(low, high + 1, batch_size, dtype=np.int32)
+        square = (period - np.floor(period * operation.ratio + 0.5)) / period
+        shifts = rng.integers(period, size=(2, batch_size)) - _OFF_EDGE
+        angle = rng.integers(operation.angles, size=batch_size) * (np.pi / 180)
+        return [period, *(each.astype(np.float32) for each in (square, *shifts, angle))]
+
+    def hide(image: Node, *settings: Node) -> Node:
+        names = ("tile", "ratio", "shift_y", "shift_x", "angle")
+        # DALI blackens squares; what it took away is what lies in them.
+        masked = fn.grid_mask(image, **dict(zip(names, settings, strict=True)))
+        return masked if operation.hide == "squares" else image - masked
+
+    nodes = (image, *run.draws.in_numpy(operation, "grid", run.batch_size, draw, [0] * 5))
+    if operation.probability == 1:
+        return hide(*nodes)
+    return where(run.draws.coin(operation, "whether", operation.probability), nodes, hide)
+
+
+@apply.register
+def _(operation: HideAndSeek, image: Node, form: Form, run: Run) -> Node:
+    size = form.size
+    # A pixel for each cell of the finest grid, black where it is hidden; coarser grids leave some of them unused.
+    finest = min(each for each in operation.sizes if each)
+
+    def draw(rng: np.random.Generator, batch_size: int) -> list[_Array]:
+        cell = rng.choice(operation.sizes, batch_size)
+        matrix = np.eye(2, 3) / np.maximum(cell, 1)[:, None, None]
+        found = [cell > 0, matrix.astype(np.float32)]
+        if size:
+            counts = [-(-side // finest) for side in size]
+            found.append((rng.random((batch_size, *counts, 1)) >= operation.probability).astype(np.uint8))
+        return found
+
+    hidden, matrix, *cells = run.draws.in_numpy(operation, "cells", run.batch_size, draw, [0, 2, 3][: 3 if size else 2])
+    sides = _sides(image, form)
+    if size is None:
+        counts = fn.cat(math.ceil(sides / float(finest)), constant([1]))
+        cells = [
+            fn.random.coin_flip(
+                probability=1 - operation.probability,
+                shape=fn.cast(counts, dtype=types.INT32),
+                dtype=types.UINT8,
+                seed=run.draws.seed(operation, "unknown cells"),
+            )
+        ]
+
+    def hide(image: Node, cells: Node, sides: Node, matrix: Node) -> Node:
+        return image * fn.warp_affine(cells, matrix=matrix, size=sides, interp_type=types.INTERP_NN)
+
+    return where(hidden, (image, run.place(fn.reshape(cells[0], layout="HWC")), sides, matrix), hide)
+
+
+#: Anchors and shapes of what lies above, below, left and right of a part, from its start, its shape and the image's.
+_AROUND = np.array([
+    [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [1, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0],
+    [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 0],
+    [1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1], [-1, 0, -1, 0, 1, 0], [0, 0, 0, 0, 0, 1],
+    [0, 0, 0, 0, 1, 0], [0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0], [0, -1, 0, -1, 0, 1],
+])  # fmt: skip
+
+
+@apply.register
+def _(operation: KeepPart, image: Node, form: Form, run: Run) -> Node:
+    start, part = fn.random_crop_generator(
+        image.shape(),
+        random_area=list(operation.area),
+        random_aspect_ratio=list(operation.ratio),
+        num_attempts=10,
+        seed=run.draws.seed(operation, "part"),
+    )
+    numbers = fn.cat(fn.cast(start, dtype=types.FLOAT), fn.cast(part, dtype=types.FLOAT), _sides(image, form))
+    around = fn.reductions.sum(constant(_AROUND) * numbers, axes=1)
+
+    def fill(image: Node, around: Node) -> Node:
+        return fn.erase(image, anchor=around[:8], shape=around[8:], fill_value=_fill([operation.fill], form))
+
+    if operation.probability == 1:
+        return fill(image, around)
+    return where(run.draws.coin(operation, "whether", operation.probability), (image, around), fill)

@@ -1,0 +1,78 @@
+"""A reader and a recipe -> DALI's pipeline. It must never know a framework of tensors, or who holds the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from loaders.dali.base import Draws, Node, Pipeline, Run, apply, dali
+from loaders.dali.decode_normalize import finish
+from loaders.dali.geometry import decode
+from loaders.dali.mixing import mix
+from loaders.dali.readers import Read
+from loaders.options import Options
+from loaders.transforms.base import Form
+from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
+from loaders.transforms.fuse import DecodePart, FlipNormalize, fuse
+from loaders.transforms.parse import Recipe
+
+
+def make_pipeline(
+    read: Callable[[], Read],
+    recipe: Recipe,
+    options: Options,
+    *,
+    seed: int,
+    gpu: int | None,
+    checkpoint: bytes | None = None,
+) -> Pipeline:
+    """Make a loader's pipeline, not yet built.
+
+    Its outputs, in order: the images if they are among the fields, on the GPU if there is one; what else the reader
+    gives (`readers.Read`, in its order); and where images are mixed, int32 partner and float32 share.
+
+    Args:
+        read: makes the reader, in the pipeline's graph.
+        recipe: what becomes of an image.
+        options: the rest.
+        seed: of the transforms; another for each rank.
+        gpu: number of the GPU; none for the processor.
+        checkpoint: of an equal pipeline, to go on from.
+
+    """
+    # The dynamic executor gives each batch memory of its own, so that a held batch stays as it is.
+    pipeline: Pipeline = dali.Pipeline(
+        batch_size=options.batch_size,
+        num_threads=options.num_threads,
+        device_id=gpu,
+        seed=seed,
+        prefetch_queue_depth=options.prefetch,
+        exec_dynamic=True,
+        enable_checkpointing=True,
+        checkpoint=checkpoint,
+    )
+    run = Run(gpu=gpu is not None, batch_size=options.batch_size, draws=Draws(seed))
+    wanted = "image" in options.fields
+    with pipeline:
+        records = read()
+        first, *operations = fuse(recipe.operations).operations
+        if not isinstance(first, (Decode, DecodePart, Unpack)):
+            raise TypeError("a recipe begins with decoding")
+        image = decode(records.encoded, first, run, options.hw_decoder_load or 0.0)
+        form = first.output(Form())
+        ends_normal = bool(operations) and isinstance(operations[-1], (Normalize, FlipNormalize)) and not recipe.mixing
+        last = operations.pop() if ends_normal else None
+        for operation in operations:
+            image = apply(operation, image, form, run)
+            form = operation.output(form)
+        extra: list[Node] = []
+        if recipe.mixing:
+            image, *extra = mix(recipe.mixing, image, form, run, wanted=wanted)
+        image = finish(image, last, form, run, dtype=options.dtype, layout=options.layout)
+        # DALI runs what the outputs need: images that are not among them are not even decoded.
+        pipeline.set_outputs(*([image] if wanted else []), *records.told, *extra)
+    return pipeline
+
+
+def release_memory() -> None:
+    """Give back what DALI holds of memory and no pipeline uses; its pools outlive pipelines."""
+    dali.backend.ReleaseUnusedMemory()

@@ -1,0 +1,56 @@
+"""Run operations through DALI on arrays: no reader, no files. Works on the processor and on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import nvidia.dali as dali
+from nvidia.dali import fn
+
+from loaders.dali import apply
+from loaders.dali.base import Draws, Run
+from loaders.transforms.base import Form, Operation
+
+
+def run_graph(
+    make: Callable[[Any, Run], Any], images: Sequence[np.ndarray], *, seed: int = 0, runs: int = 1, gpu: bool = False
+) -> list[np.ndarray]:
+    """Give the outputs of `make(images, run)` for a batch of HWC arrays; with more runs, of the same batch again."""
+    pipeline = dali.Pipeline(
+        batch_size=len(images), num_threads=2, device_id=0 if gpu else None, seed=1, exec_dynamic=True
+    )
+    with pipeline:
+        node = fn.external_source(lambda: list(images), batch=True, layout="HWC")
+        made = make(node.gpu() if gpu else node, Run(gpu=gpu, batch_size=len(images), draws=Draws(seed)))
+        pipeline.set_outputs(made)
+    pipeline.build()
+    outputs = []
+    for _ in range(runs):
+        (output,) = pipeline.run()
+        output = output.as_cpu()
+        outputs += [np.array(output.at(number)) for number in range(len(images))]
+    return outputs
+
+
+def run_operation(
+    operations: Operation | Sequence[Operation],
+    images: Sequence[np.ndarray],
+    *,
+    form: Form = Form(),  # noqa: B008 -- a frozen record
+    seed: int = 0,
+    runs: int = 1,
+    gpu: bool = False,
+) -> list[np.ndarray]:
+    """Give what operations make of HWC arrays, in order."""
+    sequence = (operations,) if isinstance(operations, Operation) else tuple(operations)
+
+    def make(node: Any, run: Run) -> Any:
+        state = form
+        for operation in sequence:
+            node = apply(operation, node, state, run)
+            state = operation.output(state)
+        return node
+
+    return run_graph(make, images, seed=seed, runs=runs, gpu=gpu)

@@ -1,0 +1,38 @@
+"""Reads a dataset through DALI's native reader, without decoding."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import nvidia.dali
+
+from loaders.dali.readers import read_stored
+from loaders.dataset.fields import Fields
+from loaders.dataset.split import open_split
+from loaders.ranks import Ranks
+from loaders.samplers.order import Stored
+
+BATCH = 5
+
+
+def read_back(folder: Path | str, shuffle: bool = False, epochs: int = 1) -> Iterator[list[tuple[bytes, int]]]:
+    """Yield the encoded images and labels of each epoch, in the order in which the reader returns them."""
+    split = open_split(folder, "train")
+    fields = Fields(split, ("image", "label"))
+    pipeline = nvidia.dali.Pipeline(batch_size=BATCH, num_threads=1, device_id=None, seed=3)
+    with pipeline:
+        records = read_stored(
+            split, Stored(split.samples, Ranks(), BATCH, "pad", shuffle), seed=3, file_seed=3,
+            with_label=fields.stored_label, with_source=fields.source,
+        )  # fmt: skip
+        pipeline.set_outputs(records.encoded, records.label if fields.stored_label else records.source)
+    for _ in range(epochs):
+        read = []
+        for _ in range(-(-split.samples // BATCH)):
+            images, told = pipeline.run()
+            told = np.asarray(told.as_tensor())
+            stored, rows = (told, None) if fields.stored_label else (None, fields.rows(told))
+            numbers = fields.values(("label",), stored, rows)["label"]
+            assert numbers.dtype == np.int64
+            read += [(bytes(np.asarray(images[i])), int(numbers[i])) for i in range(BATCH)]
+        yield read[: split.samples]

@@ -1,0 +1,106 @@
+"""Mapped files: what they give, how long they last, how many there may be."""
+
+import gc
+import os
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import loaders.dataset.mapped_files
+from loaders.dataset.mapped_files import Mappings, ask_ahead, map_file
+
+
+def mapped_ranges(name):
+    with open("/proc/self/maps") as maps:
+        return sum(name in line for line in maps)
+
+
+def resident(path):
+    """How many of a file's pages are in memory, as the kernel counts them."""
+    script = (
+        "import ctypes,mmap,os,sys;f=os.open(sys.argv[1],os.O_RDONLY);n=os.fstat(f).st_size;"
+        "m=mmap.mmap(f,n,prot=1,flags=mmap.MAP_SHARED);v=(ctypes.c_ubyte*(n//4096))();"
+        "b=__import__('numpy').frombuffer(m,'u1');ctypes.CDLL(None).mincore(ctypes.c_void_p(b.ctypes.data),"
+        "ctypes.c_size_t(n),v);print(sum(x&1 for x in v))"
+    )
+    return int(subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True).stdout)
+
+
+def test_bytes_are_the_files(tmp_path):
+    data = os.urandom(70_001)
+    (tmp_path / "a").write_bytes(data)
+    file = map_file(str(tmp_path / "a"), len(data))
+    assert file.data.tobytes() == data
+    assert file.data.ctypes.data == file.address
+    with pytest.raises(ValueError, match="read-only"):
+        file.data[0] = 1
+
+
+def test_a_view_keeps_its_file_mapped_and_nothing_else_does(tmp_path):
+    path = tmp_path / "view-alone"
+    path.write_bytes(b"x" * 10_000)
+    view = map_file(str(path), 10_000).data[100:200]
+    gc.collect()
+    assert mapped_ranges("view-alone") == 1
+    path.unlink()  # what is mapped outlives its name
+    assert bytes(view) == b"x" * 100
+    del view
+    gc.collect()
+    assert mapped_ranges("view-alone") == 0
+
+
+def test_another_length_is_refused(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    with pytest.raises(ValueError, match="is 3 bytes long"):
+        map_file(str(tmp_path / "a"), 4)
+    with pytest.raises(FileNotFoundError):
+        map_file(str(tmp_path / "b"), 4)
+
+
+def test_many_files_hold_no_descriptor_and_a_bounded_number_is_mapped(tmp_path):
+    paths = []
+    for number in range(300):
+        path = tmp_path / f"many-{number}"
+        path.write_bytes(number.to_bytes(2, "little") * 2048)
+        paths.append(str(path))
+    mappings = Mappings(paths, [4096] * 300)
+    mappings.most = 100
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_now = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 8, hard))
+    try:
+        held = [mappings.map(number).data[:2] for number in range(5)]
+        for number in np.random.default_rng(0).integers(0, 300, 2000).tolist():
+            assert int(mappings.map(number).data[:2].view("<u2")[0]) == number
+            assert len(mappings) <= 100
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [int(view.view("<u2")[0]) for view in held] == list(range(5))
+    gc.collect()
+    assert mapped_ranges(f"{tmp_path}/many-") <= 105
+
+
+@pytest.mark.parametrize("refused", ["", "_PROCESS_MADVISE", "pidfd_open"])
+def test_what_is_asked_ahead_comes_into_memory(tmp_path, monkeypatch, refused):
+    """Also where the system refuses to be asked for many ranges at once."""
+    path = str(tmp_path / "cold")
+    with open(path, "wb") as file:
+        file.write(os.urandom(4096 * 2000))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    before = resident(path)
+    if before == 2000:
+        pytest.skip("this file system keeps everything in memory")
+    if refused == "_PROCESS_MADVISE":
+        monkeypatch.setattr(loaders.dataset.mapped_files, refused, -1)
+    elif refused:
+        monkeypatch.delattr(os, refused)
+    mapped = map_file(path, 4096 * 2000)
+    offsets = np.arange(1100) * 4096 + 100
+    ask_ahead(mapped.address + offsets, np.full(1100, 3000))
+    os.sync()
+    assert resident(path) - before >= 1000

@@ -1,0 +1,106 @@
+"""Images by row, from both formats, and shards that are not what their tables were made for."""
+
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loaders.dataset.records import Records
+from loaders.dataset.split import open_split
+from manifests.errors import ShardError, TableError
+from manifests.store import read_table
+
+FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+
+
+@FORMATS
+def test_every_row_in_any_order(make_dataset, mixed, fmt):
+    records = Records(open_split(make_dataset(fmt, mixed), "train"))
+    stored = [data for start in range(3) for _, data, _ in mixed[start::3]]
+
+    @settings(max_examples=50)
+    @given(st.lists(st.integers(0, 22), min_size=1, max_size=40))
+    def check(rows):
+        images = records.images(np.array(rows))
+        assert [image.tobytes() for image in images] == [stored[row] for row in rows]
+        assert all(not image.flags.writeable and not image.flags.owndata for image in images)
+        records.ask_ahead(np.array(rows))
+
+    check()
+    records.close()
+
+
+def test_images_outlive_the_records(make_dataset, mixed):
+    records = Records(open_split(make_dataset("webdataset", mixed), "train"))
+    (image,) = records.images(np.array([0]))
+    records.close()
+    del records
+    assert image.tobytes() == mixed[0][1]
+
+
+@FORMATS
+def test_a_shard_that_changed_is_refused(make_dataset, mixed, fmt):
+    """Of the same length, so that only its bytes tell."""
+    folder = make_dataset(fmt, mixed)
+    split = open_split(folder, "train")
+    shard = folder / split.shards[1].name
+    table = read_table(split.path(split.shards[1].table))
+    data = bytearray(shard.read_bytes())
+    begin = table["offset"][2].as_py()
+    data[begin + 20] ^= 1
+    shard.write_bytes(data)
+    first = split.shards[0].samples
+    Records(split).images(np.array([0, first - 1]))
+    ahead = Records(split)
+    ahead.ask_ahead(np.array([first + 2]))
+    ahead._ahead.shutdown()
+    for _ in range(2):  # what was asked ahead, or refused before, is no way around
+        with pytest.raises(ShardError, match="has changed"):
+            ahead.images(np.array([first + 2]))
+    with pytest.raises(ShardError, match=f"{shard.name}, byte {begin}: has changed since its sample table was made"):
+        Records(split).images(np.array([0, first + 2]))
+
+
+@FORMATS
+@pytest.mark.parametrize("what", ["shorter", "gone"])
+def test_a_shard_of_another_length_or_gone(make_dataset, mixed, fmt, what):
+    split = open_split(make_dataset(fmt, mixed), "train")
+    records = Records(split)
+    path = split.path(split.shards[2].file)
+    if what == "gone":
+        os.unlink(path)
+    else:
+        os.truncate(path, split.shards[2].file.bytes - 512)
+    last = np.array([split.samples - 1])
+    records.ask_ahead(last)  # says nothing, and does no harm
+    with pytest.raises(ShardError, match="cannot be read" if what == "gone" else "bytes long, and the manifest states"):
+        records.images(last)
+
+
+@pytest.mark.parametrize(("column", "value"), [("offset", -1), ("offset", 2**62), ("size", 0), ("size", 2**62)])
+def test_a_table_that_leads_out_of_its_shard(make_dataset, mixed, column, value):
+    folder = make_dataset("webdataset", mixed)
+    split = open_split(folder, "train")
+    path = split.path(split.shards[1].table)
+    table = read_table(path)
+    values = table[column].to_pylist()
+    values[3] = value
+    table = table.set_column(table.column_names.index(column), column, pa.array(values, pa.int64()))
+    pq.write_table(table, path)
+    with pytest.raises(TableError, match=r"00001\.parquet, record 3: states an image outside of its shard"):
+        Records(split)
+
+
+def test_tables_without_checksums(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    split = open_split(folder, "train")
+    for shard in split.shards:
+        table = read_table(split.path(shard.table))
+        none = pa.nulls(table.num_rows, pa.uint32())
+        pq.write_table(table.set_column(table.column_names.index("crc32c"), "crc32c", none), split.path(shard.table))
+    (image,) = Records(split).images(np.array([5]))
+    assert image.tobytes() == mixed[15][1]

@@ -1,0 +1,102 @@
+"""Memory foretold: against what was measured on an H200, and that it moves the right way."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loaders.memory import MIB, Sizes, Window, Work, foretell, largest_batch, usual_work, worst_batch
+
+HELD = 224 * 224 * 3 * 2
+
+
+def alike(width, height, count=10):
+    return Sizes(np.full(count, width, np.int32), np.full(count, height, np.int32))
+
+
+@pytest.mark.parametrize(
+    ("size", "batch", "window", "measured"),
+    [
+        ((341, 256), 32, Window(), 1027),
+        ((341, 256), 512, Window(), 1539),
+        ((500, 375), 128, Window(), 1163),
+        ((500, 375), 512, None, 1863),
+        ((1920, 1080), 32, Window(), 1527),
+        ((1920, 1080), 512, Window(), 3961),
+        ((1920, 1080), 512, None, 7793),
+        ((3840, 2160), 32, Window(), 2905),
+        ((3840, 2160), 128, None, 8255),
+        ((3840, 2160), 512, Window(), 11163),
+        ((3840, 2160), 512, None, 26687),
+    ],
+)
+def test_as_measured(size, batch, window, measured):
+    """With DALI 2.4, 12 threads and a hardware load of 0.65, float16, in MiB of the whole process."""
+    found = foretell(alike(*size), Work(batch, HELD, window)).total / MIB
+    assert found == pytest.approx(measured, rel=0.1)
+
+
+@given(st.integers(1, 600), st.integers(16, 5000), st.integers(16, 5000))
+def test_more_takes_more(batch, width, height):
+    work = Work(batch, HELD)
+    least = foretell(alike(width, height), work).total
+    assert foretell(alike(width, height), replace(work, batch_size=batch + 1)).total > least
+    assert foretell(alike(2 * width, 2 * height), work).total > least
+    assert (
+        foretell(alike(width, height), replace(work, window=None)).images >= foretell(alike(width, height), work).images
+    )
+    assert foretell(alike(width, height).resized(16), work).total <= least
+
+
+@given(st.lists(st.integers(1, 10**8), min_size=1, max_size=50), st.integers(1, 64))
+def test_the_worst_batch_lies_between_mean_and_largest(each, batch):
+    array = np.array(each, np.float64)
+    worst = worst_batch(array, batch, spread=False)
+    assert worst_batch(array, batch, spread=True) == pytest.approx(batch * array.mean())
+    assert batch * array.mean() * (1 - 1e-9) <= worst <= batch * array.max() * (1 + 1e-9)
+
+
+def test_the_worst_batch_is_hardly_ever_exceeded():
+    draw = np.random.default_rng(1)
+    each = draw.choice([0.5, 2, 25], 100_000, p=[0.7, 0.25, 0.05]) * MIB
+    batches = draw.permutation(each)[: 390 * 256].reshape(390, 256).sum(1)
+    assert batches.max() <= worst_batch(each, 256, spread=False) <= 1.7 * batches.mean()
+
+
+@given(st.integers(1, 512), st.integers(900, 20_000))
+def test_the_largest_batch_that_fits(batch, limit):
+    work, sizes = Work(batch, HELD), alike(3840, 2160)
+    most = largest_batch(sizes, work, limit * MIB)
+    if most:
+        assert foretell(sizes, replace(work, batch_size=most)).total <= limit * MIB
+    if most < batch:
+        assert foretell(sizes, replace(work, batch_size=most + 1)).total > limit * MIB
+
+
+def test_resized_as_the_converter_does():
+    sizes = Sizes(np.array([4000, 300, 100], np.int32), np.array([2000, 600, 90], np.int32)).resized(256)
+    assert sizes.widths.tolist() == [512, 256, 100]
+    assert sizes.heights.tolist() == [256, 512, 90]
+
+
+def test_pixels_as_stored_need_no_decoder():
+    found = foretell(alike(256, 256), Work(256, HELD, None, encoded=False))
+    assert found.decoder == 0
+    assert found.total > found.context
+
+
+@pytest.mark.parametrize(("batch_size", "taken"), [(64, 812), (256, 1196)])
+def test_pixels_as_stored_take_what_was_measured(batch_size, taken):
+    """On an H200, in MiB; `tests/gpu` measures it again."""
+    sizes = alike(256, 256)
+    found = foretell(sizes, usual_work(sizes, batch_size, None, encoded=False)).total / MIB
+    assert found == pytest.approx(taken, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "threads"), [(341, 256, 8), (375, 375, 12), (500, 375, 12), (1920, 1080, 12), (3840, 2160, 4)]
+)
+def test_threads_follow_the_sizes(width, height, threads):
+    assert alike(width, height).threads == usual_work(alike(width, height), 32, Window()).threads == threads

@@ -1,0 +1,469 @@
+"""Loaders with a sampler: the images that it asks for, on every rank, after every stop."""
+
+import gc
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from helpers.handmade import encode
+
+import loaders
+import loaders.dali.readers
+from loaders.samplers.from_config import configured_sampler
+from manifests.errors import CallError, ShardError
+from manifests.store import manifest_bytes, read_manifest
+
+FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+EXACT = [{"Resize": {"size": 32}}, {"CenterCrop": {"size": 32}}]
+SAMPLERS = [
+    loaders.ShuffledSampler(),
+    loaders.ClassBalancedSampler("identity"),
+    loaders.PKSampler(3, 2, by="identity", across="camera"),
+]
+EACH = pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
+
+
+def build(folder, **options):
+    defaults = {"batch_size": 6, "transforms": "imagenet-train", "device": "cpu", "num_threads": 2}
+    return loaders.build(folder, **{**defaults, **options})
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory, dataprep):
+    """Forty images, each of a grey of its own, of ten identities of 1 to 9 images, by three cameras."""
+    folder = tmp_path_factory.mktemp("people")
+    identities = np.repeat(np.arange(10), [1, 1, 2, 2, 3, 4, 5, 6, 7, 9])
+    rows = []
+    for number, identity in enumerate(identities.tolist()):
+        path = folder / f"{number:02d}.png"
+        path.write_bytes(encode(np.full((40 + number, 60, 3), 6 * number, np.uint8), "png"))
+        rows.append({"path": path.name, "label": identity, "identity": f"p{identity}", "camera": number % 3})
+    pq.write_table(pa.Table.from_pylist(rows), folder / "people.parquet")
+    made = {}
+    for fmt in ("tfrecord", "webdataset"):
+        made[fmt] = folder / fmt
+        said = ("--fmt", fmt, "--out", made[fmt], "--samples-per-shard", 7)
+        done = dataprep("convert", "--src", folder / "people.parquet", *said)
+        assert done.returncode == 0, done.stderr
+    return made
+
+
+@FORMATS
+@EACH
+def test_images_are_those_of_the_rows(people, fmt, sampler):
+    fields = ("image", "index", "identity", "label", "source")
+    loader = build(people[fmt], sampler=sampler, transforms=EXACT, dtype="uint8", fields=fields)
+    by_row = {}
+    for _ in range(2):
+        for images, rows, identities, labels, sources in loader:
+            assert images.shape[0] == len(rows) == len(identities) == 6
+            for image, row, identity, label, source in zip(
+                images, rows.tolist(), identities, labels.tolist(), sources, strict=True
+            ):
+                grey = round(float(image.float().mean()))
+                assert by_row.setdefault(row, (grey, identity, label, source)) == (grey, identity, label, source)
+                assert f"{grey // 6:02d}.png" == source
+                assert identity == f"p{label}"
+    assert len({source for *_, source in by_row.values()}) == len(by_row)
+
+
+@FORMATS
+def test_a_true_shuffle(people, fmt):
+    loader = build(people[fmt], sampler=loaders.ShuffledSampler(), last_batch="partial", fields=("index",))
+    epochs = [[row for (rows,) in loader for row in rows.tolist()] for _ in range(3)]
+    assert all(sorted(epoch) == list(range(40)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_identities_by_threes_with_two_each(people):
+    loader = build(people["webdataset"], sampler=loaders.PKSampler(3, 2, by="identity"), fields=("identity",))
+    epoch = [identities for (identities,) in loader]
+    assert len(epoch) == len(loader)
+    assert all(sorted(Counter(identities).values()) == [2, 2, 2] for identities in epoch)
+    assert len({identity for identities in epoch for identity in identities}) == 10
+
+
+@pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
+@EACH
+def test_ranks_are_cuts_of_one_rank(people, sampler, last_batch):
+    """Three ranks of 2 see what one of 6 sees, in order."""
+    options = {"fields": ("index",), "last_batch": last_batch}
+    wide = sampler
+    narrow = loaders.PKSampler(1, 2, by="identity", across="camera") if isinstance(sampler, loaders.PKSampler) else wide
+    alone = build(people["tfrecord"], sampler=wide, **options)
+    ranks = [
+        build(people["tfrecord"], sampler=narrow, batch_size=2, rank=rank, world_size=3, **options) for rank in range(3)
+    ]
+    assert {len(loader) for loader in ranks} == {len(alone)}
+    for _ in range(2):
+        for (together,), *parts in zip(alone, *ranks, strict=True):
+            joined = [row for (part,) in parts for row in part.tolist()]
+            if last_batch == "pad":
+                assert set(joined) == set(together.tolist())
+                assert all(len(part) == 2 for (part,) in parts)
+            else:
+                assert joined == together.tolist()
+
+
+def test_an_evaluation_gives_each_sample_once_and_some_rank_nothing(people):
+    loads = [
+        build(people["tfrecord"], sampler=loaders.ShuffledSampler(), batch_size=13, last_batch="partial",
+              rank=rank, world_size=3, fields=("image", "index"))
+        for rank in range(3)
+    ]  # fmt: skip
+    epochs = [[(len(images), rows.tolist()) for images, rows in loader] for loader in loads]
+    assert [[size for size, _ in epoch] for epoch in epochs] == [[13, 1], [13, 0], [13, 0]]
+    assert sorted(row for epoch in epochs for _, rows in epoch for row in rows) == list(range(40))
+
+
+@FORMATS
+@EACH
+@pytest.mark.parametrize("stop", [(0, 1), (0, 6), (1, 3)])
+def test_goes_on_at_another_depth(people, fmt, sampler, stop):
+    whole = build(people[fmt], sampler=sampler)
+    epochs = [list(whole) for _ in range(3)]
+    epoch, taken = stop
+    taken = min(taken, len(whole))
+    first = build(people[fmt], sampler=sampler, prefetch=3)
+    for _ in range(epoch):
+        list(first)
+    iteration = iter(first)
+    for _ in range(taken):
+        next(iteration)
+    state = first.state_dict()
+    second = build(people[fmt], sampler=sampler, prefetch=1)
+    second.load_state_dict(state)
+    later = [*(([epochs[epoch][taken:]]) if taken < len(whole) else []), *epochs[epoch + 1 :]]
+    for expected in later:
+        found = list(second)
+        assert len(found) == len(expected)
+        for (images, labels), (images_again, labels_again) in zip(found, expected, strict=True):
+            assert torch.equal(images, images_again)
+            assert torch.equal(labels, labels_again)
+
+
+def test_goes_on_in_a_new_process(people, tmp_path):
+    script = (
+        "import loaders, pickle, sys\n"
+        "loader = loaders.build(sys.argv[1], batch_size=6, transforms='imagenet-train', device='cpu', num_threads=1,\n"
+        "    sampler=loaders.PKSampler(3, 2, by='identity'), prefetch=1)\n"
+        "loader.load_state_dict(pickle.load(open(sys.argv[2], 'rb')))\n"
+        "pickle.dump([(images.numpy(), labels.numpy()) for images, labels in loader], open(sys.argv[3], 'wb'))\n"
+    )
+    loader = build(people["webdataset"], sampler=loaders.PKSampler(3, 2, by="identity"))
+    iteration = iter(loader)
+    next(iteration)
+    (tmp_path / "state").write_bytes(pickle.dumps(loader.state_dict()))
+    rest = list(iteration)
+    subprocess.run(
+        [sys.executable, "-c", script, people["webdataset"], tmp_path / "state", tmp_path / "rest"], check=True
+    )
+    again = pickle.loads((tmp_path / "rest").read_bytes())
+    assert len(again) == len(rest) > 0
+    for (images, labels), (images_again, labels_again) in zip(rest, again, strict=True):
+        assert np.array_equal(images.numpy(), images_again)
+        assert np.array_equal(labels.numpy(), labels_again)
+
+
+def test_epoch_by_its_number(people):
+    """The samples of an epoch are the seed's and its number's alone."""
+    loader = build(people["tfrecord"], sampler=loaders.ShuffledSampler(), fields=("index",))
+    epochs = [[rows.tolist() for (rows,) in loader] for _ in range(3)]
+    again = build(people["tfrecord"], sampler=loaders.ShuffledSampler(), fields=("index",))
+    for epoch in (2, 0, 1):
+        again.set_epoch(epoch)
+        assert [rows.tolist() for (rows,) in again] == epochs[epoch]
+
+
+def test_a_state_of_another_sampler_is_refused(people):
+    state = build(people["tfrecord"], sampler=loaders.PKSampler(3, 2)).state_dict()
+    with pytest.raises(CallError, match=r"sampler 'PKSampler\(classes_per_batch=3, samples_per_class=2\)'.*PKSampler"):
+        build(people["tfrecord"], sampler=loaders.PKSampler(2, 3)).load_state_dict(state)
+    with pytest.raises(CallError, match="and this one has None"):
+        build(people["tfrecord"]).load_state_dict(state)
+
+
+def test_explain_says_the_plan(people):
+    text = build(people["tfrecord"], sampler=loaders.PKSampler(3, 2, by="identity", few="drop")).explain()
+    assert "planned by PKSampler(classes_per_batch=3, samples_per_class=2, by='identity', few='drop')" in text
+    assert "identity" in text
+    assert "batches of 3 identities x 2 samples" in text
+
+
+@FORMATS
+def test_shards_from_elsewhere(people, fmt, tmp_path, dataprep):
+    """Only the shards are kept; what `dataprep index` makes of them samples the same way."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for shard in people[fmt].iterdir():
+        if shard.suffix in (".tfrecord", ".tar"):
+            (folder / shard.name).write_bytes(shard.read_bytes())
+    done = dataprep("index", folder)
+    assert done.returncode == 0, done.stderr
+    sampler = loaders.PKSampler(3, 2)
+    ours = build(people[fmt], sampler=sampler, transforms=EXACT, dtype="uint8")
+    theirs = build(folder, sampler=sampler, transforms=EXACT, dtype="uint8")
+    for (images, labels), (images_again, labels_again) in zip(ours, theirs, strict=True):
+        assert torch.equal(images, images_again)
+        assert torch.equal(labels, labels_again)
+
+
+def test_mixing_keeps_its_labels(people):
+    loader = build(people["tfrecord"], sampler=loaders.PKSampler(3, 2), transforms="modern-train")
+    for _, labels in loader:
+        assert labels.shape == (6, 10)
+        assert torch.allclose(labels.sum(1), torch.ones(6), atol=1e-3)
+
+
+@dataclass(frozen=True)
+class Backwards:
+    """A user's own: rows from the last to the first."""
+
+    wrong: str = ""
+
+    @property
+    def columns(self):
+        return ("camera",)
+
+    def plan(self, columns, *, samples, batch_size, world_size, seed):
+        assert columns["camera"].tolist() == [int(camera) for camera in columns["camera"]]
+        return BackwardsPlan(samples, batch_size * world_size, self.wrong)
+
+
+@dataclass(frozen=True)
+class BackwardsPlan:
+    samples: int
+    size: int
+    wrong: str
+    lines = ("From the last to the first.",)
+
+    def batch(self, epoch, number):
+        rows = np.arange(self.samples)[::-1][number * self.size : (number + 1) * self.size]
+        return {"short": rows[1:], "kind": rows / 2, "range": rows + 1}.get(self.wrong, rows)
+
+
+def test_a_users_own(people):
+    loader = build(people["webdataset"], sampler=Backwards(), fields=("index",), last_batch="partial")
+    assert [row for (rows,) in loader for row in rows.tolist()] == list(range(40))[::-1]
+    assert "From the last to the first." in loader.explain()
+    assert "planned by Backwards()" in loader.explain()
+
+
+def test_a_plan_that_uses_its_answer_again(people):
+    @dataclass(frozen=True)
+    class Plan:
+        rows: np.ndarray
+        samples: int = 40
+        lines: tuple = ()
+
+        def batch(self, epoch, number):
+            self.rows[:] = np.arange(6 * number, 6 * number + 6)
+            return self.rows
+
+    class Sampler:
+        columns = ()
+
+        def plan(self, columns, **_):
+            return Plan(np.zeros(6, np.int64))
+
+    loader = build(people["tfrecord"], sampler=Sampler(), fields=("index",))
+    assert [row for (rows,) in loader for row in rows.tolist()] == list(range(36))
+
+
+@pytest.mark.parametrize(
+    ("columns", "plan", "message"),
+    [
+        ("label", None, "columns must be a tuple of names, got 'label'"),
+        (None, None, "columns must be a tuple of names, got None"),
+        ((), None, "samples, at least 1, got None"),
+        ((), SimpleNamespace(samples=24.0), "samples, at least 1, got 24.0"),
+        ((), SimpleNamespace(samples=24, lines="hello", batch=len), "lines, a tuple of texts, and batch"),
+        ((), SimpleNamespace(samples=24, lines=()), "lines, a tuple of texts, and batch"),
+    ],
+)
+def test_what_is_no_sampler_or_no_plan(people, columns, plan, message):
+    sampler = SimpleNamespace(columns=columns, plan=lambda columns, **_: plan)
+    with pytest.raises(CallError, match=message):
+        build(people["tfrecord"], sampler=sampler)
+
+
+def test_numbers_of_numpy_are_numbers(people):
+    plain = build(people["tfrecord"], sampler=loaders.PKSampler(3, 2), seed=3)
+    other = build(
+        people["tfrecord"],
+        sampler=loaders.PKSampler(np.uint8(3), np.int64(2)),
+        seed=np.int32(3),
+        batch_size=np.int16(6),
+    )
+    other.load_state_dict(plain.state_dict())
+    assert loaders.ClassBalancedSampler(alpha=np.float32(0.5), samples=np.int32(1000)).samples == 1000
+
+
+def test_a_batch_larger_than_an_epoch_makes_no_filling(people):
+    loader = build(people["tfrecord"], sampler=loaders.ShuffledSampler(), batch_size=4096, last_batch="partial")
+    assert loader._options.batch_size == 40
+    assert [len(images) for images, _ in loader] == [40]
+
+
+def test_too_few_samples_are_said_at_once(people):
+    with pytest.warns(UserWarning, match="The 2 samples of 2 identities with fewer than 2 are taken repeatedly"):
+        build(people["tfrecord"], sampler=loaders.PKSampler(3, 2))
+    with pytest.raises(CallError, match="say few='repeat', or fewer samples_per_class than 12"):
+        build(people["tfrecord"], sampler=loaders.PKSampler(1, 12, few="drop"), batch_size=12)
+
+
+def test_classes_without_a_sample_are_said_at_once(people, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(people["tfrecord"], folder)
+    manifest = read_manifest(folder)
+    (folder / "manifest.json").write_bytes(manifest_bytes(replace(manifest, classes=(*manifest.classes, "x", "y"))))
+    with pytest.warns(UserWarning, match="2 of 12 classes have no sample in split 'train'"):
+        build(folder, sampler=loaders.ClassBalancedSampler())
+
+
+def test_a_thread_goes_on_when_the_main_one_has_ended(people):
+    script = (
+        "import loaders, sys, threading\n"
+        "loader = loaders.build(sys.argv[1], batch_size=6, transforms='imagenet-train', device='cpu', num_threads=1,\n"
+        "    sampler=loaders.ShuffledSampler())\n"
+        "def train():\n"
+        "    for _ in range(20): count = sum(1 for _ in loader)\n"
+        "    print('batches', count)\n"
+        "threading.Thread(target=train).start()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, people["webdataset"]], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "batches 6\n"), done.stderr
+
+
+def test_the_end_of_a_process_in_the_middle_of_work(people):
+    script = (
+        "import loaders, sys\n"
+        "loader = loaders.build(sys.argv[1], batch_size=6, transforms='imagenet-train', device='cpu', prefetch=4,\n"
+        "    sampler=loaders.ShuffledSampler())\n"
+        "batches = iter(loader); next(batches)\n"
+    )
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", script, people["webdataset"]], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_close_lets_go_of_the_shards(people, tmp_path):
+    folder = tmp_path / "let-go"
+    shutil.copytree(people["webdataset"], folder)
+    loader = build(folder, sampler=loaders.ShuffledSampler())
+    list(loader)
+    loader.close()
+    del loader
+    gc.collect()
+    with open("/proc/self/maps") as maps:
+        assert not [line for line in maps if "let-go" in line]
+
+
+@pytest.mark.parametrize("wrong", ["short", "kind", "range"])
+def test_a_users_own_that_errs(people, wrong):
+    with pytest.raises(CallError, match="batch 0 of epoch 0 must be 6 whole numbers from 0 to 39, got"):
+        build(people["webdataset"], sampler=Backwards(wrong))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampler": loaders.PKSampler(4, 2)}, "batch_size=6.*4 identities x 2 samples.*batch_size=8"),
+        ({"sampler": loaders.PKSampler(11, 2), "batch_size": 22}, "11.*10"),
+        ({"sampler": loaders.PKSampler(3, 2, by="person")}, "'person', which is no column of the sample tables.*label"),
+        ({"sampler": loaders.PKSampler(3, 2, by="identitty")}, "did you mean 'identity'"),
+        ({"sampler": loaders.PKSampler(3, 2, across="kamera")}, "did you mean 'camera'"),
+        ({"sampler": loaders.PKSampler}, "sampler must be one of loaders.samplers"),
+        ({"sampler": "PKSampler"}, "sampler must be one of loaders.samplers"),
+        ({"sampler": loaders.ShuffledSampler(), "shuffle": True}, "shuffle=True, and a sampler decides the order"),
+        (
+            {"sampler": loaders.ShuffledSampler(), "batch_size": 41},
+            "batch_size=41 is more than the 40 samples of split 'train'",
+        ),
+        (
+            {"sampler": loaders.ClassBalancedSampler(samples=30), "batch_size": 31},
+            "batch_size=31 is more than the 30 samples of an epoch that ClassBalancedSampler makes of split 'train'",
+        ),
+    ],
+)
+def test_wrong_calls(people, options, message):
+    with pytest.raises(CallError, match=message):
+        build(people["tfrecord"], **options)
+
+
+def test_a_shard_that_goes_away_is_named(people, tmp_path, monkeypatch):
+    monkeypatch.setattr(loaders.dali.readers, "AHEAD", 0)
+    folder = tmp_path / "copy"
+    shutil.copytree(people["tfrecord"], folder)
+    loader = build(folder, sampler=loaders.ShuffledSampler(), batch_size=1, prefetch=1)
+    for shard in folder.glob("*.tfrecord"):
+        shard.unlink()
+    # What is mapped already stays; the rest is missed when it is asked for, at the latest in the first epoch.
+    with pytest.raises(ShardError, match=r"\.tfrecord: cannot be read \(No such file or directory\)"):
+        list(loader)
+
+
+def test_samplers_of_configs(people, tmp_path):
+    config = {
+        "DataLoader": {
+            "Train": {
+                "dataset": {"name": "VeriWild", "transform_ops": EXACT},
+                "sampler": {"name": "PKSampler", "batch_size": 6, "sample_per_id": 2, "drop_last": False},
+            }
+        }
+    }
+    file = tmp_path / "reid.yaml"
+    file.write_text(json.dumps(config))
+    with pytest.warns(UserWarning, match=r"its sampler PKSampler is PKSampler\(classes_per_batch=3"):
+        loader = loaders.build(people["tfrecord"], transforms=file, device="cpu", fields=("label",))
+    for (labels,) in loader:
+        assert sorted(Counter(labels.tolist()).values()) == [2, 2, 2]
+    with pytest.raises(CallError, match="shuffle=False, and a sampler decides the order"):
+        loaders.build(people["tfrecord"], transforms=file, device="cpu", shuffle=False)
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({}, None),
+        ({"name": "DistributedBatchSampler"}, None),
+        ({"name": "PKSampler", "sample_per_id": 4}, loaders.PKSampler(3, 4, weight="sample")),
+        ({"name": "PKSampler", "sample_per_id": 4, "sample_method": "id_avg_prob"}, loaders.PKSampler(3, 4)),
+        (
+            {"name": "DistributedRandomIdentitySampler", "num_instances": 2, "max_iters": 9},
+            loaders.PKSampler(6, 2, weight="sample", batches=9),
+        ),
+    ],
+)
+def test_sections_of_configs(section, expected):
+    assert configured_sampler(section, 12)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"name": "PKSampler"}, "states no sample_per_id"),
+        ({"name": ["PKSampler"]}, "sampler.name must be a name"),
+        ({"name": "PKSampler", "sample_per_id": 4, "max_iters": 0}, "sampler.max_iters must be"),
+        ({"name": "PKSampler", "sample_per_id": 5}, "batch_size=12.*takes 5 samples"),
+        ({"name": "PKSampler", "sample_per_id": "4"}, "whole number"),
+        ({"name": "PKSampler", "sample_per_id": 4, "sample_method": "x"}, "sample_method is 'x'"),
+    ],
+)
+def test_wrong_sections_of_configs(section, message):
+    with pytest.raises(CallError, match=message):
+        configured_sampler(section, 12)

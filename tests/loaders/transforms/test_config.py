@@ -1,0 +1,591 @@
+"""Training configs: what is taken from one, what is refused and how, and the shapes that configs come in."""
+
+from __future__ import annotations
+
+import textwrap
+
+import numpy as np
+import pytest
+import yaml
+from helpers import handmade
+
+from loaders.transforms.mixing import Cutmix, MixOneOf, Mixup, MixupCutmix
+from loaders.transforms.parse import read_recipe
+from loaders.transforms.parse.config import MAX_BYTES, MAX_NODES, Config, read_config
+from manifests.errors import CallError
+
+WHOLE = """
+    Global:
+      class_num: 9
+    Arch:
+      name: ResNet50
+      class_num: 7
+    DataLoader:
+      Train:
+        dataset:
+          name: ImageNetDataset
+          image_root: ./images/
+          transform_ops:
+            - DecodeImage: {to_rgb: True, channel_first: False}
+            - RandCropImage: {size: 20}
+            - RandFlipImage:
+                flip_code: 1
+            - NormalizeImage: {scale: 1.0/255.0, order: ''}
+          batch_transform_ops:
+            - MixupOperator: {alpha: 0.2}
+        sampler:
+          name: DistributedBatchSampler
+          batch_size: 64
+          drop_last: True
+          shuffle: True
+        loader:
+          num_workers: 4
+      Eval:
+        dataset:
+          transform_ops:
+            - DecodeImage:
+            - CropImage: {size: 30}
+            - NormalizeImage:
+        sampler: {batch_size: 32, drop_last: false, shuffle: false}
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="config.yaml"):
+        path = tmp_path / name
+        if isinstance(text, bytes):
+            path.write_bytes(text)
+        else:
+            path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    return write
+
+
+def refused(path, message, **options):
+    with pytest.raises(CallError, match=message) as caught:
+        read_config(path, **options)
+    assert caught.value.file == str(path)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+# What is read --------------------------------------------------------------------------------------------------------
+
+
+def test_whole_config(write):
+    path = write(WHOLE)
+    train = read_config(path)
+    assert [next(iter(each)) for each in train.transforms] == [
+        "DecodeImage", "RandCropImage", "RandFlipImage", "NormalizeImage",
+    ]  # fmt: skip
+    assert train.transforms[1] == {"RandCropImage": {"size": 20}}
+    assert train.batch_transforms == ({"MixupOperator": {"alpha": 0.2}},)
+    assert (train.batch_size, train.drop_last, train.shuffle, train.classes) == (64, True, True, 7)
+    assert train.sampler == {
+        "name": "DistributedBatchSampler", "batch_size": 64, "drop_last": True, "shuffle": True,
+    }  # fmt: skip
+    assert train.notes == ()
+    evaluation = read_config(str(path), "val")
+    assert evaluation.transforms == ({"DecodeImage": None}, {"CropImage": {"size": 30}}, {"NormalizeImage": None})
+    assert evaluation.batch_transforms == ()
+    assert (evaluation.batch_size, evaluation.drop_last, evaluation.shuffle) == (32, False, False)
+
+
+def test_sections_alone(write):
+    loader = yaml.safe_load(textwrap.dedent(WHOLE))["DataLoader"]
+    whole = read_config(write(WHOLE))
+    for content in (loader, loader["Train"]):
+        found = read_config(write(yaml.safe_dump(content), "part.yaml"))
+        assert (found.transforms, found.batch_transforms) == (whole.transforms, whole.batch_transforms)
+        assert (found.batch_size, found.sampler) == (whole.batch_size, whole.sampler)
+        assert found.classes is None
+    found = read_config(write(yaml.safe_dump(loader["Train"]["dataset"]), "part.yaml"))
+    assert (found.transforms, found.batch_transforms) == (whole.transforms, whole.batch_transforms)
+    assert found.sampler is found.batch_size is found.drop_last is found.shuffle is None
+
+
+def test_bare_list(write):
+    text = "- ResizeImage: {size: 8}\n- ToCHWImage\n"
+    config = read_config(write(text))
+    assert config == Config(({"ResizeImage": {"size": 8}}, "ToCHWImage"))
+    assert read_config(write(text), "val") == config
+
+
+def test_class_num_of_old_configs(write):
+    assert read_config(write(WHOLE.replace("      class_num: 7\n", ""))).classes == 9
+
+
+def test_query_and_gallery(write):
+    path = write("""
+        DataLoader:
+          Train: {dataset: {transform_ops: [{ResizeImage: {size: 8}}]}}
+          Eval:
+            Query: {dataset: {transform_ops: [{ResizeImage: {size: 9}}]}, sampler: {batch_size: 2}}
+            Gallery: {dataset: {transform_ops: [{ResizeImage: {size: 10}}]}, sampler: {batch_size: 3}}
+    """)
+    for split in ("val", "query", "test"):
+        query = read_config(path, split)
+        assert (query.transforms, query.batch_size) == (({"ResizeImage": {"size": 9}},), 2)
+    gallery = read_config(path, "gallery")
+    assert (gallery.transforms, gallery.batch_size) == (({"ResizeImage": {"size": 10}},), 3)
+
+
+def test_key_transform(write):
+    path = write("Train: {dataset: {name: D, transform: [{Resize: {size: [8, 9]}}]}}")
+    assert read_config(path).transforms == ({"Resize": {"size": [8, 9]}},)
+
+
+def test_several_scales(write):
+    config = read_config(
+        write("""
+            Train:
+              dataset: {name: MultiScaleDataset, transform_ops: [{RandCropImage: {size: 224}}]}
+              sampler: {name: MultiScaleSampler, scales: [160, 192], first_bs: 500, is_training: True}
+        """)
+    )
+    assert config.batch_size == 500
+    assert config.drop_last is None
+    assert config.sampler["scales"] == [160, 192]
+    assert config.notes == (
+        "Train.sampler.scales is not followed: all batches have the size that the transforms state",
+    )
+
+
+def test_what_is_not_followed_is_noted(write):
+    config = read_config(
+        write("""
+            DataLoader:
+              mean: [0.5, 0.5, 0.5]
+              Train: {dataset: {transform_ops: [ToCHWImage], bbox_crop: True}}
+              UnLabelTrain: {dataset: {transform_ops_weak: [ToCHWImage]}}
+              Metalearning: {Train: {dataset: {transform_ops: [ToCHWImage]}}}
+        """)
+    )
+    unread = "is not read: a loader reads one list of samples"
+    assert config.notes == (
+        f"DataLoader.UnLabelTrain {unread}",
+        f"DataLoader.Metalearning {unread}",
+        "DataLoader.Train.dataset.bbox_crop is not followed: cut images to their boxes before they are prepared",
+    )
+
+
+def test_datasets_of_one_size(write):
+    config = read_config(write("Eval: {dataset: {name: Cifar10, transform_ops: [NormalizeImage]}}"), "val")
+    assert read_recipe(config.transforms).size == (32, 32)
+    assert config.notes == ("Eval.dataset.name: images of Cifar10 are taken to be 32 pixels wide and high",)
+
+
+def test_anchors_and_merges(write):
+    config = read_config(
+        write("""
+            shared: &normal {NormalizeImage: {order: ''}}
+            base: &base {name: Sampler, batch_size: 4}
+            DataLoader:
+              Train:
+                dataset: {transform_ops: [{ResizeImage: {size: 8}}, *normal]}
+                sampler: {<<: *base, drop_last: true}
+        """)
+    )
+    assert config.transforms == ({"ResizeImage": {"size": 8}}, {"NormalizeImage": {"order": ""}})
+    assert config.sampler == {"name": "Sampler", "batch_size": 4, "drop_last": True}
+
+
+def test_byte_order_mark(write):
+    assert read_config(write(b"\xef\xbb\xbf- ToCHWImage\n")).transforms == ("ToCHWImage",)
+
+
+# What is refused -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "line"),
+    [
+        ("a: [1, 2\nb: 3\n", "is no YAML, column 2: expected ',' or ']'", 2),
+        ("a: 1\n\tb: 2\n", "is no YAML, column 1: found character '\\\\t'", 2),
+        ("a: b: c\n", "is no YAML, column 5: mapping values are not allowed here", 1),
+        ("- a\n- *nothing\n", "is no YAML, column 3: no value has the anchor 'nothing'", 2),
+        ("- a\n- &own [*own]\n", "is no YAML, column 9: no value has the anchor 'own'", 2),
+        ("- a\n---\n- b\n", "is no YAML, column 1: but found another document", 2),
+        ("- a\n- \x07\n", "is no YAML: special characters are not allowed", 2),
+        ("- a\n- !!python/object/apply:os.system [ls]\n", "column 3: could not determine a constructor", 2),
+        ("? [a, b]\n: 1\n? {c: d}\n: 2\n", "is no YAML, column 3: found unhashable key", 1),
+        ("- 2001-99-99\n", "is no YAML: month must be in", None),
+        (f"- {'9' * 5000}\n", "is no YAML: Exceeds the limit", None),
+        ("", "holds neither a list of transforms nor a config; write a list", None),
+        ("just words\n", "holds neither a list of transforms nor a config", None),
+        ("Arch: {class_num: 4}\n", "DataLoader is missing; write a list of transforms, a mapping with", None),
+        ("dataloader: {}\n", "DataLoader is missing; did you mean dataloader", None),
+        ("transform_op: []\n", "DataLoader is missing; write a list of transforms", None),
+        ("DataLoader: 3\n", "DataLoader must be a mapping, got 3", None),
+        ("DataLoader: {}\n", "DataLoader.Train is missing; it is empty", None),
+        ("DataLoader: {Trains: {}}\n", "DataLoader.Train is missing; did you mean Trains", None),
+        ("DataLoader: {Train: null}\n", "DataLoader.Train must be a mapping, got None", None),
+        ("DataLoader: {Train: {dataset: {transforms_op: []}}}\n", "did you mean transforms_op", None),
+        ("DataLoader: {Train: {dataset: {name: A}}}\n", "dataset.transform_ops is missing; there is name", None),
+        ("DataLoader: {Train: {sampler: {}}}\n", "DataLoader.Train.transform_ops is missing; there is sampler", None),
+        ("Train: {dataset: {transform_ops: {ToTensor: null}}}\n", "dataset.transform_ops must be a list", None),
+        ("transform_ops: []\nbatch_transform_ops: 3\n", "batch_transform_ops must be a list, got 3", None),
+        ("transform_ops: []\nsampler: [1]\n", r"sampler must be a mapping, got \[1\]", None),
+        ("transform_ops: []\nsampler: {batch_size: 0}\n", "sampler.batch_size must be a whole number of at", None),
+        ("transform_ops: []\nsampler: {batch_size: true}\n", "sampler.batch_size must be a whole number", None),
+        ("transform_ops: []\nsampler: {drop_last: 1}\n", "sampler.drop_last must be true or false, got 1", None),
+        ("transform_ops: []\nArch: {class_num: many}\n", "Arch.class_num must be a whole number", None),
+    ],
+)  # fmt: skip
+def test_wrong_files(write, text, message, line):
+    assert refused(write(text), message).line == line
+
+
+def test_files_that_cannot_be_read(write, tmp_path):
+    refused(tmp_path / "none.yaml", "cannot be read: No such file")
+    refused(tmp_path, "cannot be read: Is a directory")
+    assert refused(write(b"- a\n- \xff\n"), "it is not UTF-8").byte == 6
+    refused(write(b"# " + b"x" * MAX_BYTES), f"more than {MAX_BYTES} bytes")
+
+
+def test_no_eval(write):
+    refused(write("DataLoader: {Train: {dataset: {transform_ops: []}}}"), "DataLoader.Eval is missing", split="val")
+
+
+def test_bombs(write):
+    """A short file does not become a value that is too large to look at, nor one too deep."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
+    assert refused(write("\n".join(lines)), f"more than {MAX_NODES} values").line == 6
+    lines = ["a0: &a0 {k0: v}"] + [f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}], k{i}: v}}" for i in range(1, 40)]
+    refused(write("\n".join(lines)), f"more than {MAX_NODES} values")
+    refused(write("- " * (MAX_NODES + 1)), "more than 64 levels")
+    refused(write("[" * 100000), "more than 64 levels")
+    refused(write("- x\n" * (MAX_NODES + 1)), f"more than {MAX_NODES} values")
+
+
+# The shapes that configs come in -------------------------------------------------------------------------------------
+
+NORMAL = "{NormalizeImage: {scale: 1.0/255.0, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225], order: ''}}"
+ERASE = (
+    "{RandomErasing: {EPSILON: 0.25, sl: 0.02, sh: 1.0/3.0, r1: 0.3, attempt: 10, use_log_aspect: True, mode: pixel}}"
+)
+FLIP = "{RandFlipImage: {flip_code: 1}}"
+DECODE = "{DecodeImage: {to_rgb: True, channel_first: False}}"
+PIL = "{DecodeImage: {to_np: False, channel_first: False, backend: pil}}"
+TENSOR = "{Normalize: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}"
+
+#: Name, transforms, those of a batch, height and width, channels.
+SHAPES = [
+    ("train", [DECODE, "{RandCropImage: {size: 64}}", FLIP, NORMAL], [], (64, 64), 3),
+    ("eval", [DECODE, "{ResizeImage: {resize_short: 80}}", "{CropImage: {size: 64}}", NORMAL], [], (64, 64), 3),
+    ("eval, then layout", ["DecodeImage", "{ResizeImage: {size: 64}}", NORMAL, "ToCHWImage"], [], (64, 64), 3),
+    (
+        "transformer's train",
+        [
+            DECODE,
+            "{RandCropImage: {size: 64, interpolation: bicubic, backend: pil}}",
+            FLIP,
+            "{TimmAutoAugment: {config_str: rand-m9-mstd0.5-inc1, interpolation: bicubic, img_size: 64}}",
+            NORMAL,
+            ERASE,
+        ],
+        ["{OpSampler: {MixupOperator: {alpha: 0.8, prob: 0.5}, CutmixOperator: {alpha: 1.0, prob: 0.5}}}"],
+        (64, 64),
+        3,
+    ),
+    (
+        "transformer's eval",
+        [
+            DECODE,
+            "{ResizeImage: {resize_short: 73, interpolation: bicubic, backend: pil}}",
+            "{CropImage: {size: 64}}",
+            "{NormalizeImage: {scale: 1.0/255.0, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5], order: ''}}",
+        ],
+        [],
+        (64, 64),
+        3,
+    ),
+    (
+        "convnet's modern train",
+        [
+            DECODE,
+            "{RandCropImage: {size: 64, interpolation: random, backend: pil}}",
+            FLIP,
+            "{TimmAutoAugment: {config_str: rand-m1-mstd0.5-inc1, interpolation: random, img_size: 64}}",
+            NORMAL,
+            ERASE.replace("0.25", "0.0"),
+        ],
+        ["{OpSampler: {MixupOperator: {alpha: 0.2, prob: 0.25}, CutmixOperator: {alpha: 1.0, prob: 0.25}}}"],
+        (64, 64),
+        3,
+    ),
+    (
+        "hybrid mixing",
+        [DECODE, "{RandCropImage: {size: 64, use_log_aspect: True}}", FLIP, NORMAL],
+        ["{MixupCutmixHybrid: {mixup_alpha: 0.8, cutmix_alpha: 1.0, switch_prob: 0.5, num_classes: 30}}"],
+        (64, 64),
+        3,
+    ),
+    ("mixup", [DECODE, "{RandCropImage: {size: 64}}", FLIP, NORMAL], ["{MixupOperator: {alpha: 0.2}}"], (64, 64), 3),
+    ("cutmix", [DECODE, "{RandCropImage: {size: 64}}", NORMAL], ["{CutmixOperator: {alpha: 0.2}}"], (64, 64), 3),
+    (
+        "four channels, half",
+        [
+            DECODE,
+            "{RandCropImage: {size: 64}}",
+            "{NormalizeImage: {scale: 0.00392157, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225], "
+            "order: '', output_fp16: True, channel_num: 4}}",
+        ],
+        [],
+        (64, 64),
+        4,
+    ),
+    (
+        "whole values' mean",
+        [
+            DECODE,
+            "{ResizeImage: {size: 64}}",
+            "{NormalizeImage: {scale: 1.0, mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375], order: ''}}",
+        ],
+        [],
+        (64, 64),
+        3,
+    ),
+    (
+        "blue first",
+        ["{DecodeImage: {to_rgb: False, channel_first: False}}", "{ResizeImage: {size: 64}}", NORMAL],
+        [],
+        (64, 64),
+        3,
+    ),
+    ("auto augment", [DECODE, "{RandCropImage: {size: 64}}", FLIP, "AutoAugment", NORMAL], [], (64, 64), 3),
+    (
+        "rand augment, by layers",
+        [DECODE, "{RandCropImage: {size: 64}}", "{RandAugment: {num_layers: 2, magnitude: 5}}", NORMAL],
+        [],
+        (64, 64),
+        3,
+    ),
+    ("cutout", [DECODE, "{RandCropImage: {size: 64}}", NORMAL, "{Cutout: {n_holes: 1, length: 20}}"], [], (64, 64), 3),
+    (
+        "grid of holes",
+        [DECODE, "{RandCropImage: {size: 64}}", "{GridMask: {d1: 20, d2: 40, rotate: 1, ratio: 0.5, mode: 0}}", NORMAL],
+        [],
+        (64, 64),
+        3,
+    ),
+    ("hide and seek", [DECODE, "{RandCropImage: {size: 64}}", NORMAL, "HideAndSeek"], [], (64, 64), 3),
+    (
+        "person attributes",
+        [
+            DECODE,
+            "{ResizeImage: {size: [48, 64]}}",
+            "{TimmAutoAugment: {prob: 0.8, config_str: rand-m9-mstd0.5-inc1, img_size: [48, 64]}}",
+            "{Padv2: {size: [58, 74], pad_mode: 1, fill_value: 0}}",
+            "{RandomCropImage: {size: [48, 64]}}",
+            FLIP,
+            NORMAL,
+            ERASE.replace("0.25", "0.4"),
+        ],
+        [],
+        (64, 48),
+        3,
+    ),
+    (
+        "text lines, wide",
+        [
+            DECODE,
+            "{ResizeImage: {size: [96, 24]}}",
+            "{TimmAutoAugment: {prob: 1.0, config_str: rand-m9-mstd0.5-inc1, img_size: [96, 24]}}",
+            NORMAL,
+        ],
+        [],
+        (24, 96),
+        3,
+    ),
+    (
+        "pedestrians",
+        [
+            "{ResizeImage: {size: [32, 64], return_numpy: False, interpolation: bilinear, backend: pil}}",
+            FLIP,
+            "{Pad: {padding: 5}}",
+            "{RandCropImageV2: {size: [32, 64]}}",
+            "ToTensor",
+            TENSOR,
+            "{RandomErasing: {EPSILON: 0.5, sl: 0.02, sh: 0.4, r1: 0.3, mean: [0.485, 0.456, 0.406]}}",
+        ],
+        [],
+        (64, 32),
+        3,
+    ),
+    (
+        "pedestrians, coloured",
+        [
+            "{ResizeImage: {size: [32, 64], return_numpy: False, interpolation: bicubic, backend: pil}}",
+            "{ColorJitter: {brightness: 0.15, contrast: 0.15, saturation: 0.1, hue: 0.1}}",
+            "ToTensor",
+            TENSOR,
+        ],
+        [],
+        (64, 32),
+        3,
+    ),
+    (
+        "vehicles",
+        [
+            "{Resize: {size: 70}}",
+            "{RandomResizedCrop: {size: 64, scale: [0.2, 1]}}",
+            "{RandomHorizontalFlip: {prob: 0.5}}",
+            "ToTensor",
+            TENSOR,
+        ],
+        [],
+        (64, 64),
+        3,
+    ),
+    ("vehicles' query", ["{Resize: {size: 70}}", "{CenterCrop: {size: 64}}", "ToTensor", TENSOR], [], (64, 64), 3),
+    (
+        "vehicles, mixed chains",
+        ["{ResizeImage: {size: 64}}", FLIP, "{AugMix: {prob: 0.5}}", NORMAL, "{RandomErasing: {EPSILON: 0.5}}"],
+        [],
+        (64, 64),
+        3,
+    ),
+    (
+        "products",
+        [
+            PIL,
+            "{ResizeImage: {size: [64, 64], return_numpy: False, interpolation: bilinear, backend: cv2}}",
+            FLIP,
+            "{Pad: {padding: 10, backend: cv2}}",
+            "{RandCropImageV2: {size: [64, 64]}}",
+            "{RandomRotation: {prob: 0.3, degrees: 90, interpolation: bilinear}}",
+            NORMAL,
+        ],
+        [],
+        (64, 64),
+        3,
+    ),
+    (
+        "small pictures",
+        [
+            "{RandFlipImage: {flip_code: 1}}",
+            "{Pad_paddle_vision: {padding: 4, padding_mode: reflect}}",
+            "{RandCropImageV2: {size: [32, 32]}}",
+            "{NormalizeImage: {scale: 1.0/255.0, mean: [0.49, 0.48, 0.45], std: [0.25, 0.24, 0.26], order: hwc}}",
+        ],
+        [],
+        (32, 32),
+        3,
+    ),
+    (
+        "several labels",
+        [
+            DECODE,
+            "{ResizeImage: {size: 64, interpolation: bilinear, backend: pil}}",
+            "RandAugmentV4",
+            "{Cutout: {length: 32, fill_value: none}}",
+            FLIP,
+            NORMAL,
+        ],
+        [],
+        (64, 64),
+        3,
+    ),
+    (
+        "faces",
+        [
+            "{CropImage: {size: 48}}",
+            "{CropWithPadding: {prob: 0.2, padding_num: 0, size: [48, 48], scale: [0.2, 1.0], ratio: [0.75, 1.3333]}}",
+            "{RandomInterpolationAugment: {prob: 0.2}}",
+            "{ColorJitter: {prob: 0.2, brightness: 0.5, contrast: 0.5, saturation: 0.5, hue: 0}}",
+            "RandomHorizontalFlip",
+            "ToTensor",
+            "{Normalize: {mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}",
+        ],
+        [],
+        (48, 48),
+        3,
+    ),
+    (
+        "middle at a ratio",
+        [DECODE, "{CropImageAtRatio: {size: 64, pad: 6, interpolation: bilinear}}", NORMAL],
+        [],
+        (64, 64),
+        3,
+    ),
+    (
+        "light and blur",
+        [DECODE, "{RandCropImage: {size: 64}}", "RandomRot90", "BlurImage", NORMAL],
+        [],
+        (64, 64),
+        3,
+    ),
+]
+SHAPES_NAMED = pytest.mark.parametrize(
+    ("transforms", "batch", "size", "channels"), [shape[1:] for shape in SHAPES], ids=[shape[0] for shape in SHAPES]
+)
+
+
+def config_of(transforms, batch):
+    lines = ["DataLoader:", "  Train:", "    dataset:", "      transform_ops:"]
+    lines += [f"        - {each}" for each in transforms]
+    if batch:
+        lines += ["      batch_transform_ops:", *(f"        - {each}" for each in batch)]
+    return "\n".join([*lines, "    sampler: {name: DistributedBatchSampler, batch_size: 4, drop_last: True}"])
+
+
+@SHAPES_NAMED
+def test_recipes_of_configs(write, transforms, batch, size, channels):
+    config = read_config(write(config_of(transforms, batch)))
+    recipe = read_recipe(config.transforms, batch=config.batch_transforms)
+    assert recipe.size == size
+    assert recipe.form.channels == channels
+    assert not recipe.form.whole
+    assert len(recipe.mixing) == len(batch)
+    assert all(isinstance(each, (Mixup, Cutmix, MixOneOf, MixupCutmix)) for each in recipe.mixing)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """Twelve images of noise, of several sizes, none less than 70 pixels wide or high."""
+    rng = np.random.default_rng(0)
+    samples = []
+    for label in range(12):
+        pixels = rng.integers(0, 256, (90 + label, 130 - 5 * label, 3), np.uint8)
+        samples.append(("jpg", handmade.encode(pixels, "jpg"), label))
+    return handmade.make_dataset(tmp_path_factory.mktemp("configs") / "data", "tfrecord", samples)
+
+
+@SHAPES_NAMED
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_batches_of_configs(write, pictures, transforms, batch, size, channels):
+    import loaders
+
+    path = write(config_of(transforms, batch))
+    with loaders.build(pictures, transforms=path, device="cpu", num_threads=2, dtype="float32") as loader:
+        images, labels = next(iter(loader))
+    assert images.shape == (4, channels, *size)
+    assert np.isfinite(images.numpy()).all()
+    if not batch:
+        assert labels.shape == (4,)
+    else:
+        assert labels.shape == (4, 30 if "num_classes: 30" in batch[0] else 12)
+        assert np.allclose(labels.numpy().sum(1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(("split", "side"), [("train", 8), ("query", 16), ("val", 16), ("gallery", 24)])
+def test_each_split_takes_its_section(write, tmp_path, split, side):
+    import loaders
+
+    path = write("""
+        DataLoader:
+          Train: {dataset: {transform_ops: [{ResizeImage: {size: 8}}]}, sampler: {batch_size: 2}}
+          Eval:
+            Query: {dataset: {transform_ops: [{ResizeImage: {size: 16}}]}, sampler: {batch_size: 3}}
+            Gallery: {dataset: {transform_ops: [{ResizeImage: {size: 24}}]}, sampler: {batch_size: 4}}
+    """)
+    pixels = np.zeros((30, 40, 3), np.uint8)
+    samples = [("jpg", handmade.encode(pixels, "jpg"), 0)] * 4
+    folder = handmade.make_dataset(tmp_path / "data", "tfrecord", samples, shards=1, split=split)
+    with loaders.build(folder, split=split, transforms=path, device="cpu", num_threads=1, dtype="uint8") as loader:
+        images, _ = next(iter(loader))
+    assert images.shape == (1 + side // 8, 3, side, side)

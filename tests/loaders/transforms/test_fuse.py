@@ -1,0 +1,453 @@
+"""Fewer operations, the same images: what is fused, what is left alone, and each fusion beside its unfused form.
+
+Both forms draw the same, for a draw is seeded by its operation and its name. Checks are functions of `gpu`, so that
+a GPU can be held to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import nvidia.dali as dali
+import pytest
+from helpers.graphs import run_graph, run_operation
+from helpers.pictures import encode
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from nvidia.dali import fn
+from PIL import Image
+from skimage import data
+
+from loaders.dali import apply
+from loaders.dali.base import Draws, Run
+from loaders.dali.decode_normalize import finish
+from loaders.dali.geometry import decode
+from loaders.transforms.base import Form, Operation
+from loaders.transforms.color import ColorJitter, ConvertColor, PCALighting, RandomGrayscale
+from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
+from loaders.transforms.fuse import DecodePart, FlipNormalize, ResizePart, fuse
+from loaders.transforms.geometry import (
+    Crop,
+    CropAtRatio,
+    Flip,
+    Pad,
+    PadTo,
+    RandomDownscale,
+    RandomResizedCrop,
+    RandomRightAngle,
+    Resize,
+    Rotate,
+)
+from loaders.transforms.masks import RandomErasing
+from manifests.errors import CallError
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+NORMALIZE = Normalize(MEAN, STD)
+SHORT, CROP = Resize(shorter=64), Crop((56, 48))
+PART = RandomResizedCrop((32, 40))
+FLIP = Flip()
+
+
+# Rules ---------------------------------------------------------------------------------------------------------------
+
+
+def test_evaluation_is_resized_in_part():
+    found = fuse([Decode(), SHORT, CROP, NORMALIZE])
+    assert found.operations == (Decode(), ResizePart(SHORT, CROP), NORMALIZE)
+    assert found.reasons == ("Resize + Crop: only the pixels that are kept are computed",)
+
+
+def test_training_is_decoded_in_part_and_normalised_with_the_flip():
+    found = fuse([Decode("BGR"), PART, FLIP, NORMALIZE])
+    rest = Resize((32, 40))
+    assert found.operations == (DecodePart(Decode("BGR"), PART), rest, FlipNormalize(FLIP, NORMALIZE))
+    assert found.reasons == (
+        "Decode + RandomResizedCrop: only the part that is kept is decoded",
+        "Flip + Normalize: one pass over the pixels",
+    )
+
+
+def test_what_is_left_of_a_part_keeps_its_filter():
+    part = RandomResizedCrop((8, 9), filter="cubic", antialias=False)
+    assert fuse([Decode(), part]).operations[1] == Resize((8, 9), filter="cubic", antialias=False)
+    part = CropAtRatio(8, 0.5, "nearest")
+    assert fuse([Decode(), part]).operations == (
+        DecodePart(Decode(), part), Resize((8, 8), filter="nearest", antialias=False)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("resize", [SHORT, PART, CropAtRatio(8, 0.5)])
+@pytest.mark.parametrize(
+    "pixels",
+    [NORMALIZE, Rescale(), RandomGrayscale(), PCALighting(), ColorJitter(hue=(-0.1, 0.1)), ConvertColor("YCbCr")],
+)
+def test_resizing_comes_before_what_works_on_pixels(pixels, resize):
+    found = fuse([FLIP, pixels, resize])
+    assert found.operations == (FLIP, resize, pixels)
+    names = type(resize).__name__, type(pixels).__name__
+    assert found.reasons[0].startswith(f"{names[0]} before {names[1]}: ")
+
+
+def test_rules_follow_from_one_another():
+    found = fuse([Decode(), NORMALIZE, SHORT, CROP])
+    assert found.operations == (Decode(), ResizePart(SHORT, CROP), NORMALIZE)
+    assert len(found.reasons) == 3
+    found = fuse([Decode(), RandomGrayscale(), PCALighting(), PART, FLIP, NORMALIZE])
+    assert found.operations == (
+        DecodePart(Decode(), PART), Resize((32, 40)), RandomGrayscale(), PCALighting(), FlipNormalize(FLIP, NORMALIZE)
+    )  # fmt: skip
+    # A part of the decoded part, too.
+    found = fuse([Decode(), PART, Crop((30, 30))])
+    assert found.operations == (DecodePart(Decode(), PART), ResizePart(Resize((32, 40)), Crop((30, 30))))
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        (Decode(),),
+        (Decode(), Crop((8, 8))),  # decoding in part would add no zeros
+        (Decode(), SHORT),
+        (Decode(), FLIP, PART),
+        (Decode(), FLIP, SHORT),
+        (Decode(), ColorJitter(contrast=(0.5, 1.5)), SHORT),  # the mean of all pixels
+        (Decode(), RandomErasing(), SHORT),
+        (Decode(), RandomDownscale(), SHORT),
+        (Decode(), Rotate((0, 9)), SHORT),
+        (Decode(), ConvertColor("HSV"), SHORT),  # hues have no mean
+        (Decode(), SHORT, Crop((65, 8))),  # zeros around an image that is smaller
+        (Decode(), Resize((64, 8)), Crop((8, 9))),
+        (Decode(), NORMALIZE, Crop((8, 8))),  # 0 before the normalisation is another than after it
+        (Decode(), SHORT, ConvertColor("LAB"), Crop((65, 65))),
+        (Decode(), Pad(4, 4, 4, 4), NORMALIZE),
+        (Decode(), Flip(0.5, "vertical"), NORMALIZE),
+        (Decode(), Flip(0.5, "both"), NORMALIZE),
+        (Decode(), FLIP, Rescale()),
+        (Decode(), SHORT, FLIP, CROP),
+        (Decode(), RandomErasing(), NORMALIZE),
+    ],
+    ids=lambda operations: " ".join(type(each).__name__ for each in operations),
+)
+def test_what_would_mean_something_else_stays(operations):
+    found = fuse(operations)
+    assert found.operations == operations
+    assert not found.reasons
+
+
+def test_crops_that_fit_go_before_what_works_on_pixels():
+    for resize in (SHORT, Resize((56, 48)), RandomResizedCrop((60, 50)), PadTo((56, 48))):
+        found = fuse([FLIP, resize, Rescale(), NORMALIZE, CROP]).operations
+        assert [type(each) for each in found][-2:] == [Rescale, Normalize]
+        assert CROP in found or ResizePart(resize, CROP) in found
+    assert fuse([SHORT, FLIP, NORMALIZE, CROP]).operations == (SHORT, FlipNormalize(FLIP, NORMALIZE), CROP)
+
+
+# Any list ------------------------------------------------------------------------------------------------------------
+
+
+sizes = st.tuples(st.integers(1, 40), st.integers(1, 40))
+filters = st.sampled_from(["nearest", "linear", "cubic", "lanczos", "random"])
+operations = st.one_of(
+    st.builds(Resize, size=sizes, filter=filters, antialias=st.booleans()),
+    st.builds(Resize, shorter=st.integers(1, 40), filter=filters, rounding=st.sampled_from(["down", "nearest"])),
+    st.builds(Crop, sizes, st.sampled_from(["center", "random"]), st.sampled_from(["down", "even"])),
+    st.builds(RandomResizedCrop, sizes, sampling=st.sampled_from(["attempts", "bounded"]), antialias=st.booleans()),
+    st.builds(CropAtRatio, st.integers(1, 40), st.floats(0.1, 1), filters),
+    st.builds(Flip, st.floats(0, 1), st.sampled_from(["horizontal", "vertical", "both"])),
+    st.builds(Rotate, st.just((-9, 9))),
+    st.just(RandomRightAngle()),
+    st.builds(Pad, *[st.integers(0, 9)] * 4, mode=st.sampled_from(["constant", "edge", "reflect", "symmetric"])),
+    st.builds(PadTo, st.none() | sizes, st.integers(1, 9)),
+    st.just(RandomDownscale()),
+    st.builds(Normalize, st.just(MEAN), st.just(STD), channels=st.sampled_from([3, 4])),
+    st.just(Rescale()),
+    st.builds(ConvertColor, st.sampled_from(["BGR", "GRAY", "LAB", "HSV"])),
+)
+
+
+def form_of(sequence: Sequence[Operation]) -> Form:
+    form = Form()
+    for operation in sequence:
+        form = operation.output(form)
+    return form
+
+
+def taken_apart(sequence: Sequence[Operation]) -> Iterator[Operation]:
+    """Undo the fusions, but for the order."""
+    rest = list(sequence)
+    while rest:
+        match rest.pop(0):
+            case DecodePart(whole, part):
+                yield from (whole, part)
+                # What is left to do of the part comes next, perhaps in a fusion of its own.
+                if isinstance(rest[0], ResizePart):
+                    rest[0] = rest[0].crop
+                else:
+                    rest.pop(0)
+            case ResizePart(resize, crop):
+                yield from (resize, crop)
+            case FlipNormalize(flip, normalize):
+                yield from (flip, normalize)
+            case other:
+                yield other
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(operations, max_size=9), st.booleans())
+def test_any_list_keeps_its_form_and_its_operations(sequence, decoded):
+    sequence = [Decode(), *sequence] if decoded else sequence
+    try:
+        form = form_of(sequence)
+    except CallError:
+        assume(False)
+    found = fuse(sequence)
+    assert form_of(found.operations) == form
+    again = fuse(found.operations)
+    assert again.operations == found.operations
+    assert not again.reasons
+    # Each operation once; only what works on pixels changes its place, and never among its like.
+    apart = list(taken_apart(found.operations))
+    for pointwise in (True, False):
+        assert [each for each in apart if each.pointwise is pointwise] == [
+            each for each in sequence if each.pointwise is pointwise
+        ]
+
+
+# Beside the unfused form ---------------------------------------------------------------------------------------------
+
+
+def photographs() -> list[np.ndarray]:
+    astronaut = data.astronaut()
+    real = data.chelsea()[:298, :449], data.coffee()[:200, :333], astronaut[:401, :173], astronaut[100:237, 100:253]
+    return [np.ascontiguousarray(each) for each in real]
+
+
+def encoded() -> list[bytes]:
+    """JPEG of several kinds, one of them to be turned, PNG and WebP."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    images = []
+    for pixels in photographs():
+        image = Image.fromarray(pixels)
+        images += [
+            encode(image, "JPEG", quality=90),
+            encode(image, "JPEG", quality=75, subsampling=0, progressive=True),
+            encode(image, "JPEG", exif=exif),
+            encode(image.convert("L"), "JPEG"),
+            encode(image, "PNG"),
+            encode(image, "WEBP", quality=90),
+        ]
+    return images
+
+
+def from_encoded(
+    sequence: Sequence[Operation], images: Sequence[bytes], *, seed: int = 0, runs: int = 1, gpu: bool = False
+) -> list[np.ndarray]:
+    """Give what operations, of which the first decodes, make of encoded images."""
+    arrays = [np.frombuffer(each, np.uint8) for each in images]
+    pipeline = dali.Pipeline(len(arrays), num_threads=2, device_id=0 if gpu else None, seed=1, exec_dynamic=True)
+    run = Run(gpu=gpu, batch_size=len(arrays), draws=Draws(seed))
+    with pipeline:
+        first, *rest = sequence
+        image = decode(fn.external_source(lambda: arrays, batch=True), first, run, 0.65)
+        form = first.output(Form())
+        for operation in rest:
+            image = apply(operation, image, form, run)
+            form = operation.output(form)
+        pipeline.set_outputs(image)
+    pipeline.build()
+    outputs = (pipeline.run()[0].as_cpu() for _ in range(runs))
+    return [np.array(each.at(number)) for each in outputs for number in range(len(arrays))]
+
+
+def differences(operations: Sequence[Operation], **options: Any) -> list[np.ndarray]:
+    """Return by how much each image differs when fused; something must have been fused."""
+    fused = fuse(operations).operations
+    assert fused != tuple(operations)
+    images = photographs() * 5
+    apart, together = (run_operation(each, images, seed=3, **options) for each in (operations, fused))
+    assert all(
+        each.shape == other.shape and each.dtype == other.dtype for each, other in zip(apart, together, strict=True)
+    )
+    return [np.abs(each.astype(float) - other) for each, other in zip(apart, together, strict=True)]
+
+
+PARTS = (
+    PART,
+    RandomResizedCrop((32, 40), antialias=False, filter="random"),
+    RandomResizedCrop((32, 40), (0.9, 1.0), sampling="bounded"),
+    RandomResizedCrop((32, 40), sampling="bounded", log_ratio=False),
+    CropAtRatio(32, 0.875),
+    CropAtRatio(33, 2 / 3, "random"),
+)
+
+
+def check_decoded_parts(gpu: bool = False) -> None:
+    images = encoded()
+    for part in PARTS:
+        for space in ("RGB", "BGR"):
+            sequence = (Decode(space), part)
+            fused = fuse(sequence).operations
+            assert isinstance(fused[0], DecodePart)
+            apart, together = (from_encoded(each, images, runs=2, gpu=gpu) for each in (sequence, fused))
+            assert not np.array_equal(apart[0], apart[len(images)]) or isinstance(part, CropAtRatio)
+            for number, (each, other) in enumerate(zip(apart, together, strict=True)):
+                if gpu:
+                    # Where a part begins between two samples of the chroma, it is interpolated otherwise.
+                    assert np.abs(each.astype(float) - other).mean() < 2, (part, number)
+                else:
+                    assert np.array_equal(each, other), (part, number)
+
+
+def check_order_of_channels(gpu: bool = False) -> None:
+    for rest in ((), (CropAtRatio(32, 0.875),)):
+        red, blue = (
+            from_encoded(fuse([Decode(space), *rest]).operations, encoded(), gpu=gpu) for space in ("RGB", "BGR")
+        )
+        assert all(np.array_equal(each, other[..., ::-1]) for each, other in zip(red, blue, strict=True))
+        assert not np.array_equal(red[0], blue[0])
+
+
+def check_decoded_parts_are_turned(gpu: bool = False) -> None:
+    """The part is one of the image as EXIF has it turned."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    pixels = np.zeros((40, 80, 3), np.uint8)
+    pixels[:, :40] = 200  # the left half, which the turn to the right has at the top
+    (found,) = from_encoded(
+        fuse([Decode(), CropAtRatio(40, 1.0, "nearest")]).operations,
+        [encode(Image.fromarray(pixels), "JPEG", exif=exif, quality=95)],
+        gpu=gpu,
+    )
+    assert abs(found[:18].astype(float) - 200).max() < 5
+    assert found[22:].max() < 5
+
+
+def check_resized_parts(gpu: bool = False) -> None:
+    resizes = (
+        SHORT,
+        Resize(shorter=64, antialias=False, rounding="nearest"),
+        Resize(shorter=64, filter="lanczos"),
+        Resize(shorter=64, filter="random"),
+        Resize((57, 63)),
+        Resize((256, 301), antialias=False),
+    )
+    crops = (CROP, Crop((55, 47), rounding="down"), Crop((55, 48), "random"), Crop((57, 63)))
+    for resize in resizes:
+        for crop in crops:
+            for sequence in ([resize, crop], [FLIP, resize, crop]):
+                different = differences(sequence, gpu=gpu)
+                assert max(each.max() for each in different) <= 1, sequence
+                assert np.mean([each.mean() for each in different]) < 0.01, sequence
+    # The nearest pixel may be another where two are as near.
+    different = differences([Resize(shorter=64, filter="nearest"), CROP], gpu=gpu)
+    assert np.mean([(each > 0).mean() for each in different]) < 0.01
+
+
+def check_zeros_stay(gpu: bool = False) -> None:
+    """What an image lacks of a crop is 0 when cropped, and then perhaps normalised."""
+    images = [each[:30, :40].copy() for each in photographs()]
+    for sequence in (
+        [SHORT, Crop((70, 48))],
+        [NORMALIZE, Crop((40, 30))],
+        [Resize((20, 70)), NORMALIZE, Crop((21, 60))],
+    ):
+        fused = fuse(sequence).operations
+        for each, other in zip(
+            run_operation(sequence, images, gpu=gpu), run_operation(fused, images, gpu=gpu), strict=True
+        ):
+            assert np.array_equal(each, other)
+            assert (each[0] == 0).all() or (each[-1] == 0).all()
+
+
+RESIZES = (Resize((97, 131)), Resize((97, 131), antialias=False), PART, CropAtRatio(64, 0.875))
+
+
+def check_resizing_before_pixels(gpu: bool = False) -> None:
+    """What is linear differs by its rounding to whole values; what ends at 0 and 255, where a light is near white."""
+    grey = 0.225 * 255
+    for resize in RESIZES:
+        for operation, level, most, mean in (
+            (NORMALIZE, grey, 0.51, 0.26),
+            (Rescale(), 255, 0.51, 0.26),
+            (ConvertColor("BGR"), 1, 0, 0),
+            (ConvertColor("GRAY"), 1, 1, 0.25),
+            (ConvertColor("YCbCr"), 1, 1, 0.25),
+            (ConvertColor("LAB"), 1, 15, 0.4),
+            (RandomGrayscale(0.5), 1, 1, 0.25),
+            (PCALighting(), 1, 20, 0.2),
+            (ColorJitter(brightness=(0.6, 1.4)), 1, 60, 1.2),
+            (ColorJitter(saturation=(0.6, 1.4)), 1, 25, 0.5),
+            (ColorJitter(hue=(-0.1, 0.1)), 1, 50, 0.8),
+            (ColorJitter(brightness=(0.6, 1.4), saturation=(0.6, 1.4), hue=(-0.1, 0.1)), 1, 100, 2.5),
+        ):
+            different = [each * level for each in differences([operation, resize], gpu=gpu)]
+            assert max(each.max() for each in different) <= most, (operation, resize)
+            assert max(each.mean() for each in different) <= mean, (operation, resize)
+    # Of what is not interpolated all is the same.
+    for operation in (NORMALIZE, ColorJitter(hue=(-0.1, 0.1), brightness=(0.6, 1.4)), ConvertColor("LAB")):
+        resize = Resize((97, 131), filter="nearest")
+        assert max(each.max() for each in differences([operation, resize], gpu=gpu)) == 0
+
+
+def check_flip_and_normalize(gpu: bool = False) -> None:
+    for normalize in (NORMALIZE, Normalize((1, 2, 3), (4, 5, 6), scale=1.0), Normalize(MEAN, STD, channels=4)):
+        different = differences([FLIP, normalize], gpu=gpu)
+        assert max(each.max() for each in different) < 1e-5
+    image = photographs()[3]
+    found = run_operation(fuse([FLIP, NORMALIZE]).operations, [image] * 60, gpu=gpu)
+    expected = (image / 255 - MEAN) / STD
+    flipped = [bool(np.abs(each - expected[:, ::-1]).max() < 1e-5) for each in found]
+    assert all(np.abs(each - expected).max() < 1e-5 for each, so in zip(found, flipped, strict=True) if not so)
+    assert 10 < sum(flipped) < 50
+
+
+DTYPES = {"float32": (np.float32, 1e-5), "float16": (np.float16, 3e-3), "bfloat16": (np.float32, 1e-5)}
+
+
+def finished(image: np.ndarray, last: Operation | None, form: Form, dtype: str, layout: str, gpu: bool) -> np.ndarray:
+    def make(node: Any, run: Run) -> Any:
+        return finish(node, last, form, run, dtype=dtype, layout=layout)
+
+    return run_graph(make, [image], gpu=gpu)[0]
+
+
+def check_finish(gpu: bool = False) -> None:
+    """The normalisation that is done with layout and type, and images that come without one."""
+    image = photographs()[3]
+    normalised = (image / 255 - MEAN) / STD
+    with_fourth = np.concatenate([normalised, np.zeros_like(normalised[..., :1])], axis=-1)
+    for layout in ("NHWC", "NCHW"):
+        axes = (0, 1, 2) if layout == "NHWC" else (2, 0, 1)
+        for dtype, (kind, limit) in DTYPES.items():
+            for last, expected in (
+                (NORMALIZE, normalised),
+                (Normalize(MEAN, STD, channels=4), with_fourth),
+                (FlipNormalize(Flip(0), NORMALIZE), normalised),
+                (FlipNormalize(Flip(1), NORMALIZE), normalised[:, ::-1]),
+                (FlipNormalize(Flip(1), Normalize(MEAN, STD, channels=4)), with_fourth[:, ::-1]),
+            ):
+                found = finished(image, last, Form(), dtype, layout, gpu)
+                assert found.dtype == kind
+                assert found.shape == expected.transpose(axes).shape
+                assert np.abs(found - expected.transpose(axes)).max() < limit, (last, dtype, layout)
+            # Normalised before, and perhaps mixed since.
+            found = finished(with_fourth.astype(np.float32), None, Form(whole=False), dtype, layout, gpu)
+            assert found.dtype == kind
+            assert np.abs(found - with_fourth.transpose(axes)).max() < limit
+            found = finished(image, None, Form(), dtype, layout, gpu)
+            assert np.array_equal(found, image.transpose(axes).astype(kind))
+        found = finished(image, None, Form(), "uint8", layout, gpu)
+        assert found.dtype == np.uint8
+        assert np.array_equal(found, image.transpose(axes))
+
+
+CHECKS: tuple[Callable[..., None], ...] = tuple(
+    each for name, each in list(globals().items()) if name.startswith("check_")
+)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_on_the_processor(check):
+    check()

@@ -1,0 +1,506 @@
+"""What is hidden and what is left, bit for bit; and where, against the definitions drawn in numpy.
+
+Every check is a function of `gpu`, so that a GPU can be held to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from helpers.graphs import run_operation
+from PIL import Image
+from scipy import stats
+from skimage import data
+
+from loaders.transforms.base import Form, Operation
+from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
+from loaders.transforms.parse.registry import Note, meaning_of
+from manifests.errors import CallError
+
+SURE = 1e-4  # a test of a distribution fails by chance this often
+FLOAT = Form(whole=False)
+FILL = (-3.0, 0.25, 7.0)
+BLACK = (0, 0, 0)
+
+
+def photographs(whole: bool = True) -> list[np.ndarray]:
+    """Real ones, of three sizes; without black, so that what is hidden shows. Normalised: also below 0."""
+    real = data.astronaut()[40:240, 100:260], data.chelsea()[50:170, 60:300], data.coffee()[100:200, 200:300]
+    images = [np.maximum(each, 1) for each in real]
+    return images if whole else [((each - 127.7) / 60).astype(np.float32) for each in images]
+
+
+def sized(height: int, width: int, whole: bool = False) -> np.ndarray:
+    """An image in which no value is that of a fill."""
+    values = np.random.default_rng(0).integers(1, 255, (height, width, 3))
+    return values.astype(np.uint8) if whole else (10 + values).astype(np.float32)
+
+
+def many(operation: Operation, image: np.ndarray, count: int, **options: Any) -> np.ndarray:
+    form = Form(whole=image.dtype == np.uint8)
+    return np.stack(run_operation(operation, [image] * 100, runs=-(-count // 100), form=form, **options))[:count]
+
+
+def boxes(hidden: np.ndarray) -> np.ndarray:
+    """Return top, left, height, width of what is hidden in each of [N, H, W]; fail if it is no rectangle."""
+    rows, columns = hidden.any(2), hidden.any(1)
+    assert (hidden == rows[:, :, None] & columns[:, None, :]).all()
+    found = []
+    for each in (rows, columns):
+        steps = np.diff(np.pad(each, ((0, 0), (1, 1))).astype(int), axis=1)
+        assert (np.abs(steps).sum(1) == 2).all()
+        start, end = steps.argmax(1), steps.argmin(1)
+        found += [start, end - start]
+    return np.stack(found, axis=1)[:, [0, 2, 1, 3]]
+
+
+def assert_same_distributions(found: np.ndarray, expected: np.ndarray) -> None:
+    for one, two in zip(found.T, expected.T, strict=True):
+        assert stats.ks_2samp(one, two).pvalue > SURE
+    # And jointly, as far as ranks tell.
+    assert np.abs(stats.spearmanr(found)[0] - stats.spearmanr(expected)[0]).max() < 0.12
+
+
+def assert_alike(counts: np.ndarray) -> None:
+    assert stats.chisquare(counts).pvalue > SURE
+
+
+def assert_often(happened: np.ndarray, probability: float) -> None:
+    assert stats.binomtest(int(happened.sum()), happened.size, probability).pvalue > SURE
+
+
+# Erasing -------------------------------------------------------------------------------------------------------------
+
+
+def drawn_parts(operation: RandomErasing, height: int, width: int, count: int) -> Iterator[tuple[int, ...] | None]:
+    """Draw as the definition says: until it fits, strictly."""
+    rng = np.random.default_rng(5)
+    for _ in range(count):
+        for _ in range(operation.attempts):
+            area = rng.uniform(*operation.area) * height * width
+            ratio = (
+                np.exp(rng.uniform(*np.log(operation.ratio))) if operation.log_ratio else rng.uniform(*operation.ratio)
+            )
+            h, w = round(np.sqrt(area * ratio)), round(np.sqrt(area / ratio))
+            if h < height and w < width:
+                yield rng.integers(height - h + 1), rng.integers(width - w + 1), h, w
+                break
+        else:
+            yield None
+
+
+PARTS = (
+    (RandomErasing(1.0, fill=FILL), 40, 40),
+    (RandomErasing(1.0, (0.02, 0.33), (0.3, 3.3), True, 10, fill=FILL), 30, 60),
+    (RandomErasing(1.0, (0.3, 0.9), (0.3, 3.3), fill=FILL), 50, 30),  # most draws do not fit
+)
+
+
+def check_parts(gpu: bool = False) -> None:
+    for operation, height, width in PARTS:
+        image = sized(height, width)
+        found = many(operation, image, 2000, gpu=gpu)
+        hidden = (found == np.array(FILL, np.float32)).all(-1)
+        assert (found[~hidden] == np.broadcast_to(image, found.shape)[~hidden]).all()
+        hidden = hidden[hidden.any((1, 2))]
+        expected = np.array([each for each in drawn_parts(operation, height, width, 4000) if each])
+        assert abs(len(hidden) / 2000 - len(expected) / 4000) < 0.02
+        assert_same_distributions(boxes(hidden), expected)
+
+
+def check_attempts(gpu: bool = False) -> None:
+    image = sized(32, 32)
+    for attempts in (1, 3):
+        operation = RandomErasing(1.0, (0.6, 1.0), (0.4, 2.5), True, attempts, fill=FILL)
+        expected = np.mean([each is not None for each in drawn_parts(operation, 32, 32, 8000)])
+        assert 0.2 < expected < 0.9
+        assert_often((many(operation, image, 1500, gpu=gpu) != image).any((1, 2, 3)), expected)
+    for part in ((1.0, 1.0), (0.0, 0.0)):
+        found = many(RandomErasing(1.0, part, (1.0, 1.0), mode="pixels"), image, 100, gpu=gpu)
+        assert (found == image).all()
+
+
+def check_erasing_probability(gpu: bool = False) -> None:
+    image = sized(20, 20, whole=True)
+    for mode in ("constant", "color", "pixels"):
+        changed = many(RandomErasing(0.3, (0.1, 0.2), mode=mode), image, 1000, gpu=gpu) != image
+        assert_often(changed.any((1, 2, 3)), 0.3)
+
+
+def check_erasing_with_noise(gpu: bool = False) -> None:
+    image = sized(24, 30)
+    colors = many(RandomErasing(1.0, mode="color"), image, 1000, gpu=gpu)
+    hidden = (colors != image).all(-1)
+    places = boxes(hidden)
+    values = colors[np.arange(1000), places[:, 0], places[:, 1]]
+    assert (colors == np.where(hidden[..., None], values[:, None, None], image)).all()
+    pixels = many(RandomErasing(1.0, mode="pixels"), image, 300, gpu=gpu)
+    hidden = (pixels != image).all(-1)
+    assert (boxes(hidden)[:, 2:] > 0).all()
+    assert (pixels[~hidden] == np.broadcast_to(image, pixels.shape)[~hidden]).all()
+    noise = pixels[hidden]
+    assert len(np.unique(noise)) > 0.95 * noise.size
+    for each in (*values.T, *noise[:20000].T):
+        assert stats.kstest(each, stats.norm.cdf).pvalue > SURE
+    assert np.abs(np.corrcoef(noise.T) - np.eye(3)).max() < 0.05
+    # Of whole values, noise is the few above 0.
+    image = sized(24, 30, whole=True)
+    whole = many(RandomErasing(1.0, mode="pixels"), np.maximum(image, 20), 100, gpu=gpu)
+    hidden = (whole < 20).all(-1)
+    assert (boxes(hidden)[:, 2:] > 0).all()
+    assert whole[hidden].max() <= 6
+
+
+# Squares -------------------------------------------------------------------------------------------------------------
+
+
+def covered(side: int, half: int) -> np.ndarray:
+    """Return whether each middle (rows) covers each pixel."""
+    middle, pixel = np.mgrid[:side, :side]
+    return (middle - half <= pixel) & (pixel < middle + half)
+
+
+def check_holes(gpu: bool = False) -> None:
+    image = sized(40, 56)
+    down, right = covered(40, 11), covered(56, 11)
+    for holes in (1, 3):
+        found = many(Cutout(holes, 22, FILL), image, 2000, gpu=gpu)
+        hidden = (found == np.array(FILL, np.float32)).all(-1)
+        assert (found[~hidden] == np.broadcast_to(image, found.shape)[~hidden]).all()
+        expected = 1 - (1 - down.mean(0)[:, None] * right.mean(0)) ** holes
+        assert np.abs(hidden.mean(0) - expected).max() < 5 * 0.5 / np.sqrt(2000)
+        if holes == 1:
+            # Every middle is as likely as another; those that cover the same pixels count as one.
+            for axis, known in ((2, down), (1, right)):
+                distinct, weights = np.unique(known, axis=0, return_counts=True)
+                each = np.array([(distinct == line).all(1).argmax() for line in hidden.any(axis)])
+                assert (distinct[each] == hidden.any(axis)).all()
+                counts = np.bincount(each, minlength=len(distinct))
+                assert stats.chisquare(counts, weights / weights.sum() * 2000).pvalue > SURE
+
+
+def check_colors_of_holes(gpu: bool = False) -> None:
+    image = np.full((30, 30, 3), 300, np.int32).astype(np.uint8)
+    found = many(Cutout(1, 60, None), image, 1500, gpu=gpu)
+    assert (found == found[:, 15:16, 15:16]).all((1, 2, 3)).sum() > 1
+    for channel in found[:, 15, 15].T:  # where every hole lies
+        uniform = channel + np.random.default_rng(0).uniform(size=1500)
+        assert stats.kstest(uniform, stats.uniform(0, 256).cdf).pvalue > SURE
+    assert np.abs(np.corrcoef(found[:, 15, 15].T) - np.eye(3)).max() < 0.12
+    # Three holes have three colours.
+    colors = [len(np.unique(each.reshape(-1, 3), axis=0)) for each in many(Cutout(3, 6, None), image, 200, gpu=gpu)]
+    assert max(colors) == 4
+
+
+# Grids ---------------------------------------------------------------------------------------------------------------
+
+
+def bands(length: int, period: int, line: int) -> np.ndarray:
+    """Return, for each phase, whether a band covers each pixel."""
+    phase, pixel = np.mgrid[:period, :length]
+    return (pixel - phase) % period < line
+
+
+def check_grids(gpu: bool = False) -> None:
+    image = sized(64, 80)
+    for hide, ratio in (("lines", 0.5), ("squares", 0.5), ("lines", 0.3), ("squares", 0.7)):
+        found = many(GridMask((9, 15), 1, ratio, hide), image, 400, gpu=gpu)
+        hidden = (found == 0).all(-1)
+        assert (found[~hidden] == np.broadcast_to(image, found.shape)[~hidden]).all()
+        kept = hidden if hide == "squares" else ~hidden
+        rows, columns = ~kept.any(2), ~kept.any(1)
+        assert (kept == ~rows[:, :, None] & ~columns[:, None, :]).all()
+        periods, phases = [], []
+        tables = {period: bands(80, period, int(period * ratio + 0.5)) for period in range(9, 16)}
+        for down, right in zip(rows, columns, strict=True):
+            known = []
+            for period, table in tables.items():
+                match = [(table[:, : len(each)] == each).all(1) for each in (down, right)]
+                if all(each.any() for each in match):
+                    known.append((period, *(each.argmax() for each in match)))
+            assert len(known) == 1
+            periods.append(known[0][0])
+            phases.append(np.array(known[0][1:]) / known[0][0])
+        assert_alike(np.bincount(periods)[9:])
+        phases = np.array(phases) + np.random.default_rng(0).uniform(size=(400, 2)) / np.array(periods)[:, None]
+        for each in phases.T:
+            assert stats.kstest(each, stats.uniform.cdf).pvalue > SURE
+        assert abs(stats.spearmanr(phases)[0]) < 0.2
+
+
+def direction(hidden: np.ndarray) -> float:
+    """Return by how much a grid is turned counter-clockwise, in degrees from -45 to 45."""
+    smooth = cv2.GaussianBlur(hidden.astype(np.float32), (0, 0), 3)
+    down, right = np.gradient(smooth)
+    angle, weight = np.arctan2(-down, right), np.hypot(down, right)
+    return float(np.degrees(np.arctan2((weight * np.sin(4 * angle)).sum(), (weight * np.cos(4 * angle)).sum())) / 4)
+
+
+def check_turned_grids(gpu: bool = False) -> None:
+    # The measure, on a grid that Pillow turns.
+    grid = np.uint8(bands(360, 40, 20)[0])
+    grid = np.maximum(grid[:, None], grid)
+    for degrees in (0, 10, 25):
+        reference = np.asarray(Image.fromarray(grid).rotate(degrees))[60:300, 60:300]
+        assert abs(direction(reference) - degrees) < 1
+    image = np.ones((240, 240, 3), np.uint8)
+    found = many(GridMask((40, 40), 30, 0.5), image, 600, gpu=gpu)
+    assert set(np.unique(found)) == {0, 1}
+    turns = np.array([direction(each[..., 0] == 0) for each in found])
+    assert np.abs(turns - np.rint(turns)).max() < 0.5
+    assert_alike(np.histogram(turns, np.arange(-1.5, 31.5, 3))[0][1:])
+    assert turns.min() > -1
+    assert turns.max() < 30
+    assert abs(np.mean(found == 0) - 0.75) < 0.01
+
+
+def check_grid_probability(gpu: bool = False) -> None:
+    image = sized(30, 30, whole=True)
+    for hide in ("lines", "squares"):
+        changed = many(GridMask((8, 9), hide=hide, probability=0.3), image, 1000, gpu=gpu) != image
+        assert_often(changed.any((1, 2, 3)), 0.3)
+
+
+def check_cells(gpu: bool = False) -> None:
+    image = sized(230, 270, whole=True)[..., :3]
+    sizes = (0, 16, 32, 44, 56)
+    found, shown = [], []
+    for each in many(HideAndSeek(), image, 500, gpu=gpu):
+        hidden = (each == 0).all(-1)
+        assert (each[~hidden] == image[~hidden]).all()
+        if not hidden.any():
+            found.append(0)
+            continue
+        for size in sizes[:0:-1]:
+            rows, columns = np.arange(0, 230, size), np.arange(0, 270, size)
+            cells = hidden[rows][:, columns]
+            if (hidden == cells.repeat(size, 0).repeat(size, 1)[:230, :270]).all():
+                found.append(size)
+                shown.append(cells)
+                break
+        else:
+            pytest.fail("cells are of no known size")
+    counts = np.bincount(found)[list(sizes)]
+    assert_alike(counts)
+    assert_often(np.concatenate([each.ravel() for each in shown]), 0.5)
+    # Each cell of its own.
+    coarse = np.stack([each for each in shown if each.shape == (5, 5)]).reshape(-1, 25).astype(float)
+    assert np.abs(np.corrcoef(coarse.T) - np.eye(25)).max() < 0.6
+    assert np.ptp(coarse.mean(0)) < 0.6
+
+
+# Parts that are kept -------------------------------------------------------------------------------------------------
+
+
+def kept_parts(operation: KeepPart, height: int, width: int, count: int) -> Iterator[tuple[int, ...]]:
+    rng = np.random.default_rng(6)
+    for _ in range(count):
+        for _ in range(10):
+            area = rng.uniform(*operation.area) * height * width
+            ratio = np.exp(rng.uniform(*np.log(operation.ratio)))
+            h, w = round(np.sqrt(area / ratio)), round(np.sqrt(area * ratio))
+            if 0 < h <= height and 0 < w <= width:
+                yield rng.integers(height - h + 1), rng.integers(width - w + 1), h, w
+                break
+        else:
+            w = min(width, round(height * operation.ratio[1]))
+            h = min(height, round(width / operation.ratio[0]))
+            yield (height - h) // 2, (width - w) // 2, h, w
+
+
+def check_kept_parts(gpu: bool = False) -> None:
+    image = sized(60, 60)
+    for operation in (KeepPart(fill=-1), KeepPart((0.2, 0.5), (0.5, 2.0), fill=-1)):
+        found = many(operation, image, 2000, gpu=gpu)
+        kept = (found != -1).any(-1)
+        assert (found[kept] == np.broadcast_to(image, found.shape)[kept]).all()
+        assert_same_distributions(boxes(kept), np.array([*kept_parts(operation, 60, 60, 6000)]))
+    whole = sized(30, 40, whole=True)
+    changed = many(KeepPart((0.1, 0.5), probability=0.3), whole, 1000, gpu=gpu) != whole
+    assert_often(changed.any((1, 2, 3)), 0.3)
+
+
+# All of them ---------------------------------------------------------------------------------------------------------
+
+EACH = (
+    (RandomErasing(0.8), BLACK),
+    (RandomErasing(0.8, (0.02, 0.33), (0.3, 3.3), True, 10, fill=(5, 6, 7)), (5, 6, 7)),
+    (RandomErasing(0.8, mode="color"), None),
+    (RandomErasing(0.8, mode="pixels"), None),
+    (Cutout(2, 40, (1, 200, 3)), (1, 200, 3)),
+    (Cutout(2, 40, None), None),
+    (GridMask((20, 40), 10, 0.4), BLACK),
+    (GridMask((20, 40), 10, 0.4, "squares", 0.9), BLACK),
+    (HideAndSeek(), BLACK),
+    (KeepPart(fill=9, probability=0.9), (9, 9, 9)),
+)
+
+
+def check_photographs(gpu: bool = False) -> None:
+    for operation, fill in EACH:
+        for form in (Form(), FLOAT):
+            if not form.whole and operation == Cutout(2, 40, None):
+                continue
+            images = photographs(form.whole)
+            found = run_operation(operation, images, form=form, runs=3, gpu=gpu)
+            again = run_operation(operation, images, form=form, runs=3, gpu=gpu)
+            other = run_operation(operation, images, form=form, runs=3, seed=1, gpu=gpu)
+            assert all((one == two).all() for one, two in zip(found, again, strict=True))
+            assert any((one != two).any() for one, two in zip(found, other, strict=True))
+            assert_hidden(found, images * 3, fill)
+
+
+def assert_hidden(found: Sequence[np.ndarray], images: Sequence[np.ndarray], fill: Sequence[float] | None) -> None:
+    changes = 0
+    for each, image in zip(found, images, strict=True):
+        assert each.shape == image.shape
+        assert each.dtype == image.dtype
+        changed = (each != image).any(-1)
+        changes += changed.any()
+        if fill is not None:
+            assert (each[changed] == np.array(fill)).all()
+    assert changes >= 3
+
+
+def check_fills_are_rounded_to_bytes(gpu: bool = False) -> None:
+    image = np.full((20, 20, 3), 50, np.uint8)
+    for operation in (RandomErasing(1.0, (0.2, 0.3), fill=(-3, 123.6, 300)), Cutout(1, 4, (-3, 123.6, 300))):
+        found = many(operation, image, 100, gpu=gpu)
+        assert (found[(found != 50).any(-1)] == (0, 124, 255)).all()
+    colors = many(RandomErasing(1.0, (0.2, 0.3), mode="color"), image, 100, gpu=gpu)
+    assert set(np.unique(colors)) <= {0, 1, 2, 3, 4, 5, 50}
+    for fill, expected in ((-1, 0), (300, 255), (7.4, 7)):
+        found = many(KeepPart((0.1, 0.2), fill=fill), image, 100, gpu=gpu)
+        assert set(np.unique(found)) == {50, expected}
+
+
+CHECKS = (
+    check_parts,
+    check_fills_are_rounded_to_bytes,
+    check_attempts,
+    check_erasing_probability,
+    check_erasing_with_noise,
+    check_holes,
+    check_colors_of_holes,
+    check_grids,
+    check_turned_grids,
+    check_grid_probability,
+    check_cells,
+    check_kept_parts,
+    check_photographs,
+)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_on_the_processor(check):
+    check()
+
+
+# Records and words ---------------------------------------------------------------------------------------------------
+
+
+def meant(name: str, **arguments: Any) -> Any:
+    (operation,) = (each for each in meaning_of(name, arguments) if isinstance(each, Operation))
+    return operation
+
+
+def notes(name: str, **arguments: Any) -> str:
+    return " ".join(each.text for each in meaning_of(name, arguments) if isinstance(each, Note))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("RandomErasing", {}, RandomErasing(0.5, (0.02, 0.4), (0.3, 1 / 0.3), False, 100, "constant", BLACK)),
+        (
+            "RandomErasing",
+            {"EPSILON": 0.25, "sh": "1.0/3.0", "r1": "0.3", "attempt": 10, "use_log_aspect": True, "mode": "pixel"},
+            RandomErasing(0.25, (0.02, 1 / 3), (0.3, 1 / 0.3), True, 10, "pixels"),
+        ),
+        ("RandomErasing", {"mode": "rand"}, RandomErasing(ratio=(0.3, 1 / 0.3), mode="color")),
+        ("RandomErasing", {"mean": [1, 2, 3], "r1": 2}, RandomErasing(ratio=(0.5, 2.0), fill=(1, 2, 3))),
+        ("RandomErasing", {"p": 0.5}, RandomErasing(0.5, (0.02, 0.33), (0.3, 3.3), True, 10)),
+        (
+            "RandomErasing",
+            {"p": 1, "scale": (0.1, 0.2), "ratio": (1, 2), "value": "random", "inplace": False},
+            RandomErasing(1, (0.1, 0.2), (1, 2), True, 10, "pixels"),
+        ),
+        ("RandomErasing", {"value": (1, 2, 3)}, RandomErasing(0.5, (0.02, 0.33), (0.3, 3.3), True, 10, fill=(1, 2, 3))),
+        ("Cutout", {}, Cutout(1, 112, BLACK)),
+        ("Cutout", {"n_holes": 2, "length": 20, "fill_value": 7}, Cutout(2, 20, (7, 7, 7))),
+        ("Cutout", {"fill_value": "none"}, Cutout(1, 112, None)),
+        ("Cutout", {"fill_value": None}, Cutout(1, 112, None)),
+        ("GridMask", {}, GridMask((96, 223), 1, 0.5, "lines", 1.0)),
+        ("GridMask", {"d1": 4, "d2": 9, "rotate": 9, "mode": 1, "prob": 0.7}, GridMask((4, 8), 9, 0.5, "squares", 0.7)),
+        ("HideAndSeek", {}, HideAndSeek((0, 16, 32, 44, 56), 0.5)),
+        ("CropWithPadding", {}, KeepPart((0.08, 1.0), (3 / 4, 4 / 3), 0, 1.0)),
+        (
+            "CropWithPadding",
+            {"prob": 0.2, "padding_num": 3, "size": [112, 112], "scale": [0.2, 1.0], "ratio": ["3/4", 1.25]},
+            KeepPart((0.2, 1.0), (0.75, 1.25), 3, 0.2),
+        ),
+    ],
+)  # fmt: skip
+def test_words(name, arguments, expected):
+    assert meant(name, **arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "part"),
+    [
+        ("RandomErasing", {"EPSILON": 0.5, "p": 0.5}, "torchvision"),
+        ("RandomErasing", {"EPSILON": 2}, "probability"),
+        ("RandomErasing", {"sl": 0.5}, "area"),
+        ("RandomErasing", {"sh": "exit()"}, "sh"),
+        ("RandomErasing", {"r1": 0}, "r1"),
+        ("RandomErasing", {"mode": "noise"}, "mode"),
+        ("RandomErasing", {"mean": [1, 2]}, "fill"),
+        ("RandomErasing", {"attempt": 0}, "attempts"),
+        ("RandomErasing", {"value": "noise"}, "value"),
+        ("Cutout", {"length": 1}, "length"),
+        ("Cutout", {"n_holes": 0}, "holes"),
+        ("Cutout", {"fill_value": [1, 2]}, "fill_value"),
+        ("GridMask", {"d1": 224}, "d1"),
+        ("GridMask", {"mode": 2}, "mode"),
+        ("GridMask", {"ratio": 1.5}, "ratio"),
+        ("GridMask", {"rotate": 0}, "angles"),
+        ("HideAndSeek", {"size": 3}, "no argument"),
+        ("CropWithPadding", {"scale": [0, 0]}, "area"),
+        ("CropWithPadding", {"ratio": [2, 1]}, "ratio"),
+        ("CropWithPadding", {"size": "large"}, "size"),
+        ("CropWithPadding", {"key": "image"}, "key"),
+    ],
+)
+def test_wrong_arguments_are_named(name, arguments, part):
+    with pytest.raises(CallError) as error:
+        meaning_of(name, arguments)
+    assert part in str(error.value)
+
+
+def test_notes_say_what_differs():
+    assert "colour" in notes("Cutout")
+    assert "one pixel" in notes("Cutout", fill_value="none")
+    assert "epoch" in notes("GridMask")
+    assert "square" in notes("HideAndSeek")
+    assert not notes("RandomErasing")
+
+
+def test_forms_stay():
+    for operation, _ in EACH:
+        assert not operation.pointwise
+        assert operation.output(Form(size=(3, 4))) == Form(size=(3, 4))
+    with pytest.raises(CallError, match="normalised"):
+        Cutout(fill=None).output(FLOAT)
+    for operation in (RandomErasing(), Cutout()):
+        with pytest.raises(CallError, match="three channels"):
+            operation.output(Form(channels=4, whole=False))
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (16, -1), (1.5,), [16]])
+def test_wrong_sizes_are_named(sizes):
+    with pytest.raises(CallError, match="sizes"):
+        HideAndSeek(sizes)

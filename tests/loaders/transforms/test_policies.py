@@ -1,0 +1,761 @@
+"""What augmentation policies do, step by step, against Pillow; and what they draw, against their probabilities.
+
+Every check is a function of `gpu`, so that a GPU can be held to the same.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.graphs import run_graph, run_operation
+from PIL import Image, ImageEnhance, ImageOps
+from scipy import stats
+from skimage import data
+
+from loaders.dali import apply
+from loaders.dali.augmentations import family, settings
+from loaders.dali.base import Draws, Run
+from loaders.dali.policies import Steps, draw_chains, draw_shares, draw_steps, make_steps, weighted_orders
+from loaders.transforms.base import Form, Operation
+from loaders.transforms.parse import known_words
+from loaders.transforms.parse.registry import Note, meaning_of
+from loaders.transforms.policies import Amount, Level, MixedChains, RandomSteps, Step, SubPolicies
+from manifests.errors import CallError
+
+FILL = (124, 116, 104)
+SIDES = (60, 40)
+SURE = 1e-4  # a test of a distribution fails by chance this often
+
+
+def photographs() -> list[np.ndarray]:
+    """Real ones, of three sizes, the last of low contrast."""
+    sizes = ((151, 112), (128, 128), (97, 140))
+    pictures = (data.astronaut(), data.coffee(), data.chelsea())
+    images = [np.asarray(Image.fromarray(picture).resize(size)) for picture, size in zip(pictures, sizes, strict=True)]
+    images[2] = (images[2] * 0.6 + 20).astype(np.uint8)
+    return images
+
+
+def meant(name: str, **arguments: Any) -> Any:
+    (operation,) = (each for each in meaning_of(name, arguments) if isinstance(each, Operation))
+    return operation
+
+
+def notes(name: str, **arguments: Any) -> str:
+    return " ".join(each.text for each in meaning_of(name, arguments) if isinstance(each, Note))
+
+
+# Steps against Pillow ------------------------------------------------------------------------------------------------
+
+
+def pillow(image: np.ndarray, name: str, argument: float, resample: int = 0, fill: Any = FILL) -> np.ndarray:
+    """Do a step as the policies' own code does it."""
+    picture = Image.fromarray(image)
+    matrices = {
+        "shear_x": (1, argument, 0, 0, 1, 0),
+        "shear_y": (1, 0, 0, argument, 1, 0),
+        "translate_x": (1, 0, argument, 0, 1, 0),
+        "translate_y": (1, 0, 0, 0, 1, argument),
+    }
+    enhancers: dict[str, Any] = {
+        "color": ImageEnhance.Color,
+        "contrast": ImageEnhance.Contrast,
+        "brightness": ImageEnhance.Brightness,
+        "sharpness": ImageEnhance.Sharpness,
+    }
+    tables: dict[str, Callable[[int], int]] = {
+        # Pillow keeps no bit no longer; it did, and gave black.
+        "posterize": lambda value: value & (256 - 2 ** (8 - int(argument))),
+        "solarize_add": lambda value: min(255, value + int(argument)) if value < 128 else value,
+    }
+    if name in matrices:
+        result = picture.transform(picture.size, Image.Transform.AFFINE, matrices[name], resample, fillcolor=fill)
+    elif name == "rotate":
+        result = picture.rotate(argument, resample, fillcolor=fill)
+    elif name in enhancers:
+        result = enhancers[name](picture).enhance(argument)
+    elif name in tables:
+        result = picture.point([tables[name](value) for value in range(256)] * 3)
+    elif name == "solarize":
+        result = ImageOps.solarize(picture, argument)
+    else:
+        plain = {"invert": ImageOps.invert, "autocontrast": ImageOps.autocontrast, "equalize": ImageOps.equalize}
+        result = plain[name](picture) if name in plain else picture
+    return np.asarray(result)
+
+
+def check_step(
+    step: Step, argument: float, resample: int, *, mean: float, most: int, gpu: bool = False, slack: float = 0
+) -> None:
+    """Compare a step with Pillow's: mean and greatest difference; a share of the pixels may be anything."""
+    images = photographs()
+    found = run_operation(SubPolicies(((step,),)), images, gpu=gpu)
+    for image, result in zip(images, found, strict=True):
+        wanted = pillow(image, step.name, argument, resample, tuple(map(int, step.fill)))
+        difference = np.abs(result.astype(int) - wanted)
+        assert result.dtype == np.uint8
+        assert difference.mean() <= mean
+        assert (difference > most).mean() <= slack
+
+
+MOVES = [
+    ("shear_x", 0.3), ("shear_x", -0.13), ("shear_y", 0.3), ("shear_y", -0.13), ("translate_x", 40),
+    ("translate_x", -13.3), ("translate_y", 40), ("translate_y", -13.3), ("rotate", 30), ("rotate", -17.2),
+    ("rotate", 0), ("rotate", 135),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "argument"), MOVES)
+@pytest.mark.parametrize("fill", [FILL, (128, 128, 128)])
+def test_what_moves_to_the_nearest_pixel_is_pillows(name: str, argument: float, fill: Any) -> None:
+    # float32 decides a tie otherwise once in some thousand pixels of a turned image.
+    step = Step(name, Amount(argument), fill=fill)
+    check_step(step, argument, Image.Resampling.NEAREST, mean=0.05, most=0, slack=0.002 if name == "rotate" else 0)
+
+
+@pytest.mark.parametrize(("name", "argument"), MOVES)
+def test_what_moves_bilinearly_is_pillows_which_cuts_fractions_off(name: str, argument: float) -> None:
+    step = Step(name, Amount(argument), filter="linear", fill=FILL)
+    check_step(step, argument, Image.Resampling.BILINEAR, mean=0.5, most=1, slack=0.0005)
+
+
+@pytest.mark.parametrize(("name", "argument"), MOVES)
+def test_bilinear_stays_near_pillows_bicubic(name: str, argument: float) -> None:
+    step = Step(name, Amount(argument), filter="linear", fill=FILL)
+    check_step(step, argument, Image.Resampling.BICUBIC, mean=3.5, most=100, slack=0.001)
+
+
+@pytest.mark.parametrize("name", ["color", "contrast", "brightness", "sharpness"])
+@pytest.mark.parametrize("factor", [-0.35, 0.1, 0.55, 1, 1.3, 1.9])
+def test_enhancing_is_pillows_within_one(name: str, factor: float) -> None:
+    mean = {"color": 0.4, "sharpness": 0.4}.get(name, 0.03)
+    check_step(Step(name, Amount(factor)), factor, 0, mean=mean if factor != 1 else 0, most=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        *(("posterize", bits) for bits in (0, 1, 4, 7, 8)),
+        *(("solarize", least) for least in (0, 100, 128, 170.66, 255, 256, 384)),
+        *(("solarize_add", more) for more in (0, 33, 110, 165)),
+        ("invert", 0),
+        ("identity", 0),
+    ],
+)
+def test_what_works_on_bytes_is_pillows(name: str, argument: float) -> None:
+    check_step(Step(name, Amount(argument)), argument, 0, mean=0, most=0)
+
+
+def test_autocontrast_is_pillows() -> None:
+    check_step(Step("autocontrast"), 0, 0, mean=0.01, most=1)
+
+
+def test_equalize_is_pillows_within_what_its_whole_step_loses() -> None:
+    # Pillow's step is a whole number of pixels: of 16,384 in 255 parts, 64 where 64.2 are meant, up to 4 levels off.
+    check_step(Step("equalize"), 0, 0, mean=3, most=5)
+
+
+@pytest.mark.parametrize("name", ["autocontrast", "equalize"])
+@pytest.mark.parametrize("value", [0, 77, 255])
+def test_images_of_one_value_stay(name: str, value: int) -> None:
+    flat = np.full((20, 30, 3), value, np.uint8)
+    (found,) = run_operation(SubPolicies(((Step(name),),)), [flat])
+    assert (found == value).all()
+
+
+def check_cutout(gpu: bool = False) -> None:
+    """Squares are whole inside the image, cut at its sides, and their centres lie everywhere."""
+    white = np.full((40, 60, 3), 255, np.uint8)
+    step = Step("cutout", Amount(8), fill=(9, 9, 9))
+    found = np.stack(run_operation(SubPolicies(((step,),)), [white] * 64, runs=32, gpu=gpu))
+    cut = (found == 9).all(-1)
+    assert ((found == 255) | (found == 9)).all()
+    rows, columns = cut.any(2), cut.any(1)
+    assert (cut == rows[:, :, None] & columns[:, None, :]).all()
+    assert rows.sum(1).max() == columns.sum(1).max() == 16
+    inside = rows.sum(1) == 16
+    tops = rows.argmax(1)[inside]
+    # Centres from 0 to 40: those from 8 to 32 leave the square whole.
+    assert abs(inside.mean() - 25 / 41) < 0.06
+    assert stats.chisquare(np.bincount(tops, minlength=25)).pvalue > SURE
+
+
+def test_cutout() -> None:
+    check_cutout()
+
+
+# Draws ---------------------------------------------------------------------------------------------------------------
+
+
+def drawn_steps(operation: Any, count: int, *, seed: int = 0) -> tuple[Steps, list[tuple[np.ndarray, np.ndarray]]]:
+    """Give branches and settings of each step, in order, for images of `SIDES`."""
+    steps, size, rng = make_steps(operation), (SIDES[1], SIDES[0]), np.random.default_rng(seed)
+    if isinstance(operation, MixedChains):
+        found = draw_chains(operation, steps, size, rng, np.ones(count, bool))
+    else:
+        found = draw_steps(operation, steps, size, rng, count)
+    return steps, list(zip(found.branch, found.settings.astype(np.float32), strict=True))
+
+
+def side(step: Step) -> float:
+    return SIDES[step.name.endswith("_y")] if step.amount.of_side else 1
+
+
+def argument(step: Step, level: float, sign: int = 1) -> float:
+    """Give the argument that a step has at a level."""
+    amount = step.amount
+    change = amount.slope * level * side(step)
+    if amount.rounding == "down":
+        change = float(int(change + (1e-9 if change > 0 else -1e-9)))
+    elif amount.rounding == "nearest":
+        change = float(round(change))
+    return amount.offset + sign * change
+
+
+def key(name: tuple[Any, ...], values: np.ndarray) -> tuple[Any, ...]:
+    """Name an outcome; what an image left as it is would have had is nothing."""
+    return name if name[0] == "identity" else (name, *(np.round(values, 3) + 0.0).tolist())
+
+
+def outcomes(step: Step, chance: float = 1) -> Counter[Any]:
+    """Give every outcome of a step of fixed or binned levels, and how likely it is."""
+    level = step.level
+    assert not level.std
+    levels = np.linspace(level.low, level.high, level.bins) if level.bins else [level.low]
+    signs = (-1, 1) if step.amount.signed else (1,)
+    found: Counter[Any] = Counter()
+    chance *= step.probability
+    found["identity",] += 1 - chance  # type: ignore[assignment]
+    for each, sign in itertools.product(levels, signs):
+        base, change = settings(step)
+        values = (base + change * argument(step, float(each), sign)).astype(np.float32)
+        found[key(family(step), values)] += chance / len(levels) / len(signs)  # type: ignore[assignment]
+    return found
+
+
+def average(parts: Iterable[Counter[Any]]) -> dict[Any, float]:
+    parts = list(parts)
+    total: Counter[Any] = Counter()
+    for part in parts:
+        for outcome, chance in part.items():
+            total[outcome] += chance / len(parts)
+    return {outcome: chance for outcome, chance in total.items() if chance > 0}
+
+
+def check_chances(observed: Iterable[Any], wanted: dict[Any, float]) -> None:
+    """Nothing that cannot be, and a chi-square test of what can; rare outcomes are taken together."""
+    counts = Counter(observed)
+    assert set(counts) <= set(wanted)
+    total = counts.total()
+    common = [outcome for outcome, chance in wanted.items() if chance * total >= 8]
+    sums = [counts[outcome] for outcome in common]
+    chances = [wanted[outcome] for outcome in common]
+    if len(common) < len(wanted):
+        sums.append(total - sum(sums))
+        chances.append(max(1 - sum(chances), 1e-12))
+    assert sum(wanted.values()) == pytest.approx(1)
+    assert stats.chisquare(sums, np.array(chances) / sum(chances) * total).pvalue > SURE
+
+
+def check_pool(operation: RandomSteps) -> None:
+    """Each step and strength comes with its probability, and one draw knows nothing of the other."""
+    steps, sequence = drawn_steps(operation, 6000)
+    wanted = average(outcomes(step, operation.probability) for step in operation.pool)
+    for branches, values in sequence:
+        check_chances((key(steps.families[b], v) for b, v in zip(branches, values, strict=True)), wanted)
+    if len(sequence) > 1 and operation.probability == 1:
+        table = np.zeros((len(steps.families),) * 2)
+        np.add.at(table, (sequence[0][0], sequence[1][0]), 1)
+        assert stats.chi2_contingency(table).pvalue > SURE / 100
+
+
+POOLS = [
+    ("RandAugment", {}), ("RandAugment", {"num_layers": 1, "magnitude": 10, "fillcolor": [1, 2, 3]}),
+    ("RandAugmentV2", {"magnitude": 7.5}), ("RandAugmentV3", {}), ("RandAugmentV4", {}), ("TrivialAugmentWide", {}),
+    ("TimmAutoAugment", {"config_str": "rand-m5-n3"}), ("TimmAutoAugment", {"prob": 0.4, "config_str": "rand-m9-inc1"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "arguments"), POOLS)
+def test_steps_of_a_pool_are_drawn_alike(name: str, arguments: dict[str, Any]) -> None:
+    check_pool(meant(name, **arguments))
+
+
+def check_sequences(operation: SubPolicies) -> None:
+    """Both steps of a sequence come together, each with its probability."""
+    steps, ((first, first_values), (second, second_values)) = drawn_steps(operation, 12000)
+    wanted = []
+    for one, two in operation.sequences:
+        pairs: Counter[Any] = Counter()
+        for (left, chance), (right, other) in itertools.product(outcomes(one).items(), outcomes(two).items()):
+            pairs[left, right] += chance * other
+        wanted.append(pairs)
+    names = steps.families
+    observed = zip(
+        (key(names[b], v) for b, v in zip(first, first_values, strict=True)),
+        (key(names[b], v) for b, v in zip(second, second_values, strict=True)),
+        strict=True,
+    )
+    check_chances(observed, average(wanted))
+
+
+@pytest.mark.parametrize("policy", ["AutoAugment", "v0", "v0r", "original", "auto-originalr"])
+def test_sub_policies_are_drawn_alike(policy: str) -> None:
+    check_sequences(meant(policy) if policy == "AutoAugment" else meant("TimmAutoAugment", config_str=policy))
+
+
+def test_sequences_of_different_lengths() -> None:
+    short, long = (Step("invert"),), (Step("equalize"), Step("autocontrast"))
+    steps, ((first, _), (second, _)) = drawn_steps(SubPolicies((short, long)), 1000)
+    pairs = {(steps.families[one][0], steps.families[two][0]) for one, two in zip(first, second, strict=True)}
+    assert pairs == {("bytes", "identity"), ("equalize", "autocontrast")}
+
+
+def test_weighted_steps_are_drawn_without_replacement() -> None:
+    operation = meant("TimmAutoAugment", config_str="rand-m9-w0")
+    assert operation.weights is not None
+    weights = np.array(operation.weights) / sum(operation.weights)
+    orders, chances = weighted_orders(operation.weights, 2)
+    assert sum(chances) == pytest.approx(1)
+    assert len(orders) == 13 * 12
+    assert all(one != two for one, two in orders)
+    for order, chance in zip(orders, chances, strict=True):
+        assert chance == pytest.approx(weights[order[0]] * weights[order[1]] / (1 - weights[order[0]]))
+
+    certain = RandomSteps(tuple(Step("posterize", Amount(bits)) for bits in range(5)), 3, (0.5, 0.3, 0.0, 0.15, 0.05))
+    _, sequence = drawn_steps(certain, 20000)
+    observed = zip(*(values[:, 1].astype(int).tolist() for _, values in sequence), strict=True)
+    check_chances(observed, dict(zip(*weighted_orders(certain.weights, 3), strict=True)))  # type: ignore[arg-type]
+
+
+def test_levels_with_noise() -> None:
+    """Levels with noise are normal and kept from 0 to 10; whole arguments are cut after that."""
+    operation = meant("TimmAutoAugment", config_str="rand-m9-mstd0.5-inc1")
+    assert all(step.level == Level(9, 9, std=0.5) and step.probability == 0.5 for step in operation.pool)
+    pool = (Step("shear_x", Amount(0, 0.03, signed=True), Level(9, 9, std=0.5)),)
+    _, ((_, values),) = drawn_steps(RandomSteps(pool, 1), 10000)
+    levels = np.abs(values[:, 0]) / 0.03
+    assert 0.45 < (values[:, 0] < 0).mean() < 0.55
+    assert levels.max() == pytest.approx(10, abs=1e-4)
+    full = levels > 9.9999
+    assert abs(full.mean() - stats.norm.sf(2)) < 0.01
+    cut = stats.truncnorm(-np.inf, 2, 9, 0.5)
+    assert stats.kstest(levels[~full], cut.cdf).pvalue > SURE
+
+    bits = (Step("posterize", Amount(4, -0.4, "down"), Level(5, 5, std=2)),)
+    _, ((_, values),) = drawn_steps(RandomSteps(bits, 1), 10000)
+    edges = np.array([-np.inf, 2.5, 5, 7.5, 10, np.inf])
+    wanted = np.diff(stats.norm.cdf(edges, 5, 2))
+    check_chances(values[:, 1].tolist(), dict(zip([4.0, 3.0, 2.0, 1.0, 0.0], wanted, strict=True)))
+
+
+def test_levels_between_bounds() -> None:
+    pool = (Step("rotate", Amount(0, 3, "down", signed=True), Level(0.1, 3)),)
+    _, ((_, values),) = drawn_steps(RandomSteps(pool, 1), 10000)
+    degrees = values[:, 4]
+    wanted = {0: 3 * (1 / 3 - 0.1) / 8.7, **{sign * n: 0.5 / 8.7 for n in range(1, 9) for sign in (-1, 1)}}
+    check_chances(degrees.astype(int).tolist(), wanted)
+    assert (degrees == degrees.astype(int)).all()
+
+
+def test_shares_of_a_side_are_whole_pixels_where_they_are_rounded() -> None:
+    # 60 and 40 pixels, a third of them at level 10: at level 1, 2 and 1 pixels.
+    pool = tuple(
+        Step(name, Amount(0, 1 / 30, "down", of_side=True), Level(1, 1)) for name in ("translate_x", "translate_y")
+    )
+    _, ((_, values),) = drawn_steps(RandomSteps(pool, 1), 1000)
+    assert {tuple(row) for row in values[:, :5].tolist()} == {(0, 0, 2, 0, 0), (0, 0, 0, 1, 0)}
+
+
+def check_known_sizes(gpu: bool = False) -> None:
+    """Where the size is known, NumPy computes what depends on it; else the graph does, and the same comes out."""
+    images = [photographs()[0]] * 64
+    form = Form(size=(images[0].shape[0], images[0].shape[1]))
+    for name, arguments in WORDS:
+        operation = meant(name, **arguments)
+        known = run_operation(operation, images, form=form, gpu=gpu)
+        unknown = run_operation(operation, images, gpu=gpu)
+        differing = np.mean([(one != two).mean() for one, two in zip(known, unknown, strict=True)])
+        assert differing < 0.002
+
+
+def test_known_sizes() -> None:
+    check_known_sizes()
+
+
+# Mixing --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "alpha"), [(3, 1.0), (4, 0.5), (3, 0.1), (1, 1.0)])
+def test_shares_of_chains_are_dirichlet_distributed(width: int, alpha: float) -> None:
+    operation = MixedChains((Step("invert"),), width=width, alpha=alpha)
+    image, *chains = draw_shares(operation, np.random.default_rng(0), 10000)
+    assert len(chains) == width
+    assert np.allclose(image + sum(chains), 1, atol=1e-5)
+    mixture = 1 - image
+    assert mixture.mean() == pytest.approx(0.5, abs=0.02)
+    assert mixture.var() == pytest.approx(0.25 / (2 * alpha + 1), rel=0.05)
+    # The mixture is independent of the chains' weights: moments of the products are products.
+    for one, two in itertools.combinations_with_replacement(range(width), 2):
+        pairs = alpha * (alpha + 1 if one == two else alpha) / (width * alpha * (width * alpha + 1))
+        squares = alpha * (alpha + 1) / (2 * alpha * (2 * alpha + 1))
+        assert (chains[one] * chains[two]).mean() == pytest.approx(pairs * squares, abs=0.01)
+    if alpha == 1:
+        weights = chains[0][mixture > 0.01] / mixture[mixture > 0.01]
+        assert width == 1 or stats.kstest(weights, stats.beta(1, width - 1).cdf).pvalue > SURE
+
+
+def test_chains_have_one_to_three_steps_where_that_is_drawn() -> None:
+    operation = meant("TimmAutoAugment", config_str="augmix-m3-w2")
+    assert (operation.width, operation.depth, operation.alpha) == (2, 0, 1)
+    steps, sequence = drawn_steps(operation, 6000)
+    assert steps.families[0] == ("identity",)
+    assert len(sequence) == 6
+    for first in (0, 3):
+        depths = sum((branches > 0).astype(int) for branches, _ in sequence[first : first + 3])
+        assert (sequence[first][0] > 0).all()
+        assert stats.chisquare(np.bincount(depths, minlength=4)[1:]).pvalue > SURE
+
+
+def check_mixing(gpu: bool = False) -> None:
+    """A mixture lies between the image and what is done to it, and moves off it as far as its share says."""
+    images = photographs()
+    same = run_operation(MixedChains((Step("identity"),), 3, 2), images, runs=4, gpu=gpu)
+    assert all((result == image).all() for result, image in zip(same, itertools.cycle(images), strict=False))
+    gray = np.full((8, 8, 3), 200, np.uint8)
+    found = run_operation(MixedChains((Step("invert"),), 3, 1), [gray] * 100, runs=20, gpu=gpu)
+    values = np.array([result[0, 0, 0] for result in found])
+    assert all((result == result[0, 0, 0]).all() for result in found)
+    assert values.min() >= 55
+    assert values.max() <= 200
+    assert stats.kstest(values + 0.5, stats.uniform(55, 145).cdf).statistic < 0.05
+
+
+def test_mixing() -> None:
+    check_mixing()
+
+
+def test_aug_mix_leaves_the_others_as_they_are() -> None:
+    image = photographs()[0]
+    found = run_operation(meant("AugMix", prob=0.3, aug_severity=5, aug_prob_coeff=1.0), [image] * 100, runs=4)
+    untouched = np.mean([(result == image).all() for result in found])
+    assert 0.55 < untouched < 0.82
+
+
+# Words ---------------------------------------------------------------------------------------------------------------
+
+WORDS = [
+    ("AutoAugment", {}), ("RandAugment", {}), ("RandAugmentV2", {}), ("RandAugmentV3", {}), ("RandAugmentV4", {}),
+    ("AugMix", {}), ("AugMix", {"mixture_depth": -1, "prob": 1}), ("TrivialAugmentWide", {}),
+    ("TimmAutoAugment", {}), ("TimmAutoAugment", {"config_str": "v0-mstd0.5", "interpolation": "random"}),
+    ("TimmAutoAugment", {"config_str": "rand-m7-n1-w0", "prob": 0.5, "img_size": [256, 192]}),
+    ("TimmAutoAugment", {"config_str": "augmix-m5-w2-d1-a0.5", "interpolation": "bilinear"}),
+]  # fmt: skip
+
+
+def check_word(name: str, arguments: dict[str, Any], gpu: bool = False) -> None:
+    """It runs on images of different sizes, keeps them, and draws by the seed alone."""
+    operation = meant(name, **arguments)
+    assert operation.output(Form()) == Form()
+    assert not operation.pointwise
+    images = photographs() * 4
+    found = run_operation(operation, images, runs=2, gpu=gpu)
+    assert all(
+        result.shape == image.shape and result.dtype == np.uint8
+        for result, image in zip(found, images * 2, strict=True)
+    )
+    again = run_operation(operation, images, runs=2, gpu=gpu)
+    other = run_operation(operation, images, runs=2, seed=1, gpu=gpu)
+    assert all((one == two).all() for one, two in zip(found, again, strict=True))
+    assert any((one != two).any() for one, two in zip(found, other, strict=True))
+    assert any((one != two).any() for one, two in zip(found[:12], found[12:], strict=True))
+
+
+@pytest.mark.parametrize(("name", "arguments"), WORDS)
+def test_a_word_runs_on_images_of_different_sizes(name: str, arguments: dict[str, Any]) -> None:
+    assert name in known_words()
+    check_word(name, arguments)
+
+
+class Watched(Draws):
+    """Keeps the generator of each batch as it was before the draws, so that a test can draw the same."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.generators: list[np.random.Generator] = []
+
+    def in_numpy(self, owner: Any, name: str, batch_size: int, draw: Any, ranks: Any) -> Any:
+        made = draw(np.random.default_rng(0), batch_size)
+
+        def watched(rng: np.random.Generator, count: int) -> Any:
+            self.generators.append(copy.deepcopy(rng))
+            return draw(rng, count)
+
+        assert [array.ndim - 1 for array in made] == list(ranks)
+        return super().in_numpy(owner, name, batch_size, watched, ranks)
+
+
+def check_whole(operation: RandomSteps | SubPolicies, size: Any = None, gpu: bool = False) -> None:
+    """What comes out of a policy of one step is what Pillow makes of the same draws."""
+    images = photographs() * 16
+    if size is not None:
+        images = [np.asarray(Image.fromarray(image).resize(size[::-1])) for image in images]
+    steps = operation.pool if isinstance(operation, RandomSteps) else tuple(itertools.chain(*operation.sequences))
+    draws = Watched(3)
+
+    def make(image: Any, run: Run) -> Any:
+        return apply(operation, image, Form(size=size), Run(gpu=run.gpu, batch_size=run.batch_size, draws=draws))
+
+    results = run_graph(make, images, gpu=gpu)
+    table = make_steps(operation)
+    _, rng, *_ = draws.generators
+    # Arguments that are shares of a side are told of only where the size is known: so each image's own is given.
+    found = {
+        picture.shape: draw_steps(operation, table, picture.shape[:2], copy.deepcopy(rng), len(images))
+        for picture in images
+    }
+    met = set()
+    for number, (picture, result) in enumerate(zip(images, results, strict=True)):
+        wanted, drawn = picture, found[picture.shape]
+        for branches, values, centres in zip(drawn.branch, drawn.settings, drawn.centre, strict=True):
+            step, amount = matched(steps, table.families[branches[number]], values[number], picture.shape)
+            met.add(step.name)
+            if step.name == "cutout":
+                wanted = cut_out(wanted, int(amount), centres[number], int(step.fill[0]))
+            else:
+                resample = Image.Resampling.NEAREST if step.filter == "nearest" else Image.Resampling.BILINEAR
+                wanted = pillow(wanted, step.name, amount, resample, tuple(map(int, step.fill)))
+        # Most are within one, on average less than half; a cutout is exact.
+        limit = {"equalize": 3, "cutout": 0}.get(step.name, 0.5)
+        assert np.abs(result.astype(int) - wanted).mean() <= limit
+    assert len(met) >= min(9, len(set(steps)))
+
+
+def matched(steps: Sequence[Step], branch: Any, given: np.ndarray, shape: Sequence[int]) -> tuple[Step, float]:
+    """Find the step and the argument that settings tell of."""
+    if branch[0] == "identity":
+        return Step("identity"), 0
+    for step in steps:
+        base, change = settings(step)
+        if family(step) == branch:
+            at = np.abs(change).argmax()
+            amount = (given[at] - base[at]) / change[at] if change.any() else 0.0
+            near = np.abs(base + change * amount - given).max() < 1e-3
+            if near and is_possible(step, amount, shape):
+                return step, float(np.round(amount, 4))
+    raise AssertionError(f"no step of {branch} has {given}")
+
+
+def is_possible(step: Step, amount: float, shape: Sequence[int]) -> bool:
+    length = (shape[0] if step.name.endswith("_y") else shape[1]) if step.amount.of_side else 1
+    change = step.amount.slope * length * step.level.low
+    if step.amount.rounding != "none":
+        change = float(int(change + 1e-6)) if change > 0 else float(int(change - 1e-6))
+    wanted = {step.amount.offset + sign * change for sign in ((1, -1) if step.amount.signed else (1,))}
+    return step.level.bins > 0 or min(abs(amount - each) for each in wanted) < 0.02
+
+
+def cut_out(image: np.ndarray, half: int, centre: np.ndarray, value: int) -> np.ndarray:
+    height, width = image.shape[:2]
+    y, x = int(centre[0] * (height + 1)), int(centre[1] * (width + 1))
+    image = image.copy()
+    image[max(0, y - half) : y + half, max(0, x - half) : x + half] = value
+    return image
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("RandAugment", {"num_layers": 1}),
+        ("RandAugmentV2", {"num_layers": 1, "magnitude": 8}),
+        ("RandAugmentV3", {"num_layers": 1, "magnitude": 9}),
+        ("TimmAutoAugment", {"config_str": "rand-m6-n1-inc1"}),
+        ("TimmAutoAugment", {"config_str": "rand-m9-n1"}),
+    ],
+)
+@pytest.mark.parametrize("size", [None, (112, 151)])
+def test_what_comes_out_is_what_pillow_makes_of_the_same_draws(name: str, arguments: dict[str, Any], size: Any) -> None:
+    check_whole(meant(name, **arguments), size)
+
+
+def amounts(operation: RandomSteps) -> dict[str, float]:
+    """Give each step's argument, its change added; that of one pixel where it is a share of a side."""
+    found = {}
+    for step in operation.pool:
+        amount, level = step.amount, step.level.low
+        share = Step(step.name, Amount(amount.offset, amount.slope, amount.rounding), step.level)
+        found[step.name] = round(argument(share, level), 6)
+    return found
+
+
+def test_arguments_of_rand_augment() -> None:
+    shared = {
+        "shear_x": 0.15, "shear_y": 0.15, "translate_x": 0.226586, "translate_y": 0.226586, "rotate": 15,
+        "color": 1.45, "contrast": 1.45, "sharpness": 1.45, "brightness": 1.45,
+        "autocontrast": 0, "equalize": 0, "invert": 0,
+    }  # fmt: skip
+    assert amounts(meant("RandAugment")) == {**shared, "posterize": 2, "solarize": 128}
+    assert amounts(meant("RandAugmentV3", magnitude=5)) == {**shared, "posterize": 6, "solarize": 127.5}
+    assert amounts(meant("RandAugmentV2", magnitude=7)) == {
+        "shear_x": 0.21, "shear_y": 0.21, "translate_x": 70, "translate_y": 70, "rotate": 21,
+        "color": 1.36, "contrast": 1.36, "sharpness": 1.36, "brightness": 1.36, "posterize": 2, "solarize": 179,
+        "solarize_add": 77, "autocontrast": 0, "equalize": 0, "invert": 0, "cutout": 28,
+    }  # fmt: skip
+    turns = {name: step.amount.signed for name in ("RandAugment", "RandAugmentV2", "RandAugmentV3")
+             for step in meant(name).pool if step.name == "rotate"}  # fmt: skip
+    assert turns == {"RandAugment": False, "RandAugmentV2": True, "RandAugmentV3": True}
+
+
+def test_arguments_of_timm() -> None:
+    plain = {"autocontrast": 0, "equalize": 0, "invert": 0, "shear_x": 0.27, "shear_y": 0.27, "rotate": 27,
+             "translate_x": 0.405, "translate_y": 0.405, "solarize_add": 99}  # fmt: skip
+    enhancing = ("color", "contrast", "brightness", "sharpness")
+    increasing = {**plain, "posterize": 1, "solarize": 26, **dict.fromkeys(enhancing, 1.81)}
+    other = {**plain, "posterize": 3, "solarize": 230, **dict.fromkeys(enhancing, 1.72)}
+    assert amounts(meant("TimmAutoAugment", config_str="rand-m9-inc1")) == increasing
+    assert amounts(meant("TimmAutoAugment", config_str="rand-m9")) == other
+    assert {step.fill for step in meant("TimmAutoAugment").pool if step.name == "rotate"} == {(124, 116, 104)}
+    highest = meant("TimmAutoAugment", config_str="rand-m15-inc1")
+    assert {step.level for step in highest.pool} == {Level(10, 10)}
+    noisy = meant("TimmAutoAugment", config_str="rand-m15-mstd0.5-inc1")
+    assert {step.level for step in noisy.pool} == {Level(15, 15, std=0.5)}
+
+
+def test_strengths_of_auto_augment() -> None:
+    nines = {"posterize": [8, 8, 7, 7, 6, 6, 5, 5, 4, 4]}
+    for step in itertools.chain(*meant("AutoAugment").sequences):
+        level = step.level.low
+        wanted = {
+            "shear_x": 0.3 * level / 9, "rotate": 30 * level / 9, "color": 1 + 0.1 * level, "contrast": 1 + 0.1 * level,
+            "sharpness": 1 + 0.1 * level, "solarize": 256 - 256 * level / 9,
+            "posterize": nines["posterize"][int(level)],
+        }.get(step.name, 0)  # fmt: skip
+        assert argument(step, level) == pytest.approx(wanted)
+    assert len(meant("AutoAugment").sequences) == 25
+    bits = {}
+    for config in ("v0", "v0r", "original", "originalr"):
+        steps = itertools.chain(*meant("TimmAutoAugment", config_str=config).sequences)
+        bits[config] = next(argument(step, 6) for step in steps if step.name == "posterize")
+    assert bits == {"v0": 2, "v0r": 2, "original": 6, "originalr": 2}
+
+
+def test_notes_say_what_is_not_followed() -> None:
+    assert "bilinear" in notes("AutoAugment")
+    assert "bilinear" in notes("TimmAutoAugment", interpolation="random")
+    assert notes("TimmAutoAugment", interpolation="bilinear") == ""
+    assert notes("RandAugmentV2") == ""
+    assert "progress_magnitude" in notes("RandAugmentV2", progress_magnitude=[5, 10])
+    assert "inc1" in notes("TimmAutoAugment", config_str="rand-m9-inc0")
+    assert "rounding" in notes("TimmAutoAugment", config_str="augmix-b1")
+    assert meaning_of("TimmAutoAugment", {"config_str": None})[1:] == ()
+    assert "null" in notes("TimmAutoAugment", config_str=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("RandAugment", {"magnitud": 3}, "magnitude"),
+        ("RandAugment", {"num_layers": -1}, "num_layers"),
+        ("RandAugment", {"magnitude": "high"}, "magnitude"),
+        ("RandAugment", {"fillcolor": [1, 2]}, "fillcolor"),
+        ("RandAugmentV3", {"interpolation": "lanczos"}, "interpolation"),
+        ("AutoAugment", {"prob": 1}, "prob"),
+        ("AugMix", {"mixture_width": 0}, "mixture_width"),
+        ("AugMix", {"prob": 2}, "prob"),
+        ("AugMix", {"mixture_depth": "deep"}, "mixture_depth"),
+        ("TimmAutoAugment", {"config_str": "random-m9-k3"}, "rand, augmix"),
+        ("TimmAutoAugment", {"config_str": "random"}, "originalr"),
+        ("TimmAutoAugment", {"config_str": "rand-m9-k3"}, "section 'k3'; rand has m, n, w, mstd, inc"),
+        ("TimmAutoAugment", {"config_str": "rand-m"}, "section 'm'"),
+        ("TimmAutoAugment", {"config_str": "rand-m9.5"}, "m must be a whole number"),
+        ("TimmAutoAugment", {"config_str": "rand-w1"}, "w must be 0"),
+        ("TimmAutoAugment", {"config_str": "rand-n6-w0"}, "count"),
+        ("TimmAutoAugment", {"config_str": "auto-v1"}, "no known policy"),
+        ("TimmAutoAugment", {"config_str": "v0-m5"}, "section 'm5'; auto has mstd"),
+        ("TimmAutoAugment", {"config_str": "augmix-n3"}, "section 'n3'; augmix has m, w, d, a, b, mstd"),
+        ("TimmAutoAugment", {"config_str": 9}, "config_str"),
+        ("TimmAutoAugment", {"interpolation": "cubic"}, "interpolation"),
+        ("TimmAutoAugment", {"img_size": "big"}, "img_size"),
+        ("TrivialAugmentWide", {"num_magnitude_bins": 1}, "num_magnitude_bins"),
+    ],
+)
+def test_wrong_arguments_are_named(name: str, arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(CallError) as caught:
+        meaning_of(name, arguments)
+    assert says in str(caught.value)
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["AutoAugment", "RandAugment", "AugMix"])
+def test_policies_need_bytes(name: str) -> None:
+    with pytest.raises(CallError, match="normalis"):
+        meant(name).output(Form(whole=False))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Step("twirl"),
+        lambda: Step("invert", probability=1.5),
+        lambda: Step("rotate", fill=(0, 0, 300)),
+        lambda: Level(5, 3),
+        lambda: Level(0, 3, bins=1),
+        lambda: Amount(rounding="up"),  # type: ignore[arg-type]
+        lambda: RandomSteps(()),
+        lambda: RandomSteps((Step("invert"),), weights=(0.0,)),
+        lambda: SubPolicies(((),)),
+        lambda: MixedChains((), 3),
+    ],
+)
+def test_records_check_themselves(make: Callable[[], object]) -> None:
+    with pytest.raises(CallError):
+        make()
+
+
+# On a GPU ------------------------------------------------------------------------------------------------------------
+
+
+def moving(filter_: Any, resample: int, slack: float, turned: float, **others: Any) -> Iterable[Callable[[], None]]:
+    for name, amount in MOVES:
+        step = Step(name, Amount(amount), filter=filter_, fill=FILL)
+        bounds = {**others, "slack": turned if name == "rotate" else slack}
+        yield lambda step=step, amount=amount, bounds=bounds: check_step(step, amount, resample, gpu=True, **bounds)  # type: ignore[misc]
+
+
+def enhancing() -> Iterable[Callable[[], None]]:
+    for name, factor in itertools.product(("color", "contrast", "brightness", "sharpness"), (-0.35, 0.55, 1, 1.9)):
+        step = Step(name, Amount(factor))
+        yield lambda step=step, factor=factor: check_step(step, factor, 0, mean=0.4, most=1, gpu=True)  # type: ignore[misc]
+
+
+def others() -> Iterable[Callable[[], None]]:
+    exact = (("posterize", 3), ("solarize", 100), ("solarize_add", 110), ("solarize_add", 165), ("invert", 0))
+    for name, amount in exact:
+        step = Step(name, Amount(amount))
+        yield lambda step=step, amount=amount: check_step(step, amount, 0, mean=0, most=0, gpu=True)  # type: ignore[misc]
+    yield lambda: check_step(Step("autocontrast"), 0, 0, mean=0.05, most=1, gpu=True)
+    yield lambda: check_step(Step("equalize"), 0, 0, mean=3, most=5, gpu=True)
+
+
+def gpu_checks() -> list[Callable[[], None]]:
+    """What `tests/gpu` runs."""
+    return [
+        # A GPU's float32 decides more ties of a turned image otherwise.
+        *moving("nearest", Image.Resampling.NEAREST, 0.002, turned=0.006, mean=0.05, most=0),
+        *moving("linear", Image.Resampling.BILINEAR, 0.0005, turned=0.0005, mean=0.5, most=1),
+        *enhancing(),
+        *others(),
+        lambda: check_cutout(gpu=True),
+        lambda: check_known_sizes(gpu=True),
+        lambda: check_mixing(gpu=True),
+        lambda: check_whole(meant("RandAugmentV2", num_layers=1, magnitude=8), gpu=True),
+        lambda: check_whole(meant("RandAugmentV2", num_layers=1, magnitude=8), (112, 151), gpu=True),
+        lambda: check_whole(meant("TimmAutoAugment", config_str="rand-m6-n1-inc1"), gpu=True),
+        *(lambda word=word: check_word(*word, gpu=True) for word in WORDS),  # type: ignore[misc]
+    ]
