@@ -24,9 +24,10 @@ from dataprep.plan import Plan, ShardPlan, key_of, make_plan
 from dataprep.resume import check_out, clear, find_earlier
 from dataprep.shards import Done, ShardTask, preparation, read_image, write_shard
 from dataprep.sources import Source
-from manifests.errors import CallError, printable
+from manifests.errors import CallError
 from manifests.schema import Components, Manifest, Split
 from manifests.store import MANIFEST_NAME, REJECTED_NAME, manifest_bytes, read_manifest, rejected_bytes
+from manifests.text import printable
 
 Progress = Callable[[Done], None]
 

@@ -17,7 +17,7 @@ from dataprep.options import Options, made_by
 from dataprep.plan import Plan, ShardPlan
 from dataprep.shards import Done
 from dataprep.sources import Source
-from manifests.errors import CallError, DatasetError, ManifestError, TableError, printable
+from manifests.errors import CallError, DatasetError, ManifestError, TableError
 from manifests.schema import SPLIT_NAMES, File, Shard
 from manifests.store import (
     MANIFEST_NAME,
@@ -27,6 +27,7 @@ from manifests.store import (
     read_manifest,
     read_table_metadata,
 )
+from manifests.text import printable
 
 
 class Earlier(NamedTuple):

@@ -1,13 +1,13 @@
-"""Every error that this project raises on purpose. It must never know how one is printed.
+"""Every error that this project raises on purpose, and the exit status of each.
 
 DatasetError                 catch this to catch them all
-|-- CallError                the call is wrong: an option, a path, an argument
-|-- SourceError              the images or lists to prepare cannot be used as they are
-|-- StoppedError             the machine stopped the work: run it again to go on
-|   |-- SourceVanishedError  an image was there at the scan and is gone or changed now
-|   |-- StorageError         full disk, no permission, another run at work
-|   `-- WorkerDiedError      a worker process ended without an answer
-`-- DamagedError             a file of a prepared dataset is not what it should be
+|-- CallError                2    an option, a path or an argument is wrong (also a ValueError)
+|-- SourceError              2    the images or lists to prepare cannot be used as they are
+|-- StoppedError             3    the machine stopped the work: run the same command again to resume
+|   |-- SourceVanishedError       an image was deleted or changed after the scan
+|   |-- StorageError              full disk, no permission, another run in progress
+|   `-- WorkerDiedError           a worker process ended without a result
+`-- DamagedError             1    a file of a prepared dataset is missing or wrong
     |-- ManifestError
     |-- ShardError
     |-- IndexFileError
@@ -16,19 +16,36 @@ DatasetError                 catch this to catch them all
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
+
+from manifests.text import printable
+
+
+class ExitStatus(IntEnum):
+    """What a command's exit status means."""
+
+    SUCCESS = 0
+    #: The command finished, and the data has a problem.
+    DATA_PROBLEM = 1
+    #: Wrong usage; nothing was written.
+    WRONG_USAGE = 2
+    #: The machine stopped the work; run the command again to resume.
+    STOPPED = 3
+    #: The user interrupted the command (128 + SIGINT).
+    INTERRUPTED = 130
 
 
 class DatasetError(Exception):
-    """Base of the tree: one sentence on what is wrong, where it is, and what mends it.
+    """Base of all errors: what is wrong, where, and how to fix it.
 
     Attributes:
         message: what is wrong, without the place.
-        file: the file it is in, as the user named it.
-        record: number of the record in that file, from 0.
-        line: number of the line in that file, from 1.
-        byte: offset in that file, from 0.
-        hint: what to do about it.
+        file: path of the file, as the user wrote it.
+        record: number of the record in the file, from 0.
+        line: number of the line in the file, from 1.
+        byte: offset in the file, from 0.
+        hint: how to fix it.
 
     """
 
@@ -54,35 +71,29 @@ class DatasetError(Exception):
         text = f"{self.place}: {self.message}" if self.place else self.message
         if not self.hint:
             return text
-        return f"{text.rstrip('.')}. Hint: {self.hint.rstrip('.')}{'' if self.hint.endswith('?') else '.'}"
+        end = "" if self.hint.endswith(("?", ".")) else "."
+        return f"{text.rstrip('.')}. Hint: {self.hint}{end}"
 
     @property
     def place(self) -> str:
-        """File, line, record and byte, as far as they are known: ``a.tar, record 3, byte 512``."""
-        named = (("line", self.line), ("record", self.record), ("byte", self.byte))
+        """The known parts of the location, joined: ``a.tar, record 3, byte 512``."""
+        numbers = (("line", self.line), ("record", self.record), ("byte", self.byte))
         parts = [printable(self.file)] if self.file else []
-        parts += [f"{name} {value}" for name, value in named if value is not None]
+        parts += [f"{name} {value}" for name, value in numbers if value is not None]
         return ", ".join(parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # An error crosses from a worker process to this one with all its attributes.
+        # Keeps all attributes when an error crosses from a worker process.
         names = ("message", "file", "record", "line", "byte", "hint")
-        return _rebuilt, (type(self), {name: getattr(self, name) for name in names})
+        return _rebuild, (type(self), {name: getattr(self, name) for name in names})
 
 
-def _rebuilt(kind: type[DatasetError], attributes: dict[str, Any]) -> DatasetError:
+def _rebuild(kind: type[DatasetError], attributes: dict[str, Any]) -> DatasetError:
     return kind(**attributes)
 
 
-def printable(name: str) -> str:
-    """Return a file's name as it can stand in one line of text, control characters escaped."""
-    if name.isprintable():
-        return name
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in name)
-
-
-class CallError(DatasetError):
-    """The call is wrong: an option, a path or an argument."""
+class CallError(DatasetError, ValueError):
+    """An option, a path or an argument is wrong."""
 
 
 class SourceError(DatasetError):
@@ -90,27 +101,27 @@ class SourceError(DatasetError):
 
 
 class StoppedError(DatasetError):
-    """The machine stopped the work; what was committed stays good, and the same call goes on."""
+    """The machine stopped the work. Committed shards are kept, and the same command resumes."""
 
 
 class SourceVanishedError(StoppedError):
-    """An image that was there at the scan is gone, or has another size, when it is read."""
+    """An image was deleted, or its size changed, after the scan."""
 
 
 class StorageError(StoppedError):
-    """The output cannot be written or read: full disk, no permission, another run at work."""
+    """The output cannot be written or read: full disk, no permission, another run in progress."""
 
 
 class WorkerDiedError(StoppedError):
-    """A worker process ended without an answer: killed, or out of memory."""
+    """A worker process ended without a result: it was killed, or ran out of memory."""
 
 
 class DamagedError(DatasetError):
-    """A file of a prepared dataset is not what it should be."""
+    """A file of a prepared dataset is missing or wrong."""
 
 
 class ManifestError(DamagedError):
-    """``manifest.json`` is missing, damaged, or of a version that is not known here."""
+    """``manifest.json`` is missing, damaged, or of an unknown schema version."""
 
 
 class ShardError(DamagedError):
@@ -118,8 +129,15 @@ class ShardError(DamagedError):
 
 
 class IndexFileError(DamagedError):
-    """A DALI index file does not fit its shard."""
+    """A DALI index file does not match its shard."""
 
 
 class TableError(DamagedError):
-    """A sample table is damaged or does not fit its shard."""
+    """A sample table is damaged or does not match its shard."""
+
+
+def exit_status(error: DatasetError) -> ExitStatus:
+    """Return the exit status of a command that ends with this error."""
+    if isinstance(error, StoppedError):
+        return ExitStatus.STOPPED
+    return ExitStatus.DATA_PROBLEM if isinstance(error, DamagedError) else ExitStatus.WRONG_USAGE

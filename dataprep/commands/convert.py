@@ -14,7 +14,8 @@ from dataprep.commands import image_options
 from dataprep.commands.base import WRONG_DATA, classes_option, command, read_classes, say, workers_option
 from dataprep.commands.param_types import VALIDATION, Bytes, Fraction
 from dataprep.humanize import contents, count, duration, size
-from manifests.errors import CallError, printable
+from manifests.errors import CallError
+from manifests.text import printable
 
 if TYPE_CHECKING:
     from dataprep.options import Options

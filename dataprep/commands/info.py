@@ -6,7 +6,7 @@ import click
 
 from dataprep.commands.base import command
 from dataprep.humanize import contents, count, size
-from manifests.errors import printable
+from manifests.text import printable
 
 
 @command

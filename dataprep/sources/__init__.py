@@ -22,8 +22,9 @@ from dataprep.sources.msmt17 import find_msmt17, read_msmt17
 from dataprep.sources.named import read_pattern
 from dataprep.sources.reid import find_layout, read_layout
 from dataprep.sources.tables import read_table
-from manifests.errors import CallError, SourceError, printable
+from manifests.errors import CallError, SourceError
 from manifests.schema import SPLIT_ALIASES, UNREADABLE
+from manifests.text import printable
 
 __all__ = ["UNREADABLE", "Source", "SourceOptions", "read_source"]
 

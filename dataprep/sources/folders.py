@@ -12,8 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataprep.sources.columns import Source, SourceOptions, concat
-from manifests.errors import SourceError, printable
+from manifests.errors import SourceError
 from manifests.schema import UNREADABLE, split_order
+from manifests.text import printable
 
 #: Files of other names in an ImageFolder are left out, aloud. What an image really is, its content says.
 IMAGE_SUFFIXES = frozenset(

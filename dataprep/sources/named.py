@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from dataprep.sources.columns import LABEL_COLUMNS, Source, SourceOptions, concat, number_labels
 from dataprep.sources.folders import Scan, name_splits, stray_images
 from dataprep.sources.patterns import Pattern, fit, in_order, label_of, numbered, parse_pattern
-from manifests.errors import printable
 from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.text import printable
 
 #: Folders that are splits where names say the rest: those of ImageFolders, and those of re-identification.
 SPLIT_FOLDERS = {

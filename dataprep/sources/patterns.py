@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from dataprep.sources.columns import MAX_NAME, RESERVED
 from dataprep.sources.folders import is_text
-from manifests.errors import CallError, SourceError, printable
+from manifests.errors import CallError, SourceError
+from manifests.text import printable
 
 #: What a ``{name}`` takes: anything, or a whole number.
 ANYTHING = ".+?"
