@@ -39,7 +39,7 @@ main.add_command(info)
 def run() -> None:
     """Be the program `dataprep`."""
     try:
-        main()
+        main(prog_name="dataprep")  # also when run as `python -m dataprep`
     except SystemExit as ending:
         with suppress(OSError, ValueError):  # nobody may be reading any more
             sys.stdout.flush()

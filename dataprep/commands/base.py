@@ -1,68 +1,56 @@
-"""What commands share: errors become a line and an exit status; options; progress. It must never know a dataset."""
+"""What all commands share: errors become one line and an exit status; common options; the progress bar."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from manifests.errors import CallError, DamagedError, DatasetError, SourceError, StoppedError
+from manifests.errors import CallError, DatasetError, ExitStatus, SourceError, exit_status
 
-#: Exit status: the call was wrong; the machine stopped the work; interrupted by the user.
-WRONG_CALL, STOPPED, INTERRUPTED = 2, 3, 130
-#: Done, and something is wrong with the data.
-WRONG_DATA = 1
-
-workers_option = click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one a processor]")
-classes_option = click.option("--classes", metavar="FILE", help="Class names in label order, one a line.")
+workers_option = click.option("--workers", type=click.IntRange(1), help="Number of processes.  [default: one per CPU]")
+classes_option = click.option("--classes", metavar="FILE", help="File of class names in label order, one per line.")
 
 
-def command(function: Callable[..., int | None]) -> click.Command:
-    """Make a command of a function: errors become one line and an exit status."""
+class Command(click.Command):
+    """A command whose callback returns an `ExitStatus`.
 
-    def guarded(**options: Any) -> None:
+    This is the one place that ends a command. Any other exception is a bug and keeps its traceback.
+    """
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the callback, print an error as one line, and exit."""
         try:
-            status = function(**options)
+            status = super().invoke(ctx)
         except DatasetError as error:
-            _fail(str(error), _status_of(error))
-        except BrokenPipeError:  # `dataprep info ... | head`
-            sys.stderr.close()
-            sys.exit(0)
+            print_error(str(error))
+            status = exit_status(error)
+        except BrokenPipeError:  # the reader has seen enough: `dataprep info OUT | head`
+            status = ExitStatus.SUCCESS
         except KeyboardInterrupt:
-            _fail("interrupted; what was finished is kept, and the same command goes on from there", INTERRUPTED)
-        sys.exit(status or 0)
-
-    guarded.__name__, guarded.__doc__ = function.__name__, function.__doc__
-    if hasattr(function, "__click_params__"):
-        guarded.__click_params__ = function.__click_params__  # type: ignore[attr-defined]
-    return click.command()(guarded)
+            print_error("interrupted. Finished shards are kept; run the same command again to resume.")
+            status = ExitStatus.INTERRUPTED
+        ctx.exit(status)
 
 
-def _status_of(error: DatasetError) -> int:
-    if isinstance(error, StoppedError):
-        return STOPPED
-    return WRONG_DATA if isinstance(error, DamagedError) else WRONG_CALL
-
-
-def _fail(message: str, status: int) -> None:
+def print_error(message: str) -> None:
+    """Print an error to stderr."""
     click.echo(f"dataprep: {message}", err=True)
-    sys.exit(status)
 
 
-def say(message: str) -> None:
-    """Tell the user something that is no result."""
-    click.echo(message, err=True)
+def print_note(message: str) -> None:
+    """Print something that the user should know to stderr."""
+    click.echo(f"note: {message}", err=True)
 
 
 def read_classes(file: str | None) -> tuple[str, ...] | None:
-    """Read what ``--classes`` names.
+    """Read the class names in the file that ``--classes`` names.
 
     Raises:
-        CallError: it cannot be read.
-        SourceError: it names no class, a line is blank, or one is said twice.
+        CallError: the file cannot be read.
+        SourceError: the file is empty, has a blank line, or repeats a name.
 
     """
     if file is None:
@@ -72,12 +60,12 @@ def read_classes(file: str | None) -> tuple[str, ...] | None:
     except (OSError, UnicodeDecodeError) as error:
         raise CallError(f"--classes {file}: {getattr(error, 'strerror', None) or error}") from None
     if not any(names):
-        raise SourceError("names no class", file=file)
+        raise SourceError("contains no class names", file=file, hint="write one class name per line")
     if "" in names:
-        raise SourceError("has a blank line where a class was expected", file=file, line=names.index("") + 1)
+        raise SourceError("blank line instead of a class name", file=file, line=names.index("") + 1)
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise SourceError(f"names {twice!r} twice", file=file, hint="a class has one line")
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise SourceError(f"class {repeated!r} is listed twice", file=file, hint="list each class once")
     return names
 
 

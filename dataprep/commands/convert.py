@@ -11,10 +11,10 @@ import click
 
 from dataprep import engines
 from dataprep.commands import image_options
-from dataprep.commands.base import WRONG_DATA, classes_option, command, read_classes, say, workers_option
+from dataprep.commands.base import Command, classes_option, print_error, print_note, read_classes, workers_option
 from dataprep.commands.param_types import VALIDATION, Bytes, Fraction
 from dataprep.humanize import contents, count, duration, size
-from manifests.errors import CallError
+from manifests.errors import CallError, ExitStatus
 from manifests.text import printable
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dataprep.sources import Source
 
 
-@command
+@click.command(cls=Command)
 @click.option(
     "--src",
     required=True,
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
 @workers_option
 @click.option("--overwrite", is_flag=True, help="Replace a dataset of other options in OUT.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
-def convert(**call: Any) -> int:
+def convert(**call: Any) -> ExitStatus:
     """Turn images into shards, each with its DALI index and sample table.
 
     Unless they are to be resized, the images' bytes are stored untouched. What is broken goes to rejected.jsonl
@@ -111,7 +111,7 @@ def convert(**call: Any) -> int:
         return _convert(call, engine)
 
 
-def _convert(call: dict[str, Any], engine: engines.Engine) -> int:
+def _convert(call: dict[str, Any], engine: engines.Engine) -> ExitStatus:
     from dataprep.convert import convert_dataset
     from dataprep.options import Options
     from dataprep.resume import check_out
@@ -147,13 +147,13 @@ def _convert(call: dict[str, Any], engine: engines.Engine) -> int:
         raise CallError("--out is empty", hint="name a folder")
     out = call["out"] or f"{src.name if src.is_dir() else src.stem}-{call['fmt']}"
     held = f"{count(len(source), 'image')} in {count(len(source.classes), 'class')}"
-    say(f"{printable(call['src'])}: {source.layout}, {held}")
+    click.echo(f"{printable(call['src'])}: {source.layout}, {held}", err=True)
     for notice in source.notices:
-        say(f"note: {notice}")
+        print_note(notice)
     check_out(source, out)
     if call["dry_run"]:
         _print_plan(source, out, options, engine.workers, overwrite=call["overwrite"])
-        return 0
+        return ExitStatus.SUCCESS
     with _ImagesBar(source) as bar:
         result = convert_dataset(source, out, options, engine=engine, overwrite=call["overwrite"], progress=bar)
     return _print_result(result, out, call["max_rejected"])
@@ -221,14 +221,14 @@ def _print_plan(source: Source, out: str, options: Options, workers: int, *, ove
         f"measured by reading {trial.tried:,} of them (writing not included)"
     )
     if free < length * 1.02:
-        say("note: the disk has not enough room")
+        print_note("the disk does not have enough free space")
 
 
 def _length(source: Source, shards: Sequence[ShardPlan]) -> int:
     return sum(int(source.size[shard.rows].clip(min=0).sum()) for shard in shards)
 
 
-def _print_result(result: Any, out: str, max_rejected: float) -> int:
+def _print_result(result: Any, out: str, max_rejected: float) -> ExitStatus:
     for split in result.manifest.splits:
         click.echo(f"{split.name}: {contents(split.samples, split.bytes, len(split.shards))}")
     if result.resumed:
@@ -243,7 +243,7 @@ def _print_result(result: Any, out: str, max_rejected: float) -> int:
             f"rejected: {result.rejected:,} of {count(result.images, 'image')} ({share:.2%}), see {out}/rejected.jsonl"
         )
         if share > max_rejected:
-            say(f"dataprep: more than --max-rejected {max_rejected:g} of the images were rejected")
-            return WRONG_DATA
+            print_error(f"more than --max-rejected {max_rejected:g} of the images were rejected")
+            return ExitStatus.DATA_PROBLEM
     click.echo(f"{out} is complete")
-    return 0
+    return ExitStatus.SUCCESS

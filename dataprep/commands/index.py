@@ -7,19 +7,20 @@ from typing import Any
 import click
 
 from dataprep.commands.base import (
-    WRONG_DATA,
+    Command,
     ShardsBar,
     classes_option,
-    command,
+    print_error,
+    print_note,
     read_classes,
-    say,
     workers_option,
 )
 from dataprep.commands.param_types import VALIDATION
 from dataprep.humanize import contents, count
+from manifests.errors import ExitStatus
 
 
-@command
+@click.command(cls=Command)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--image",
@@ -46,7 +47,7 @@ from dataprep.humanize import contents, count
 )
 @workers_option
 @click.option("--overwrite", is_flag=True, help="Replace index files that are there and differ.")
-def index(**call: Any) -> int:
+def index(**call: Any) -> ExitStatus:
     """Make DALI indexes, sample tables and a manifest for shards made elsewhere.
 
     PATH is a folder of .tar or .tfrecord files, or such files of one folder. They may come from TensorFlow,
@@ -63,17 +64,17 @@ def index(**call: Any) -> int:
     with ShardsBar() as bar:
         result = index_shards(call["paths"], options, workers=call["workers"], progress=bar)
     for error in result.errors:
-        say(f"dataprep: {error}")
+        print_error(str(error))
     if result.manifest is None:
         failed = count(len(result.errors), "shard")
-        say(f"dataprep: {failed} could not be indexed, so nothing in {result.folder} was changed")
-        return WRONG_DATA
+        print_error(f"{failed} could not be indexed, so nothing in {result.folder} was changed")
+        return ExitStatus.DATA_PROBLEM
     for notice in result.notices:
-        say(f"note: {notice}")
+        print_note(notice)
     for split in result.manifest.splits:
         click.echo(f"{split.name}: {contents(split.samples, split.bytes, len(split.shards))}")
     if result.rejected:
         click.echo(f"left out of the index: {count(result.rejected, 'record')}, see {result.folder}/rejected.jsonl")
-        return WRONG_DATA
+        return ExitStatus.DATA_PROBLEM
     click.echo(f"{result.folder} is complete")
-    return 0
+    return ExitStatus.SUCCESS

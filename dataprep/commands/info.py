@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from dataprep.commands.base import command
+from dataprep.commands.base import Command
 from dataprep.humanize import contents, count, size
+from manifests.errors import ExitStatus
 from manifests.text import printable
 
 
-@command
+@click.command(cls=Command)
 @click.argument("out")
 @click.option("--json", "as_json", is_flag=True, help="For programs: everything, the count of each class included.")
 @click.option(
@@ -18,7 +19,7 @@ from manifests.text import printable
     metavar="N",
     help="Foretell the GPU memory that loading batches of N images takes, and what smaller images would make of it.",
 )
-def info(out: str, *, as_json: bool, batch_size: int | None) -> int:
+def info(out: str, *, as_json: bool, batch_size: int | None) -> ExitStatus:
     """Print what is in a dataset: splits, classes, sizes of images, bytes."""
     import json
 
@@ -27,7 +28,7 @@ def info(out: str, *, as_json: bool, batch_size: int | None) -> int:
     facts = describe(out, batch_size)
     if as_json:
         click.echo(json.dumps(facts, indent=1, ensure_ascii=False))
-        return 0
+        return ExitStatus.SUCCESS
     held = f"{count(facts['samples'], 'sample')} in {count(facts['classes'], 'class')}"
     raw = f" raw {'x'.join(map(str, facts['pixels']))}," if "pixels" in facts else ""
     click.echo(f"{out}: {facts['format']},{raw} {held}, {size(facts['bytes'])}")
@@ -41,7 +42,7 @@ def info(out: str, *, as_json: bool, batch_size: int | None) -> int:
             _tell_memory(split["gpu_memory"], batch_size)
     if facts["rejected"]:
         click.echo(f"\nrejected: {count(facts['rejected'], 'image')}, see {out}/rejected.jsonl")
-    return 0
+    return ExitStatus.SUCCESS
 
 
 def _tell_memory(memory: dict[str, dict[str, int]] | None, batch_size: int) -> None:

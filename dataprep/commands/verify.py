@@ -6,15 +6,16 @@ from typing import Any
 
 import click
 
-from dataprep.commands.base import WRONG_DATA, ShardsBar, command, workers_option
+from dataprep.commands.base import Command, ShardsBar, workers_option
 from dataprep.humanize import count
+from manifests.errors import ExitStatus
 
 
-@command
+@click.command(cls=Command)
 @click.argument("out")
 @click.option("--decode", is_flag=True, help="Decode every image too.")
 @workers_option
-def verify(**call: Any) -> int:
+def verify(**call: Any) -> ExitStatus:
     """Re-read a whole dataset and say what is wrong with it, where, and what mends it."""
     from dataprep.verify import verify_dataset
 
@@ -34,6 +35,6 @@ def verify(**call: Any) -> int:
         )
     if report.faults:
         click.echo(f"{count(len(report.faults), 'fault')} in {call['out']}")
-        return WRONG_DATA
+        return ExitStatus.DATA_PROBLEM
     click.echo(f"{call['out']} is sound: {count(report.samples, 'sample')} in {count(report.shards, 'shard')}")
-    return 0
+    return ExitStatus.SUCCESS

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from dataprep import storage
+from dataprep.commands.base import Command
+from manifests.errors import CallError, ExitStatus, ShardError, SourceError, StorageError
 
 COMMANDS = ("convert", "index", "verify", "info")
 
@@ -71,6 +77,64 @@ def test_help_imports_nothing_heavy(arguments):
     modules = {name.split(".")[0] for name in run.stdout.splitlines()[-1].split()}
     assert "click" in modules
     assert not modules & {"numpy", "pyarrow", "torch", "nvidia", "PIL", "awscrt", "webdataset", "loaders"}
+
+
+# --- exit statuses ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "message"),
+    [
+        (ExitStatus.SUCCESS, 0, ""),
+        (ExitStatus.DATA_PROBLEM, 1, ""),
+        (ShardError("is truncated", file="a.tar", record=3), 1, "dataprep: a.tar, record 3: is truncated\n"),
+        (CallError("--out is empty", hint="name a folder"), 2, "dataprep: --out is empty. Hint: name a folder.\n"),
+        (SourceError("no images", file="photos"), 2, "dataprep: photos: no images\n"),
+        (StorageError("the disk is full", file="out"), 3, "dataprep: out: the disk is full\n"),
+        (BrokenPipeError(), 0, ""),
+        (KeyboardInterrupt(), 130, "dataprep: interrupted. Finished shards are kept; "
+                                   "run the same command again to resume.\n"),
+    ],
+)  # fmt: skip
+def test_a_command_ends_with_one_line_and_a_status(result, status, message):
+    @click.command(cls=Command)
+    def end():
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    done = CliRunner().invoke(end)
+    assert (done.exit_code, done.stderr, done.stdout) == (status, message, "")
+
+
+def test_a_bug_keeps_its_traceback():
+    @click.command(cls=Command)
+    def fail():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        CliRunner().invoke(fail, catch_exceptions=False)
+
+
+def test_a_reader_that_stops_reading_is_not_an_error(image_folder, out, invoke, start):
+    invoke(*once("convert", "--src", image_folder, "--out", out))
+    read, write = os.pipe()
+    os.close(read)
+    process = start("info", out, "--json", stdout=write)
+    os.close(write)
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 0
+
+
+def test_python_m_dataprep_is_the_same_program(image_folder, out, invoke):
+    invoke(*once("convert", "--src", image_folder, "--out", out))
+    for arguments, status in ((["--help"], 0), (["info", out], 0), (["info", out / "none"], 2), (["--nix"], 2)):
+        runs = [
+            subprocess.run([*program, *map(str, arguments)], capture_output=True, text=True, check=False)
+            for program in ([sys.executable, "-m", "dataprep"], [Path(sys.executable).with_name("dataprep")])
+        ]
+        assert [run.returncode for run in runs] == [status, status]
+        assert (runs[0].stdout, runs[0].stderr) == (runs[1].stdout, runs[1].stderr)
 
 
 # --- convert ------------------------------------------------------------------------------------
@@ -201,7 +265,7 @@ def test_a_dry_run_foretells_that_another_is_at_work(image_folder, out, invoke):
     invoke(*call)
     with storage.locked(str(out)):
         dry = invoke(*call, "--dry-run", status=3)
-        assert "another run is at work in it; wait for that to end" in dry.stderr
+        assert "another run is at work in it. Hint: wait for that to end" in dry.stderr
         assert dry.stdout == ""
         assert dry.stderr == invoke(*call, status=3).stderr
     invoke(*call, "--dry-run")
@@ -428,7 +492,11 @@ def test_classes_of_a_file(image_folder, tmp_path, out, invoke):
     result = invoke(*once("convert", "--src", image_folder, "--out", out, "--classes", names))
     assert "1 of 4 classes have no image: more" in result.stderr
     assert next(iter(json.loads(invoke("info", out, "--json").stdout)["splits"]["train"]["labels"])) == "日本"
-    for text, words in (("a\nb\na\n", "'a' twice"), ("", "names no class"), ("cat\n", "not in --classes")):
+    for text, words in (
+        ("a\nb\na\n", "class 'a' is listed twice"),
+        ("", "contains no class names"),
+        ("cat\n", "not in --classes"),
+    ):
         names.write_text(text)
         assert words in invoke("convert", "--src", image_folder, "--classes", names, status=2).stderr
 

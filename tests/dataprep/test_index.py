@@ -331,7 +331,7 @@ def test_img2dataset(folder, tmp_path, jpegs):
     write_tar(folder / "00000.tar", files)
     (folder / "00000_stats.json").write_text("{}")
     (folder / "00000.parquet.txt").write_text("")
-    with pytest.raises(CallError, match=r"shows no label in its first record; .*--label-key"):
+    with pytest.raises(CallError, match=r"shows no label in its first record\. Hint: .*--label-key"):
         index_shards([str(folder)], workers=1)
     with pytest.raises(CallError, match=r"--label-key nix: .*members that are integers: label, other"):
         index_shards([str(folder)], IndexOptions(label_key="nix"), workers=1)
