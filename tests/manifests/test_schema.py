@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from manifests import errors, schema, sources, store
+from dataprep import sources
+from manifests import errors, schema, store
 from manifests.schema import Components, File, Manifest, Shard, Split, split_order
 
 TREE = {
