@@ -8,25 +8,29 @@ from loaders.costs import gibibytes, measure_sizes, order_warnings, work_of
 from loaders.dataset.split import OpenSplit
 from loaders.memory import SHORTER, Sizes, Work, foretell
 from loaders.options import BYTES, Options
-from loaders.samplers.order import Planned, Stored
+from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.base import brief
 from loaders.transforms.fuse import fuse
 from loaders.transforms.parse import Recipe
 
 
-def explanation(split: OpenSplit, recipe: Recipe, options: Options, order: Stored | Planned, *, gpu: bool) -> str:
+def explanation(
+    split: OpenSplit, recipe: Recipe, options: Options, order: StoredOrder | PlannedOrder, *, gpu: bool
+) -> str:
     """Return the plan of a loader: data, transforms as asked for and as run, why they differ, and the batches."""
     return "\n".join(_lines(split, recipe, options, order, gpu=gpu))
 
 
-def _lines(split: OpenSplit, recipe: Recipe, options: Options, order: Stored | Planned, *, gpu: bool) -> Iterator[str]:
+def _lines(
+    split: OpenSplit, recipe: Recipe, options: Options, order: StoredOrder | PlannedOrder, *, gpu: bool
+) -> Iterator[str]:
     ranks = options.ranks
     yield f"{split.folder}: {split.samples:,} samples in {len(split.shards):,} {split.manifest.format} shards"
     yield (
         f"rank {ranks.rank} of {ranks.world_size}: {order.batches:,} batches of {options.batch_size:,} an epoch, "
         f"{_order_text(order)}, last batch: {options.last_batch}"
     )
-    if isinstance(order, Planned):
+    if isinstance(order, PlannedOrder):
         yield from (f"  {line}" for line in order.plan.lines)
     yield ""
     yield "As asked for:"
@@ -58,7 +62,9 @@ def _lines(split: OpenSplit, recipe: Recipe, options: Options, order: Stored | P
     )
     sizes = measure_sizes(split) if gpu else None
     if sizes is not None:
-        yield from _memory_lines(sizes, work_of(recipe, options, spread=isinstance(order, Planned) and order.spread))
+        yield from _memory_lines(
+            sizes, work_of(recipe, options, spread=isinstance(order, PlannedOrder) and order.spread)
+        )
 
 
 def _memory_lines(sizes: Sizes, work: Work) -> Iterator[str]:
@@ -75,7 +81,7 @@ def _memory_lines(sizes: Sizes, work: Work) -> Iterator[str]:
             yield f"Prepared with `dataprep convert --resize-shorter`: {', '.join(would)}"
 
 
-def _order_text(order: Stored | Planned) -> str:
-    if isinstance(order, Planned):
+def _order_text(order: StoredOrder | PlannedOrder) -> str:
+    if isinstance(order, PlannedOrder):
         return f"planned by {order.text}"
     return "in an order of its own" if order.shuffle else "in stored order"

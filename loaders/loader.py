@@ -26,7 +26,7 @@ from loaders.frameworks import load_framework
 from loaders.memory import HW_DECODER_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, Sizes
 from loaders.options import Options, at_least, default_threads
 from loaders.ranks import local_processes
-from loaders.samplers.order import Planned, Stored
+from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.parse import Recipe
 from loaders.transforms.soft_labels import mixed_labels
 from manifests.errors import CallError, DamagedError, IndexFileError
@@ -41,7 +41,7 @@ class Loader:
     or `close` it, to give its memory back.
     """
 
-    def __init__(self, split: OpenSplit, recipe: Recipe, options: Options, order: Stored | Planned) -> None:
+    def __init__(self, split: OpenSplit, recipe: Recipe, options: Options, order: StoredOrder | PlannedOrder) -> None:
         """Open the shards and start to read; `loaders.build` calls it."""
         self._gpu = find_gpu(options)
         sizes = None if self._gpu is None else measure_sizes(split)
@@ -51,7 +51,7 @@ class Loader:
             _check_limit(sizes, recipe, self._options, order)
         self._order = order
         self._framework = load_framework(options.framework)
-        self._fields = Fields(split, options.fields, planned=isinstance(order, Planned))
+        self._fields = Fields(split, options.fields, planned=isinstance(order, PlannedOrder))
         self._records: Records | None = None
         # With mixed labels comes as many classes as the recipe or the dataset has.
         self._classes = _classes(split, recipe)
@@ -183,7 +183,7 @@ class Loader:
 
     def _reader(self, seed: int) -> Callable[[], Read]:
         started = self._position.started
-        if isinstance(self._order, Stored):
+        if isinstance(self._order, StoredOrder):
             return partial(
                 read_stored,
                 self._split,
@@ -274,7 +274,7 @@ class Loader:
 
     def _rows(self, arrays: list[NDArray[Any]]) -> NDArray[np.int64] | None:
         """Take what tells where a batch's samples come from, if anything does."""
-        if isinstance(self._order, Planned):
+        if isinstance(self._order, PlannedOrder):
             return arrays.pop(0)
         return self._fields.rows(arrays.pop(0)) if self._fields.source else None
 
@@ -328,13 +328,13 @@ def _suited(options: Options, recipe: Recipe, sizes: Sizes | None, *, gpu: bool)
     return replace(options, num_threads=threads, hw_decoder_load=load, prefetch=prefetch)
 
 
-def _check_limit(sizes: Sizes | None, recipe: Recipe, options: Options, order: Stored | Planned) -> None:
+def _check_limit(sizes: Sizes | None, recipe: Recipe, options: Options, order: StoredOrder | PlannedOrder) -> None:
     if sizes is None:
         raise CallError(
             "memory_limit is said, and the sample tables do not state the sizes of all images",
             hint="run `dataprep index --overwrite --validate header` if the shards are from elsewhere, or leave it out",
         )
-    spread = isinstance(order, Planned) and order.spread
+    spread = isinstance(order, PlannedOrder) and order.spread
     check_limit(sizes, work_of(recipe, options, spread=spread), options.memory_limit or 0)
 
 

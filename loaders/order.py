@@ -13,7 +13,7 @@ from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import read_columns
 from loaders.options import Options
 from loaders.samplers import Plan, Sampler
-from loaders.samplers.order import Planned, Stored
+from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.base import brief
 from manifests.errors import CallError
 
@@ -22,7 +22,7 @@ _TRY = "try it with `loaders.samplers.check_sampler`"
 
 def fit_order(
     opened: OpenSplit, split: str, sampler: Sampler | None, options: Options
-) -> tuple[Options, Stored | Planned, Sequence[str]]:
+) -> tuple[Options, StoredOrder | PlannedOrder, Sequence[str]]:
     """Return the options that suit a split, its order, and what is to be said of it at once.
 
     Raises:
@@ -68,8 +68,8 @@ def _no_batch(options: Options, held: str) -> CallError:
     )
 
 
-def _stored(options: Options, samples: int) -> Stored:
-    return Stored(samples, options.ranks, options.batch_size, options.last_batch, options.shuffle)
+def _stored(options: Options, samples: int) -> StoredOrder:
+    return StoredOrder(samples, options.ranks, options.batch_size, options.last_batch, options.shuffle)
 
 
 def _columns(opened: OpenSplit, sampler: Sampler) -> dict[str, NDArray[Any]]:
@@ -93,7 +93,7 @@ def _columns(opened: OpenSplit, sampler: Sampler) -> dict[str, NDArray[Any]]:
 
 def _planned(
     opened: OpenSplit, split: str, sampler: Sampler, columns: Mapping[str, NDArray[Any]], options: Options
-) -> Planned:
+) -> PlannedOrder:
     """Fit a sampler to the split.
 
     Raises:
@@ -119,7 +119,7 @@ def _planned(
     # What says nothing of its choices is told by its kind.
     text = f"{name}()" if type(sampler).__repr__ is object.__repr__ else brief(sampler)
     spread = getattr(sampler, "spread", False) is True
-    planned = Planned(plan, opened.samples, ranks, size, options.last_batch, text, spread)
+    planned = PlannedOrder(plan, opened.samples, ranks, size, options.last_batch, text, spread)
     if planned.batches == 0:
         epoch = "" if plan.samples == opened.samples else f"an epoch that {name} makes of "
         raise _no_batch(options, f"{plan.samples} samples of {epoch}split {split!r}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from loaders.dali.base import Node, fn, types
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
-from loaders.samplers.order import Planned, Stored
+from loaders.samplers.order import PlannedOrder, StoredOrder
 
 # DALI's type stubs lack much of what it has.
 tfrecord: Any = _tfrecord
@@ -56,7 +56,7 @@ class Read:
 
 
 def read_stored(
-    split: OpenSplit, order: Stored, *, seed: int, file_seed: int, with_label: bool, with_source: bool
+    split: OpenSplit, order: StoredOrder, *, seed: int, file_seed: int, with_label: bool, with_source: bool
 ) -> Read:
     """Make the native reader of a split.
 
@@ -89,7 +89,7 @@ def read_stored(
     return Read(encoded, labels[0] if labels else None, source)
 
 
-def read_planned(planned: Planned, records: Records, *, started: int, prefetch: int) -> Read:
+def read_planned(planned: PlannedOrder, records: Records, *, started: int, prefetch: int) -> Read:
     """Make a reader that gives what a sampler plans.
 
     Args:
@@ -109,7 +109,7 @@ def read_planned(planned: Planned, records: Records, *, started: int, prefetch: 
 class _Feed:
     """What DALI calls for each batch, on the thread that uses the loader."""
 
-    def __init__(self, planned: Planned, records: Records, started: int, prefetch: int) -> None:
+    def __init__(self, planned: PlannedOrder, records: Records, started: int, prefetch: int) -> None:
         self._planned = lru_cache(AHEAD + 2)(partial(planned.filled, started=started))
         self._records = records
         self._asked = 0

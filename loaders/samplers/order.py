@@ -1,4 +1,4 @@
-"""How an epoch's samples fall to one rank's batches. Pure; it must never know files or DALI."""
+"""Cut an epoch into one rank's batches, in the order of DALI's readers or of a sampler. Never imports DALI."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from numpy.typing import NDArray
 
 from loaders.checkpoint import Position
 from loaders.ranks import Ranks
-from loaders.samplers import Plan
+from loaders.samplers.base import Plan
 from manifests.errors import CallError
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """The order of DALI's native readers: each rank reads a part of what is stored.
+class StoredOrder:
+    """The order of DALI's native readers: each rank reads a contiguous part of the stored samples.
 
     Attributes:
-        samples: of the split.
-        ranks: that share them.
-        batch_size: of one rank.
-        last_batch: what becomes of the samples that do not fill the last one.
-        shuffle: whether each epoch has an order of its own.
-        text: of the sampler; there is none.
+        samples: number of samples in the split.
+        ranks: this rank, and how many ranks share the samples.
+        batch_size: samples in a batch of one rank.
+        last_batch: ``"drop"``, ``"partial"`` or ``"pad"``.
+        shuffle: whether DALI shuffles the shards and its buffer.
+        text: how `explain()` and checkpoints name the sampler; ``None``, because there is no sampler.
 
     """
 
@@ -36,35 +36,35 @@ class Stored:
 
     @property
     def batches(self) -> int:
-        """How many an epoch has; every rank has as many."""
+        """Batches in an epoch, equal on every rank."""
         return self.ranks.least_share(self.samples) // self.batch_size if self.last_batch == "drop" else self.runs
 
     @property
     def runs(self) -> int:
-        """How many the reader makes in an epoch, those included that are dropped."""
+        """Batches that DALI's reader produces in an epoch, including those that ``last_batch="drop"`` discards."""
         return -(-self.ranks.greatest_share(self.samples) // self.batch_size)
 
     def size(self, position: Position) -> int:
-        """Return how many samples the batch has that comes next."""
+        """Return the number of samples in the batch that comes next."""
         if self.last_batch != "partial":
             return self.batch_size
-        # DALI's parts change hands every epoch, but not where it shuffles the shards instead.
+        # Without shuffling, DALI moves each rank on to the next part after every epoch.
         part = self.ranks.share(self.samples, 0 if self.shuffle else position.turns)
         return max(0, min(self.batch_size, part - position.batch * self.batch_size))
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """The order of a sampler: each rank takes its part of each global batch.
+class PlannedOrder:
+    """The order of a sampler: each rank takes its slice of every global batch.
 
     Attributes:
-        plan: of the global batches.
-        rows: of the split.
-        ranks: that share an epoch.
-        batch_size: of one rank.
-        last_batch: what becomes of the samples that do not fill the last one.
-        text: the sampler's, that tells it from others.
-        spread: whether it spreads large images over the batches.
+        plan: the sampler, fitted to the split.
+        rows: number of rows in the split.
+        ranks: this rank, and how many ranks share an epoch.
+        batch_size: samples in a batch of one rank.
+        last_batch: ``"drop"``, ``"partial"`` or ``"pad"``.
+        text: how `explain()` and checkpoints name the sampler.
+        spread: whether the sampler spreads large images over the batches.
 
     """
 
@@ -78,40 +78,40 @@ class Planned:
 
     @property
     def batches(self) -> int:
-        """How many an epoch has; every rank has as many."""
-        whole, rest = divmod(self.plan.samples, self.batch_size * self.ranks.world_size)
-        return whole + bool(rest and self.last_batch != "drop")
+        """Batches in an epoch, equal on every rank."""
+        full, rest = divmod(self.plan.samples, self.batch_size * self.ranks.world_size)
+        return full + bool(rest and self.last_batch != "drop")
 
     @property
     def runs(self) -> int:
-        """As many: what is dropped is not read."""
+        """Equal to `batches`: a batch that ``last_batch="drop"`` discards is never read."""
         return self.batches
 
     def size(self, position: Position) -> int:
-        """Return how many samples the batch has that comes next."""
+        """Return the number of samples in the batch that comes next."""
         if self.last_batch != "partial":
             return self.batch_size
         rest = self.plan.samples - position.batch * self.batch_size * self.ranks.world_size
         return max(0, min(self.batch_size, rest - self.ranks.rank * self.batch_size))
 
     def filled(self, run: int, started: int) -> NDArray[np.int64]:
-        """Return the rows of a batch as it is made, int64 [batch_size]: what lacks is the last sample, again.
+        """Return the rows of this rank's batch, int64 [batch_size]; a short batch repeats the epoch's last sample.
 
         Args:
-            run: number of the batch since the beginning of epoch `started`.
-            started: that epoch.
+            run: index of the batch, counted from the start of epoch `started`.
+            started: the epoch that the pipeline started with.
 
         Raises:
-            CallError: the sampler gives no such rows.
+            CallError: the sampler's plan returns rows of a wrong shape, dtype or range.
 
         """
         epochs, number = divmod(run, self.batches)
-        whole = self._checked(started + epochs, number)
+        global_batch = self._checked(started + epochs, number)
         first = self.ranks.rank * self.batch_size
-        rows = whole[first : first + self.batch_size]
+        rows = global_batch[first : first + self.batch_size]
         if len(rows) == self.batch_size:
             return rows
-        return np.concatenate([rows, np.repeat(whole[-1:], self.batch_size - len(rows))])
+        return np.concatenate([rows, np.repeat(global_batch[-1:], self.batch_size - len(rows))])
 
     def _checked(self, epoch: int, number: int) -> NDArray[np.int64]:
         rows = np.asarray(self.plan.batch(epoch, number))
@@ -119,9 +119,9 @@ class Planned:
         expected = min(most, self.plan.samples - number * most)
         if rows.shape != (expected,) or rows.dtype.kind != "i" or rows.min() < 0 or rows.max() >= self.rows:
             raise CallError(
-                f"the sampler's batch {number} of epoch {epoch} must be {expected} whole numbers from 0 to "
+                f"batch {number} of epoch {epoch} of the sampler must be {expected} integers from 0 to "
                 f"{self.rows - 1}, got {rows.dtype} {list(rows.shape)}",
-                hint="try the sampler with `loaders.samplers.check_sampler`",
+                hint="test the sampler with `loaders.samplers.check_sampler`",
             )
-        # A copy: what a plan gave may be its own, to be used again.
+        # Copy, because the plan may own and reuse the array it returned.
         return np.array(rows, np.int64)

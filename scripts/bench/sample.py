@@ -36,7 +36,7 @@ from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import read_columns
 from loaders.ranks import Ranks
-from loaders.samplers.order import Planned, Stored
+from loaders.samplers.order import PlannedOrder, StoredOrder
 
 NATIVE, DISK = "native reader", "the disk, end to end"
 BATCH, EACH = 256, 4
@@ -82,12 +82,12 @@ def read(split: OpenSplit, sampler: Any, threads: int, out: bool) -> Side:
         batch_size=BATCH, num_threads=threads, device_id=None, prefetch_queue_depth=PREFETCH, exec_dynamic=True
     )
     if sampler is None:
-        order = Stored(split.samples, Ranks(), BATCH, "drop", shuffle=True)
+        order = StoredOrder(split.samples, Ranks(), BATCH, "drop", shuffle=True)
         make = partial(read_stored, split, order, seed=1, file_seed=1, with_label=False, with_source=False)
     else:
         columns = read_columns(split, sampler.columns, asked_by="a sampler")
         plan = sampler.plan(columns, samples=split.samples, batch_size=BATCH, world_size=1, seed=1)
-        planned = Planned(plan, split.samples, Ranks(), BATCH, "drop", "")
+        planned = PlannedOrder(plan, split.samples, Ranks(), BATCH, "drop", "")
         make = partial(read_planned, planned, Records(split), started=0, prefetch=PREFETCH)
     with pipeline:
         encoded = make().encoded

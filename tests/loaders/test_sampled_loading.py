@@ -375,7 +375,7 @@ def test_close_lets_go_of_the_shards(people, tmp_path):
 
 @pytest.mark.parametrize("wrong", ["short", "kind", "range"])
 def test_a_users_own_that_errs(people, wrong):
-    with pytest.raises(CallError, match="batch 0 of epoch 0 must be 6 whole numbers from 0 to 39, got"):
+    with pytest.raises(CallError, match="batch 0 of epoch 0 must be 6 integers from 0 to 39, got"):
         build(people["webdataset"], sampler=Backwards(wrong))
 
 
