@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.memory import SHORTER, Sizes, Window, foretell, usual_work
+from loaders.memory import SHORTER, CropWindow, ImageSizes, default_settings, estimate_memory
 from manifests.schema import Manifest, Split
 from manifests.store import read_manifest, read_table
 
@@ -86,14 +86,14 @@ def _foretold(
     sides = [np.concatenate([*measured[name], np.empty(0, np.int64)]) for name in ("width", "height")]
     if not len(sides[0]) or not all(np.isfinite(each).all() for each in sides):
         return None
-    sizes = Sizes(*(each.astype(np.int32) for each in sides))
+    sizes = ImageSizes(*(each.astype(np.int32) for each in sides))
     ways = {"as they are": sizes}
     if encoded:
         ways |= {str(shorter): sizes.resized(shorter) for shorter in SHORTER if shorter < min(sizes.largest)}
-    windows = {"imagenet-train": Window() if encoded else None, "imagenet-eval": None}
+    windows = {"imagenet-train": CropWindow() if encoded else None, "imagenet-eval": None}
     return {
         name: {
-            way: foretell(each, usual_work(each, batch_size, window, encoded=encoded)).total
+            way: estimate_memory(each, default_settings(each, batch_size, window, encoded=encoded)).total
             for way, each in ways.items()
         }
         for name, window in windows.items()

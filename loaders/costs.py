@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from loaders.dataset.split import OpenSplit
-from loaders.memory import PREFETCH, SHORTER, Sizes, Window, Work, foretell, largest_batch
+from loaders.memory import PREFETCH, SHORTER, CropWindow, ImageSizes, LoadSettings, estimate_memory, largest_batch
 from loaders.options import BYTES, Options
 from loaders.transforms.base import Operation
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
@@ -26,7 +26,7 @@ _WORTH_TELLING = 2
 _WHOLE_STEP = 12.0
 
 
-def measure_sizes(split: OpenSplit) -> Sizes | None:
+def measure_sizes(split: OpenSplit) -> ImageSizes | None:
     """Read the sample tables' widths and heights; none where one of them cannot tell: a hint stops nothing."""
     sides: dict[str, list[Any]] = {"width": [], "height": []}
     for shard in split.shards:
@@ -38,10 +38,10 @@ def measure_sizes(split: OpenSplit) -> Sizes | None:
             if table[name].null_count:
                 return None
             parts.append(table[name].to_numpy())
-    return Sizes(np.concatenate(sides["width"]), np.concatenate(sides["height"]))
+    return ImageSizes(np.concatenate(sides["width"]), np.concatenate(sides["height"]))
 
 
-def work_of(recipe: Recipe, options: Options, *, spread: bool = False) -> Work:
+def load_settings(recipe: Recipe, options: Options, *, spread: bool = False) -> LoadSettings:
     """Return what a loader does with a batch, as far as it takes memory.
 
     Args:
@@ -53,10 +53,10 @@ def work_of(recipe: Recipe, options: Options, *, spread: bool = False) -> Work:
     operations = fuse(recipe.operations).operations
     part = operations[0].part if isinstance(operations[0], DecodePart) else None
     height, width = recipe.size
-    return Work(
+    return LoadSettings(
         batch_size=options.batch_size,
         held=recipe.form.channels * height * width * BYTES[options.dtype],
-        window=Window(part.area, part.ratio) if isinstance(part, RandomResizedCrop) else None,
+        window=CropWindow(part.area, part.ratio) if isinstance(part, RandomResizedCrop) else None,
         whole_steps=_WHOLE_STEP * len(list(costly_orders(operations))),
         threads=options.num_threads or 1,
         hardware_load=options.hw_decoder_load or 0.0,
@@ -66,23 +66,23 @@ def work_of(recipe: Recipe, options: Options, *, spread: bool = False) -> Work:
     )
 
 
-def check_limit(sizes: Sizes, work: Work, limit: int) -> None:
+def check_limit(sizes: ImageSizes, work: LoadSettings, limit: int) -> None:
     """Refuse what is foretold to take more of the GPU than `limit` bytes.
 
     Raises:
         CallError: it is; the message says what would fit.
 
     """
-    found = foretell(sizes, work).total
+    found = estimate_memory(sizes, work).total
     if found <= limit:
         return
     ways = []
     if most := largest_batch(sizes, work, limit):
         ways.append(f"batch_size={most} fits")
-    if not work.spread and foretell(sizes, replace(work, spread=True)).total <= limit:
+    if not work.spread and estimate_memory(sizes, replace(work, spread=True)).total <= limit:
         ways.append("sampler=loaders.ShuffledSampler(spread=True) makes it fit")
     for shorter in SHORTER:
-        smaller = foretell(sizes.resized(shorter), work).total
+        smaller = estimate_memory(sizes.resized(shorter), work).total
         if work.encoded and smaller <= limit:
             ways.append(f"`dataprep convert --resize-shorter {shorter}` makes it {gibibytes(smaller)}")
             break

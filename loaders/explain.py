@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from loaders.costs import gibibytes, measure_sizes, order_warnings, work_of
+from loaders.costs import gibibytes, load_settings, measure_sizes, order_warnings
 from loaders.dataset.split import OpenSplit
-from loaders.memory import SHORTER, Sizes, Work, foretell
+from loaders.memory import SHORTER, ImageSizes, LoadSettings, estimate_memory
 from loaders.options import BYTES, Options
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.base import brief
@@ -63,12 +63,12 @@ def _lines(
     sizes = measure_sizes(split) if gpu else None
     if sizes is not None:
         yield from _memory_lines(
-            sizes, work_of(recipe, options, spread=isinstance(order, PlannedOrder) and order.spread)
+            sizes, load_settings(recipe, options, spread=isinstance(order, PlannedOrder) and order.spread)
         )
 
 
-def _memory_lines(sizes: Sizes, work: Work) -> Iterator[str]:
-    found = foretell(sizes, work)
+def _memory_lines(sizes: ImageSizes, work: LoadSettings) -> Iterator[str]:
+    found = estimate_memory(sizes, work)
     yield (
         f"GPU memory, foretold: {gibibytes(found.total)}: {gibibytes(found.context)} CUDA and libraries, "
         f"{gibibytes(found.decoder)} decoder, {gibibytes(found.images)} images of the worst batch, "
@@ -76,7 +76,7 @@ def _memory_lines(sizes: Sizes, work: Work) -> Iterator[str]:
     )
     if work.encoded:
         smaller = ((shorter, sizes.resized(shorter)) for shorter in SHORTER if shorter < min(sizes.largest))
-        would = [f"{gibibytes(foretell(each, work).total)} at {shorter}" for shorter, each in smaller]
+        would = [f"{gibibytes(estimate_memory(each, work).total)} at {shorter}" for shorter, each in smaller]
         if would:
             yield f"Prepared with `dataprep convert --resize-shorter`: {', '.join(would)}"
 

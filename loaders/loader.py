@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.checkpoint import Position, State, read_state
-from loaders.costs import check_limit, computes_on_processor, measure_sizes, work_of
+from loaders.costs import check_limit, computes_on_processor, load_settings, measure_sizes
 from loaders.dali.decode_errors import named_fault
 from loaders.dali.pipeline import make_pipeline, release_memory
 from loaders.dali.readers import READER, Read, read_planned, read_stored
@@ -23,7 +23,7 @@ from loaders.dataset.split import OpenSplit
 from loaders.devices import find_gpu
 from loaders.explain import explanation
 from loaders.frameworks import load_framework
-from loaders.memory import HW_DECODER_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, Sizes
+from loaders.memory import HW_DECODER_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, ImageSizes
 from loaders.options import Options, at_least, default_threads
 from loaders.ranks import local_processes
 from loaders.samplers.order import PlannedOrder, StoredOrder
@@ -315,7 +315,7 @@ def _seed(numbers: list[int]) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
 
 
-def _suited(options: Options, recipe: Recipe, sizes: Sizes | None, *, gpu: bool) -> Options:
+def _suited(options: Options, recipe: Recipe, sizes: ImageSizes | None, *, gpu: bool) -> Options:
     """Choose what was not said, for this machine and these images."""
     decoded = sizes if recipe.pixels is None else None
     most = decoded.threads if decoded else MAX_THREADS
@@ -328,14 +328,14 @@ def _suited(options: Options, recipe: Recipe, sizes: Sizes | None, *, gpu: bool)
     return replace(options, num_threads=threads, hw_decoder_load=load, prefetch=prefetch)
 
 
-def _check_limit(sizes: Sizes | None, recipe: Recipe, options: Options, order: StoredOrder | PlannedOrder) -> None:
+def _check_limit(sizes: ImageSizes | None, recipe: Recipe, options: Options, order: StoredOrder | PlannedOrder) -> None:
     if sizes is None:
         raise CallError(
             "memory_limit is said, and the sample tables do not state the sizes of all images",
             hint="run `dataprep index --overwrite --validate header` if the shards are from elsewhere, or leave it out",
         )
     spread = isinstance(order, PlannedOrder) and order.spread
-    check_limit(sizes, work_of(recipe, options, spread=spread), options.memory_limit or 0)
+    check_limit(sizes, load_settings(recipe, options, spread=spread), options.memory_limit or 0)
 
 
 def _classes(split: OpenSplit, recipe: Recipe) -> int:

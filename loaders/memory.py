@@ -50,7 +50,7 @@ HW_DECODER_LOAD = 0.65
 #: and 121,000 with 8.
 PREFETCH, PREFETCH_RAW = 2, 5
 
-#: Sizes of the shorter side to resize to that are worth telling of.
+#: ImageSizes of the shorter side to resize to that are worth telling of.
 SHORTER = (1024, 512, 256)
 
 #: Images that are looked at to find what random crops keep of them.
@@ -61,7 +61,7 @@ _HELD = 224 * 224 * 3 * 2
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ImageSizes:
     """The images of a split.
 
     Attributes:
@@ -101,15 +101,15 @@ class Sizes:
         at = int(self.decoded.argmax())
         return int(self.widths[at]), int(self.heights[at])
 
-    def resized(self, shorter: int) -> Sizes:
+    def resized(self, shorter: int) -> ImageSizes:
         """Return them as `dataprep convert --resize-shorter` would make them: none is enlarged."""
         scale = np.minimum(1.0, shorter / np.minimum(self.widths, self.heights))
         sides = (np.maximum(1, np.rint(each * scale)).astype(np.int32) for each in (self.widths, self.heights))
-        return Sizes(*sides)
+        return ImageSizes(*sides)
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class CropWindow:
     """A random part of an image, as torchvision's RandomResizedCrop draws it.
 
     Attributes:
@@ -123,7 +123,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class LoadSettings:
     """What is done with a batch.
 
     Attributes:
@@ -141,7 +141,7 @@ class Work:
 
     batch_size: int
     held: int
-    window: Window | None = Window()
+    window: CropWindow | None = CropWindow()
     whole_steps: float = 0.0
     threads: int = MAX_THREADS
     hardware_load: float = HW_DECODER_LOAD
@@ -151,7 +151,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryEstimate:
     """What a process takes of a GPU, in bytes.
 
     Attributes:
@@ -173,19 +173,21 @@ class Memory:
         return self.context + self.decoder + self.images + self.batches
 
 
-def usual_work(sizes: Sizes, batch_size: int, window: Window | None, *, encoded: bool = True) -> Work:
+def default_settings(
+    sizes: ImageSizes, batch_size: int, window: CropWindow | None, *, encoded: bool = True
+) -> LoadSettings:
     """Return what a loader does unless it is told otherwise, to end with float16 images of 224x224."""
     prefetch = PREFETCH if encoded else PREFETCH_RAW
-    work = Work(batch_size, _HELD, window, encoded=encoded, prefetch=prefetch)
+    work = LoadSettings(batch_size, _HELD, window, encoded=encoded, prefetch=prefetch)
     return replace(work, threads=sizes.threads, hardware_load=sizes.hardware_load)
 
 
-def foretell(sizes: Sizes, work: Work) -> Memory:
+def estimate_memory(sizes: ImageSizes, work: LoadSettings) -> MemoryEstimate:
     """Return what loading images of these sizes takes."""
     decoded = sizes.decoded
     most = int(decoded.max())
     steps = min(_AT_ONCE, work.prefetch) + work.whole_steps
-    return Memory(
+    return MemoryEstimate(
         context=CONTEXT if work.encoded else CONTEXT_RAW,
         decoder=round(_decoder(float(decoded.mean()), most, work)) if work.encoded else 0,
         images=round(steps * worst_batch(_kept(sizes, work.window), work.batch_size, spread=work.spread)),
@@ -193,12 +195,12 @@ def foretell(sizes: Sizes, work: Work) -> Memory:
     )
 
 
-def largest_batch(sizes: Sizes, work: Work, limit: int) -> int:
+def largest_batch(sizes: ImageSizes, work: LoadSettings, limit: int) -> int:
     """Return how many images a batch may have to stay within `limit` bytes; 0 where none fits."""
     low, high = 0, work.batch_size
     while low < high:
         middle = (low + high + 1) // 2
-        fits = foretell(sizes, replace(work, batch_size=middle)).total <= limit
+        fits = estimate_memory(sizes, replace(work, batch_size=middle)).total <= limit
         low, high = (middle, high) if fits else (low, middle - 1)
     return low
 
@@ -212,14 +214,14 @@ def worst_batch(each: NDArray[np.float64], batch_size: int, *, spread: bool) -> 
     return min(worst, batch_size * float(each.max()))
 
 
-def _decoder(mean: float, most: int, work: Work) -> float:
+def _decoder(mean: float, most: int, work: LoadSettings) -> float:
     hardware = _OF_THE_HARDWARE if work.window is None else _OF_THE_HARDWARE_FOR_PARTS
     busy = 0 if work.hardware_load >= _ALL_HARDWARE else math.ceil((1 - work.hardware_load) * work.batch_size)
     of_threads = max(mean * min(work.threads, busy), most) if busy else 0.0
     return (hardware * mean if work.hardware_load else 0.0) + _OF_A_THREAD * of_threads
 
 
-def _kept(sizes: Sizes, window: Window | None) -> NDArray[np.float64]:
+def _kept(sizes: ImageSizes, window: CropWindow | None) -> NDArray[np.float64]:
     """Return bytes that are decoded of each image, or of some of them where a window is drawn."""
     decoded = sizes.decoded
     if window is None:
@@ -229,7 +231,7 @@ def _kept(sizes: Sizes, window: Window | None) -> NDArray[np.float64]:
     return decoded[looked_at] * _shares(aspect, window)
 
 
-def _shares(aspect: NDArray[np.float64], window: Window) -> NDArray[np.float64]:
+def _shares(aspect: NDArray[np.float64], window: CropWindow) -> NDArray[np.float64]:
     """Draw what a window keeps of the area of images of these ratios of width to height."""
     draw = np.random.default_rng(0)
     shape = (_ATTEMPTS, len(aspect))

@@ -1,4 +1,4 @@
-"""Memory foretold: against what was measured on an H200, and that it moves the right way."""
+"""Memory estimates: against what was measured on an H200, and that it moves the right way."""
 
 from dataclasses import replace
 
@@ -7,47 +7,57 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.memory import MIB, Sizes, Window, Work, foretell, largest_batch, usual_work, worst_batch
+from loaders.memory import (
+    MIB,
+    CropWindow,
+    ImageSizes,
+    LoadSettings,
+    default_settings,
+    estimate_memory,
+    largest_batch,
+    worst_batch,
+)
 
 HELD = 224 * 224 * 3 * 2
 
 
 def alike(width, height, count=10):
-    return Sizes(np.full(count, width, np.int32), np.full(count, height, np.int32))
+    return ImageSizes(np.full(count, width, np.int32), np.full(count, height, np.int32))
 
 
 @pytest.mark.parametrize(
     ("size", "batch", "window", "measured"),
     [
-        ((341, 256), 32, Window(), 1027),
-        ((341, 256), 512, Window(), 1539),
-        ((500, 375), 128, Window(), 1163),
+        ((341, 256), 32, CropWindow(), 1027),
+        ((341, 256), 512, CropWindow(), 1539),
+        ((500, 375), 128, CropWindow(), 1163),
         ((500, 375), 512, None, 1863),
-        ((1920, 1080), 32, Window(), 1527),
-        ((1920, 1080), 512, Window(), 3961),
+        ((1920, 1080), 32, CropWindow(), 1527),
+        ((1920, 1080), 512, CropWindow(), 3961),
         ((1920, 1080), 512, None, 7793),
-        ((3840, 2160), 32, Window(), 2905),
+        ((3840, 2160), 32, CropWindow(), 2905),
         ((3840, 2160), 128, None, 8255),
-        ((3840, 2160), 512, Window(), 11163),
+        ((3840, 2160), 512, CropWindow(), 11163),
         ((3840, 2160), 512, None, 26687),
     ],
 )
 def test_as_measured(size, batch, window, measured):
     """With DALI 2.4, 12 threads and a hardware load of 0.65, float16, in MiB of the whole process."""
-    found = foretell(alike(*size), Work(batch, HELD, window)).total / MIB
+    found = estimate_memory(alike(*size), LoadSettings(batch, HELD, window)).total / MIB
     assert found == pytest.approx(measured, rel=0.1)
 
 
 @given(st.integers(1, 600), st.integers(16, 5000), st.integers(16, 5000))
 def test_more_takes_more(batch, width, height):
-    work = Work(batch, HELD)
-    least = foretell(alike(width, height), work).total
-    assert foretell(alike(width, height), replace(work, batch_size=batch + 1)).total > least
-    assert foretell(alike(2 * width, 2 * height), work).total > least
+    work = LoadSettings(batch, HELD)
+    least = estimate_memory(alike(width, height), work).total
+    assert estimate_memory(alike(width, height), replace(work, batch_size=batch + 1)).total > least
+    assert estimate_memory(alike(2 * width, 2 * height), work).total > least
     assert (
-        foretell(alike(width, height), replace(work, window=None)).images >= foretell(alike(width, height), work).images
+        estimate_memory(alike(width, height), replace(work, window=None)).images
+        >= estimate_memory(alike(width, height), work).images
     )
-    assert foretell(alike(width, height).resized(16), work).total <= least
+    assert estimate_memory(alike(width, height).resized(16), work).total <= least
 
 
 @given(st.lists(st.integers(1, 10**8), min_size=1, max_size=50), st.integers(1, 64))
@@ -67,22 +77,22 @@ def test_the_worst_batch_is_hardly_ever_exceeded():
 
 @given(st.integers(1, 512), st.integers(900, 20_000))
 def test_the_largest_batch_that_fits(batch, limit):
-    work, sizes = Work(batch, HELD), alike(3840, 2160)
+    work, sizes = LoadSettings(batch, HELD), alike(3840, 2160)
     most = largest_batch(sizes, work, limit * MIB)
     if most:
-        assert foretell(sizes, replace(work, batch_size=most)).total <= limit * MIB
+        assert estimate_memory(sizes, replace(work, batch_size=most)).total <= limit * MIB
     if most < batch:
-        assert foretell(sizes, replace(work, batch_size=most + 1)).total > limit * MIB
+        assert estimate_memory(sizes, replace(work, batch_size=most + 1)).total > limit * MIB
 
 
 def test_resized_as_the_converter_does():
-    sizes = Sizes(np.array([4000, 300, 100], np.int32), np.array([2000, 600, 90], np.int32)).resized(256)
+    sizes = ImageSizes(np.array([4000, 300, 100], np.int32), np.array([2000, 600, 90], np.int32)).resized(256)
     assert sizes.widths.tolist() == [512, 256, 100]
     assert sizes.heights.tolist() == [256, 512, 90]
 
 
 def test_pixels_as_stored_need_no_decoder():
-    found = foretell(alike(256, 256), Work(256, HELD, None, encoded=False))
+    found = estimate_memory(alike(256, 256), LoadSettings(256, HELD, None, encoded=False))
     assert found.decoder == 0
     assert found.total > found.context
 
@@ -91,7 +101,7 @@ def test_pixels_as_stored_need_no_decoder():
 def test_pixels_as_stored_take_what_was_measured(batch_size, taken):
     """On an H200, in MiB; `tests/gpu` measures it again."""
     sizes = alike(256, 256)
-    found = foretell(sizes, usual_work(sizes, batch_size, None, encoded=False)).total / MIB
+    found = estimate_memory(sizes, default_settings(sizes, batch_size, None, encoded=False)).total / MIB
     assert found == pytest.approx(taken, rel=0.15)
 
 
@@ -99,4 +109,4 @@ def test_pixels_as_stored_take_what_was_measured(batch_size, taken):
     ("width", "height", "threads"), [(341, 256, 8), (375, 375, 12), (500, 375, 12), (1920, 1080, 12), (3840, 2160, 4)]
 )
 def test_threads_follow_the_sizes(width, height, threads):
-    assert alike(width, height).threads == usual_work(alike(width, height), 32, Window()).threads == threads
+    assert alike(width, height).threads == default_settings(alike(width, height), 32, CropWindow()).threads == threads
