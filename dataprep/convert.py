@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -21,15 +21,14 @@ from dataprep import engines, formats, storage
 from dataprep.images.inspect import EXTENSIONS, Rejected, inspect
 from dataprep.options import Options
 from dataprep.plan import Plan, ShardPlan, key_of, make_plan
-from dataprep.resume import check_out, clear, find_earlier
-from dataprep.shards import Done, ShardTask, preparation, read_image, write_shard
+from dataprep.progress import Progress
+from dataprep.resume import check_output, find_resumable, remove_outdated
+from dataprep.shards import ShardResult, ShardTask, preparation, read_image, write_shard
 from dataprep.sources import Source
 from manifests.errors import CallError
 from manifests.schema import Components, Manifest, Split
 from manifests.store import MANIFEST_NAME, REJECTED_NAME, manifest_bytes, read_manifest, rejected_bytes
 from manifests.text import printable
-
-Progress = Callable[[Done], None]
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def convert_dataset(
     workers: int | None = None,
     engine: engines.Engine | None = None,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: Progress[ShardResult] | None = None,
 ) -> ConvertResult:
     """Write a source's images into shards, with index, table and manifest, in the folder `out`.
 
@@ -77,41 +76,43 @@ def convert_dataset(
         engine: where to work instead; its processes may have been started already, by a thread that
             lives as long. It is closed at the end.
         overwrite: remove what an earlier run with other options left in `out`.
-        progress: called with each shard that is done, those of earlier runs included.
+        progress: receives the number of images, then each finished shard, including those of earlier runs.
 
     Raises:
         CallError: `out` holds something else.
         StoppedError: the machine stopped the work; the same call goes on.
 
     """
-    check_out(source, out)
+    check_output(source, out)
     plan = make_plan(source, options)
     _make_folder(out)
-    done: dict[str, Done] = {}
-    engine = engine or engines.Engine(workers)
-    with storage.locked(out), storage.swept([out]), closing(engine):
-        found = find_earlier(plan, source, out, options, overwrite=overwrite)
-        clear(out, found)
-        left = [shard for shard in plan.shards if shard.name not in found.done]
+    done: dict[str, ShardResult] = {}
+    engine = engine or engines.LocalEngine(workers)
+    with storage.locked(out), storage.clean_partials([out]), closing(engine):
+        found = find_resumable(plan, source, out, options, overwrite=overwrite)
+        remove_outdated(out, found)
+        if progress:
+            progress.start(len(source))
+        left = [shard for shard in plan.shards if shard.name not in found.shards]
         tasks = (_task(source, plan, shard, out, options) for shard in left)
         with closing(engine.run(write_shard, tasks, len(left))) as written:
-            for shard in chain(found.done.values(), written):
+            for shard in chain(found.shards.values(), written):
                 done[shard.name] = shard
                 if progress:
-                    progress(shard)
+                    progress.advance(shard)
         manifest = _finish(plan, source, out, options, done)
     rejected = len(source.rejected) + sum(len(shard.rejected) for shard in done.values())
     return ConvertResult(
         manifest,
         images=len(source) + len(source.rejected),
         bytes=sum(shard.bytes for shard in done.values()),
-        resumed=len(found.done),
+        resumed=len(found.shards),
         rejected=rejected,
         changes=_sum_changes(done.values()),
     )
 
 
-def _sum_changes(shards: Iterable[Done]) -> dict[str, list[int]]:
+def _sum_changes(shards: Iterable[ShardResult]) -> dict[str, list[int]]:
     totals: dict[str, list[int]] = {}
     for shard in shards:
         for change, counts in shard.changes.items():
@@ -147,7 +148,7 @@ def _task(source: Source, plan: Plan, shard: ShardPlan, out: str, options: Optio
 # --- the end ------------------------------------------------------------------------------------
 
 
-def _finish(plan: Plan, source: Source, out: str, options: Options, done: dict[str, Done]) -> Manifest:
+def _finish(plan: Plan, source: Source, out: str, options: Options, done: dict[str, ShardResult]) -> Manifest:
     """Write ``rejected.jsonl`` and the manifest, the manifest last."""
     ordered = [done[shard.name] for shard in plan.shards]
     rows = sorted((*source.rejected, *(row for shard in ordered for row in shard.rejected)), key=_by_source)

@@ -131,7 +131,7 @@ def find_components(folder: str, names: Sequence[str], fmt: Format, options: Ind
 
     """
     path = os.path.join(folder, names[0])
-    with storage.window(path) as (view, size):
+    with storage.open_view(path) as (view, size):
         components = formats.get(fmt).find_components(view, size, path, options.image)
     if options.label and options.label_key:
         raise CallError("--label and --label-key exclude each other", hint="leave one out")
@@ -152,7 +152,7 @@ def find_components(folder: str, names: Sequence[str], fmt: Format, options: Ind
 def _check_label(path: str, fmt: Format, want: formats.Want) -> None:
     """Refuse a name under which the first record, sound otherwise, has no integer label: the call is wrong."""
     unlabelled = want._replace(components=replace(want.components, label=None), label_key=None)
-    with storage.window(path) as (view, size):
+    with storage.open_view(path) as (view, size):
         try:
             if next(formats.get(fmt).scan(view, size, path, want)).label is not None:
                 return

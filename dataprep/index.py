@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dataprep import engines, formats, storage
 from dataprep.discover import find_components, find_shards, format_of, split_of, stated_by_table, stem
 from dataprep.index_shard import THREADS, Indexed, IndexTask, index_batch
 from dataprep.options import IndexOptions
+from dataprep.progress import Progress
 from manifests.errors import CallError, DamagedError
 from manifests.schema import Components, Format, Manifest, Shard, Split, split_order
 from manifests.store import (
@@ -42,15 +43,12 @@ class IndexResult:
     notices: tuple[str, ...] = ()
 
 
-Progress = Callable[[Indexed], None]
-
-
 def index_shards(
     paths: Sequence[str],
     options: IndexOptions | None = None,
     *,
     workers: int | None = None,
-    progress: Callable[[int], Progress] | None = None,
+    progress: Progress[Indexed] | None = None,
 ) -> IndexResult:
     """Make the index and the sample table of every shard, and a manifest when all of them are sound.
 
@@ -58,7 +56,7 @@ def index_shards(
         paths: a folder of shards, or shards of one folder.
         options: what to look for in a record.
         workers: processes; as many as there are processors where none is given.
-        progress: given the number of shards, returns what to call with each that is done.
+        progress: receives the number of shards, then each finished shard.
 
     Raises:
         CallError: there are no shards, or they are not of one format and folder.
@@ -68,9 +66,13 @@ def index_shards(
     options = options or IndexOptions()
     folder, names = find_shards(paths)
     fmt = format_of(names, folder)
-    advance = progress(len(names)) if progress else None
+    if progress:
+        progress.start(len(names))
     done: dict[str, Indexed] = {}
-    with storage.locked(folder), storage.swept({os.path.dirname(os.path.join(folder, name)) for name in names}):
+    with (
+        storage.locked(folder),
+        storage.clean_partials({os.path.dirname(os.path.join(folder, name)) for name in names}),
+    ):
         _check_ours(folder, names, options)
         want = find_components(folder, names, fmt, options)
         count = min(workers or engines.default_workers(), len(names))
@@ -79,8 +81,8 @@ def index_shards(
         for batch in engines.run(index_batch, tasks, min(count, len(tasks))):
             for shard in batch:
                 done[shard.name] = shard
-                if advance:
-                    advance(shard)
+                if progress:
+                    progress.advance(shard)
         errors = tuple(done[name].error for name in names if done[name].error)
         if errors:  # all or nothing: what an earlier run made stays as it was
             return IndexResult(folder, None, errors, 0)  # type: ignore[arg-type]

@@ -99,7 +99,7 @@ def _write_index(task: IndexTask, name: str) -> Indexed:
     path = os.path.join(task.folder, name)
     columns = _Columns(re.sub(r"[.\s/]", "_", stem(name)))
     whole = task.options.validate != "none"
-    with storage.window(path, span=1 << 20 if whole else 4096) as (view, size):
+    with storage.open_view(path, span=1 << 20 if whole else 4096) as (view, size):
         for number, record in enumerate(record_format.scan(view, size, name, task.want)):
             _add(columns, number, record, view, (task, name))
     if not columns.rows:
@@ -108,7 +108,7 @@ def _write_index(task: IndexTask, name: str) -> Indexed:
     data = record_format.index_bytes(columns.lines)
     index_path, table_path = (os.path.join(task.folder, found) for found in (index_name, own_table))
     _write_pair(task, index_path, data, table_path, columns)
-    described = storage.describe(task.folder, os.path.relpath(storage.partial(table_path), task.folder))
+    described = storage.describe(task.folder, os.path.relpath(storage.partial_path(table_path), task.folder))
     shard = Shard(
         storage.describe(task.folder, name) if whole else File(name, size, None),
         len(columns.rows),
@@ -116,7 +116,7 @@ def _write_index(task: IndexTask, name: str) -> Indexed:
         replace(described, name=own_table),
     )
     labels = max(row[1] for row in columns.rows)
-    pending = tuple((storage.partial(path), path) for path in (index_path, table_path))
+    pending = tuple((storage.partial_path(path), path) for path in (index_path, table_path))
     return Indexed(
         name,
         shard,
@@ -193,17 +193,17 @@ def _label(record: formats.Record, number: int, task: IndexTask, name: str) -> i
 
 def _write_pair(task: IndexTask, index_path: str, data: bytes, table_path: str, columns: _Columns) -> None:
     if not task.options.overwrite and os.path.exists(index_path):
-        with storage.explained(index_path, "read"), open(index_path, "rb") as file:
+        with storage.translate_errors(index_path, "read"), open(index_path, "rb") as file:
             if file.read(len(data) + 1) != data:
                 raise CallError(
                     f"{index_path} is there already and says something else",
                     hint="replace it with --overwrite",
                 )
     try:
-        with storage.explained(index_path, "write"):
-            with open(storage.partial(index_path), "wb") as file:
+        with storage.translate_errors(index_path, "write"):
+            with open(storage.partial_path(index_path), "wb") as file:
                 file.write(data)
-            write_table(columns.table(), storage.partial(table_path))
+            write_table(columns.table(), storage.partial_path(table_path))
     except BaseException:
         storage.discard([index_path, table_path])
         raise

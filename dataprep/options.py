@@ -129,11 +129,11 @@ class Options:
             if told[name] is None:
                 del told[name]
         if self.alters:
-            told["made_by"] = made_by()
+            told["made_by"] = library_versions()
         return told
 
 
-def made_by() -> dict[str, str]:
+def library_versions() -> dict[str, str]:
     """Give the releases of the libraries whose pixels and JPEGs are stored; another may give other bytes."""
     import PIL
     import simplejpeg

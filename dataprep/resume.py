@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dataprep import formats, storage
-from dataprep.options import Options, made_by
+from dataprep.options import Options, library_versions
 from dataprep.plan import Plan, ShardPlan
-from dataprep.shards import Done
+from dataprep.shards import ShardResult
 from dataprep.sources import Source
 from manifests.errors import CallError, DatasetError, ManifestError, TableError
 from manifests.schema import SPLIT_NAMES, File, Shard
@@ -30,14 +30,14 @@ from manifests.store import (
 from manifests.text import printable
 
 
-class Earlier(NamedTuple):
+class Resumable(NamedTuple):
     """What is in the folder: shards that are done by name, and files to be removed before others are written."""
 
-    done: dict[str, Done]
+    shards: dict[str, ShardResult]
     outdated: tuple[str, ...]
 
 
-def check_out(source: Source, out: str) -> None:
+def check_output(source: Source, out: str) -> None:
     """Refuse a folder that cannot be written into, before anything is.
 
     Raises:
@@ -80,7 +80,7 @@ def _existing(path: str) -> str:
     return path
 
 
-def find_earlier(plan: Plan, source: Source, out: str, options: Options, *, overwrite: bool) -> Earlier:
+def find_resumable(plan: Plan, source: Source, out: str, options: Options, *, overwrite: bool) -> Resumable:
     """Find the shards of this very plan that are done; change nothing.
 
     Raises:
@@ -88,7 +88,7 @@ def find_earlier(plan: Plan, source: Source, out: str, options: Options, *, over
 
     """
     if not os.path.isdir(out):
-        return Earlier({}, ())
+        return Resumable({}, ())
     planned = {shard.name: shard for shard in plan.shards}
     stated = _stated_by_manifest(plan, out)
     found = ((stem, _committed(plan, out, stem, stated)) for stem in planned)
@@ -106,21 +106,21 @@ def find_earlier(plan: Plan, source: Source, out: str, options: Options, *, over
     if foreign:
         done = {}
     if len(done) == len(planned):
-        return Earlier(done, ())
+        return Resumable(done, ())
     # The manifest first, so that no half looks whole.
     outdated = (name for name in (MANIFEST_NAME, REJECTED_NAME, *files) if os.path.splitext(name)[0] not in done)
-    return Earlier(done, tuple(name for name in outdated if os.path.lexists(os.path.join(out, name))))
+    return Resumable(done, tuple(name for name in outdated if os.path.lexists(os.path.join(out, name))))
 
 
 def _other_releases(out: str) -> str:
     """Say of which releases the images are, if it may be that they are of others than those at hand."""
     try:
-        made = read_manifest(out).options.get("made_by", made_by())
+        made = read_manifest(out).options.get("made_by", library_versions())
     except ManifestError:
-        return f" and {_named(made_by())}"
-    if made == made_by():
+        return f" and {_named(library_versions())}"
+    if made == library_versions():
         return ""
-    return f" and {_named(made_by())} (but with {_named(made)})"
+    return f" and {_named(library_versions())} (but with {_named(made)})"
 
 
 def _named(releases: object) -> str:
@@ -133,7 +133,7 @@ def _foreign(
     source: Source,
     out: str,
     options: Options,
-    known: tuple[Mapping[str, ShardPlan], Mapping[str, File], Mapping[str, Done]],
+    known: tuple[Mapping[str, ShardPlan], Mapping[str, File], Mapping[str, ShardResult]],
 ) -> Iterator[str]:
     """Name the files that a dataset would have there, and that no run of this plan wrote."""
     planned, stated, done = known
@@ -213,7 +213,7 @@ def _is_of(source: Source, shard: ShardPlan, path: str, plan: Plan, options: Opt
         return bool(_metadata(path, plan))
     record_format = formats.get(options.fmt)
     try:
-        with storage.window(stem + record_format.SUFFIX) as (view, size):
+        with storage.open_view(stem + record_format.SUFFIX) as (view, size):
             want = formats.Want(formats.components(options.fmt, options.store))
             record = next(record_format.scan(view, size, path, want))
         if extension == ".idx" and record.line.encode() not in _head(path):
@@ -224,11 +224,11 @@ def _is_of(source: Source, shard: ShardPlan, path: str, plan: Plan, options: Opt
 
 
 def _head(path: str) -> bytes:
-    with storage.explained(path, "read"), open(path, "rb") as file:
+    with storage.translate_errors(path, "read"), open(path, "rb") as file:
         return file.read(1 << 14)
 
 
-def _committed(plan: Plan, out: str, stem: str, stated: Mapping[str, File]) -> Done | None:
+def _committed(plan: Plan, out: str, stem: str, stated: Mapping[str, File]) -> ShardResult | None:
     """Read what a table says of its shard; none unless all of it is as it was written."""
     path = os.path.join(out, f"{stem}.parquet")
     if not os.path.isfile(path):
@@ -248,7 +248,7 @@ def _committed(plan: Plan, out: str, stem: str, stated: Mapping[str, File]) -> D
         for file in (shard.file, shard.index):
             if _length(os.path.join(out, file.name)) != file.bytes:
                 return None
-    return Done(
+    return ShardResult(
         stem,
         shard,
         metadata["images"],
@@ -256,7 +256,7 @@ def _committed(plan: Plan, out: str, stem: str, stated: Mapping[str, File]) -> D
         tuple(metadata["formats"]),
         metadata["rejected"],
         metadata.get("changes", {}),
-        earlier=True,
+        resumed=True,
     )
 
 
@@ -267,8 +267,8 @@ def _length(path: str) -> int:
         return -1
 
 
-def clear(out: str, earlier: Earlier) -> None:
+def remove_outdated(out: str, found: Resumable) -> None:
     """Remove what is to be made anew."""
-    with storage.explained(out, "clear"):
-        for name in earlier.outdated:
+    with storage.translate_errors(out, "clear"):
+        for name in found.outdated:
             os.unlink(os.path.join(out, name))

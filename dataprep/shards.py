@@ -41,7 +41,7 @@ class ShardTask(NamedTuple):
     extra: Any  # an Arrow table; none where the source has no further columns
 
 
-class Done(NamedTuple):
+class ShardResult(NamedTuple):
     """A shard that is on the disk.
 
     Attributes:
@@ -52,7 +52,7 @@ class Done(NamedTuple):
         formats: image formats in it.
         rejected: rows for ``rejected.jsonl``.
         changes: for each value of the column ``change``: samples, their bytes as they came, and as they are stored.
-        earlier: whether an earlier run wrote it.
+        resumed: whether an earlier run wrote it.
 
     """
 
@@ -63,10 +63,10 @@ class Done(NamedTuple):
     formats: tuple[str, ...]
     rejected: list[dict[str, str]]
     changes: Mapping[str, Sequence[int]]
-    earlier: bool = False
+    resumed: bool = False
 
 
-def write_shard(task: ShardTask) -> Done:
+def write_shard(task: ShardTask) -> ShardResult:
     """Write one shard with its index and table, read it back, and publish the three.
 
     Raises:
@@ -94,11 +94,11 @@ class _Written(NamedTuple):
     rejected: list[dict[str, str]]
 
 
-def _write_shard(task: ShardTask, paths: list[str]) -> Done:
+def _write_shard(task: ShardTask, paths: list[str]) -> ShardResult:
     shard_path, index_path, table_path = paths
     written = _write_records(task, shard_path)
     if written.drafts:
-        _check_first(task, written, storage.partial(shard_path))
+        _check_first(task, written, storage.partial_path(shard_path))
     index = formats.get(task.options.fmt).index_bytes(written.lines)
     index_file = File(os.path.basename(index_path), len(index), checksum_text(crc32c(index)))
     metadata: dict[str, Any] = {
@@ -113,11 +113,11 @@ def _write_shard(task: ShardTask, paths: list[str]) -> Done:
     }
     if task.options.alters:
         metadata["changes"] = _changes(task, written)
-    with storage.explained(table_path, "write"):
-        with open(storage.partial(index_path), "wb") as out:
+    with storage.translate_errors(table_path, "write"):
+        with open(storage.partial_path(index_path), "wb") as out:
             out.write(index)
-        write_table(build_table(_columns(task, written), metadata), storage.partial(table_path))
-    table = storage.describe(task.out, os.path.basename(storage.partial(table_path)))
+        write_table(build_table(_columns(task, written), metadata), storage.partial_path(table_path))
+    table = storage.describe(task.out, os.path.basename(storage.partial_path(table_path)))
     shard = None
     if written.drafts:
         table = replace(table, name=os.path.basename(table_path))
@@ -126,7 +126,7 @@ def _write_shard(task: ShardTask, paths: list[str]) -> Done:
         storage.discard(paths[:2])
         paths = paths[2:]
     storage.publish(paths)
-    return Done(
+    return ShardResult(
         task.name,
         shard,
         len(task.keys),
@@ -172,8 +172,8 @@ def _write_records(task: ShardTask, path: str) -> _Written:
         StorageError: what was read back is not what was written.
 
     """
-    with storage.explained(path, "write"):
-        handle = os.open(storage.partial(path), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    with storage.translate_errors(path, "write"):
+        handle = os.open(storage.partial_path(path), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
         return _write_into(handle, task, path)
     finally:
@@ -215,7 +215,7 @@ def _write_into(handle: int, task: ShardTask, path: str) -> _Written:
             reader.advance(position)
     position += _append(handle, (record_format.END,), path)
     crc = crc32c(record_format.END, crc)
-    with storage.explained(path, "read"):
+    with storage.translate_errors(path, "read"):
         reader.advance(position)
     if reader.crc != crc:
         raise _not_as_written(path)
@@ -239,14 +239,14 @@ def _append(handle: int, buffers: tuple[bytes, ...], path: str) -> int:
     try:
         return storage.write_all(handle, buffers)
     except OSError:
-        with storage.explained(path, "write"):
+        with storage.translate_errors(path, "write"):
             raise
 
 
 def _check_first(task: ShardTask, written: _Written, path: str) -> None:
     """Read the first record as any reader would, and compare it with what was meant."""
     record_format = formats.get(task.options.fmt)
-    with storage.window(path) as (view, size):
+    with storage.open_view(path) as (view, size):
         want = formats.Want(formats.components(task.options.fmt, task.options.store))
         record = next(record_format.scan(view, size, path, want))
     draft = written.drafts[0]

@@ -6,11 +6,12 @@ It never changes a file.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
 from dataprep import engines, storage
+from dataprep.progress import Progress
 from dataprep.verify_shard import Checked, CheckTask, Fault, check_file, check_shard, manifest_of
 from manifests.errors import DamagedError
 from manifests.schema import Manifest
@@ -32,7 +33,7 @@ def verify_dataset(
     *,
     decode: bool = False,
     workers: int | None = None,
-    progress: Callable[[Manifest], Callable[[Checked], None]] | None = None,
+    progress: Progress[Checked] | None = None,
 ) -> VerifyReport:
     """Check a dataset: manifest, shards, indexes and tables, each against the others and its checksum.
 
@@ -40,7 +41,7 @@ def verify_dataset(
         folder: the dataset.
         decode: decode every image too.
         workers: processes; as many as there are processors where none is given.
-        progress: given the manifest, returns what to call with each shard that was checked.
+        progress: receives the number of shards, then each checked shard.
 
     Raises:
         StoppedError: the machine stopped the work.
@@ -51,15 +52,16 @@ def verify_dataset(
     except DamagedError as error:
         return VerifyReport((Fault(MANIFEST_NAME, error.message, hint=error.hint),), 0, 0, 0)
     manifest_of.cache_clear()  # of an earlier call in this process
-    advance = progress(manifest) if progress else None
     tasks = [CheckTask(folder, shard, decode) for split in manifest.splits for shard in split.shards]
+    if progress:
+        progress.start(len(tasks))
     checked: dict[str, Checked] = {}
     count = min(workers or engines.default_workers(), len(tasks))
     with closing(engines.run(check_shard, tasks, count)) as results:
         for result in results:
             checked[result.name] = result
-            if advance:
-                advance(result)
+            if progress:
+                progress.advance(result)
     faults = [fault for task in tasks for fault in checked[task.shard.name].faults]
     return VerifyReport(
         (*_faults_of_folder(folder, manifest), *faults),
@@ -81,7 +83,7 @@ def _faults_of_folder(folder: str, manifest: Manifest) -> Iterator[Fault]:
                     yield Fault(MANIFEST_NAME, f"names {file.name!r} twice")
                 named.add(file.name)
     for name in sorted(os.listdir(folder)):
-        if name.startswith(storage.PARTIAL):
+        if name.startswith(storage.PARTIAL_PREFIX):
             yield Fault(name, "was left by an interrupted run", hint="run that again, or remove the file")
         elif name.endswith(_OURS) and name not in named and "plan" in manifest.options:
             yield Fault(name, "is not in the manifest", hint="remove it, or make the manifest anew")

@@ -114,7 +114,7 @@ class _ShardCheck:
         self.faults += index_faults + table_faults
         rows = self._rows() if not table_faults else []
         try:
-            with storage.window(os.path.join(folder, self.name), span=1 << 20) as (view, size):
+            with storage.open_view(os.path.join(folder, self.name), span=1 << 20) as (view, size):
                 if size != self.shard.file.bytes:
                     self.add(
                         f"has {size} bytes, the manifest states {self.shard.file.bytes}",
@@ -196,7 +196,7 @@ class _ShardCheck:
 
     def _index(self) -> bytes:
         path = os.path.join(self.task.folder, self.shard.index.name)
-        with storage.explained(path, "read"), open(path, "rb") as file:
+        with storage.translate_errors(path, "read"), open(path, "rb") as file:
             return file.read()
 
     def _label_known(self, row: Sample) -> bool:

@@ -75,12 +75,16 @@ class ShardsBar:
     def __init__(self) -> None:
         self._bar: Any = None
 
-    def __call__(self, total: int) -> Callable[[Any], None]:
-        """Begin with so many shards; return what to call with each that is done."""
+    def start(self, total: int) -> None:
+        """Show the bar; `total` is the number of shards."""
         from tqdm import tqdm
 
         self._bar = tqdm(total=total, unit=" shards", disable=None, dynamic_ncols=True)
-        return lambda _: self._bar.update()
+
+    def advance(self, result: object) -> None:
+        """Count one finished shard."""
+        del result
+        self._bar.update()
 
     def __enter__(self) -> ShardsBar:
         return self

@@ -20,7 +20,7 @@ from manifests.text import printable
 if TYPE_CHECKING:
     from dataprep.options import Options
     from dataprep.plan import ShardPlan
-    from dataprep.shards import Done
+    from dataprep.shards import ShardResult
     from dataprep.sources import Source
 
 
@@ -105,7 +105,7 @@ def convert(**call: Any) -> ExitStatus:
     Unless they are to be resized, the images' bytes are stored untouched. What is broken goes to rejected.jsonl
     with the reason, never into a shard. Interrupted or killed, the same command goes on where it stopped.
     """
-    with closing(engines.Engine(call["workers"])) as engine:
+    with closing(engines.LocalEngine(call["workers"])) as engine:
         if not call["dry_run"]:
             engine.start("dataprep.shards")  # while this process finds out what there is to do
         return _convert(call, engine)
@@ -114,7 +114,7 @@ def convert(**call: Any) -> ExitStatus:
 def _convert(call: dict[str, Any], engine: engines.Engine) -> ExitStatus:
     from dataprep.convert import convert_dataset
     from dataprep.options import Options
-    from dataprep.resume import check_out
+    from dataprep.resume import check_output
     from dataprep.sources import SourceOptions, read_source
 
     downscale, raw = image_options.read(call)
@@ -150,11 +150,11 @@ def _convert(call: dict[str, Any], engine: engines.Engine) -> ExitStatus:
     click.echo(f"{printable(call['src'])}: {source.layout}, {held}", err=True)
     for notice in source.notices:
         print_note(notice)
-    check_out(source, out)
+    check_output(source, out)
     if call["dry_run"]:
         _print_plan(source, out, options, engine.workers, overwrite=call["overwrite"])
         return ExitStatus.SUCCESS
-    with _ImagesBar(source) as bar:
+    with _ImagesBar() as bar:
         result = convert_dataset(source, out, options, engine=engine, overwrite=call["overwrite"], progress=bar)
     return _print_result(result, out, call["max_rejected"])
 
@@ -162,14 +162,19 @@ def _convert(call: dict[str, Any], engine: engines.Engine) -> ExitStatus:
 class _ImagesBar:
     """Progress on standard error, where that is a terminal: images/s, MB/s, time left; all of this run alone."""
 
-    def __init__(self, source: Source) -> None:
-        from tqdm import tqdm
-
-        self._bar = tqdm(total=len(source), unit=" images", smoothing=0.1, disable=None, dynamic_ncols=True)
+    def __init__(self) -> None:
+        self._bar: Any = None
         self._bytes = 0
 
-    def __call__(self, done: Done) -> None:
-        if done.earlier and not self._bar.disable:  # neither the rate nor the time that is left follow from these
+    def start(self, total: int) -> None:
+        """Show the bar; `total` is the number of images."""
+        from tqdm import tqdm
+
+        self._bar = tqdm(total=total, unit=" images", smoothing=0.1, disable=None, dynamic_ncols=True)
+
+    def advance(self, done: ShardResult) -> None:
+        """Count the images and bytes of one finished shard."""
+        if done.resumed and not self._bar.disable:  # neither the rate nor the time that is left follow from these
             self._bar.initial += done.images
             self._bar.n += done.images
             self._bar.last_print_n = self._bar.n
@@ -185,7 +190,8 @@ class _ImagesBar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
 
 
 def _print_plan(source: Source, out: str, options: Options, workers: int, *, overwrite: bool) -> None:
@@ -193,11 +199,11 @@ def _print_plan(source: Source, out: str, options: Options, workers: int, *, ove
 
     from dataprep.convert import try_some
     from dataprep.plan import make_plan
-    from dataprep.resume import check_writable, find_earlier
+    from dataprep.resume import check_writable, find_resumable
 
     plan = make_plan(source, options)
     there = check_writable(out)
-    done = find_earlier(plan, source, out, options, overwrite=overwrite).done
+    done = find_resumable(plan, source, out, options, overwrite=overwrite).shards
     for split in plan.splits:
         shards = [shard for shard in plan.shards if shard.split == split]
         samples = sum(len(shard.rows) for shard in shards)

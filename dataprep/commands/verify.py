@@ -24,7 +24,7 @@ def verify(**call: Any) -> ExitStatus:
             call["out"],
             decode=call["decode"],
             workers=call["workers"],
-            progress=lambda manifest: bar(sum(len(split.shards) for split in manifest.splits)),
+            progress=bar,
         )
     for fault in report.faults:
         click.echo(str(fault))

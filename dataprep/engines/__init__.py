@@ -1,5 +1,6 @@
-"""Where shard tasks run: one file for each engine."""
+"""Where shard tasks run. One file an engine; `base.Engine` is what they have in common."""
 
-from dataprep.engines.local import Engine, default_workers, run
+from dataprep.engines.base import Engine, default_workers
+from dataprep.engines.local import LocalEngine, run
 
-__all__ = ["Engine", "default_workers", "run"]
+__all__ = ["Engine", "LocalEngine", "default_workers", "run"]

@@ -1,102 +1,86 @@
-"""Where shard tasks run: this process and others of this machine. It must never know what a task does.
+"""The engine that runs tasks in this process and in worker processes on the same machine.
 
-Tasks are independent and give the same result wherever they run; whoever is free takes the next one. A worker
-that dies is an error, never a wait; workers end with the process that started them, however it ends.
+The engine does not know what a task does. A free process takes the next task. A worker that dies raises an error
+instead of blocking the run, and workers end with the process that started them, however it ends.
 """
 
 from __future__ import annotations
 
-import importlib
-import os
-import pickle
 import queue
 import signal
-import subprocess
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, suppress
-from typing import Any, TypeVar
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
 
-from manifests.errors import WorkerDiedError
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-
-
-def default_workers() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from dataprep.engines.base import Result, Task, default_workers
+from dataprep.engines.worker import WorkerProcess
 
 
 def run(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Generator[Result, None, None]:
-    """Apply a function to tasks in `workers` processes, of which this one is the first; yield results as they come."""
-    with closing(Engine(workers)) as engine:
+    """Apply a function to tasks in `workers` processes, this one included; yield results as they finish."""
+    with closing(LocalEngine(workers)) as engine:
         yield from engine.run(function, tasks, workers)
 
 
-class Engine:
-    """A place to work: this process, and workers beside it that can be started before their first task is known.
+class LocalEngine:
+    """Runs tasks in this process and in up to `workers - 1` worker processes. See `base.Engine`.
 
-    The thread that starts workers must outlive them: Linux ends them with it.
+    The thread that starts the workers must outlive them: Linux kills them when that thread ends.
 
     Args:
-        workers: processes at most, this one included; as many as there are processors where none is given.
+        workers: the maximum number of processes, including this one; `None` means one per CPU.
 
     """
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or default_workers()
-        self._others: list[_Worker] = []
+        self._processes: list[WorkerProcess] = []
 
     def start(self, module: str) -> None:
-        """Start one worker ahead of its tasks, if there may be one, with the module that it will need."""
-        if self.workers > 1 and not self._others:
-            self._add(module)
+        """Start one worker ahead of its tasks, if `workers` allows one, and import `module` in it."""
+        if self.workers > 1 and not self._processes:
+            self._add_process(module)
 
     def run(
-        self, function: Callable[[Task], Result], tasks: Iterable[Task], most: int
+        self, function: Callable[[Task], Result], tasks: Iterable[Task], max_workers: int
     ) -> Generator[Result, None, None]:
-        """Apply a function of some module to tasks, in `most` processes at most; yield results as they come.
+        """Apply a function to each task and yield results as they finish; see `base.Engine.run`.
 
-        This process works too, and begins at once. Tasks are taken from the iterable only as workers become
-        free, so memory does not grow with them.
-
-        Raises:
-            WorkerDiedError: a worker was killed.
-
+        This process works on tasks too, and begins while the workers are still starting.
         """
-        count = min(self.workers, most)
-        done = False
+        others = max(min(self.workers, max_workers) - 1, 0)
+        finished = False
         try:
-            while len(self._others) < count - 1:
-                self._add(function.__module__)
-            yield from _share(self._others[: max(count - 1, 0)], function, _Shared(tasks))
-            done = True
+            while len(self._processes) < others:
+                self._add_process(function.__module__)
+            yield from _run_shared(self._processes[:others], function, _TaskQueue(tasks))
+            finished = True
         finally:
-            if not done:  # an error, an interrupt, or a caller that wants no more: nobody waits for the rest
+            if not finished:  # an error, an interrupt, or a caller that stopped early: don't wait for running tasks
                 self.close()
 
-    def _add(self, module: str) -> None:
-        # Neither may an interrupt come between a worker's start and its being known, nor may the worker hear one.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    def _add_process(self, module: str) -> None:
+        # Block SIGINT: an interrupt must not arrive between the start of a process and its entry in the list, and
+        # the new process inherits the mask, so Ctrl-C never reaches a worker.
+        previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self._others.append(_Worker(module))
+            self._processes.append(WorkerProcess(module))
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
     def close(self) -> None:
-        """End all workers."""
-        for worker in self._others:
-            worker.process.kill()
-        for worker in self._others:
-            worker.end()
-        self._others.clear()
+        """Kill all workers and wait until they are gone."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
+        self._processes.clear()
 
 
-class _Shared(Iterator[Task]):
-    """An iterator that several threads take from."""
+class _TaskQueue(Iterator[Task]):
+    """An iterator over tasks that several threads can share."""
 
     def __init__(self, tasks: Iterable[Task]) -> None:
         self._tasks = iter(tasks)
@@ -107,142 +91,51 @@ class _Shared(Iterator[Task]):
             return next(self._tasks)
 
 
-#: What a thread tells the first process: a result, or why there are no more; one that has none has come to its end.
-_Answers = queue.SimpleQueue[tuple[Any, BaseException | None] | None]
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the thread of a worker puts into the queue: the result of a task, or the error that ended the thread."""
+
+    result: Any = None
+    error: BaseException | None = None
 
 
-def _share(
-    workers: list[_Worker], function: Callable[[Task], Result], tasks: _Shared[Task]
+#: Answers of all threads; each thread ends with `None`.
+_Answers = queue.SimpleQueue[_Answer | None]
+
+
+def _run_shared(
+    processes: list[WorkerProcess], function: Callable[[Task], Result], tasks: _TaskQueue[Task]
 ) -> Generator[Result, None, None]:
-    """Let each worker, by a thread that waits for it, and this process take tasks until there are no more."""
+    """Process tasks here and in the workers until none is left. One thread per worker waits for its answers."""
     answers: _Answers = queue.SimpleQueue()
-    for worker in workers:
-        threading.Thread(target=_lead, args=(worker, function, tasks, answers), daemon=True).start()
-    left = len(workers)
+    for process in processes:
+        threading.Thread(target=_feed, args=(process, function, tasks, answers), daemon=True).start()
+    running = len(processes)
     for task in tasks:
         yield function(task)
         while not answers.empty():
             if (answer := answers.get()) is None:
-                left -= 1
+                running -= 1
             else:
-                yield _result(answer)
-    while left:
+                yield _result_of(answer)
+    while running:
         if (answer := answers.get()) is None:
-            left -= 1
+            running -= 1
         else:
-            yield _result(answer)
+            yield _result_of(answer)
 
 
-def _result(answer: tuple[Any, BaseException | None]) -> Any:
-    result, error = answer
-    if error is not None:
-        raise error
-    return result
+def _result_of(answer: _Answer) -> Any:
+    if answer.error is not None:
+        raise answer.error
+    return answer.result
 
 
-def _lead(worker: _Worker, function: Callable[[Any], Any], tasks: _Shared[Any], answers: _Answers) -> None:
+def _feed(process: WorkerProcess, function: Callable[[Any], Any], tasks: _TaskQueue[Any], answers: _Answers) -> None:
+    """Send tasks to one worker until none is left or one fails."""
     try:
         for task in tasks:
-            answers.put((worker.apply(function, task), None))
-    except BaseException as error:  # raised again where the results are taken
-        answers.put((None, error))
+            answers.put(_Answer(process.apply(function, task)))
+    except BaseException as error:  # raised again in the thread that consumes the results
+        answers.put(_Answer(error=error))
     answers.put(None)
-
-
-# --- a worker, seen from outside ----------------------------------------------------------------
-
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from dataprep.engines.local import serve; serve({module!r})"
-
-
-class _Worker:
-    """A process that applies functions to tasks, which come by its standard input, until that ends.
-
-    It is a fresh interpreter, for a fork of a process with threads may hang. Unlike `multiprocessing`, it does not
-    import the program that started it, so that a caller's script needs no guard and a worker is ready sooner.
-    """
-
-    def __init__(self, module: str) -> None:
-        program = _PROGRAM.format(path=sys.path, module=module)
-        command = [sys.executable, "-X", f"utf8={sys.flags.utf8_mode}", "-c", program]
-        # NumPy would start a thread a processor in each worker for linear algebra that nobody does.
-        environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
-        self.process = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-        )
-
-    def apply(self, function: Callable[[Task], Result], task: Task) -> Result:
-        """Have it apply a function to a task.
-
-        Raises:
-            WorkerDiedError: it was killed.
-
-        """
-        try:
-            pickle.dump((function, task), self.process.stdin, pickle.HIGHEST_PROTOCOL)  # type: ignore[arg-type]
-            self.process.stdin.flush()  # type: ignore[union-attr]
-            result, error, trace = pickle.load(self.process.stdout)  # type: ignore[arg-type]  # noqa: S301
-        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-            raise WorkerDiedError(
-                "a worker process was killed, for want of memory perhaps",
-                hint="run the same command again, with fewer --workers if it recurs; finished shards are kept",
-            ) from None
-        if error is not None:
-            raise error from _Elsewhere(trace)
-        return result  # type: ignore[no-any-return]
-
-    def end(self) -> None:
-        """Wait until the process, which was killed, is gone."""
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            with suppress(OSError):
-                stream.close()  # type: ignore[union-attr]
-
-
-class _Elsewhere(Exception):  # noqa: N818
-    """Where in a worker an error was raised."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
-
-
-# --- a worker, seen from inside -----------------------------------------------------------------
-
-
-#: Linux sends a process this signal when the thread that started it ends.
-_PR_SET_PDEATHSIG = 1
-
-
-def serve(module: str) -> None:
-    """Answer each task that comes by standard input, by standard output; end with whoever sends them."""
-    # Stopped, it would hear of its sender's death only once it is woken up, and write meanwhile.
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever else is printed must not come between
-    calls: queue.SimpleQueue[tuple[Callable[[Any], Any], Any]] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(calls,), daemon=True).start()
-    importlib.import_module(module)
-    while True:
-        function, task = calls.get()
-        pickle.dump(_answer(function, task), answers, pickle.HIGHEST_PROTOCOL)
-        answers.flush()
-
-
-def _receive(calls: queue.SimpleQueue[tuple[Callable[[Any], Any], Any]]) -> None:
-    try:
-        while True:
-            calls.put(pickle.load(sys.stdin.buffer))  # noqa: S301
-    except (EOFError, pickle.UnpicklingError):  # whoever sent them is gone
-        pass
-    except BaseException:
-        traceback.print_exc()
-    os._exit(1)
-
-
-def _answer(function: Callable[[Any], Any], task: Any) -> tuple[Any, Exception | None, str]:
-    try:
-        return function(task), None, ""
-    except Exception as error:
-        return None, error, traceback.format_exc()

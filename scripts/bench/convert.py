@@ -37,7 +37,7 @@ SHARD = 256 << 20
 
 
 def ours(src: Path, out: Path, fmt: str, workers: int) -> None:
-    engine = engines.Engine(workers)
+    engine = engines.LocalEngine(workers)
     engine.start("dataprep.shards")  # as the command does
     convert_dataset(read_source(str(src)), str(out), Options(fmt=fmt, shard_bytes=SHARD), engine=engine)
 

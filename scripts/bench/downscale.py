@@ -99,7 +99,7 @@ def make_images(photos: Path, src: Path, call: argparse.Namespace, kind: str) ->
 
 
 def ours(src: Path, out: Path, workers: int, count: int) -> None:
-    engine = engines.Engine(workers)
+    engine = engines.LocalEngine(workers)
     engine.start("dataprep.shards")  # as the command does
     # Enough shards that none of the processes waits long for the others.
     options = Options(shard_samples=-(-count // (8 * workers)), downscale=TO)

@@ -265,7 +265,7 @@ def test_a_dry_run_foretells_that_another_is_at_work(image_folder, out, invoke):
     invoke(*call)
     with storage.locked(str(out)):
         dry = invoke(*call, "--dry-run", status=3)
-        assert "another run is at work in it. Hint: wait for that to end" in dry.stderr
+        assert "another run is working in this folder. Hint: wait until it ends." in dry.stderr
         assert dry.stdout == ""
         assert dry.stderr == invoke(*call, status=3).stderr
     invoke(*call, "--dry-run")

@@ -86,7 +86,7 @@ def test_full_disk(share, alone, command, dataprep, small_disk, snapshot):
     disk = small_disk(4096 + int(share * sum(map(len, files.values()))))
     call = [*command, "--fmt", fmt, "--out", disk / "out"]
     line = only_line(dataprep(*call, "--workers", 2))
-    assert "No space left on device; free some space and run the same command again" in line
+    assert "No space left on device. Hint: free some space and run the same command again" in line
     assert line.startswith(f"dataprep: {disk}/out")
     tables = committed(disk / "out", files)
     assert (tables > 0) == (share > 0)
@@ -113,7 +113,7 @@ def test_a_disk_that_fills_at_every_point(make_photos, dataprep, small_disk, sna
             whole = True
             break
         line = only_line(done)
-        assert "No space left on device; free some space" in line
+        assert "No space left on device. Hint: free some space" in line
         named.add(os.path.basename(line.split(": ")[1]))
         committed(disk / "out", alone)
         shutil.rmtree(disk / "out", ignore_errors=True)
@@ -132,7 +132,7 @@ def test_a_limit_on_the_length_of_a_file(limit, alone, command, dataprep, snapsh
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     line = only_line(dataprep(*call, "--workers", 1, preexec_fn=lower))
-    assert "File too large; " in line, "no hint"
+    assert "File too large. Hint: " in line, "no hint"
     assert line.startswith(f"dataprep: {tmp_path}/out/")
     committed(tmp_path / "out", files)
     assert dataprep(*call).returncode == 0
@@ -167,7 +167,7 @@ def test_a_folder_that_may_not_be_written(few, bound, tmp_path):
     out.mkdir(mode=0o555)
     line = only_line(bound("convert", "--src", few, "--out", out))
     assert line.startswith(f"dataprep: {out}")
-    assert "Permission denied; make it writable for this user, or name another folder with --out" in line
+    assert "Permission denied. Hint: make it writable for this user, or choose another folder with --out" in line
     assert os.listdir(out) == []
     line = only_line(bound("convert", "--src", few, "--out", out / "new"), status=2)
     assert "(Permission denied); make its parent writable" in line
@@ -272,7 +272,7 @@ def test_the_output_folder_taken_away(start, slow, tmp_path):
     done = converted_while(start, slow, tmp_path / "out", lambda: (tmp_path / "out").rename(tmp_path / "elsewhere"))
     line = only_line(done)
     assert line.startswith(f"dataprep: {tmp_path}/out")
-    assert "the folder is gone: run the same command again" in line
+    assert "the folder is gone; run the same command again" in line
 
 
 # --- who else is in the folder ------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_two_runs_at_once(few, start, dataprep, tmp_path):
     assert first.returncode == 0, errors
     for done, notes in zip(seen, (1, 0), strict=True):
         assert only_line(done, notes=notes) == (
-            f"dataprep: {tmp_path}/out: another run is at work in it; wait for that to end"
+            f"dataprep: {tmp_path}/out: another run is working in this folder. Hint: wait until it ends."
         )
     assert verify_dataset(str(tmp_path / "out"), workers=1).faults == ()
 

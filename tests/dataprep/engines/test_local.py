@@ -78,7 +78,7 @@ def test_every_task_once(work, workers, count):
 
 
 def test_a_worker_started_ahead_is_the_one_that_works(work):
-    engine = engines.Engine(2)
+    engine = engines.LocalEngine(2)
     engine.start("work_of_engines")
     engine.start("work_of_engines")
     (early,) = children()
@@ -88,7 +88,7 @@ def test_a_worker_started_ahead_is_the_one_that_works(work):
 
 
 def test_a_worker_that_no_task_needs_is_ended_too(work):
-    engine = engines.Engine(2)
+    engine = engines.LocalEngine(2)
     engine.start("work_of_engines")
     assert list(engine.run(work.square, [3], 1)) == [(9, os.getpid())]
     engine.close()
@@ -141,7 +141,7 @@ def test_a_script_needs_no_guard(tmp_path):
 
 
 def test_workers_are_deaf_to_an_interrupt(work):
-    engine = engines.Engine(2)
+    engine = engines.LocalEngine(2)
     engine.start("work_of_engines")
     os.kill(int(children()[-1]), signal.SIGINT)
     assert len(list(engine.run(work.square, range(100), 2))) == 100

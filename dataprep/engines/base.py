@@ -1,0 +1,49 @@
+"""What an engine is: it applies one function to many independent tasks, in this process or in others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable
+from typing import Protocol, TypeVar
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def default_workers() -> int:
+    """Return the number of CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Engine(Protocol):
+    """Runs shard tasks. Tasks give the same result wherever they run, in any order.
+
+    Attributes:
+        workers: the maximum number of processes, including this one.
+
+    """
+
+    workers: int
+
+    def start(self, module: str) -> None:
+        """Start a worker before its first task is known, and import the module that defines the function."""
+
+    def run(
+        self, function: Callable[[Task], Result], tasks: Iterable[Task], max_workers: int
+    ) -> Generator[Result, None, None]:
+        """Apply a function to each task and yield results as they finish, in any order.
+
+        Args:
+            function: a function at the top level of an importable module.
+            tasks: picklable arguments. An engine takes a task only when a worker is free, so memory use does not
+                grow with the number of tasks.
+            max_workers: a lower limit than `workers`, for example the number of tasks.
+
+        Raises:
+            WorkerDiedError: a worker process ended without a result.
+
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop all workers."""

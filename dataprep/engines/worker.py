@@ -1,0 +1,125 @@
+"""One worker process: `WorkerProcess` starts it and sends it tasks, `serve` runs inside it.
+
+Parent and worker exchange pickles over the worker's standard input and output.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from dataprep.engines.base import Result, Task
+from manifests.errors import WorkerDiedError
+
+# --- in the parent process ----------------------------------------------------------------------
+
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from dataprep.engines.worker import serve; serve({module!r})"
+
+
+class WorkerProcess:
+    """A child process that applies functions to tasks until its standard input is closed.
+
+    It is a fresh interpreter, because a fork of a process with threads may deadlock. Unlike `multiprocessing`, it
+    does not import the program that started it: the caller's script needs no `if __name__ == "__main__"`, and the
+    worker starts faster.
+    """
+
+    def __init__(self, module: str) -> None:
+        program = _PROGRAM.format(path=sys.path, module=module)
+        command = [sys.executable, "-X", f"utf8={sys.flags.utf8_mode}", "-c", program]
+        # Without this, NumPy starts one thread per CPU in each worker for linear algebra that no task uses.
+        environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
+        self._process = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+
+    def apply(self, function: Callable[[Task], Result], task: Task) -> Result:
+        """Apply a function to a task in the worker and wait for the result.
+
+        Raises:
+            WorkerDiedError: the worker was killed.
+
+        """
+        try:
+            pickle.dump((function, task), self._process.stdin, pickle.HIGHEST_PROTOCOL)  # type: ignore[arg-type]
+            self._process.stdin.flush()  # type: ignore[union-attr]
+            result, error, trace = pickle.load(self._process.stdout)  # type: ignore[arg-type]  # noqa: S301
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+            raise WorkerDiedError(
+                "a worker process was killed, perhaps because memory ran out",
+                hint="run the same command again, with fewer --workers if it happens again; finished shards are kept",
+            ) from None
+        if error is not None:
+            raise error from _WorkerTraceback(trace)
+        return result  # type: ignore[no-any-return]
+
+    def kill(self) -> None:
+        """Kill the process without waiting for it."""
+        self._process.kill()
+
+    def wait(self) -> None:
+        """Wait until the process is gone, and close its pipes."""
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):
+                stream.close()  # type: ignore[union-attr]
+
+
+class _WorkerTraceback(Exception):  # noqa: N818
+    """Carries the traceback from the worker, as the cause of the error that is raised in the parent."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+# --- in the worker process ----------------------------------------------------------------------
+
+#: Linux sends the process a signal of its choice when the thread that started it ends; see prctl(2).
+_PR_SET_PDEATHSIG = 1
+
+
+def serve(module: str) -> None:
+    """Read tasks from standard input and write answers to standard output until the parent is gone."""
+    # End of input alone is not enough: a worker that was stopped (SIGSTOP) would see it only when it is continued,
+    # and could still write in the meantime.
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # anything else that is printed goes to standard error, not into the answers
+    calls: queue.SimpleQueue[tuple[Callable[[Any], Any], Any]] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(calls,), daemon=True).start()
+    importlib.import_module(module)
+    while True:
+        function, task = calls.get()
+        pickle.dump(_answer(function, task), answers, pickle.HIGHEST_PROTOCOL)
+        answers.flush()
+
+
+def _receive(calls: queue.SimpleQueue[tuple[Callable[[Any], Any], Any]]) -> None:
+    try:
+        while True:
+            calls.put(pickle.load(sys.stdin.buffer))  # noqa: S301
+    except (EOFError, pickle.UnpicklingError):  # the parent is gone
+        pass
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
+def _answer(function: Callable[[Any], Any], task: Any) -> tuple[Any, Exception | None, str]:
+    try:
+        return function(task), None, ""
+    except Exception as error:
+        return None, error, traceback.format_exc()

@@ -1,0 +1,110 @@
+"""Read files on a local file system: by position, from end to end for a checksum, or while they are written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from awscrt.checksums import crc32c
+
+from dataprep.storage.local import translate_errors
+from manifests.schema import File
+from manifests.store import checksum_text
+
+
+class FileView:
+    """Random access to the bytes of a file through a small buffer: a `dataprep.formats.View`.
+
+    Args:
+        handle: file descriptor, open for reading.
+        span: number of bytes to read at once.
+
+    """
+
+    def __init__(self, handle: int, span: int = 4096) -> None:
+        self._handle = handle
+        self._span = span
+        self._base = 0
+        self._data = b""
+
+    def __call__(self, at: int, n: int) -> tuple[bytes, int]:
+        """Return a buffer that contains `n` bytes of the file from offset `at`, and where in it they begin."""
+        i = at - self._base
+        if i < 0 or i + n > len(self._data):
+            self._data = os.pread(self._handle, max(n, self._span), at)
+            self._base = at
+            i = 0
+        return self._data, i
+
+
+@contextmanager
+def open_view(path: str, span: int = 4096) -> Iterator[tuple[FileView, int]]:
+    """Open a file for random access; return its view and its length in bytes."""
+    with translate_errors(path, "read"):
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if span <= 1 << 14:  # only headers are read, so the kernel's read-ahead would be wasted
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
+            yield FileView(handle, span), os.fstat(handle).st_size
+        finally:
+            os.close(handle)
+
+
+class ReadBack:
+    """Computes the CRC-32C of a file while it is being written, from the bytes that are really in it.
+
+    Args:
+        handle: file descriptor, open for reading.
+
+    Attributes:
+        position: number of bytes read so far.
+        crc: CRC-32C of these bytes.
+
+    """
+
+    def __init__(self, handle: int) -> None:
+        self.position = 0
+        self.crc = 0
+        self._handle = handle
+        self._buffer = memoryview(bytearray(1 << 18))
+
+    def advance(self, end: int) -> None:
+        """Continue up to byte `end` or the end of the file."""
+        while self.position < end:
+            length = os.preadv(self._handle, [self._buffer[: end - self.position]], self.position)
+            if not length:
+                return
+            self.crc = crc32c(self._buffer[:length], self.crc)
+            self.position += length
+
+
+def describe(folder: str, name: str) -> File:
+    """Read a complete file and return its name, length and checksum."""
+    path = os.path.join(folder, name)
+    with translate_errors(path, "read"):
+        length = os.stat(path).st_size
+    return File(name, length, checksum(path))
+
+
+def checksum(path: str) -> str:
+    """Read a file from end to end and return its checksum, as manifests store it."""
+    crc = 0
+    buffer = memoryview(bytearray(1 << 20))
+    with translate_errors(path, "read"), open(path, "rb", buffering=0) as file:
+        while length := file.readinto(buffer):
+            crc = crc32c(buffer[:length], crc)
+    return checksum_text(crc)
+
+
+def is_cached(path: str) -> bool:
+    """Return whether the middle of a file is in the page cache; `True` where the system cannot tell."""
+    with translate_errors(path, "read"), open(path, "rb", buffering=0) as file:
+        middle = os.fstat(file.fileno()).st_size // 2
+        try:
+            os.preadv(file.fileno(), [bytearray(1)], middle, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except (AttributeError, OSError):  # RWF_NOWAIT is not supported here
+            return True
+    return True
