@@ -124,7 +124,7 @@ def _make_folder(out: str) -> None:
     try:
         os.makedirs(out, exist_ok=True)
     except OSError as error:
-        hint = "make its parent writable for this user, or name another folder with --out"
+        hint = "make its parent writable for this user, or choose another folder with --out"
         raise CallError(f"--out {printable(out)}: cannot make the folder ({error.strerror})", hint=hint) from None
 
 

@@ -53,7 +53,7 @@ def check_output(source: Source, out: str) -> None:
         )
     there = _existing(path)
     if not os.path.isdir(there):
-        raise CallError(f"--out {printable(out)}: {printable(there)} is a file", hint="name another folder with --out")
+        raise CallError(f"--out {printable(out)}: {printable(there)} is a file", hint="choose another folder with --out")
 
 
 def check_writable(out: str) -> str:
@@ -66,7 +66,7 @@ def check_writable(out: str) -> str:
     """
     there = _existing(os.path.abspath(out))
     if not os.access(there, os.W_OK | os.X_OK):
-        hint = "make it writable for this user, or name another folder with --out"
+        hint = "make it writable for this user, or choose another folder with --out"
         raise CallError(f"--out {printable(out)}: {printable(there)} may not be written into", hint=hint)
     if os.path.isdir(out):
         with storage.locked(out):

@@ -170,7 +170,7 @@ def test_a_folder_that_may_not_be_written(few, bound, tmp_path):
     assert "Permission denied. Hint: make it writable for this user, or choose another folder with --out" in line
     assert os.listdir(out) == []
     line = only_line(bound("convert", "--src", few, "--out", out / "new"), status=2)
-    assert "(Permission denied); make its parent writable" in line
+    assert "(Permission denied). Hint: make its parent writable" in line
 
 
 def test_an_image_and_a_folder_that_may_not_be_read(few, bound, tmp_path):
@@ -209,7 +209,7 @@ def test_a_file_where_the_folder_should_be(arguments, few, dataprep, tmp_path):
     for out in (tmp_path / "file" / "out", tmp_path / "file"):
         line = only_line(dataprep("convert", "--src", few, "--out", out, *arguments), status=2)
         assert line.startswith(f"dataprep: --out {out}: ")
-        assert "name another folder with --out" in line
+        assert "choose another folder with --out" in line
     assert (tmp_path / "file").read_text() == "mine"
 
 
