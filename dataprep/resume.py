@@ -53,7 +53,9 @@ def check_output(source: Source, out: str) -> None:
         )
     there = _existing(path)
     if not os.path.isdir(there):
-        raise CallError(f"--out {printable(out)}: {printable(there)} is a file", hint="choose another folder with --out")
+        raise CallError(
+            f"--out {printable(out)}: {printable(there)} is a file", hint="choose another folder with --out"
+        )
 
 
 def check_writable(out: str) -> str:
