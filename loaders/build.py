@@ -17,7 +17,7 @@ from loaders.ranks import find_ranks
 from loaders.samplers import Sampler, ShuffledSampler
 from loaders.samplers.from_config import configured_sampler
 from loaders.transforms.parse import Recipe, read_recipe
-from loaders.transforms.parse.config import Config, read_config
+from loaders.transforms.parse.paddleclas import Config, read_config
 from loaders.transforms.presets import PRESETS, preset
 from manifests.errors import CallError
 
@@ -60,14 +60,14 @@ def assemble(
             f"shuffle={arguments['shuffle']!r}, and a sampler decides the order",
             hint="leave shuffle out, or say sampler=loaders.ShuffledSampler() for every sample once an epoch",
         )
-    if options.dtype == "uint8" and not asked.recipe.form.whole:
+    if options.dtype == "uint8" and not asked.recipe.output.is_uint8:
         raise CallError(
             'dtype="uint8", and the transforms end in values that are not whole',
             hint="leave the normalisation out of the transforms, or say another dtype",
         )
     opened = open_split(dataset, split)
     if opened.manifest.pixels is not None:
-        asked = replace(asked, recipe=replace(asked.recipe, pixels=opened.manifest.pixels[:2]))
+        asked = replace(asked, recipe=replace(asked.recipe, raw_size=opened.manifest.pixels[:2]))
         # Nothing is decoded, so that DALI's reader, which copies, is what all would wait for.
         unsaid = training and asked.shuffle is None and arguments["shuffle"] is None
         sampler = ShuffledSampler() if sampler is None and unsaid else sampler
@@ -144,7 +144,7 @@ def _from_config(config: Config, path: str) -> Asked:
         config.transforms,
         source=f"{path}: transform_ops",
         batch=config.batch_transforms,
-        classes=config.classes,
+        num_classes=config.num_classes,
         notes=config.notes,
     )
     return Asked(recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler)

@@ -13,7 +13,7 @@ from loaders.memory import PREFETCH, SHORTER, CropWindow, ImageSizes, LoadSettin
 from loaders.options import BYTES, Options
 from loaders.transforms.base import Operation
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
-from loaders.transforms.fuse import DecodePart, FlipNormalize, ResizePart, ResizeWindow, fuse
+from loaders.transforms.fuse import CropResize, DecodeCrop, FlipNormalize, ResizeCrop, fuse
 from loaders.transforms.geometry import Crop, CropAtRatio, Flip, RandomResizedCrop, Resize
 from loaders.transforms.parse import Recipe
 from manifests.errors import CallError, TableError
@@ -51,18 +51,18 @@ def load_settings(recipe: Recipe, options: Options, *, spread: bool = False) -> 
 
     """
     operations = fuse(recipe.operations).operations
-    part = operations[0].part if isinstance(operations[0], DecodePart) else None
+    part = operations[0].crop if isinstance(operations[0], DecodeCrop) else None
     height, width = recipe.size
     return LoadSettings(
         batch_size=options.batch_size,
-        held=recipe.form.channels * height * width * BYTES[options.dtype],
+        held=recipe.output.channels * height * width * BYTES[options.dtype],
         window=CropWindow(part.area, part.ratio) if isinstance(part, RandomResizedCrop) else None,
         whole_steps=_WHOLE_STEP * len(list(costly_orders(operations))),
         threads=options.num_threads or 1,
         hardware_load=options.hw_decoder_load or 0.0,
         prefetch=options.prefetch or PREFETCH,
         spread=spread,
-        encoded=recipe.pixels is None,
+        encoded=recipe.raw_size is None,
     )
 
 
@@ -118,19 +118,19 @@ def order_warnings(split: OpenSplit, recipe: Recipe, batch_size: int) -> list[st
 
 def costly_orders(operations: Sequence[Operation]) -> Iterator[tuple[Operation, Operation]]:
     """Yield each operation that works on whole images though a later one makes them smaller, with that later one."""
-    shrinking = (Resize, ResizePart, ResizeWindow, Crop, RandomResizedCrop, CropAtRatio)
+    shrinking = (Resize, ResizeCrop, CropResize, Crop, RandomResizedCrop, CropAtRatio)
     first = next((number for number, each in enumerate(operations) if isinstance(each, shrinking)), 0)
     later = operations[first]
     for operation in operations[1:first]:
-        yield operation, later.resize if isinstance(later, ResizePart) else later
+        yield operation, later.resize if isinstance(later, ResizeCrop) else later
 
 
 def computes_on_processor(operations: Sequence[Operation]) -> bool:
     """Return whether a graph has more operators on the processor, with a GPU too, than a few."""
-    light = (Decode, Unpack, Resize, ResizePart, ResizeWindow, Crop, Flip, FlipNormalize, Normalize)
+    light = (Decode, Unpack, Resize, ResizeCrop, CropResize, Crop, Flip, FlipNormalize, Normalize)
     return any(
-        getattr(each.part, "sampling", "") != "attempts"
-        if isinstance(each, DecodePart)
+        getattr(each.crop, "sampling", "") != "attempts"
+        if isinstance(each, DecodeCrop)
         else not isinstance(each, light)
         for each in fuse(operations).operations
     )
@@ -138,7 +138,7 @@ def computes_on_processor(operations: Sequence[Operation]) -> bool:
 
 def _text(operation: Operation, recipe: Recipe) -> str:
     """Return the user's words for an operation."""
-    steps = (step.text for step in recipe.steps if operation in step.operations)
+    steps = (step.description for step in recipe.items if operation in step.operations)
     return next(steps, type(operation).__name__)
 
 

@@ -9,7 +9,7 @@ from loaders.dataset.split import OpenSplit
 from loaders.memory import SHORTER, ImageSizes, LoadSettings, estimate_memory
 from loaders.options import BYTES, Options
 from loaders.samplers.order import PlannedOrder, StoredOrder
-from loaders.transforms.base import brief
+from loaders.transforms.base import short_repr
 from loaders.transforms.fuse import fuse
 from loaders.transforms.parse import Recipe
 
@@ -34,8 +34,8 @@ def _lines(
         yield from (f"  {line}" for line in order.plan.lines)
     yield ""
     yield "As asked for:"
-    for step in recipe.steps:
-        yield f"  {step.place}  {step.text}"
+    for step in recipe.items:
+        yield f"  {step.location}  {step.description}"
         yield from (f"      note: {note}" for note in step.notes)
     yield from (f"  note: {note}" for note in recipe.notes)
     if "image" not in options.fields:
@@ -45,7 +45,7 @@ def _lines(
     fusion = fuse(recipe.operations)
     yield ""
     yield f"As run, {'on the GPU' if gpu else 'on the processor'}:"
-    yield from (f"  {brief(operation)}" for operation in (*fusion.operations, *recipe.mixing))
+    yield from (f"  {short_repr(operation)}" for operation in (*fusion.operations, *recipe.mixing))
     yield ""
     yield "Why:" if fusion.reasons else "Nothing to fuse."
     yield from (f"  {reason}" for reason in fusion.reasons)
@@ -53,8 +53,9 @@ def _lines(
         yield f"  warning: {warning}"
     yield ""
     height, width = recipe.size
-    shape = (recipe.form.channels, height, width) if options.layout == "NCHW" else (height, width, recipe.form.channels)
-    held = options.batch_size * recipe.form.channels * height * width * BYTES[options.dtype]
+    channels = recipe.output.channels
+    shape = (channels, height, width) if options.layout == "NCHW" else (height, width, channels)
+    held = options.batch_size * channels * height * width * BYTES[options.dtype]
     yield (
         f"A batch: {options.batch_size} x {' x '.join(map(str, shape))} {options.dtype}, {held / 2**20:,.1f} MiB, "
         f"{options.prefetch} made ahead; {options.num_threads} threads"

@@ -281,7 +281,7 @@ class Loader:
     def _images(self, outputs: Any, size: int) -> Any:
         tensor = self._framework.images(outputs, self._options.dtype, self._gpu)[:size]
         # Of no image nothing can be asked: the last batch of a rank may be empty.
-        for function in self._recipe.functions if size else ():
+        for function in self._recipe.batch_functions if size else ():
             tensor = function(tensor)
             if not hasattr(tensor, "__len__") or len(tensor) != size:
                 name = getattr(function, "__name__", type(function).__name__)
@@ -317,14 +317,14 @@ def _seed(numbers: list[int]) -> int:
 
 def _suited(options: Options, recipe: Recipe, sizes: ImageSizes | None, *, gpu: bool) -> Options:
     """Choose what was not said, for this machine and these images."""
-    decoded = sizes if recipe.pixels is None else None
+    decoded = sizes if recipe.raw_size is None else None
     most = decoded.threads if decoded else MAX_THREADS
     computing = computes_on_processor(recipe.operations)
     threads = options.num_threads or default_threads(local_processes(), most, gpu=gpu, computing=computing)
     load = options.hw_decoder_load
     if load is None:
         load = decoded.hardware_load if decoded else HW_DECODER_LOAD
-    prefetch = options.prefetch or (PREFETCH_RAW if gpu and recipe.pixels else PREFETCH)
+    prefetch = options.prefetch or (PREFETCH_RAW if gpu and recipe.raw_size else PREFETCH)
     return replace(options, num_threads=threads, hw_decoder_load=load, prefetch=prefetch)
 
 
@@ -339,7 +339,7 @@ def _check_limit(sizes: ImageSizes | None, recipe: Recipe, options: Options, ord
 
 
 def _classes(split: OpenSplit, recipe: Recipe) -> int:
-    stated = recipe.mixed_classes
+    stated = recipe.num_classes
     held = len(split.manifest.classes)
     if recipe.mixing and not (stated or held):
         raise CallError(

@@ -14,7 +14,7 @@ from loaders.dataset.tables import read_columns
 from loaders.options import Options
 from loaders.samplers import Plan, Sampler
 from loaders.samplers.order import PlannedOrder, StoredOrder
-from loaders.transforms.base import brief
+from loaders.transforms.base import short_repr
 from manifests.errors import CallError
 
 _TRY = "try it with `loaders.samplers.check_sampler`"
@@ -117,7 +117,7 @@ def _planned(
         size = plan.samples
         plan = fit(size)
     # What says nothing of its choices is told by its kind.
-    text = f"{name}()" if type(sampler).__repr__ is object.__repr__ else brief(sampler)
+    text = f"{name}()" if type(sampler).__repr__ is object.__repr__ else short_repr(sampler)
     spread = getattr(sampler, "spread", False) is True
     planned = PlannedOrder(plan, opened.samples, ranks, size, options.last_batch, text, spread)
     if planned.batches == 0:

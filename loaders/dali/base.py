@@ -14,7 +14,7 @@ import nvidia.dali
 import nvidia.dali.math
 from numpy.typing import ArrayLike, NDArray
 
-from loaders.transforms.base import Form, Operation
+from loaders.transforms.base import ImageSpec, Operation
 
 # DALI's type stubs lack much of what it has.
 dali: Any = nvidia.dali
@@ -125,7 +125,7 @@ class Run:
 
 
 @singledispatch
-def apply(operation: Operation, image: Node, form: Form, run: Run) -> Node:
+def apply(operation: Operation, image: Node, form: ImageSpec, run: Run) -> Node:
     """Apply an operation to an image: HWC, of `form`; what comes out is of ``operation.output(form)``."""
     raise TypeError(f"{type(operation).__name__} has no graph")
 

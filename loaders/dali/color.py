@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dali.base import Node, Run, apply, constant, fn, math, select, types, where
-from loaders.transforms.base import Form
+from loaders.transforms.base import ImageSpec
 from loaders.transforms.color import (
     ColorJitter,
     ConvertColor,
@@ -45,9 +45,9 @@ _XYZ = (
 _SIXTHS = np.array([10.0, 12.0, 14.0])
 
 
-def _by_channel(values: NDArray[np.float64], form: Form, axis: int = -1) -> NDArray[np.float64]:
+def _by_channel(values: NDArray[np.float64], form: ImageSpec, axis: int = -1) -> NDArray[np.float64]:
     """Return what is given for red, green and blue in the order of the image's channels."""
-    return np.flip(values, axis) if form.space == "BGR" else values
+    return np.flip(values, axis) if form.color_space == "BGR" else values
 
 
 def _linear(image: Node, matrix: Node | NDArray[np.float64], shift: Node = None, **options: object) -> Node:
@@ -66,7 +66,7 @@ _BLENDS = ("brightness", "saturation")
 
 
 @apply.register
-def _(operation: ColorJitter, image: Node, form: Form, run: Run) -> Node:
+def _(operation: ColorJitter, image: Node, form: ImageSpec, run: Run) -> Node:
     names = [name for name in ("brightness", "contrast", "saturation") if getattr(operation, name) != (1, 1)]
     names += ["hue"] if operation.hue != (0, 0) else []
     if not names:
@@ -126,7 +126,7 @@ def jitter_plans(names: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
 
 
 def _amounts(
-    operation: ColorJitter, names: Sequence[str], form: Form, batch_size: int, rng: np.random.Generator
+    operation: ColorJitter, names: Sequence[str], form: ImageSpec, batch_size: int, rng: np.random.Generator
 ) -> dict[str, NDArray[np.float64]]:
     """Draw what each change takes, for each number in a plan: [numbers, N, ...]; of number 0 nothing changes."""
     factors = {}
@@ -151,29 +151,29 @@ def _blended(image: Node, matrix: Node) -> Node:
     return _linear(image, matrix, [-_DOWN] * 3, dtype=types.UINT8)
 
 
-def _contrasted(form: Form, run: Run, image: Node, factor: Node) -> Node:
+def _contrasted(form: ImageSpec, run: Run, image: Node, factor: Node) -> Node:
     # Pillow's mean is whole.
     mean = math.floor(fn.reductions.mean(_linear(image, _by_channel(_LUMA, form), [0.5])))
     scaled = fn.coord_transform(image, M=factor, T=-_DOWN)
     return fn.cast(scaled + mean * run.place(1.0 - factor), dtype=types.UINT8)
 
 
-def _sixths(form: Form) -> Node:
+def _sixths(form: ImageSpec) -> Node:
     return constant(_by_channel(_SIXTHS, form))
 
 
-def _hue(image: Node, sixths: Node, form: Form) -> tuple[Node, Node, Node]:
+def _hue(image: Node, sixths: Node, form: ImageSpec) -> tuple[Node, Node, Node]:
     """Return HSV's value and chroma, uint8 [H, W, 1], and the hue: float32, sixths of the circle, from 9 to 15."""
     value = fn.reductions.max(image, axes=2, keep_dims=True)
     chroma = value - fn.reductions.min(image, axes=2, keep_dims=True)
     # What comes after a channel on the circle, less what comes before it.
     differences = np.array([[0.0, 1, -1], [-1, 0, 1], [1, -1, 0]])
-    from_channel = _linear(image, -differences if form.space == "BGR" else differences) / math.max(chroma, 1)
+    from_channel = _linear(image, -differences if form.color_space == "BGR" else differences) / math.max(chroma, 1)
     # The greatest channel counts; of two that are equally great, the last on the circle, which is the same hue.
     return value, chroma, fn.reductions.max((from_channel + sixths) * (image == value), axes=2, keep_dims=True)
 
 
-def _turned(form: Form, image: Node, shift: Node, sixths: Node) -> Node:
+def _turned(form: ImageSpec, image: Node, shift: Node, sixths: Node) -> Node:
     value, chroma, hue = _hue(image, sixths, form)
     # A channel has the value up to 60 degrees from it, the value less the chroma from 120 on, between them a line.
     distance = math.acos(math.cos(_linear(hue, np.full(3, np.pi / 3), shift)))
@@ -184,31 +184,31 @@ def _turned(form: Form, image: Node, shift: Node, sixths: Node) -> Node:
 # Gray, lighting, spaces ----------------------------------------------------------------------------------------------
 
 
-def _gray(image: Node, form: Form) -> Node:
+def _gray(image: Node, form: ImageSpec) -> Node:
     return _linear(image, np.tile(_by_channel(_LUMA, form), 3), dtype=types.UINT8)
 
 
 @apply.register
-def _(operation: RandomGrayscale, image: Node, form: Form, run: Run) -> Node:
+def _(operation: RandomGrayscale, image: Node, form: ImageSpec, run: Run) -> Node:
     coin = run.draws.coin(operation, "whether", operation.probability)
     return where(coin, (image,), lambda image: _gray(image, form))
 
 
 @apply.register
-def _(operation: PCALighting, image: Node, form: Form, run: Run) -> Node:
-    components = _by_channel(_COMPONENTS, form, axis=0) * (255.0 if form.whole else 1.0)
+def _(operation: PCALighting, image: Node, form: ImageSpec, run: Run) -> Node:
+    components = _by_channel(_COMPONENTS, form, axis=0) * (255.0 if form.is_uint8 else 1.0)
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[np.float32]]:
         return [(rng.normal(0, operation.std, (batch_size, 3)) @ components.T).astype(np.float32)]
 
     (shift,) = run.draws.in_numpy(operation, "shift", run.batch_size, draw, (1,))
-    return _linear(image, np.eye(3), shift, dtype=types.UINT8 if form.whole else types.FLOAT)
+    return _linear(image, np.eye(3), shift, dtype=types.UINT8 if form.is_uint8 else types.FLOAT)
 
 
 @apply.register
-def _(operation: ConvertColor, image: Node, form: Form, run: Run) -> Node:
+def _(operation: ConvertColor, image: Node, form: ImageSpec, run: Run) -> Node:
     match operation.space:
-        case space if space == form.space or (form.space == "GRAY" and space in ("RGB", "BGR")):
+        case space if space == form.color_space or (form.color_space == "GRAY" and space in ("RGB", "BGR")):
             return image
         case "RGB" | "BGR":
             return _linear(image, np.eye(3)[::-1], dtype=types.UINT8)
@@ -221,7 +221,7 @@ def _(operation: ConvertColor, image: Node, form: Form, run: Run) -> Node:
     return _lab(image, form)
 
 
-def _hsv(image: Node, form: Form, run: Run) -> Node:
+def _hsv(image: Node, form: ImageSpec, run: Run) -> Node:
     value, chroma, hue = _hue(image, run.place(_sixths(form)), form)
     turn = (hue - 10.0) * math.min(chroma, 1) * (256 / 6)
     # From -43 to 213; as a byte the circle closes.
@@ -230,7 +230,7 @@ def _hsv(image: Node, form: Form, run: Run) -> Node:
     return fn.cat(*(fn.cast(each, dtype=types.UINT8) for each in (hue, saturation, value)), axis=2)
 
 
-def _lab(image: Node, form: Form) -> Node:
+def _lab(image: Node, form: ImageSpec) -> Node:
     # Tables: bytes to linear light, and light to the cube root with its linear foot, both over 0 to 65535.
     light = np.arange(256) / 255
     light = np.where(light <= 0.04045, light / 12.92, ((light + 0.055) / 1.055) ** 2.4)
@@ -253,13 +253,13 @@ def _table(image: Node, values: NDArray[np.float64], dtype: object) -> Node:
 
 
 @apply.register
-def _(operation: GaussianBlur, image: Node, form: Form, run: Run) -> Node:
+def _(operation: GaussianBlur, image: Node, form: ImageSpec, run: Run) -> Node:
     sigma = run.draws.uniform(operation, "sigma", *operation.sigma)
     return fn.gaussian_blur(image, window_size=list(operation.window), sigma=sigma)
 
 
 @apply.register
-def _(operation: RandomBlur, image: Node, form: Form, run: Run) -> Node:
+def _(operation: RandomBlur, image: Node, form: ImageSpec, run: Run) -> Node:
     sides = len(range(5, operation.gaussian_length, 2))
     draw = fn.random.uniform(range=[0.0, sides], shape=[2], seed=run.draws.seed(operation, "sides"))
     window = fn.cast(math.floor(draw), dtype=types.INT32) * 2 + 5

@@ -6,7 +6,7 @@ from typing import Any
 
 from loaders.dali.base import Node, Run, apply, fn, types
 from loaders.dali.geometry import flip_coin
-from loaders.transforms.base import Form, Operation
+from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.decode_normalize import Normalize, Rescale
 from loaders.transforms.fuse import FlipNormalize
 
@@ -14,7 +14,7 @@ from loaders.transforms.fuse import FlipNormalize
 _DTYPES = {"float16": types.FLOAT16, "float32": types.FLOAT, "bfloat16": types.FLOAT, "uint8": types.UINT8}
 
 
-def finish(image: Node, last: Operation | None, form: Form, run: Run, *, dtype: str, layout: str) -> Node:
+def finish(image: Node, last: Operation | None, form: ImageSpec, run: Run, *, dtype: str, layout: str) -> Node:
     """Give images their type and layout; `last` is a normalisation still to be done with it, or none."""
     kind = _DTYPES[dtype]
     if last is not None:
@@ -25,17 +25,17 @@ def finish(image: Node, last: Operation | None, form: Form, run: Run, *, dtype: 
 
 
 @apply.register
-def _(operation: Normalize, image: Node, form: Form, run: Run) -> Node:
+def _(operation: Normalize, image: Node, form: ImageSpec, run: Run) -> Node:
     return _normalized(image, operation, run, dtype=types.FLOAT, layout="HWC")
 
 
 @apply.register
-def _(operation: FlipNormalize, image: Node, form: Form, run: Run) -> Node:
+def _(operation: FlipNormalize, image: Node, form: ImageSpec, run: Run) -> Node:
     return _normalized(image, operation, run, dtype=types.FLOAT, layout="HWC")
 
 
 @apply.register
-def _(operation: Rescale, image: Node, form: Form, run: Run) -> Node:
+def _(operation: Rescale, image: Node, form: ImageSpec, run: Run) -> Node:
     return fn.cast(image, dtype=types.FLOAT) / 255.0
 
 

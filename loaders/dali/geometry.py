@@ -13,9 +13,9 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 
 from loaders.dali.base import Node, Run, apply, constant, fn, math, select, types, where
-from loaders.transforms.base import Filter, Form, Size
+from loaders.transforms.base import Filter, ImageSpec, Size
 from loaders.transforms.decode_normalize import Decode, Unpack
-from loaders.transforms.fuse import DecodePart, ResizePart, ResizeWindow
+from loaders.transforms.fuse import CropResize, DecodeCrop, ResizeCrop
 from loaders.transforms.geometry import (
     Crop,
     CropAtRatio,
@@ -44,25 +44,25 @@ _INTERPOLATION = {
 }
 
 
-def decode(encoded: Node, operation: Decode | DecodePart | Unpack, run: Run, hardware_load: float) -> Node:
+def decode(encoded: Node, operation: Decode | DecodeCrop | Unpack, run: Run, hardware_load: float) -> Node:
     """Decode images, or a part of each, or take pixels as they are: uint8 [bytes] -> uint8 HWC."""
     if isinstance(operation, Unpack):
         pixels = run.place(fn.reshape(encoded, shape=[*operation.size, 3], layout="HWC"))
         if operation.space == "RGB":
             return pixels
         return fn.color_space_conversion(pixels, image_type=types.RGB, output_type=types.BGR)
-    whole = operation.decode if isinstance(operation, DecodePart) else operation
+    whole = operation.decode if isinstance(operation, DecodeCrop) else operation
     options: dict[str, Any] = {
         "device": "mixed" if run.gpu else "cpu",
         "output_type": types.RGB if whole.space == "RGB" else types.BGR,
     }
     if run.gpu:
         options["hw_decoder_load"] = hardware_load
-    if isinstance(operation, DecodePart) and _drawn_by_dali(operation.part):
+    if isinstance(operation, DecodeCrop) and _drawn_by_dali(operation.crop):
         # Its window is that of `fn.random_crop_generator` with the same seed, a twentieth cheaper on the processor.
-        return fn.decoders.image_random_crop(encoded, **_attempts(operation.part, run), **options)
-    if isinstance(operation, DecodePart):
-        window = _window(operation.part, lambda dtype: fn.peek_image_shape(encoded, dtype=dtype), run)
+        return fn.decoders.image_random_crop(encoded, **_attempts(operation.crop, run), **options)
+    if isinstance(operation, DecodeCrop):
+        window = _window(operation.crop, lambda dtype: fn.peek_image_shape(encoded, dtype=dtype), run)
         return fn.decoders.image_slice(encoded, window.start, window.shape, **window.units, **options)
     if run.gpu:
         # As the processor interpolates chroma; whole images are what evaluations decode.
@@ -161,7 +161,7 @@ def _crop_start(crop: Crop, sides: Node, run: Run, *, fits: bool) -> Node:
 
 
 @apply.register
-def _(operation: Resize, image: Node, form: Form, run: Run) -> Node:
+def _(operation: Resize, image: Node, form: ImageSpec, run: Run) -> Node:
     return _resized(operation, image, _target(operation, image, form), run)
 
 
@@ -169,7 +169,7 @@ def _sides(image: Node) -> Node:
     return image.shape(dtype=types.FLOAT)[:2]
 
 
-def _target(operation: Resize, image: Node, form: Form) -> Node | Size:
+def _target(operation: Resize, image: Node, form: ImageSpec) -> Node | Size:
     """Return the height and width that an image gets: numbers, or float32 [2] a sample."""
     size = operation.output(form).size
     if size is not None:
@@ -201,7 +201,7 @@ def _interpolation(owner: Any, name: Filter, run: Run) -> Any:
 
 
 @apply.register
-def _(operation: ResizePart, image: Node, form: Form, run: Run) -> Node:
+def _(operation: ResizeCrop, image: Node, form: ImageSpec, run: Run) -> Node:
     # The part of the image that becomes the crop, in the image's own coordinates.
     resize, crop = operation.resize, operation.crop
     target = _target(resize, image, form)
@@ -214,20 +214,20 @@ def _(operation: ResizePart, image: Node, form: Form, run: Run) -> Node:
 
 
 @apply.register
-def _(operation: Crop, image: Node, form: Form, run: Run) -> Node:
+def _(operation: Crop, image: Node, form: ImageSpec, run: Run) -> Node:
     return _cut(image, _window(operation, _shape_of(image), run))
 
 
 @apply.register
-def _(operation: RandomResizedCrop, image: Node, form: Form, run: Run) -> Node:
+def _(operation: RandomResizedCrop, image: Node, form: ImageSpec, run: Run) -> Node:
     part = _cut(image, _window(operation, _shape_of(image), run))
     resize = Resize(operation.size, filter=operation.filter, antialias=operation.antialias)
     return _resized(resize, part, operation.size, run)
 
 
 @apply.register
-def _(operation: ResizeWindow, image: Node, form: Form, run: Run) -> Node:
-    window = operation.window
+def _(operation: CropResize, image: Node, form: ImageSpec, run: Run) -> Node:
+    window = operation.crop
     return fn.random_resized_crop(
         image,
         size=list(window.size),
@@ -238,7 +238,7 @@ def _(operation: ResizeWindow, image: Node, form: Form, run: Run) -> Node:
 
 
 @apply.register
-def _(operation: CropAtRatio, image: Node, form: Form, run: Run) -> Node:
+def _(operation: CropAtRatio, image: Node, form: ImageSpec, run: Run) -> Node:
     part = _cut(image, _window(operation, _shape_of(image), run))
     size = (operation.size, operation.size)
     return _resized(Resize(size, filter=operation.filter, antialias=False), part, size, run)
@@ -249,7 +249,7 @@ def _cut(image: Node, window: Window) -> Node:
 
 
 @apply.register
-def _(operation: Flip, image: Node, form: Form, run: Run) -> Node:
+def _(operation: Flip, image: Node, form: ImageSpec, run: Run) -> Node:
     coin = flip_coin(operation, run)
     return fn.flip(
         image,
@@ -264,7 +264,7 @@ def flip_coin(operation: Flip, run: Run) -> Node:
 
 
 @apply.register
-def _(operation: Rotate, image: Node, form: Form, run: Run) -> Node:
+def _(operation: Rotate, image: Node, form: ImageSpec, run: Run) -> Node:
     angle = run.draws.uniform(operation, "angle", *operation.degrees)
     kind = _INTERPOLATION[operation.filter]
 
@@ -277,7 +277,7 @@ def _(operation: Rotate, image: Node, form: Form, run: Run) -> Node:
 
 
 @apply.register
-def _(operation: RandomRightAngle, image: Node, form: Form, run: Run) -> Node:
+def _(operation: RandomRightAngle, image: Node, form: ImageSpec, run: Run) -> Node:
     def quarter(image: Node) -> Node:
         return fn.flip(fn.transpose(image, perm=[1, 0, 2], transpose_layout=False), horizontal=0, vertical=1)
 
@@ -294,7 +294,7 @@ def _(operation: RandomRightAngle, image: Node, form: Form, run: Run) -> Node:
 
 
 @apply.register
-def _(operation: Pad, image: Node, form: Form, run: Run) -> Node:
+def _(operation: Pad, image: Node, form: ImageSpec, run: Run) -> Node:
     if operation.mode != "constant":
         return _continued(image, operation)
     added = constant((operation.top + operation.bottom, operation.left + operation.right))
@@ -331,7 +331,7 @@ def _border(image: Node, end: Node | None, count: int, axis: int, mode: str) -> 
 
 
 @apply.register
-def _(operation: PadTo, image: Node, form: Form, run: Run) -> Node:
+def _(operation: PadTo, image: Node, form: ImageSpec, run: Run) -> Node:
     sides = _sides(image)
     if operation.size is not None:
         target = constant(operation.size)
@@ -352,7 +352,7 @@ def _(operation: PadTo, image: Node, form: Form, run: Run) -> Node:
 
 
 @apply.register
-def _(operation: RandomDownscale, image: Node, form: Form, run: Run) -> Node:
+def _(operation: RandomDownscale, image: Node, form: ImageSpec, run: Run) -> Node:
     share = run.draws.uniform(operation, "share", *operation.share)
     sides = _sides(image)
     kinds = [_INTERPOLATION[name] for name in ("nearest", "linear", "cubic", "lanczos")]

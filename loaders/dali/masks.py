@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dali.base import Node, Run, apply, constant, fn, math, types, where
-from loaders.transforms.base import Form, Size
+from loaders.transforms.base import ImageSpec, Size
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 
 _Array: TypeAlias = NDArray[Any]
@@ -22,20 +22,20 @@ _Floats: TypeAlias = NDArray[np.floating[Any]]
 _OFF_EDGE = 0.005
 
 
-def _sides(image: Node, form: Form) -> Node:
+def _sides(image: Node, form: ImageSpec) -> Node:
     return constant(form.size) if form.size else image.shape(dtype=types.FLOAT)[:2]
 
 
-def _fill(values: Sequence[float], form: Form) -> list[float]:
+def _fill(values: Sequence[float], form: ImageSpec) -> list[float]:
     """Return what to fill with; where bytes are needed the nearest ones, for DALI would take the lowest eight bits."""
-    return [float(each) for each in (np.clip(np.rint(values), 0, 255) if form.whole else values)]
+    return [float(each) for each in (np.clip(np.rint(values), 0, 255) if form.is_uint8 else values)]
 
 
 # Erasing -------------------------------------------------------------------------------------------------------------
 
 
 @apply.register
-def _(operation: RandomErasing, image: Node, form: Form, run: Run) -> Node:
+def _(operation: RandomErasing, image: Node, form: ImageSpec, run: Run) -> Node:
     start, part, *color = _part(operation, image, form, run)
     fill = _fill(operation.fill, form)
 
@@ -59,17 +59,17 @@ def _(operation: RandomErasing, image: Node, form: Form, run: Run) -> Node:
     return put(*nodes) if run.gpu else where(start[0] >= 0.0, nodes, put)
 
 
-def _noise(operation: RandomErasing, part: Node, form: Form, run: Run) -> Node:
+def _noise(operation: RandomErasing, part: Node, form: ImageSpec, run: Run) -> Node:
     """Draw noise for the part alone."""
     noise = fn.random.normal(
         shape=fn.cast(fn.cat(part, constant([3])), dtype=types.INT32),
         seed=run.draws.seed(operation, "pixels"),
         device="gpu" if run.gpu else "cpu",
     )
-    return fn.cast(noise, dtype=types.UINT8) if form.whole else noise
+    return fn.cast(noise, dtype=types.UINT8) if form.is_uint8 else noise
 
 
-def _part(operation: RandomErasing, image: Node, form: Form, run: Run) -> tuple[Node, ...]:
+def _part(operation: RandomErasing, image: Node, form: ImageSpec, run: Run) -> tuple[Node, ...]:
     """Return start and sides of the part, both [2], and in mode ``color`` its colour, [3].
 
     Where nothing is hidden, the part is a pixel outside the image.
@@ -81,7 +81,7 @@ def _part(operation: RandomErasing, image: Node, form: Form, run: Run) -> tuple[
         found = [candidates, place] if size is None else [*first_that_fits(candidates, place, size)]
         if operation.mode == "color":
             color = rng.standard_normal((batch_size, 3))
-            found.append(np.clip(np.floor(color + 0.5), 0, 255) if form.whole else color)
+            found.append(np.clip(np.floor(color + 0.5), 0, 255) if form.is_uint8 else color)
         return [each.astype(np.float32) for each in found]
 
     ranks = [1 if size else 2, 1] + [1] * (operation.mode == "color")
@@ -140,7 +140,7 @@ def _at(place: Node, counts: Node) -> Node:
 
 
 @apply.register
-def _(operation: Cutout, image: Node, form: Form, run: Run) -> Node:
+def _(operation: Cutout, image: Node, form: ImageSpec, run: Run) -> Node:
     size, count, half = form.size, operation.holes, float(operation.length // 2)
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[_Floats]:
@@ -166,7 +166,7 @@ def _(operation: Cutout, image: Node, form: Form, run: Run) -> Node:
 
 
 @apply.register
-def _(operation: GridMask, image: Node, form: Form, run: Run) -> Node:
+def _(operation: GridMask, image: Node, form: ImageSpec, run: Run) -> Node:
     low, high = operation.period
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[_Array]:
@@ -189,7 +189,7 @@ def _(operation: GridMask, image: Node, form: Form, run: Run) -> Node:
 
 
 @apply.register
-def _(operation: HideAndSeek, image: Node, form: Form, run: Run) -> Node:
+def _(operation: HideAndSeek, image: Node, form: ImageSpec, run: Run) -> Node:
     size = form.size
     # A pixel for each cell of the finest grid, black where it is hidden; coarser grids leave some of them unused.
     finest = min(each for each in operation.sizes if each)
@@ -232,7 +232,7 @@ _AROUND = np.array([
 
 
 @apply.register
-def _(operation: KeepPart, image: Node, form: Form, run: Run) -> Node:
+def _(operation: KeepPart, image: Node, form: ImageSpec, run: Run) -> Node:
     start, part = fn.random_crop_generator(
         image.shape(),
         random_area=list(operation.area),

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dali.base import Node, Run, fn
-from loaders.transforms.base import BatchOperation, Form
+from loaders.transforms.base import BatchOperation, ImageSpec
 from loaders.transforms.blend import draw_blend
 from loaders.transforms.mixing import single_mixing
 
 
 def mix(
-    operations: Sequence[BatchOperation], images: Node, form: Form, run: Run, *, wanted: bool = True
+    operations: Sequence[BatchOperation], images: Node, form: ImageSpec, run: Run, *, wanted: bool = True
 ) -> tuple[Node, Node, Node]:
     """Mix the images of a batch.
 

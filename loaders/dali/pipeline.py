@@ -10,9 +10,9 @@ from loaders.dali.geometry import decode
 from loaders.dali.mixing import mix
 from loaders.dali.readers import Read
 from loaders.options import Options
-from loaders.transforms.base import Form
+from loaders.transforms.base import ImageSpec
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
-from loaders.transforms.fuse import DecodePart, FlipNormalize, fuse
+from loaders.transforms.fuse import DecodeCrop, FlipNormalize, fuse
 from loaders.transforms.parse import Recipe
 
 
@@ -55,10 +55,10 @@ def make_pipeline(
     with pipeline:
         records = read()
         first, *operations = fuse(recipe.operations).operations
-        if not isinstance(first, (Decode, DecodePart, Unpack)):
+        if not isinstance(first, (Decode, DecodeCrop, Unpack)):
             raise TypeError("a recipe begins with decoding")
         image = decode(records.encoded, first, run, options.hw_decoder_load or 0.0)
-        form = first.output(Form())
+        form = first.output(ImageSpec())
         ends_normal = bool(operations) and isinstance(operations[-1], (Normalize, FlipNormalize)) and not recipe.mixing
         last = operations.pop() if ends_normal else None
         for operation in operations:

@@ -24,7 +24,7 @@ from loaders.dali.augmentations import (
     share_of_side,
 )
 from loaders.dali.base import Node, Run, apply, fn, types, where
-from loaders.transforms.base import Form, Size
+from loaders.transforms.base import ImageSpec, Size
 from loaders.transforms.policies import MixedChains, RandomSteps, Step, SubPolicies
 
 _IDLE = Step("identity")
@@ -249,16 +249,16 @@ def weighted_orders(weights: tuple[float, ...], count: int) -> tuple[list[tuple[
 
 
 @apply.register
-def _(operation: SubPolicies, image: Node, form: Form, run: Run) -> Node:
+def _(operation: SubPolicies, image: Node, form: ImageSpec, run: Run) -> Node:
     return _one_after_another(operation, image, form, run)
 
 
 @apply.register
-def _(operation: RandomSteps, image: Node, form: Form, run: Run) -> Node:
+def _(operation: RandomSteps, image: Node, form: ImageSpec, run: Run) -> Node:
     return _one_after_another(operation, image, form, run) if operation.count else image
 
 
-def _one_after_another(operation: SubPolicies | RandomSteps, image: Node, form: Form, run: Run) -> Node:
+def _one_after_another(operation: SubPolicies | RandomSteps, image: Node, form: ImageSpec, run: Run) -> Node:
     steps = make_steps(operation)
 
     def draw(rng: np.random.Generator, count: int) -> list[NDArray[Any]]:
@@ -272,7 +272,7 @@ def _one_after_another(operation: SubPolicies | RandomSteps, image: Node, form: 
 
 
 @apply.register
-def _(operation: MixedChains, image: Node, form: Form, run: Run) -> Node:
+def _(operation: MixedChains, image: Node, form: ImageSpec, run: Run) -> Node:
     steps = make_steps(operation)
     unsure = operation.probability < 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loaders.transforms.base import Form, Operation
+from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import ColorJitter, ConvertColor, GaussianBlur, PCALighting, RandomBlur, RandomGrayscale
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
 from loaders.transforms.geometry import (
@@ -32,10 +32,10 @@ __all__ = [
     "Decode",
     "Flip",
     "Fmix",
-    "Form",
     "GaussianBlur",
     "GridMask",
     "HideAndSeek",
+    "ImageSpec",
     "KeepPart",
     "Level",
     "MixOneOf",

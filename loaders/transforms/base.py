@@ -24,23 +24,23 @@ FILTERS = ("nearest", "linear", "cubic", "triangular", "lanczos", "random")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ImageSpec:
     """What is known of every image between two operations; images are HWC.
 
     Attributes:
         size: height and width, where all images have the same; else none.
         channels: of a pixel.
-        whole: whether values are whole numbers from 0 to 255 (uint8); else they are float32.
-        space: the colour space, ``RGB`` or ``BGR``, ``GRAY``, ``LAB``, ``HSV``, ``YCbCr``.
+        is_uint8: whether values are whole numbers from 0 to 255 (uint8); else they are float32.
+        color_space: the colour space, ``RGB`` or ``BGR``, ``GRAY``, ``LAB``, ``HSV``, ``YCbCr``.
 
     """
 
     size: Size | None = None
     channels: int = 3
-    whole: bool = True
-    space: str = "RGB"
+    is_uint8: bool = True
+    color_space: str = "RGB"
 
-    def with_size(self, size: Size | None) -> Form:
+    def with_size(self, size: Size | None) -> ImageSpec:
         """Return the same with another size."""
         return replace(self, size=size)
 
@@ -55,14 +55,14 @@ class Operation:
 
     __slots__ = ()
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the form of what comes out.
 
         Raises:
             CallError: the operation cannot work on images of this form.
 
         """
-        return form
+        return spec
 
     @property
     def pointwise(self) -> bool:
@@ -76,46 +76,46 @@ class BatchOperation(Operation):
     __slots__ = ()
 
 
-def brief(record: Any) -> str:
+def short_repr(record: Any) -> str:
     """Return a record as it can be written, without what is as by default."""
     if not is_dataclass(record):
         return repr(record)
     values = [
-        f"{field.name}={brief(getattr(record, field.name))}"
+        f"{field.name}={short_repr(getattr(record, field.name))}"
         for field in fields(record)
         if getattr(record, field.name) != field.default
     ]
     return f"{type(record).__name__}({', '.join(values)})"
 
 
-def needs_whole(operation: Operation, form: Form) -> Form:
+def require_uint8(operation: Operation, spec: ImageSpec) -> ImageSpec:
     """Return `form` if its values are uint8 colours; the check of operations that work on bytes.
 
     Raises:
         CallError: they are not.
 
     """
-    if not form.whole:
+    if not spec.is_uint8:
         raise CallError(
             f"{type(operation).__name__} works on whole values from 0 to 255, and here they are normalised",
             hint="put it before the normalisation",
         )
-    return needs_three(operation, form)
+    return require_three_channels(operation, spec)
 
 
-def needs_three(operation: Operation, form: Form) -> Form:
+def require_three_channels(operation: Operation, spec: ImageSpec) -> ImageSpec:
     """Return `form` if its pixels have three channels.
 
     Raises:
         CallError: they have not.
 
     """
-    if form.channels != 3:
+    if spec.channels != 3:
         raise CallError(
-            f"{type(operation).__name__} works on three channels, and here there are {form.channels}",
+            f"{type(operation).__name__} works on three channels, and here there are {spec.channels}",
             hint="put it before the normalisation that adds a channel",
         )
-    return form
+    return spec
 
 
 def check_size(name: str, value: object) -> None:
@@ -126,13 +126,13 @@ def check_size(name: str, value: object) -> None:
         raise CallError(f"{name} must be a height and a width of at most {MAX_SIDE}, got {value!r}")
 
 
-def check_whole(name: str, value: Any, least: int) -> None:
+def check_int(name: str, value: Any, least: int) -> None:
     """Check that a value is a whole number and not less than `least`."""
     if not _whole(value) or value < least:
         raise CallError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
-def check_flag(name: str, value: object) -> None:
+def check_bool(name: str, value: object) -> None:
     """Check that a value is a bool."""
     if not isinstance(value, bool):
         raise CallError(f"{name} must be True or False, got {value!r}")
@@ -164,14 +164,14 @@ def check_numbers(name: str, value: Any, count: int) -> None:
         raise CallError(f"{name} must be {count} numbers, got {value!r}", hint=_as_tuple(value))
 
 
-def check_one_of(name: str, value: object, known: Iterable[str]) -> None:
+def check_choice(name: str, value: object, known: Iterable[str]) -> None:
     """Check that a value is one of the known words."""
     known = tuple(known)
     if not isinstance(value, str) or value not in known:
         raise CallError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
 
 
-def check_kind(name: str, value: object, *kinds: type) -> None:
+def check_type(name: str, value: object, *kinds: type) -> None:
     """Check that a value is a record of one of the kinds."""
     if not isinstance(value, kinds):
         raise CallError(f"{name} must be of {_named(kinds)}, got {value!r}")
@@ -182,7 +182,7 @@ def check_tuple(name: str, value: object, *kinds: type) -> None:
     if not isinstance(value, tuple) or not value:
         raise CallError(f"{name} must be a tuple of at least one {_named(kinds)}, got {value!r}")
     for each in value:
-        check_kind(name, each, *kinds)
+        check_type(name, each, *kinds)
 
 
 def _named(kinds: tuple[type, ...]) -> str:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from loaders.transforms.base import (
-    Form,
+    ImageSpec,
     Operation,
     Range,
     Size,
+    check_choice,
+    check_int,
     check_number,
-    check_one_of,
     check_probability,
     check_range,
     check_size,
-    check_whole,
-    needs_three,
-    needs_whole,
+    require_three_channels,
+    require_uint8,
 )
 from manifests.errors import CallError
 
@@ -57,9 +57,9 @@ class ColorJitter(Operation):
         """It is, but for the contrast: its centre is the mean of the whole image."""
         return self.contrast == (1, 1)
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of the same form."""
-        return _needs_colours(self, form)
+        return _needs_colours(self, spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ class RandomGrayscale(Operation):
         """It is."""
         return True
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of the same form."""
-        return _needs_colours(self, form)
+        return _needs_colours(self, spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ class PCALighting(Operation):
         """It is."""
         return True
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of the same form; whole values stay whole."""
-        return _known_space(self, needs_three(self, form))
+        return _known_space(self, require_three_channels(self, spec))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +123,16 @@ class ConvertColor(Operation):
     space: str
 
     def __post_init__(self) -> None:
-        check_one_of("space", self.space, SPACES)
+        check_choice("space", self.space, SPACES)
 
     @property
     def pointwise(self) -> bool:
         """It is."""
         return True
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of `space`."""
-        return replace(_needs_colours(self, form), space=self.space)
+        return replace(_needs_colours(self, spec), color_space=self.space)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,23 +178,23 @@ class RandomBlur(Operation):
 
     def __post_init__(self) -> None:
         check_probability("probability", self.probability)
-        check_whole("motion_length", self.motion_length, 6)
-        check_whole("motion_angle", self.motion_angle, 1)
-        check_whole("gaussian_length", self.gaussian_length, 6)
+        check_int("motion_length", self.motion_length, 6)
+        check_int("motion_angle", self.motion_angle, 1)
+        check_int("gaussian_length", self.gaussian_length, 6)
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of the same form."""
-        return needs_whole(self, form)
+        return require_uint8(self, spec)
 
 
-def _needs_colours(operation: Operation, form: Form) -> Form:
-    return _known_space(operation, needs_whole(operation, form))
+def _needs_colours(operation: Operation, spec: ImageSpec) -> ImageSpec:
+    return _known_space(operation, require_uint8(operation, spec))
 
 
-def _known_space(operation: Operation, form: Form) -> Form:
-    if form.space not in ("RGB", "BGR", "GRAY"):
+def _known_space(operation: Operation, spec: ImageSpec) -> ImageSpec:
+    if spec.color_space not in ("RGB", "BGR", "GRAY"):
         raise CallError(
-            f"{type(operation).__name__} works on red, green and blue, and here the colours are {form.space}",
+            f"{type(operation).__name__} works on red, green and blue, and here the colours are {spec.color_space}",
             hint="put it before the conversion",
         )
-    return form
+    return spec

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from loaders.transforms.base import (
-    Form,
+    ImageSpec,
     Operation,
     Size,
+    check_choice,
     check_number,
     check_numbers,
-    check_one_of,
     check_size,
-    needs_three,
-    needs_whole,
+    require_three_channels,
+    require_uint8,
 )
 from manifests.errors import CallError
 
@@ -30,11 +30,11 @@ class Decode(Operation):
     space: str = "RGB"
 
     def __post_init__(self) -> None:
-        check_one_of("space", self.space, ("RGB", "BGR"))
+        check_choice("space", self.space, ("RGB", "BGR"))
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of any size."""
-        return Form(space=self.space)
+        return ImageSpec(color_space=self.space)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class Unpack(Operation):
 
     def __post_init__(self) -> None:
         check_size("size", self.size)
-        check_one_of("space", self.space, ("RGB", "BGR"))
+        check_choice("space", self.space, ("RGB", "BGR"))
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of the stored size."""
-        return Form(size=self.size, space=self.space)
+        return ImageSpec(size=self.size, color_space=self.space)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,9 @@ class Normalize(Operation):
         """It is; resizing before it rounds to whole values once more."""
         return True
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of float32 values."""
-        return replace(needs_three(self, form), whole=False, channels=self.channels)
+        return replace(require_three_channels(self, spec), is_uint8=False, channels=self.channels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,6 @@ class Rescale(Operation):
         """It is."""
         return True
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of float32 values."""
-        return replace(needs_whole(self, form), whole=False)
+        return replace(require_uint8(self, spec), is_uint8=False)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from loaders.transforms.base import Form, Operation
+from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import ConvertColor
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
 from loaders.transforms.geometry import Crop, CropAtRatio, Flip, RandomResizedCrop, Resize
@@ -16,44 +16,44 @@ Part: TypeAlias = RandomResizedCrop | CropAtRatio
 
 
 @dataclass(frozen=True, slots=True)
-class DecodePart(Operation):
+class DecodeCrop(Operation):
     """Decode only the part that `part` cuts out; what `part` does after cutting is left to do.
 
     Attributes:
         decode: how to decode.
-        part: what to cut out.
+        crop: what to cut out.
 
     """
 
     decode: Decode
-    part: Part
+    crop: Part
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of any size."""
-        return self.decode.output(form)
+        return self.decode.output(spec)
 
 
 @dataclass(frozen=True, slots=True)
-class ResizePart(Operation):
+class ResizeCrop(Operation):
     """Compute only those pixels of a resized image that a crop keeps."""
 
     resize: Resize
     crop: Crop
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of the crop's size."""
-        return self.crop.output(form)
+        return self.crop.output(spec)
 
 
 @dataclass(frozen=True, slots=True)
-class ResizeWindow(Operation):
+class CropResize(Operation):
     """Cut out a random window and resize it in one pass over the pixels."""
 
-    window: RandomResizedCrop
+    crop: RandomResizedCrop
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of the window's final size."""
-        return self.window.output(form)
+        return self.crop.output(spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ class FlipNormalize(Operation):
     flip: Flip
     normalize: Normalize
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of float32 values."""
-        return self.normalize.output(form)
+        return self.normalize.output(spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _fits(crop: Operation, before: Sequence[Operation]) -> bool:
     for operation in reversed(before):
         if isinstance(operation, Resize) and operation.shorter is not None:
             return max(crop.size) <= operation.shorter
-        size = operation.output(Form()).size
+        size = operation.output(ImageSpec()).size
         if size is not None:
             return crop.size[0] <= size[0] and crop.size[1] <= size[1]
         if not operation.pointwise:
@@ -134,7 +134,7 @@ def _decode_part(operations: Sequence[Operation]) -> tuple[tuple[Operation, ...]
     first, second = operations[-2:]
     if isinstance(first, Decode) and isinstance(second, (RandomResizedCrop, CropAtRatio)):
         why = f"{_name(first)} + {_name(second)}: only the part that is kept is decoded"
-        return (DecodePart(first, second), *_remainder(second)), why
+        return (DecodeCrop(first, second), *_remainder(second)), why
     return None
 
 
@@ -148,7 +148,7 @@ def _resize_window(operations: Sequence[Operation]) -> tuple[tuple[Operation, ..
     first, second = operations[-2:]
     if isinstance(first, Unpack) and isinstance(second, RandomResizedCrop) and second.sampling == "attempts":
         why = f"{_name(second)} in one pass, as pixels need no decoding: at a window's border its neighbours count, too"
-        return (first, ResizeWindow(second)), why
+        return (first, CropResize(second)), why
     return None
 
 
@@ -156,7 +156,7 @@ def _resize_part(operations: Sequence[Operation]) -> tuple[tuple[Operation, ...]
     *before, first, second = operations
     if isinstance(first, Resize) and isinstance(second, Crop) and _fits(second, [*before, first]):
         why = f"{_name(first)} + {_name(second)}: only the pixels that are kept are computed"
-        return (ResizePart(first, second),), why
+        return (ResizeCrop(first, second),), why
     return None
 
 

@@ -8,18 +8,18 @@ from typing import Literal
 from loaders.transforms.base import (
     FILTERS,
     Filter,
-    Form,
+    ImageSpec,
     Operation,
     Range,
     Size,
-    check_flag,
+    check_bool,
+    check_choice,
+    check_int,
     check_number,
     check_numbers,
-    check_one_of,
     check_probability,
     check_range,
     check_size,
-    check_whole,
 )
 from manifests.errors import CallError
 
@@ -49,22 +49,22 @@ class Resize(Operation):
         if self.size is not None:
             check_size("size", self.size)
         if self.shorter is not None:
-            check_whole("shorter", self.shorter, 1)
+            check_int("shorter", self.shorter, 1)
             check_size("shorter", (self.shorter, self.shorter))
-        check_one_of("filter", self.filter, FILTERS)
-        check_flag("antialias", self.antialias)
-        check_one_of("rounding", self.rounding, ("down", "nearest"))
+        check_choice("filter", self.filter, FILTERS)
+        check_bool("antialias", self.antialias)
+        check_choice("rounding", self.rounding, ("down", "nearest"))
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of one size, if they were before or `size` is given."""
-        if self.size is not None or form.size is None or self.shorter is None:
-            return form.with_size(self.size)
-        least = min(form.size)
+        if self.size is not None or spec.size is None or self.shorter is None:
+            return spec.with_size(self.size)
+        least = min(spec.size)
         height, width = (
             self.shorter * side // least if self.rounding == "down" else round(side * (self.shorter / least))
-            for side in form.size
+            for side in spec.size
         )
-        return form.with_size((height, width))
+        return spec.with_size((height, width))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,12 @@ class Crop(Operation):
 
     def __post_init__(self) -> None:
         check_size("size", self.size)
-        check_one_of("at", self.at, ("center", "random"))
-        check_one_of("rounding", self.rounding, ("down", "even"))
+        check_choice("at", self.at, ("center", "random"))
+        check_choice("rounding", self.rounding, ("down", "even"))
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of the part's size."""
-        return form.with_size(self.size)
+        return spec.with_size(self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +122,18 @@ class RandomResizedCrop(Operation):
         check_size("size", self.size)
         check_range("area", self.area, 0, 1)
         check_range("ratio", self.ratio, 0.01, 100)
-        check_one_of("sampling", self.sampling, ("attempts", "bounded"))
-        check_flag("log_ratio", self.log_ratio)
-        check_one_of("filter", self.filter, FILTERS)
-        check_flag("antialias", self.antialias)
+        check_choice("sampling", self.sampling, ("attempts", "bounded"))
+        check_bool("log_ratio", self.log_ratio)
+        check_choice("filter", self.filter, FILTERS)
+        check_bool("antialias", self.antialias)
         if self.area[1] == 0:
             raise CallError(f"area must end above 0, got {self.area!r}")
         if self.sampling == "attempts" and not self.log_ratio:
             raise CallError('log_ratio=False goes with sampling="bounded"', hint="say both, or leave log_ratio out")
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of `size`."""
-        return form.with_size(self.size)
+        return spec.with_size(self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +152,13 @@ class CropAtRatio(Operation):
     filter: Filter = "linear"
 
     def __post_init__(self) -> None:
-        check_whole("size", self.size, 1)
+        check_int("size", self.size, 1)
         check_number("share", self.share, 0.001, 1)
-        check_one_of("filter", self.filter, FILTERS)
+        check_choice("filter", self.filter, FILTERS)
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Squares of `size`."""
-        return form.with_size((self.size, self.size))
+        return spec.with_size((self.size, self.size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class Flip(Operation):
 
     def __post_init__(self) -> None:
         check_probability("probability", self.probability)
-        check_one_of("axis", self.axis, ("horizontal", "vertical", "both"))
+        check_choice("axis", self.axis, ("horizontal", "vertical", "both"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class Rotate(Operation):
     def __post_init__(self) -> None:
         check_range("degrees", self.degrees, -360, 360)
         check_probability("probability", self.probability)
-        check_one_of("filter", self.filter, ("nearest", "linear"))
+        check_choice("filter", self.filter, ("nearest", "linear"))
         check_number("fill", self.fill)
 
 
@@ -207,10 +207,10 @@ class Rotate(Operation):
 class RandomRightAngle(Operation):
     """Turn by 0, 90, 180 or 270 degrees counter-clockwise, each alike."""
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of one size only if they are square."""
-        square = form.size is not None and form.size[0] == form.size[1]
-        return form if square else form.with_size(None)
+        square = spec.size is not None and spec.size[0] == spec.size[1]
+        return spec if square else spec.with_size(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,15 +235,15 @@ class Pad(Operation):
 
     def __post_init__(self) -> None:
         for name in ("left", "top", "right", "bottom"):
-            check_whole(name, getattr(self, name), 0)
+            check_int(name, getattr(self, name), 0)
         check_numbers("fill", self.fill, 3)
-        check_one_of("mode", self.mode, ("constant", "edge", "reflect", "symmetric"))
+        check_choice("mode", self.mode, ("constant", "edge", "reflect", "symmetric"))
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images larger by what is added."""
-        if form.size is None:
-            return form
-        height, width = form.size
+        if spec.size is None:
+            return spec
+        height, width = spec.size
         mirrored = {"reflect": 1, "symmetric": 0}.get(self.mode)
         if mirrored is not None and (
             max(self.top, self.bottom) + mirrored > height or max(self.left, self.right) + mirrored > width
@@ -252,7 +252,7 @@ class Pad(Operation):
                 f"Pad has nothing to mirror beyond the image's {height} x {width} pixels",
                 hint='add fewer, or say mode="edge"',
             )
-        return form.with_size((height + self.top + self.bottom, width + self.left + self.right))
+        return spec.with_size((height + self.top + self.bottom, width + self.left + self.right))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,21 +276,21 @@ class PadTo(Operation):
     def __post_init__(self) -> None:
         if self.size is not None:
             check_size("size", self.size)
-        check_whole("divisor", self.divisor, 1)
+        check_int("divisor", self.divisor, 1)
         if isinstance(self.at, tuple):
             check_numbers("at", self.at, 2)
             for offset in self.at:
-                check_whole("at", offset, 0)
+                check_int("at", offset, 0)
         else:
-            check_one_of("at", self.at, ("center", "start", "end"))
+            check_choice("at", self.at, ("center", "start", "end"))
         check_numbers("fill", self.fill, 3)
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of `size`, or of a multiple of `divisor`."""
-        if self.size is not None or form.size is None:
-            return form.with_size(self.size)
-        height, width = (-(-side // self.divisor) * self.divisor for side in form.size)
-        return form.with_size((height, width))
+        if self.size is not None or spec.size is None:
+            return spec.with_size(self.size)
+        height, width = (-(-side // self.divisor) * self.divisor for side in spec.size)
+        return spec.with_size((height, width))
 
 
 @dataclass(frozen=True, slots=True)

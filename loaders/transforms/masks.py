@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loaders.transforms.base import (
-    Form,
+    ImageSpec,
     Operation,
     Range,
-    check_flag,
+    check_bool,
+    check_choice,
+    check_int,
     check_number,
     check_numbers,
-    check_one_of,
     check_probability,
     check_range,
-    check_whole,
-    needs_three,
-    needs_whole,
+    require_three_channels,
+    require_uint8,
 )
 from manifests.errors import CallError
 
@@ -56,14 +56,14 @@ class RandomErasing(Operation):
         check_probability("probability", self.probability)
         check_range("area", self.area, 0, 1)
         check_range("ratio", self.ratio, 0.01, 100)
-        check_flag("log_ratio", self.log_ratio)
-        check_whole("attempts", self.attempts, 1)
-        check_one_of("mode", self.mode, ("constant", "color", "pixels"))
+        check_bool("log_ratio", self.log_ratio)
+        check_int("attempts", self.attempts, 1)
+        check_choice("mode", self.mode, ("constant", "color", "pixels"))
         check_numbers("fill", self.fill, 3)
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of the same form."""
-        return needs_three(self, form)
+        return require_three_channels(self, spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,14 @@ class Cutout(Operation):
     fill: tuple[float, float, float] | None = (0, 0, 0)
 
     def __post_init__(self) -> None:
-        check_whole("holes", self.holes, 1)
-        check_whole("length", self.length, 2)
+        check_int("holes", self.holes, 1)
+        check_int("length", self.length, 2)
         if self.fill is not None:
             check_numbers("fill", self.fill, 3)
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of the same form."""
-        return needs_whole(self, form) if self.fill is None else needs_three(self, form)
+        return require_uint8(self, spec) if self.fill is None else require_three_channels(self, spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +114,10 @@ class GridMask(Operation):
     def __post_init__(self) -> None:
         check_range("period", self.period, 2)
         for each in self.period:
-            check_whole("period", each, 2)
-        check_whole("angles", self.angles, 1)
+            check_int("period", each, 2)
+        check_int("angles", self.angles, 1)
         check_number("ratio", self.ratio, 0, 1)
-        check_one_of("hide", self.hide, ("lines", "squares"))
+        check_choice("hide", self.hide, ("lines", "squares"))
         check_probability("probability", self.probability)
 
 
@@ -138,7 +138,7 @@ class HideAndSeek(Operation):
         if not (isinstance(self.sizes, tuple) and any(self.sizes)):
             raise CallError(f"sizes must be whole numbers, not all of them 0, got {self.sizes!r}")
         for each in self.sizes:
-            check_whole("sizes", each, 0)
+            check_int("sizes", each, 0)
         check_probability("probability", self.probability)
 
 

@@ -8,16 +8,16 @@ from typing import Literal, TypeAlias
 
 from loaders.transforms.base import (
     BatchOperation,
-    Form,
+    ImageSpec,
     Range,
-    check_flag,
+    check_bool,
+    check_choice,
+    check_int,
     check_number,
     check_numbers,
-    check_one_of,
     check_probability,
     check_range,
     check_tuple,
-    check_whole,
 )
 from manifests.errors import CallError
 
@@ -48,9 +48,9 @@ class Mixing(BatchOperation):
         """How much of every label is spread over all classes."""
         return 0.0
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of float32 values."""
-        return replace(form, whole=False)
+        return replace(spec, is_uint8=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Mixup(Mixing):
     def __post_init__(self) -> None:
         _check_alpha("alpha", self.alpha)
         _check_classes(self.classes)
-        check_one_of("pairing", self.pairing, PAIRINGS)
+        check_choice("pairing", self.pairing, PAIRINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Cutmix(Mixing):
     def __post_init__(self) -> None:
         _check_alpha("alpha", self.alpha)
         _check_classes(self.classes)
-        check_one_of("pairing", self.pairing, PAIRINGS)
+        check_choice("pairing", self.pairing, PAIRINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Fmix(Mixing):
         _check_alpha("alpha", self.alpha)
         check_number("decay", self.decay, 0, 20)
         check_number("softness", self.softness, 0, 0.5)
-        check_flag("own_more", self.own_more)
+        check_bool("own_more", self.own_more)
         _check_classes(self.classes)
 
 
@@ -189,8 +189,8 @@ class MixupCutmix(Mixing):
             check_range("cutmix_sides", self.cutmix_sides, 0, 1)
         for name in ("probability", "cutmix_probability", "smoothing"):
             check_probability(name, getattr(self, name))
-        check_one_of("each", self.each, ("batch", "pair", "image"))
-        check_flag("correct", self.correct)
+        check_choice("each", self.each, ("batch", "pair", "image"))
+        check_bool("correct", self.correct)
         _check_classes(self.classes)
         if not self.mixup_alpha and not self.cuts:
             raise CallError(
@@ -237,4 +237,4 @@ def _check_alpha(name: str, value: float) -> None:
 
 def _check_classes(value: int | None) -> None:
     if value is not None:
-        check_whole("classes", value, 1)
+        check_int("classes", value, 1)

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from loaders.transforms.base import (
-    Form,
+    ImageSpec,
     Operation,
-    check_flag,
-    check_kind,
+    check_bool,
+    check_choice,
+    check_int,
     check_number,
     check_numbers,
-    check_one_of,
     check_probability,
     check_tuple,
-    check_whole,
-    needs_whole,
+    check_type,
+    require_uint8,
 )
 from manifests.errors import CallError
 
@@ -75,7 +75,7 @@ class Level:
     def __post_init__(self) -> None:
         check_number("low", self.low)
         check_number("high", self.high, self.low)
-        check_whole("bins", self.bins, 0)
+        check_int("bins", self.bins, 0)
         check_number("std", self.std, 0)
         if self.bins == 1:
             raise CallError("bins must be 0 or at least 2, got 1")
@@ -108,9 +108,9 @@ class Amount:
     def __post_init__(self) -> None:
         check_number("offset", self.offset)
         check_number("slope", self.slope)
-        check_one_of("rounding", self.rounding, ("none", "down", "nearest"))
-        check_flag("signed", self.signed)
-        check_flag("of_side", self.of_side)
+        check_choice("rounding", self.rounding, ("none", "down", "nearest"))
+        check_bool("signed", self.signed)
+        check_bool("of_side", self.of_side)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +135,11 @@ class Step:
     fill: Color = (128, 128, 128)
 
     def __post_init__(self) -> None:
-        check_one_of("name", self.name, STEPS)
-        check_kind("amount", self.amount, Amount)
-        check_kind("level", self.level, Level)
+        check_choice("name", self.name, STEPS)
+        check_type("amount", self.amount, Amount)
+        check_type("level", self.level, Level)
         check_probability("probability", self.probability)
-        check_one_of("filter", self.filter, ("nearest", "linear"))
+        check_choice("filter", self.filter, ("nearest", "linear"))
         check_numbers("fill", self.fill, 3)
         for value in self.fill:
             check_number("fill", value, 0, 255)
@@ -164,9 +164,9 @@ class SubPolicies(Operation):
         for steps in self.sequences:
             check_tuple("sequences", steps, Step)
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of the same form; they hold whole values."""
-        return needs_whole(self, form)
+        return require_uint8(self, spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class RandomSteps(Operation):
 
     def __post_init__(self) -> None:
         check_probability("probability", self.probability)
-        check_whole("count", self.count, 0)
+        check_int("count", self.count, 0)
         check_tuple("pool", self.pool, Step)
         if self.weights is not None:
             check_numbers("weights", self.weights, len(self.pool))
@@ -204,9 +204,9 @@ class RandomSteps(Operation):
         if not 0 < orders <= MOST_ORDERS:
             raise CallError(f"count must leave {MOST_ORDERS} orders of weighted steps at most, got {self.count}")
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of the same form; they hold whole values."""
-        return needs_whole(self, form)
+        return require_uint8(self, spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +232,11 @@ class MixedChains(Operation):
 
     def __post_init__(self) -> None:
         check_probability("probability", self.probability)
-        check_whole("width", self.width, 1)
-        check_whole("depth", self.depth, 0)
+        check_int("width", self.width, 1)
+        check_int("depth", self.depth, 0)
         check_number("alpha", self.alpha, 0.01)
         check_tuple("pool", self.pool, Step)
 
-    def output(self, form: Form) -> Form:
+    def output(self, spec: ImageSpec) -> ImageSpec:
         """Images of the same form; they hold whole values."""
-        return needs_whole(self, form)
+        return require_uint8(self, spec)

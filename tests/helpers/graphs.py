@@ -11,7 +11,7 @@ from nvidia.dali import fn
 
 from loaders.dali import apply
 from loaders.dali.base import Draws, Run
-from loaders.transforms.base import Form, Operation
+from loaders.transforms.base import ImageSpec, Operation
 
 
 def run_graph(
@@ -38,7 +38,7 @@ def run_operation(
     operations: Operation | Sequence[Operation],
     images: Sequence[np.ndarray],
     *,
-    form: Form = Form(),  # noqa: B008 -- a frozen record
+    spec: ImageSpec = ImageSpec(),  # noqa: B008 -- a frozen record
     seed: int = 0,
     runs: int = 1,
     gpu: bool = False,
@@ -47,7 +47,7 @@ def run_operation(
     sequence = (operations,) if isinstance(operations, Operation) else tuple(operations)
 
     def make(node: Any, run: Run) -> Any:
-        state = form
+        state = spec
         for operation in sequence:
             node = apply(operation, node, state, run)
             state = operation.output(state)

@@ -30,7 +30,7 @@ def test_public_names():
 def test_every_operation_is_public():
     """A record that a user may put into a list stands in `loaders.transforms`."""
     concrete = {cls.__name__ for cls in subclasses(Operation) if "__slots__" in vars(cls) and cls.__slots__ != ()}
-    fused = {"DecodePart", "ResizePart", "FlipNormalize", "ResizeWindow", "Unpack"}
+    fused = {"DecodeCrop", "ResizeCrop", "FlipNormalize", "CropResize", "Unpack"}
     assert concrete - fused <= set(transforms.__all__)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from loaders.transforms.parse import color, geometry, masks, mixing, policies
-from loaders.transforms.parse.recipe import Recipe, Step, read_recipe
-from loaders.transforms.parse.registry import known_words
+from loaders.transforms.parse.recipe import Recipe, RecipeItem, read_recipe
+from loaders.transforms.parse.registry import known_transforms
 
 # Imported for the names that they register.
 _FAMILIES = (color, geometry, masks, mixing, policies)
 
-__all__ = ["Recipe", "Step", "known_words", "read_recipe"]
+__all__ = ["Recipe", "RecipeItem", "known_transforms", "read_recipe"]

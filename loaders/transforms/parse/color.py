@@ -13,7 +13,7 @@ from loaders.transforms.color import (
     RandomBlur,
     RandomGrayscale,
 )
-from loaders.transforms.parse.registry import Meaning, Note, number, pair, width_height, word
+from loaders.transforms.parse.registry import Note, Parsed, number, pair, register, width_height
 from manifests.errors import CallError
 
 
@@ -36,8 +36,8 @@ def _turns(value: Any) -> Range:
     return -amount, amount
 
 
-@word("ColorJitter")
-def color_jitter(prob: float = 2, brightness: Any = 0, contrast: Any = 0, saturation: Any = 0, hue: Any = 0) -> Meaning:
+@register("ColorJitter")
+def color_jitter(prob: float = 2, brightness: Any = 0, contrast: Any = 0, saturation: Any = 0, hue: Any = 0) -> Parsed:
     """Change brightness, contrast, saturation and hue; a `prob` above 1 means always."""
     probability = number(prob, "prob")
     if probability < 0:
@@ -51,20 +51,20 @@ def color_jitter(prob: float = 2, brightness: Any = 0, contrast: Any = 0, satura
     )
 
 
-@word("RawColorJitter")
-def raw_color_jitter(brightness: Any = 0, contrast: Any = 0, saturation: Any = 0, hue: Any = 0) -> Meaning:
+@register("RawColorJitter")
+def raw_color_jitter(brightness: Any = 0, contrast: Any = 0, saturation: Any = 0, hue: Any = 0) -> Parsed:
     """Change brightness, contrast, saturation and hue of every image."""
     yield from color_jitter(1.0, brightness, contrast, saturation, hue)
 
 
-@word("RandomGrayscale")
-def random_grayscale(p: float = 0.1) -> Meaning:
+@register("RandomGrayscale")
+def random_grayscale(p: float = 0.1) -> Parsed:
     """Make an image gray, in three channels."""
     yield RandomGrayscale(p)
 
 
-@word("Grayscale")
-def grayscale(num_output_channels: int = 3) -> Meaning:
+@register("Grayscale")
+def grayscale(num_output_channels: int = 3) -> Parsed:
     """Make every image gray, in three channels."""
     if num_output_channels != 3:
         raise CallError(
@@ -73,8 +73,8 @@ def grayscale(num_output_channels: int = 3) -> Meaning:
     yield ConvertColor("GRAY")
 
 
-@word("PCALighting")
-def pca_lighting() -> Meaning:
+@register("PCALighting")
+def pca_lighting() -> Parsed:
     """Add a random colour."""
     yield PCALighting()
     yield Note(
@@ -83,53 +83,53 @@ def pca_lighting() -> Meaning:
     )
 
 
-@word("ToRGB")
-def to_rgb() -> Meaning:
+@register("ToRGB")
+def to_rgb() -> Parsed:
     """Convert to red, green, blue."""
     yield ConvertColor("RGB")
 
 
-@word("ToBGR")
-def to_bgr() -> Meaning:
+@register("ToBGR")
+def to_bgr() -> Parsed:
     """Convert to blue, green, red."""
     yield ConvertColor("BGR")
 
 
-@word("ToGray")
-def to_gray() -> Meaning:
+@register("ToGray")
+def to_gray() -> Parsed:
     """Convert to gray in three equal channels."""
     yield ConvertColor("GRAY")
 
 
-@word("ToLab")
-def to_lab() -> Meaning:
+@register("ToLab")
+def to_lab() -> Parsed:
     """Convert to CIE L*a*b* (D65), in bytes as OpenCV has it: L * 255 / 100, a + 128, b + 128."""
     yield ConvertColor("LAB")
 
 
-@word("ToHSV")
-def to_hsv() -> Meaning:
+@register("ToHSV")
+def to_hsv() -> Parsed:
     """Convert to hue, saturation and value, each from 0 to 255, as Pillow and OpenCV's ``_FULL`` have them."""
     yield ConvertColor("HSV")
 
 
-@word("ToYCbCr")
-def to_ycbcr() -> Meaning:
+@register("ToYCbCr")
+def to_ycbcr() -> Parsed:
     """Convert to JPEG's Y, Cb and Cr, each from 0 to 255, in this order, as Pillow has it."""
     yield ConvertColor("YCbCr")
 
 
-@word("GaussianBlur")
-def gaussian_blur(kernel_size: Any, sigma: Any = (0.1, 2.0)) -> Meaning:
+@register("GaussianBlur")
+def gaussian_blur(kernel_size: Any, sigma: Any = (0.1, 2.0)) -> Parsed:
     """Blur by a Gaussian; `kernel_size` is one number, or width and height."""
     bounds = pair(sigma, "sigma") if isinstance(sigma, (list, tuple)) else (number(sigma, "sigma"),) * 2
     yield GaussianBlur(width_height(kernel_size, "kernel_size"), bounds)
 
 
-@word("BlurImage")
+@register("BlurImage")
 def blur_image(
     ratio: float = 0.5, motion_max_ksize: int = 12, motion_max_angle: int = 45, gaussian_max_ksize: int = 12
-) -> Meaning:
+) -> Parsed:
     """Blur an image as out of focus or as moved."""
     yield RandomBlur(number(ratio, "ratio"), motion_max_ksize, motion_max_angle, gaussian_max_ksize)
     yield Note("PaddleClas also gives blur_image, whether an image was blurred; here there is the image alone")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from loaders.transforms.base import Filter, check_flag, check_number, check_one_of, check_whole
+from loaders.transforms.base import Filter, check_bool, check_choice, check_int, check_number
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
 from loaders.transforms.geometry import (
     Crop,
@@ -18,7 +18,7 @@ from loaders.transforms.geometry import (
     Resize,
     Rotate,
 )
-from loaders.transforms.parse.registry import Meaning, Note, height_width, number, numbers, pair, width_height, word
+from loaders.transforms.parse.registry import Note, Parsed, height_width, number, numbers, pair, register, width_height
 from manifests.errors import CallError
 
 _CV2 = {
@@ -57,31 +57,31 @@ def _filter(interpolation: Any, backend: Any) -> tuple[Filter, bool, tuple[Note,
 
 def _library(backend: Any) -> str:
     library = str(backend).lower()
-    check_one_of("backend", library, ("cv2", "pil"))
+    check_choice("backend", library, ("cv2", "pil"))
     return library
 
 
-@word("DecodeImage")
-def decode_image(to_np: bool = True, to_rgb: bool = True, channel_first: bool = False, backend: str = "cv2") -> Meaning:
+@register("DecodeImage")
+def decode_image(to_np: bool = True, to_rgb: bool = True, channel_first: bool = False, backend: str = "cv2") -> Parsed:
     """Decode; `to_rgb` false leaves the channels as blue, green, red."""
     for name, value in (("to_np", to_np), ("to_rgb", to_rgb), ("channel_first", channel_first)):
-        check_flag(name, value)
+        check_bool(name, value)
     if channel_first:
         raise CallError("channel_first=True has no place here", hint="leave it out; build's layout says NCHW or NHWC")
     _library(backend)
     yield Decode("RGB" if to_rgb or not to_np else "BGR")
 
 
-@word("ResizeImage")
+@register("ResizeImage")
 def resize_image(
     size: Any = None,
     resize_short: int | None = None,
     interpolation: str | None = None,
     backend: str = "cv2",
     return_numpy: bool = True,
-) -> Meaning:
+) -> Parsed:
     """Resize to width and height, or the shorter side to a length; `return_numpy` changes no pixel."""
-    check_flag("return_numpy", return_numpy)
+    check_bool("return_numpy", return_numpy)
     filter_, antialias, notes = _filter(interpolation, backend)
     if resize_short is not None:
         check_number("resize_short", resize_short)
@@ -94,20 +94,20 @@ def resize_image(
     yield from notes
 
 
-@word("CropImage")
-def crop_image(size: Any) -> Meaning:
+@register("CropImage")
+def crop_image(size: Any) -> Parsed:
     """Cut the middle out."""
     yield Crop(width_height(size), rounding="down")
 
 
-@word("RandomCropImage")
-def random_crop_image(size: Any) -> Meaning:
+@register("RandomCropImage")
+def random_crop_image(size: Any) -> Parsed:
     """Cut a part out, anywhere."""
     yield Crop(width_height(size), at="random")
 
 
-@word("RandCropImageV2")
-def rand_crop_image_v2(size: Any) -> Meaning:
+@register("RandCropImageV2")
+def rand_crop_image_v2(size: Any) -> Parsed:
     """Cut a part out, anywhere."""
     yield Crop(width_height(size), at="random")
     yield Note(
@@ -115,7 +115,7 @@ def rand_crop_image_v2(size: Any) -> Meaning:
     )
 
 
-@word("RandCropImage")
+@register("RandCropImage")
 def rand_crop_image(
     size: Any,
     progress_size: Any = None,
@@ -124,10 +124,10 @@ def rand_crop_image(
     interpolation: str | None = None,
     use_log_aspect: bool = False,
     backend: str = "cv2",
-) -> Meaning:
+) -> Parsed:
     """Cut a random part out and resize it."""
     filter_, antialias, notes = _filter(interpolation, backend)
-    check_flag("use_log_aspect", use_log_aspect)
+    check_bool("use_log_aspect", use_log_aspect)
     yield RandomResizedCrop(
         width_height(size),
         area=(0.08, 1.0) if scale is None else pair(scale, "scale"),
@@ -142,37 +142,37 @@ def rand_crop_image(
         yield Note("progress_size is not followed: build a loader for each size")
 
 
-@word("CropImageAtRatio")
-def crop_image_at_ratio(size: int, pad: int, interpolation: str = "bilinear") -> Meaning:
+@register("CropImageAtRatio")
+def crop_image_at_ratio(size: int, pad: int, interpolation: str = "bilinear") -> Parsed:
     """Cut the middle square out that is size / (size + pad) of the shorter side, and resize it."""
     filter_, _, notes = _filter(interpolation, "cv2")
-    check_whole("size", size, 1)
+    check_int("size", size, 1)
     check_number("pad", pad, 0)
     yield CropAtRatio(size, size / (size + pad), filter_)
     yield from notes
 
 
-@word("RandFlipImage")
-def rand_flip_image(flip_code: int = 1) -> Meaning:
+@register("RandFlipImage")
+def rand_flip_image(flip_code: int = 1) -> Parsed:
     """Mirror with a probability of one half: 1 left and right, 0 top and bottom, -1 both."""
     if flip_code not in (-1, 0, 1):
         raise CallError(f"flip_code must be 1, 0 or -1, got {flip_code!r}")
     yield Flip(0.5, {1: "horizontal", 0: "vertical", -1: "both"}[flip_code])  # type: ignore[arg-type]
 
 
-@word("RandomHorizontalFlip")
-def random_horizontal_flip(prob: float = 0.5, p: float | None = None) -> Meaning:
+@register("RandomHorizontalFlip")
+def random_horizontal_flip(prob: float = 0.5, p: float | None = None) -> Parsed:
     """Mirror left and right."""
     yield Flip(prob if p is None else p, "horizontal")
 
 
-@word("RandomVerticalFlip")
-def random_vertical_flip(prob: float = 0.5, p: float | None = None) -> Meaning:
+@register("RandomVerticalFlip")
+def random_vertical_flip(prob: float = 0.5, p: float | None = None) -> Parsed:
     """Mirror top and bottom."""
     yield Flip(prob if p is None else p, "vertical")
 
 
-@word("RandomRotation")
+@register("RandomRotation")
 def random_rotation(
     degrees: Any,
     prob: float | None = None,
@@ -180,12 +180,12 @@ def random_rotation(
     expand: bool = False,
     center: Any = None,
     fill: float = 0,
-) -> Meaning:
+) -> Parsed:
     """Turn by an angle between -degrees and degrees, or between two angles."""
-    check_flag("expand", expand)
+    check_bool("expand", expand)
     if expand or center is not None:
         raise CallError("expand and center are not offered", hint="leave them out: the size stays, about the middle")
-    check_one_of("interpolation", interpolation, ("nearest", "bilinear", "bicubic"))
+    check_choice("interpolation", interpolation, ("nearest", "bilinear", "bicubic"))
     if isinstance(degrees, (list, tuple)):
         bounds = pair(degrees, "degrees")
     else:
@@ -199,8 +199,8 @@ def random_rotation(
         yield Note("the bicubic filter is a bilinear one here")
 
 
-@word("RandomRot90")
-def random_rot90() -> Meaning:
+@register("RandomRot90")
+def random_rot90() -> Parsed:
     """Turn by a random multiple of 90 degrees."""
     yield RandomRightAngle()
     yield Note("PaddleClas also gives the orientation as random_rot90_orientation; here the image alone is turned")
@@ -215,8 +215,8 @@ def _pad(padding: Any, fill: Any, mode: str) -> Pad:
     return Pad(left, top, right, bottom, values, mode)  # type: ignore[arg-type]
 
 
-@word("Pad")
-def pad_image(padding: Any, fill: Any = 0, padding_mode: str = "constant", backend: str = "pil") -> Meaning:
+@register("Pad")
+def pad_image(padding: Any, fill: Any = 0, padding_mode: str = "constant", backend: str = "pil") -> Parsed:
     """Add pixels on every side; both of PaddleClas' backends do the same."""
     _library(backend)
     yield _pad(padding, fill, padding_mode)
@@ -224,20 +224,20 @@ def pad_image(padding: Any, fill: Any = 0, padding_mode: str = "constant", backe
         yield Note("padding_mode is followed, as in torchvision; PaddleClas pads with a constant whatever it says")
 
 
-@word("Pad_paddle_vision")
-def pad_paddle_vision(padding: Any, fill: Any = 0, padding_mode: str = "constant") -> Meaning:
+@register("Pad_paddle_vision")
+def pad_paddle_vision(padding: Any, fill: Any = 0, padding_mode: str = "constant") -> Parsed:
     """Add pixels: one number, left-right and top-bottom, or left, top, right, bottom."""
     yield _pad(padding, fill, padding_mode)
 
 
-@word("Padv2")
+@register("Padv2")
 def pad_v2(
     size: Any = None,
     size_divisor: int = 32,
     pad_mode: int = 0,
     offsets: Any = None,
     fill_value: Any = (127.5, 127.5, 127.5),
-) -> Meaning:
+) -> Parsed:
     """Pad to width and height: 0 at right and bottom, 1 around, 2 at left and top, -1 by offsets."""
     if pad_mode not in (-1, 0, 1, 2):
         raise CallError(f"pad_mode must be one of -1, 0, 1, 2, got {pad_mode!r}")
@@ -248,8 +248,8 @@ def pad_v2(
     yield PadTo(None if size is None else width_height(size), size_divisor, at, _three(fill_value, "fill_value"))  # type: ignore[arg-type]
 
 
-@word("RandomInterpolationAugment")
-def random_interpolation_augment(prob: float) -> Meaning:
+@register("RandomInterpolationAugment")
+def random_interpolation_augment(prob: float) -> Parsed:
     """Make the image smaller and as large again, with random filters."""
     yield RandomDownscale(prob)
     yield Note("the area filter is not among those drawn from")
@@ -267,8 +267,8 @@ def _torch_filter(interpolation: Any) -> Filter:
     return _TORCH[name]  # type: ignore[return-value]
 
 
-@word("Resize")
-def resize(size: Any, interpolation: Any = "bilinear", antialias: bool = True) -> Meaning:
+@register("Resize")
+def resize(size: Any, interpolation: Any = "bilinear", antialias: bool = True) -> Parsed:
     """Resize the shorter side to a number, or to height and width."""
     filter_ = _torch_filter(interpolation)
     if isinstance(size, int):
@@ -277,18 +277,18 @@ def resize(size: Any, interpolation: Any = "bilinear", antialias: bool = True) -
         yield Resize(height_width(size), filter=filter_, antialias=antialias)
 
 
-@word("CenterCrop")
-def center_crop(size: Any) -> Meaning:
+@register("CenterCrop")
+def center_crop(size: Any) -> Parsed:
     """Cut the middle out."""
     yield Crop(height_width(size))
 
 
-@word("RandomCrop")
+@register("RandomCrop")
 def random_crop(
     size: Any, padding: Any = None, pad_if_needed: bool = False, fill: Any = 0, padding_mode: str = "constant"
-) -> Meaning:
+) -> Parsed:
     """Cut a part out, anywhere, perhaps after padding."""
-    check_flag("pad_if_needed", pad_if_needed)
+    check_bool("pad_if_needed", pad_if_needed)
     pad = _pad(0 if padding is None else padding, fill, padding_mode)
     if padding is not None:
         yield pad
@@ -297,14 +297,14 @@ def random_crop(
         yield Note("where an image is smaller, the rest is filled with zeros, whatever fill and padding_mode say")
 
 
-@word("RandomResizedCrop")
+@register("RandomResizedCrop")
 def random_resized_crop(
     size: Any,
     scale: Any = (0.08, 1.0),
     ratio: Any = (3 / 4, 4 / 3),
     interpolation: Any = "bilinear",
     antialias: bool = True,
-) -> Meaning:
+) -> Parsed:
     """Cut a random part out and resize it."""
     yield RandomResizedCrop(
         height_width(size),
@@ -315,23 +315,23 @@ def random_resized_crop(
     )
 
 
-@word("ToTensor")
-def to_tensor() -> Meaning:
+@register("ToTensor")
+def to_tensor() -> Parsed:
     """Bring values onto 0 to 1."""
     yield Rescale()
 
 
-@word("Normalize")
-def normalize(mean: Any, std: Any, data_format: str = "CHW", to_rgb: bool = False) -> Meaning:
+@register("Normalize")
+def normalize(mean: Any, std: Any, data_format: str = "CHW", to_rgb: bool = False) -> Parsed:
     """Subtract the mean and divide by the deviation, after ToTensor; where the channels stand is known here."""
-    check_one_of("data_format", data_format, ("CHW", "HWC"))
-    check_flag("to_rgb", to_rgb)
+    check_choice("data_format", data_format, ("CHW", "HWC"))
+    check_bool("to_rgb", to_rgb)
     if to_rgb:
         raise CallError("to_rgb=True is not offered", hint="say to_rgb at DecodeImage")
     yield Normalize(_three(mean, "mean"), _three(std, "std"), scale=1.0)
 
 
-@word("NormalizeImage")
+@register("NormalizeImage")
 def normalize_image(
     scale: Any = None,
     mean: Any = None,
@@ -339,14 +339,14 @@ def normalize_image(
     order: str = "chw",
     output_fp16: bool = False,
     channel_num: int = 3,
-) -> Meaning:
+) -> Parsed:
     """Multiply by `scale`, subtract `mean`, divide by `std`.
 
     PaddleClas needs `order` to tell where the channels of its array stand (``hwc``, or nothing, before ToCHWImage,
     ``chw`` after it) and fails where it is wrong; here they are known, and each gets its own mean.
     """
-    check_one_of("order", order, ("chw", "hwc", ""))
-    check_flag("output_fp16", output_fp16)
+    check_choice("order", order, ("chw", "hwc", ""))
+    check_bool("output_fp16", output_fp16)
     yield Normalize(
         (0.485, 0.456, 0.406) if mean is None else _three(mean, "mean"),
         (0.229, 0.224, 0.225) if std is None else _three(std, "std"),
@@ -357,8 +357,8 @@ def normalize_image(
         yield Note("in PaddleClas output_fp16 gives float16; here build's dtype decides, float16 unless given")
 
 
-@word("ToCHWImage")
-def to_chw_image() -> Meaning:
+@register("ToCHWImage")
+def to_chw_image() -> Parsed:
     """Nothing: the layout of a batch is what `build` is told."""
     yield from ()
 

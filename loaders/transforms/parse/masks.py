@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from loaders.transforms.base import check_flag, check_one_of
+from loaders.transforms.base import check_bool, check_choice
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
-from loaders.transforms.parse.registry import Meaning, Note, height_width, number, numbers, pair, word
+from loaders.transforms.parse.registry import Note, Parsed, height_width, number, numbers, pair, register
 from manifests.errors import CallError
 
 _PADDLE = ("EPSILON", "sl", "sh", "r1", "mean", "attempt", "use_log_aspect", "mode")
 _TORCH = ("p", "scale", "ratio", "value", "inplace")
 
 
-@word("RandomErasing")
+@register("RandomErasing")
 def random_erasing(
     EPSILON: Any = None,
     sl: Any = None,
@@ -28,7 +28,7 @@ def random_erasing(
     ratio: Any = None,
     value: Any = None,
     inplace: bool | None = None,
-) -> Meaning:
+) -> Parsed:
     """Hide a part: by PaddleClas' arguments, the first eight, or by torchvision's, the last five."""
     given = {name: argument for name, argument in locals().items() if argument is not None}
     theirs = [name for name in _TORCH if name in given]
@@ -38,7 +38,7 @@ def random_erasing(
             f"{ours[0]} is PaddleClas' argument and {theirs[0]} torchvision's", hint="write those of one library"
         )
     for name in ("use_log_aspect", "inplace"):
-        check_flag(name, given.get(name, False))
+        check_bool(name, given.get(name, False))
     yield _torch_erasing(given) if theirs else _paddle_erasing(given)
 
 
@@ -46,7 +46,7 @@ def _paddle_erasing(given: dict[str, Any]) -> RandomErasing:
     least = number(given.get("r1", 0.3), "r1")
     modes: Any = {"const": "constant", "rand": "color", "pixel": "pixels"}
     mode = given.get("mode", "const")
-    check_one_of("mode", mode, modes)
+    check_choice("mode", mode, modes)
     if least <= 0:
         raise CallError(f"r1 must be above 0, got {given['r1']!r}")
     return RandomErasing(
@@ -76,8 +76,8 @@ def _torch_erasing(given: dict[str, Any]) -> RandomErasing:
     )
 
 
-@word("Cutout")
-def cutout(n_holes: int = 1, length: int = 112, fill_value: Any = (0, 0, 0)) -> Meaning:
+@register("Cutout")
+def cutout(n_holes: int = 1, length: int = 112, fill_value: Any = (0, 0, 0)) -> Parsed:
     """Hide squares; a `fill_value` of none, or the text, draws a colour for each."""
     random = fill_value is None or fill_value == "none"
     yield Cutout(n_holes, length, None if random else _three(fill_value, "fill_value"))
@@ -87,10 +87,10 @@ def cutout(n_holes: int = 1, length: int = 112, fill_value: Any = (0, 0, 0)) -> 
         yield Note("PaddleClas fails or does nothing when given a colour; here the squares are filled with it")
 
 
-@word("GridMask")
+@register("GridMask")
 def grid_mask(
     d1: int = 96, d2: int = 224, rotate: int = 1, ratio: float = 0.5, mode: int = 0, prob: float = 1.0
-) -> Meaning:
+) -> Parsed:
     """Blacken a grid: with mode 0 its lines, with mode 1 the squares between them."""
     if mode not in (0, 1):
         raise CallError(f"mode must be 0 or 1, got {mode!r}")
@@ -100,14 +100,14 @@ def grid_mask(
     yield Note("PaddleClas raises the probability with the epoch, from 0; here it is prob from the beginning")
 
 
-@word("HideAndSeek")
-def hide_and_seek() -> Meaning:
+@register("HideAndSeek")
+def hide_and_seek() -> Parsed:
     """Blacken random cells of a grid of 16, 32, 44 or 56 pixels, or none."""
     yield HideAndSeek()
     yield Note("where an image is no square, PaddleClas takes its width for its height; here its whole is covered")
 
 
-@word("CropWithPadding")
+@register("CropWithPadding")
 def crop_with_padding(
     prob: float = 1,
     padding_num: float = 0,
@@ -116,7 +116,7 @@ def crop_with_padding(
     ratio: Any = (3 / 4, 4 / 3),
     interpolation: str = "bilinear",
     key: Any = None,
-) -> Meaning:
+) -> Parsed:
     """Keep a random part where it is and fill the rest; `size` and `interpolation` change nothing, for none resizes."""
     height_width(size)
     if key is not None:

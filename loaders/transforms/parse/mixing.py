@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from loaders.transforms.base import check_one_of, check_whole
+from loaders.transforms.base import check_choice, check_int
 from loaders.transforms.mixing import Cutmix, Fmix, Mixing, MixOneOf, Mixup, MixupCutmix
-from loaders.transforms.parse.registry import Meaning, Note, meaning_of, number, pair, word
+from loaders.transforms.parse.registry import Note, Parsed, number, pair, parse_transform, register
 from manifests.errors import CallError
 
 
-@word("MixupOperator")
-def mixup_operator(alpha: Any = 1.0, class_num: int | None = None) -> Meaning:
+@register("MixupOperator")
+def mixup_operator(alpha: Any = 1.0, class_num: int | None = None) -> Parsed:
     """Blend the images of a batch, all in the same proportion."""
     yield Mixup(number(alpha, "alpha"), class_num)
 
 
-@word("CutmixOperator")
-def cutmix_operator(alpha: Any = 0.2, class_num: int | None = None) -> Meaning:
+@register("CutmixOperator")
+def cutmix_operator(alpha: Any = 0.2, class_num: int | None = None) -> Parsed:
     """Replace a box, the same for all images of a batch."""
     yield Cutmix(number(alpha, "alpha"), class_num)
 
 
-@word("FmixOperator")
+@register("FmixOperator")
 def fmix_operator(
     alpha: Any = 1,
     decay_power: Any = 3,
@@ -31,7 +31,7 @@ def fmix_operator(
     *,
     reformulate: bool = False,
     class_num: int | None = None,
-) -> Meaning:
+) -> Parsed:
     """Replace areas of random shape, the same for all images of a batch."""
     yield Fmix(
         number(alpha, "alpha"),
@@ -42,7 +42,7 @@ def fmix_operator(
     )
 
 
-@word("MixupCutmixHybrid")
+@register("MixupCutmixHybrid")
 def mixup_cutmix_hybrid(
     mixup_alpha: Any = 1.0,
     cutmix_alpha: Any = 0.0,
@@ -54,10 +54,10 @@ def mixup_cutmix_hybrid(
     correct_lam: bool = True,
     label_smoothing: Any = 0.1,
     num_classes: int | None = None,
-) -> Meaning:
+) -> Parsed:
     """Blend or replace a box, drawn for a batch, a pair or each image; the labels are smoothed."""
     each = {"batch": "batch", "pair": "pair", "elem": "image"}
-    check_one_of("mode", mode, each)
+    check_choice("mode", mode, each)
     yield MixupCutmix(
         number(mixup_alpha, "mixup_alpha"),
         number(cutmix_alpha, "cutmix_alpha"),
@@ -74,11 +74,11 @@ def mixup_cutmix_hybrid(
 _DRAWN = ("MixupOperator", "CutmixOperator", "FmixOperator")
 
 
-@word("OpSampler")
-def op_sampler(class_num: int | None = None, **operators: Any) -> Meaning:
+@register("OpSampler")
+def op_sampler(class_num: int | None = None, **operators: Any) -> Parsed:
     """Draw one operator for each batch, each with its `prob`, or none."""
     if class_num is not None:
-        check_whole("class_num", class_num, 1)
+        check_int("class_num", class_num, 1)
     found: list[Mixing] = []
     probabilities = []
     for name, arguments in operators.items():
@@ -92,7 +92,7 @@ def op_sampler(class_num: int | None = None, **operators: Any) -> Meaning:
             raise CallError(f"prob of {name} must be a number from 0 to 1, got {probability:g}")
         if "prob" not in (arguments or {}):
             yield Note(f"{name} has no prob, which means 0: it is never drawn")
-        found += [each for each in meaning_of(name, rest) if isinstance(each, Mixing)]
+        found += [each for each in parse_transform(name, rest) if isinstance(each, Mixing)]
         probabilities.append(probability)
     if sum(probabilities) > 1 + 1e-9:
         raise CallError(f"the prob of all operators must add up to 1 at most, got {sum(probabilities):g}")
@@ -104,13 +104,13 @@ def op_sampler(class_num: int | None = None, **operators: Any) -> Meaning:
         yield Note("no operator to draw: nothing is mixed")
 
 
-@word("MixUp")
-def mix_up(alpha: float = 1.0, num_classes: int | None = None) -> Meaning:
+@register("MixUp")
+def mix_up(alpha: float = 1.0, num_classes: int | None = None) -> Parsed:
     """Blend each image with the one before."""
     yield Mixup(alpha, num_classes, "previous")
 
 
-@word("CutMix")
-def cut_mix(alpha: float = 1.0, num_classes: int | None = None) -> Meaning:
+@register("CutMix")
+def cut_mix(alpha: float = 1.0, num_classes: int | None = None) -> Parsed:
     """Replace a box by that of the image before."""
     yield Cutmix(alpha, num_classes, "previous")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from loaders.transforms.base import check_number, check_probability, check_whole
-from loaders.transforms.parse.registry import Meaning, Note, height_width, number, numbers, word
+from loaders.transforms.base import check_int, check_number, check_probability
+from loaders.transforms.parse.registry import Note, Parsed, height_width, number, numbers, register
 from loaders.transforms.policies import (
     Amount,
     Color,
@@ -136,8 +136,8 @@ def _level(magnitude: Any) -> Level:
     return Level(magnitude, magnitude)
 
 
-@word("AutoAugment")
-def auto_augment() -> Meaning:
+@register("AutoAugment")
+def auto_augment() -> Parsed:
     """Do one of 25 pairs of steps that were found on ImageNet."""
     steps = _ninths(_GRAY)
     yield SubPolicies(
@@ -149,21 +149,21 @@ def auto_augment() -> Meaning:
     yield _CUBIC
 
 
-@word("RandAugment")
-def rand_augment(num_layers: int = 2, magnitude: float = 5, fillcolor: Any = _GRAY) -> Meaning:
+@register("RandAugment")
+def rand_augment(num_layers: int = 2, magnitude: float = 5, fillcolor: Any = _GRAY) -> Parsed:
     """Do some steps of 14, each of one strength."""
-    check_whole("num_layers", num_layers, 0)
+    check_int("num_layers", num_layers, 0)
     steps = _paddle("linear", _color(fillcolor, "fillcolor"), turn_both_ways=False)
     yield RandomSteps(_at(steps, _level(magnitude)), num_layers)
     yield _CUBIC
 
 
-@word("RandAugmentV2")
+@register("RandAugmentV2")
 def rand_augment_v2(
     num_layers: int = 2, magnitude: float = 5, progress_magnitude: Any = None, fillcolor: Any = _GRAY
-) -> Meaning:
+) -> Parsed:
     """Do some steps of 16, as EfficientNetV2 was trained with."""
-    check_whole("num_layers", num_layers, 0)
+    check_int("num_layers", num_layers, 0)
     fill = _color(fillcolor, "fillcolor")
     steps = _paddle("nearest", fill, turn_both_ways=True)
     for name in _BLENDS:
@@ -178,12 +178,12 @@ def rand_augment_v2(
         yield Note("progress_magnitude is not followed: build a loader for each magnitude")
 
 
-@word("RandAugmentV3")
+@register("RandAugmentV3")
 def rand_augment_v3(
     num_layers: int = 2, magnitude: float = 3, fillcolor: Any = (0, 0, 0), interpolation: str = "bicubic"
-) -> Meaning:
+) -> Parsed:
     """Do some steps of 14, as MobileViTv2 was trained with."""
-    check_whole("num_layers", num_layers, 0)
+    check_int("num_layers", num_layers, 0)
     notes = _interpolation(interpolation, ("bilinear", "bicubic"))
     fill = _color(fillcolor, "fillcolor")
     steps = _paddle("linear", fill, turn_both_ways=True)
@@ -195,8 +195,8 @@ def rand_augment_v3(
     yield from notes
 
 
-@word("RandAugmentV4")
-def rand_augment_v4() -> Meaning:
+@register("RandAugmentV4")
+def rand_augment_v4() -> Parsed:
     """Do two steps of 15, each with even chances and a random strength, as ML-Decoder was trained with."""
     steps = _ninths(_GRAY)
     steps["cutout"] = Step("cutout", Amount(0, 20 / 9, "nearest"), fill=(0, 0, 0))
@@ -205,19 +205,19 @@ def rand_augment_v4() -> Meaning:
     yield _CUBIC
 
 
-@word("AugMix")
+@register("AugMix")
 def aug_mix(
     prob: float = 0.5,
     aug_prob_coeff: float = 0.1,
     mixture_width: int = 3,
     mixture_depth: int = 1,
     aug_severity: float = 1,
-) -> Meaning:
+) -> Parsed:
     """Mix an image with chains of steps done to it; a depth that is not above 0 draws 1, 2 or 3."""
     check_probability("prob", prob)
     check_number("aug_prob_coeff", aug_prob_coeff, 0.01)
-    check_whole("mixture_width", mixture_width, 1)
-    check_whole("mixture_depth", mixture_depth, -1)
+    check_int("mixture_width", mixture_width, 1)
+    check_int("mixture_depth", mixture_depth, -1)
     check_number("aug_severity", aug_severity, 0.1)
     black: Color = (0, 0, 0)
     shear = Amount(0, 0.3 / _LEVELS, signed=True)
@@ -268,20 +268,20 @@ _SECTIONS = {
 _CONFIG = "config_str begins with rand, augmix, or one of the policies v0, v0r, original, originalr"
 
 
-@word("TimmAutoAugment")
+@register("TimmAutoAugment")
 def timm_auto_augment(
     prob: float = 1.0,
     config_str: str | None = "rand-m9-mstd0.5-inc1",
     interpolation: str = "bicubic",
     img_size: Any = 224,
     mean: Any = (0.485, 0.456, 0.406),
-) -> Meaning:
+) -> Parsed:
     """Do what a text such as ``rand-m9-mstd0.5-inc1`` says; `mean` fills what comes in from outside."""
     check_probability("prob", prob)
     filter_ = "random" if interpolation in (None, "") else interpolation
     notes = _interpolation(filter_, ("bilinear", "bicubic", "random"))
     for side in height_width(img_size, "img_size"):
-        check_whole("img_size", side, 1)
+        check_int("img_size", side, 1)
     if config_str is None:
         yield Note("config_str is null, so nothing is done; PaddleClas fails on that")
         return
@@ -388,10 +388,10 @@ def _interpolation(given: Any, known: tuple[str, ...]) -> tuple[Note, ...]:
 # torchvision ---------------------------------------------------------------------------------------------------------
 
 
-@word("TrivialAugmentWide")
-def trivial_augment_wide(num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = 0) -> Meaning:
+@register("TrivialAugmentWide")
+def trivial_augment_wide(num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = 0) -> Parsed:
     """Do one step of 14, of a random strength."""
-    check_whole("num_magnitude_bins", num_magnitude_bins, 2)
+    check_int("num_magnitude_bins", num_magnitude_bins, 2)
     name = str(getattr(interpolation, "value", interpolation)).lower()
     notes = () if name == "nearest" else _interpolation(name, ("nearest", "bilinear", "bicubic"))
     filter_: _Filter = "nearest" if name == "nearest" else "linear"

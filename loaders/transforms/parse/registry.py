@@ -22,32 +22,32 @@ class Note:
 
 
 #: What a word means: operations in order, and notes. Its parameters are those a user may write.
-Meaning: TypeAlias = Iterator["Operation | Note"]
-Word: TypeAlias = Callable[..., Meaning]
-_W = TypeVar("_W", bound=Word)
+Parsed: TypeAlias = Iterator["Operation | Note"]
+Parser: TypeAlias = Callable[..., Parsed]
+_W = TypeVar("_W", bound=Parser)
 
-_WORDS: dict[str, Word] = {}
+_PARSERS: dict[str, Parser] = {}
 
 
-def word(*names: str) -> Callable[[_W], _W]:
+def register(*names: str) -> Callable[[_W], _W]:
     """Register a function as the meaning of these names."""
 
-    def register(meaning: _W) -> _W:
+    def decorate(meaning: _W) -> _W:
         for name in names:
-            if name in _WORDS:
+            if name in _PARSERS:
                 raise ValueError(f"{name} has a meaning already")
-            _WORDS[name] = meaning
+            _PARSERS[name] = meaning
         return meaning
 
-    return register
+    return decorate
 
 
-def known_words() -> tuple[str, ...]:
+def known_transforms() -> tuple[str, ...]:
     """Return every registered name, sorted."""
-    return tuple(sorted(_WORDS))
+    return tuple(sorted(_PARSERS))
 
 
-def meaning_of(name: str, arguments: Mapping[str, Any]) -> tuple[Operation | Note, ...]:
+def parse_transform(name: str, arguments: Mapping[str, Any]) -> tuple[Operation | Note, ...]:
     """Return what a name with arguments means.
 
     Raises:
@@ -55,9 +55,9 @@ def meaning_of(name: str, arguments: Mapping[str, Any]) -> tuple[Operation | Not
             missing, or a value is wrong.
 
     """
-    if name not in _WORDS:
-        raise CallError(f"{name!r} is no known transform", hint=_nearest(name, _WORDS))
-    parameters = inspect.signature(_WORDS[name]).parameters
+    if name not in _PARSERS:
+        raise CallError(f"{name!r} is no known transform", hint=_nearest(name, _PARSERS))
+    parameters = inspect.signature(_PARSERS[name]).parameters
     free = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     for given in arguments:
         if not isinstance(given, str) or (given not in parameters and not free):
@@ -68,7 +68,7 @@ def meaning_of(name: str, arguments: Mapping[str, Any]) -> tuple[Operation | Not
             hint = f"write {{{name!r}: {{{each.name!r}: ...}}}}"
             raise CallError(f"{name} lacks its argument {each.name!r}", hint=hint)
     try:
-        return tuple(_WORDS[name](**arguments))
+        return tuple(_PARSERS[name](**arguments))
     except CallError as error:
         raise CallError(f"{name}: {error.message}", hint=error.hint) from None
 

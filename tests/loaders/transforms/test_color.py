@@ -19,7 +19,7 @@ from scipy import stats
 from skimage import color, data
 
 from loaders.dali.color import _COMPONENTS, _stretched, jitter_plans, motion_kernels
-from loaders.transforms.base import Form, Operation
+from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import (
     SPACES,
     ColorJitter,
@@ -29,11 +29,11 @@ from loaders.transforms.color import (
     RandomBlur,
     RandomGrayscale,
 )
-from loaders.transforms.parse.registry import Note, meaning_of
+from loaders.transforms.parse.registry import Note, parse_transform
 from manifests.errors import CallError
 
 SURE = 1e-4  # a test of a distribution fails by chance this often
-FLOAT = Form(whole=False)
+FLOAT = ImageSpec(is_uint8=False)
 
 
 def photographs() -> list[np.ndarray]:
@@ -191,7 +191,7 @@ def check_gray(gpu: bool = False) -> None:
 
 def check_lighting(gpu: bool = False) -> None:
     image = np.full((4, 5, 3), 0.25, np.float32)
-    found = many(PCALighting(), image, 2000, form=FLOAT, gpu=gpu)
+    found = many(PCALighting(), image, 2000, spec=FLOAT, gpu=gpu)
     assert (found == found[:, :1, :1]).all()
     shifts = found[:, 0, 0] - 0.25
     # The components are scaled to a deviation of 0.1 each.
@@ -221,7 +221,10 @@ def check_spaces(gpu: bool = False) -> None:
     for space, (oracle, share, most) in oracles.items():
         found = ran(ConvertColor(space), photographs(), gpu=gpu)
         reversed_ = ran(
-            ConvertColor(space), [image[..., ::-1] for image in photographs()], form=Form(space="BGR"), gpu=gpu
+            ConvertColor(space),
+            [image[..., ::-1] for image in photographs()],
+            spec=ImageSpec(color_space="BGR"),
+            gpu=gpu,
         )
         for image, each, other in zip(photographs(), found, reversed_, strict=True):
             apart = differences(each, oracle(image))
@@ -261,7 +264,7 @@ def check_blue_first_is_the_same(gpu: bool = False) -> None:
         PCALighting(),
     ):
         found = ran(operation, images, gpu=gpu)
-        other = ran(operation, [each[..., ::-1] for each in images], form=Form(space="BGR"), gpu=gpu)
+        other = ran(operation, [each[..., ::-1] for each in images], spec=ImageSpec(color_space="BGR"), gpu=gpu)
         for one, two in zip(found, other, strict=True):
             apart = differences(one, two[..., ::-1])
             # A value next to a half may round otherwise, and a change after it makes that a little more.
@@ -276,17 +279,17 @@ def check_gaussian(gpu: bool = False) -> None:
     for window, sigma in (((5, 9), 1.3), ((3, 3), 0.4), ((23, 23), 2.0)):
         operation = GaussianBlur(window, (sigma, sigma))
         floats = [image.astype(np.float32) / 50 - 2 for image in photographs()]
-        for form, images in ((Form(), photographs()), (FLOAT, floats)):
-            for image, found in zip(images, ran(operation, images, form=form, gpu=gpu), strict=True):
+        for spec, images in ((ImageSpec(), photographs()), (FLOAT, floats)):
+            for image, found in zip(images, ran(operation, images, spec=spec, gpu=gpu), strict=True):
                 expected = cv2.GaussianBlur(image, window[::-1], sigma, borderType=cv2.BORDER_REFLECT_101)
                 assert found.dtype == image.dtype
-                assert differences(found, expected).max() <= (1 if form.whole else 1e-4)
+                assert differences(found, expected).max() <= (1 if spec.is_uint8 else 1e-4)
 
 
 def check_sigma_is_even(gpu: bool = False) -> None:
     point = np.zeros((15, 15, 3), np.float32)
     point[7, 7] = 1
-    peaks = many(GaussianBlur((15, 15), (0.5, 2.0)), point, 1500, form=FLOAT, gpu=gpu)[:, 7, 7, 0]
+    peaks = many(GaussianBlur((15, 15), (0.5, 2.0)), point, 1500, spec=FLOAT, gpu=gpu)[:, 7, 7, 0]
     sigmas = np.linspace(0.5, 2.0, 2000)
     expected = np.array([cv2.getGaussianKernel(15, sigma)[7, 0] ** 2 for sigma in sigmas])
     assert_even(np.interp(peaks, expected[::-1], sigmas[::-1]), 0.5, 2.0)
@@ -402,12 +405,12 @@ def test_on_the_processor(check):
 
 
 def meant(name: str, **arguments: Any) -> Any:
-    (operation,) = (each for each in meaning_of(name, arguments) if isinstance(each, Operation))
+    (operation,) = (each for each in parse_transform(name, arguments) if isinstance(each, Operation))
     return operation
 
 
 def notes(name: str, **arguments: Any) -> str:
-    return " ".join(each.text for each in meaning_of(name, arguments) if isinstance(each, Note))
+    return " ".join(each.text for each in parse_transform(name, arguments) if isinstance(each, Note))
 
 
 @pytest.mark.parametrize(
@@ -461,7 +464,7 @@ def test_words(name, arguments, expected):
 )
 def test_wrong_arguments_are_named(name, arguments, part):
     with pytest.raises(CallError) as error:
-        meaning_of(name, arguments)
+        parse_transform(name, arguments)
     assert part in str(error.value)
 
 
@@ -490,10 +493,10 @@ def test_bytes_are_needed(operation):
 
 
 def test_colours_are_needed():
-    assert ConvertColor("LAB").output(Form()) == Form(space="LAB")
+    assert ConvertColor("LAB").output(ImageSpec()) == ImageSpec(color_space="LAB")
     for operation in (ColorJitter(), RandomGrayscale(), ConvertColor("HSV"), PCALighting()):
         with pytest.raises(CallError, match="LAB"):
-            operation.output(Form(space="LAB"))
-        assert operation.output(Form(space="GRAY"))
+            operation.output(ImageSpec(color_space="LAB"))
+        assert operation.output(ImageSpec(color_space="GRAY"))
     with pytest.raises(CallError, match="three channels"):
-        PCALighting().output(Form(channels=4, whole=False))
+        PCALighting().output(ImageSpec(channels=4, is_uint8=False))

@@ -11,7 +11,7 @@ from helpers import handmade
 
 from loaders.transforms.mixing import Cutmix, MixOneOf, Mixup, MixupCutmix
 from loaders.transforms.parse import read_recipe
-from loaders.transforms.parse.config import MAX_BYTES, MAX_NODES, Config, read_config
+from loaders.transforms.parse.paddleclas import MAX_BYTES, MAX_NODES, Config, read_config
 from manifests.errors import CallError
 
 WHOLE = """
@@ -82,7 +82,7 @@ def test_whole_config(write):
     ]  # fmt: skip
     assert train.transforms[1] == {"RandCropImage": {"size": 20}}
     assert train.batch_transforms == ({"MixupOperator": {"alpha": 0.2}},)
-    assert (train.batch_size, train.drop_last, train.shuffle, train.classes) == (64, True, True, 7)
+    assert (train.batch_size, train.drop_last, train.shuffle, train.num_classes) == (64, True, True, 7)
     assert train.sampler == {
         "name": "DistributedBatchSampler", "batch_size": 64, "drop_last": True, "shuffle": True,
     }  # fmt: skip
@@ -100,7 +100,7 @@ def test_sections_alone(write):
         found = read_config(write(yaml.safe_dump(content), "part.yaml"))
         assert (found.transforms, found.batch_transforms) == (whole.transforms, whole.batch_transforms)
         assert (found.batch_size, found.sampler) == (whole.batch_size, whole.sampler)
-        assert found.classes is None
+        assert found.num_classes is None
     found = read_config(write(yaml.safe_dump(loader["Train"]["dataset"]), "part.yaml"))
     assert (found.transforms, found.batch_transforms) == (whole.transforms, whole.batch_transforms)
     assert found.sampler is found.batch_size is found.drop_last is found.shuffle is None
@@ -114,7 +114,7 @@ def test_bare_list(write):
 
 
 def test_class_num_of_old_configs(write):
-    assert read_config(write(WHOLE.replace("      class_num: 7\n", ""))).classes == 9
+    assert read_config(write(WHOLE.replace("      class_num: 7\n", ""))).num_classes == 9
 
 
 def test_query_and_gallery(write):
@@ -538,8 +538,8 @@ def test_recipes_of_configs(write, transforms, batch, size, channels):
     config = read_config(write(config_of(transforms, batch)))
     recipe = read_recipe(config.transforms, batch=config.batch_transforms)
     assert recipe.size == size
-    assert recipe.form.channels == channels
-    assert not recipe.form.whole
+    assert recipe.output.channels == channels
+    assert not recipe.output.is_uint8
     assert len(recipe.mixing) == len(batch)
     assert all(isinstance(each, (Mixup, Cutmix, MixOneOf, MixupCutmix)) for each in recipe.mixing)
 

@@ -1,4 +1,4 @@
-"""Fewer operations, the same images: what is fused, what is left alone, and each fusion beside its unfused form.
+"""Fewer operations, the same images: what is fused, what is left alone, and each fusion beside its unfused spec.
 
 Both forms draw the same, for a draw is seeded by its operation and its name. Checks are functions of `gpu`, so that
 a GPU can be held to the same.
@@ -24,10 +24,10 @@ from loaders.dali import apply
 from loaders.dali.base import Draws, Run
 from loaders.dali.decode_normalize import finish
 from loaders.dali.geometry import decode
-from loaders.transforms.base import Form, Operation
+from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import ColorJitter, ConvertColor, PCALighting, RandomGrayscale
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
-from loaders.transforms.fuse import DecodePart, FlipNormalize, ResizePart, fuse
+from loaders.transforms.fuse import DecodeCrop, FlipNormalize, ResizeCrop, fuse
 from loaders.transforms.geometry import (
     Crop,
     CropAtRatio,
@@ -55,14 +55,14 @@ FLIP = Flip()
 
 def test_evaluation_is_resized_in_part():
     found = fuse([Decode(), SHORT, CROP, NORMALIZE])
-    assert found.operations == (Decode(), ResizePart(SHORT, CROP), NORMALIZE)
+    assert found.operations == (Decode(), ResizeCrop(SHORT, CROP), NORMALIZE)
     assert found.reasons == ("Resize + Crop: only the pixels that are kept are computed",)
 
 
 def test_training_is_decoded_in_part_and_normalised_with_the_flip():
     found = fuse([Decode("BGR"), PART, FLIP, NORMALIZE])
     rest = Resize((32, 40))
-    assert found.operations == (DecodePart(Decode("BGR"), PART), rest, FlipNormalize(FLIP, NORMALIZE))
+    assert found.operations == (DecodeCrop(Decode("BGR"), PART), rest, FlipNormalize(FLIP, NORMALIZE))
     assert found.reasons == (
         "Decode + RandomResizedCrop: only the part that is kept is decoded",
         "Flip + Normalize: one pass over the pixels",
@@ -74,7 +74,7 @@ def test_what_is_left_of_a_part_keeps_its_filter():
     assert fuse([Decode(), part]).operations[1] == Resize((8, 9), filter="cubic", antialias=False)
     part = CropAtRatio(8, 0.5, "nearest")
     assert fuse([Decode(), part]).operations == (
-        DecodePart(Decode(), part), Resize((8, 8), filter="nearest", antialias=False)
+        DecodeCrop(Decode(), part), Resize((8, 8), filter="nearest", antialias=False)
     )  # fmt: skip
 
 
@@ -92,15 +92,15 @@ def test_resizing_comes_before_what_works_on_pixels(pixels, resize):
 
 def test_rules_follow_from_one_another():
     found = fuse([Decode(), NORMALIZE, SHORT, CROP])
-    assert found.operations == (Decode(), ResizePart(SHORT, CROP), NORMALIZE)
+    assert found.operations == (Decode(), ResizeCrop(SHORT, CROP), NORMALIZE)
     assert len(found.reasons) == 3
     found = fuse([Decode(), RandomGrayscale(), PCALighting(), PART, FLIP, NORMALIZE])
     assert found.operations == (
-        DecodePart(Decode(), PART), Resize((32, 40)), RandomGrayscale(), PCALighting(), FlipNormalize(FLIP, NORMALIZE)
+        DecodeCrop(Decode(), PART), Resize((32, 40)), RandomGrayscale(), PCALighting(), FlipNormalize(FLIP, NORMALIZE)
     )  # fmt: skip
     # A part of the decoded part, too.
     found = fuse([Decode(), PART, Crop((30, 30))])
-    assert found.operations == (DecodePart(Decode(), PART), ResizePart(Resize((32, 40)), Crop((30, 30))))
+    assert found.operations == (DecodeCrop(Decode(), PART), ResizeCrop(Resize((32, 40)), Crop((30, 30))))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_crops_that_fit_go_before_what_works_on_pixels():
     for resize in (SHORT, Resize((56, 48)), RandomResizedCrop((60, 50)), PadTo((56, 48))):
         found = fuse([FLIP, resize, Rescale(), NORMALIZE, CROP]).operations
         assert [type(each) for each in found][-2:] == [Rescale, Normalize]
-        assert CROP in found or ResizePart(resize, CROP) in found
+        assert CROP in found or ResizeCrop(resize, CROP) in found
     assert fuse([SHORT, FLIP, NORMALIZE, CROP]).operations == (SHORT, FlipNormalize(FLIP, NORMALIZE), CROP)
 
 
@@ -166,11 +166,11 @@ operations = st.one_of(
 )
 
 
-def form_of(sequence: Sequence[Operation]) -> Form:
-    form = Form()
+def form_of(sequence: Sequence[Operation]) -> ImageSpec:
+    spec = ImageSpec()
     for operation in sequence:
-        form = operation.output(form)
-    return form
+        spec = operation.output(spec)
+    return spec
 
 
 def taken_apart(sequence: Sequence[Operation]) -> Iterator[Operation]:
@@ -178,14 +178,14 @@ def taken_apart(sequence: Sequence[Operation]) -> Iterator[Operation]:
     rest = list(sequence)
     while rest:
         match rest.pop(0):
-            case DecodePart(whole, part):
+            case DecodeCrop(whole, part):
                 yield from (whole, part)
                 # What is left to do of the part comes next, perhaps in a fusion of its own.
-                if isinstance(rest[0], ResizePart):
+                if isinstance(rest[0], ResizeCrop):
                     rest[0] = rest[0].crop
                 else:
                     rest.pop(0)
-            case ResizePart(resize, crop):
+            case ResizeCrop(resize, crop):
                 yield from (resize, crop)
             case FlipNormalize(flip, normalize):
                 yield from (flip, normalize)
@@ -198,11 +198,11 @@ def taken_apart(sequence: Sequence[Operation]) -> Iterator[Operation]:
 def test_any_list_keeps_its_form_and_its_operations(sequence, decoded):
     sequence = [Decode(), *sequence] if decoded else sequence
     try:
-        form = form_of(sequence)
+        spec = form_of(sequence)
     except CallError:
         assume(False)
     found = fuse(sequence)
-    assert form_of(found.operations) == form
+    assert form_of(found.operations) == spec
     again = fuse(found.operations)
     assert again.operations == found.operations
     assert not again.reasons
@@ -251,10 +251,10 @@ def from_encoded(
     with pipeline:
         first, *rest = sequence
         image = decode(fn.external_source(lambda: arrays, batch=True), first, run, 0.65)
-        form = first.output(Form())
+        spec = first.output(ImageSpec())
         for operation in rest:
-            image = apply(operation, image, form, run)
-            form = operation.output(form)
+            image = apply(operation, image, spec, run)
+            spec = operation.output(spec)
         pipeline.set_outputs(image)
     pipeline.build()
     outputs = (pipeline.run()[0].as_cpu() for _ in range(runs))
@@ -289,7 +289,7 @@ def check_decoded_parts(gpu: bool = False) -> None:
         for space in ("RGB", "BGR"):
             sequence = (Decode(space), part)
             fused = fuse(sequence).operations
-            assert isinstance(fused[0], DecodePart)
+            assert isinstance(fused[0], DecodeCrop)
             apart, together = (from_encoded(each, images, runs=2, gpu=gpu) for each in (sequence, fused))
             assert not np.array_equal(apart[0], apart[len(images)]) or isinstance(part, CropAtRatio)
             for number, (each, other) in enumerate(zip(apart, together, strict=True)):
@@ -406,9 +406,11 @@ def check_flip_and_normalize(gpu: bool = False) -> None:
 DTYPES = {"float32": (np.float32, 1e-5), "float16": (np.float16, 3e-3), "bfloat16": (np.float32, 1e-5)}
 
 
-def finished(image: np.ndarray, last: Operation | None, form: Form, dtype: str, layout: str, gpu: bool) -> np.ndarray:
+def finished(
+    image: np.ndarray, last: Operation | None, spec: ImageSpec, dtype: str, layout: str, gpu: bool
+) -> np.ndarray:
     def make(node: Any, run: Run) -> Any:
-        return finish(node, last, form, run, dtype=dtype, layout=layout)
+        return finish(node, last, spec, run, dtype=dtype, layout=layout)
 
     return run_graph(make, [image], gpu=gpu)[0]
 
@@ -428,17 +430,17 @@ def check_finish(gpu: bool = False) -> None:
                 (FlipNormalize(Flip(1), NORMALIZE), normalised[:, ::-1]),
                 (FlipNormalize(Flip(1), Normalize(MEAN, STD, channels=4)), with_fourth[:, ::-1]),
             ):
-                found = finished(image, last, Form(), dtype, layout, gpu)
+                found = finished(image, last, ImageSpec(), dtype, layout, gpu)
                 assert found.dtype == kind
                 assert found.shape == expected.transpose(axes).shape
                 assert np.abs(found - expected.transpose(axes)).max() < limit, (last, dtype, layout)
             # Normalised before, and perhaps mixed since.
-            found = finished(with_fourth.astype(np.float32), None, Form(whole=False), dtype, layout, gpu)
+            found = finished(with_fourth.astype(np.float32), None, ImageSpec(is_uint8=False), dtype, layout, gpu)
             assert found.dtype == kind
             assert np.abs(found - with_fourth.transpose(axes)).max() < limit
-            found = finished(image, None, Form(), dtype, layout, gpu)
+            found = finished(image, None, ImageSpec(), dtype, layout, gpu)
             assert np.array_equal(found, image.transpose(axes).astype(kind))
-        found = finished(image, None, Form(), "uint8", layout, gpu)
+        found = finished(image, None, ImageSpec(), "uint8", layout, gpu)
         assert found.dtype == np.uint8
         assert np.array_equal(found, image.transpose(axes))
 

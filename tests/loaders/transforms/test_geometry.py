@@ -17,7 +17,7 @@ from PIL import Image
 from scipy import stats
 from skimage import data
 
-from loaders.transforms.base import Form, Operation, Size
+from loaders.transforms.base import ImageSpec, Operation, Size
 from loaders.transforms.geometry import (
     Crop,
     CropAtRatio,
@@ -30,11 +30,11 @@ from loaders.transforms.geometry import (
     Resize,
     Rotate,
 )
-from loaders.transforms.parse.registry import Note, meaning_of
+from loaders.transforms.parse.registry import Note, parse_transform
 from manifests.errors import CallError
 
 SURE = 1e-4  # a test of a distribution fails by chance this often
-FLOAT = Form(whole=False)
+FLOAT = ImageSpec(is_uint8=False)
 SIZES = ((97, 131), (224, 224), (301, 257), (31, 17))
 RESAMPLING = {
     "linear": Image.Resampling.BILINEAR,
@@ -63,7 +63,7 @@ def coordinates(height: int, width: int) -> np.ndarray:
 
 
 def ran(operation: Operation | Sequence[Operation], images: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
-    return run_operation(operation, images, form=Form(whole=images[0].dtype == np.uint8), **options)
+    return run_operation(operation, images, spec=ImageSpec(is_uint8=images[0].dtype == np.uint8), **options)
 
 
 def many(operation: Operation, image: np.ndarray, count: int, **options: Any) -> list[np.ndarray]:
@@ -168,7 +168,7 @@ def check_known_size(gpu: bool = False) -> None:
     image = photographs()[0]
     second = Resize(shorter=292, rounding="nearest")
     (found,) = ran([Resize((480, 660)), second], [image], gpu=gpu)
-    assert found.shape[:2] == (292, 401) == second.output(Form(size=(480, 660))).size
+    assert found.shape[:2] == (292, 401) == second.output(ImageSpec(size=(480, 660))).size
 
 
 def check_random_filter(gpu: bool = False) -> None:
@@ -431,7 +431,7 @@ def check_pad(gpu: bool = False) -> None:
                     expected = padded(image, operation)
                     assert np.array_equal(found, expected), operation
                     assert found.dtype == image.dtype
-                    assert operation.output(Form(size=image.shape[:2])).size == found.shape[:2]
+                    assert operation.output(ImageSpec(size=image.shape[:2])).size == found.shape[:2]
 
 
 def check_nothing_to_mirror(gpu: bool = False) -> None:
@@ -446,7 +446,7 @@ def check_nothing_to_mirror(gpu: bool = False) -> None:
         with pytest.raises(RuntimeError):
             ran(operation, [image], gpu=gpu)
         with pytest.raises(CallError, match="nothing to mirror beyond the image's 37 x 53 pixels"):
-            operation.output(Form(size=(height, width)))
+            operation.output(ImageSpec(size=(height, width)))
     ran(Pad(width, height, width, height, mode="symmetric"), [image], gpu=gpu)
     ran(Pad(width - 1, height - 1, width - 1, height - 1, mode="reflect"), [image], gpu=gpu)
 
@@ -473,7 +473,7 @@ def check_pad_to(gpu: bool = False) -> None:
                     room = [after - before for after, before in zip(target, image.shape, strict=False)]
                     start = {"center": [each // 2 for each in room], "start": (0, 0), "end": room}.get(at, at)
                     assert np.array_equal(found, placed(image, target, start, fill)), (operation, image.shape)
-                    assert operation.output(Form(size=image.shape[:2])).size == found.shape[:2]
+                    assert operation.output(ImageSpec(size=image.shape[:2])).size == found.shape[:2]
 
 
 def check_downscale(gpu: bool = False) -> None:
@@ -579,27 +579,27 @@ def test_wrong_values_are_named(make, text):
 
 
 def test_forms():
-    square, wide = Form(size=(40, 40)), Form(size=(40, 60))
-    assert Resize(shorter=100).output(Form()).size is None
+    square, wide = ImageSpec(size=(40, 40)), ImageSpec(size=(40, 60))
+    assert Resize(shorter=100).output(ImageSpec()).size is None
     assert Resize(shorter=100).output(wide).size == (100, 150)
-    assert Resize(shorter=100).output(Form(size=(60, 40))).size == (150, 100)
+    assert Resize(shorter=100).output(ImageSpec(size=(60, 40))).size == (150, 100)
     assert RandomRightAngle().output(square) == square
     assert RandomRightAngle().output(wide).size is None
     for operation in (Resize((8, 9)), Crop((8, 9)), RandomResizedCrop((8, 9)), PadTo((8, 9))):
-        assert operation.output(Form()).size == operation.output(wide).size == (8, 9)
+        assert operation.output(ImageSpec()).size == operation.output(wide).size == (8, 9)
     for operation in (Flip(), Rotate((0, 9)), RandomDownscale()):
         assert operation.output(wide) == wide
     for operation in (Pad(1, 1, 1, 1), PadTo()):
-        assert operation.output(Form()).size is None
+        assert operation.output(ImageSpec()).size is None
     assert not any(operation.pointwise for operation in RANDOM)
 
 
 def meaning(name: str, **arguments: Any) -> Iterator[Operation]:
-    return (each for each in meaning_of(name, arguments) if isinstance(each, Operation))
+    return (each for each in parse_transform(name, arguments) if isinstance(each, Operation))
 
 
 def notes(name: str, **arguments: Any) -> str:
-    return " ".join(each.text for each in meaning_of(name, arguments) if isinstance(each, Note))
+    return " ".join(each.text for each in parse_transform(name, arguments) if isinstance(each, Note))
 
 
 @pytest.mark.parametrize(

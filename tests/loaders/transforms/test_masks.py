@@ -16,13 +16,13 @@ from PIL import Image
 from scipy import stats
 from skimage import data
 
-from loaders.transforms.base import Form, Operation
+from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
-from loaders.transforms.parse.registry import Note, meaning_of
+from loaders.transforms.parse.registry import Note, parse_transform
 from manifests.errors import CallError
 
 SURE = 1e-4  # a test of a distribution fails by chance this often
-FLOAT = Form(whole=False)
+FLOAT = ImageSpec(is_uint8=False)
 FILL = (-3.0, 0.25, 7.0)
 BLACK = (0, 0, 0)
 
@@ -41,8 +41,8 @@ def sized(height: int, width: int, whole: bool = False) -> np.ndarray:
 
 
 def many(operation: Operation, image: np.ndarray, count: int, **options: Any) -> np.ndarray:
-    form = Form(whole=image.dtype == np.uint8)
-    return np.stack(run_operation(operation, [image] * 100, runs=-(-count // 100), form=form, **options))[:count]
+    spec = ImageSpec(is_uint8=image.dtype == np.uint8)
+    return np.stack(run_operation(operation, [image] * 100, runs=-(-count // 100), spec=spec, **options))[:count]
 
 
 def boxes(hidden: np.ndarray) -> np.ndarray:
@@ -342,13 +342,13 @@ EACH = (
 
 def check_photographs(gpu: bool = False) -> None:
     for operation, fill in EACH:
-        for form in (Form(), FLOAT):
-            if not form.whole and operation == Cutout(2, 40, None):
+        for spec in (ImageSpec(), FLOAT):
+            if not spec.is_uint8 and operation == Cutout(2, 40, None):
                 continue
-            images = photographs(form.whole)
-            found = run_operation(operation, images, form=form, runs=3, gpu=gpu)
-            again = run_operation(operation, images, form=form, runs=3, gpu=gpu)
-            other = run_operation(operation, images, form=form, runs=3, seed=1, gpu=gpu)
+            images = photographs(spec.is_uint8)
+            found = run_operation(operation, images, spec=spec, runs=3, gpu=gpu)
+            again = run_operation(operation, images, spec=spec, runs=3, gpu=gpu)
+            other = run_operation(operation, images, spec=spec, runs=3, seed=1, gpu=gpu)
             assert all((one == two).all() for one, two in zip(found, again, strict=True))
             assert any((one != two).any() for one, two in zip(found, other, strict=True))
             assert_hidden(found, images * 3, fill)
@@ -404,12 +404,12 @@ def test_on_the_processor(check):
 
 
 def meant(name: str, **arguments: Any) -> Any:
-    (operation,) = (each for each in meaning_of(name, arguments) if isinstance(each, Operation))
+    (operation,) = (each for each in parse_transform(name, arguments) if isinstance(each, Operation))
     return operation
 
 
 def notes(name: str, **arguments: Any) -> str:
-    return " ".join(each.text for each in meaning_of(name, arguments) if isinstance(each, Note))
+    return " ".join(each.text for each in parse_transform(name, arguments) if isinstance(each, Note))
 
 
 @pytest.mark.parametrize(
@@ -477,7 +477,7 @@ def test_words(name, arguments, expected):
 )
 def test_wrong_arguments_are_named(name, arguments, part):
     with pytest.raises(CallError) as error:
-        meaning_of(name, arguments)
+        parse_transform(name, arguments)
     assert part in str(error.value)
 
 
@@ -492,12 +492,12 @@ def test_notes_say_what_differs():
 def test_forms_stay():
     for operation, _ in EACH:
         assert not operation.pointwise
-        assert operation.output(Form(size=(3, 4))) == Form(size=(3, 4))
+        assert operation.output(ImageSpec(size=(3, 4))) == ImageSpec(size=(3, 4))
     with pytest.raises(CallError, match="normalised"):
         Cutout(fill=None).output(FLOAT)
     for operation in (RandomErasing(), Cutout()):
         with pytest.raises(CallError, match="three channels"):
-            operation.output(Form(channels=4, whole=False))
+            operation.output(ImageSpec(channels=4, is_uint8=False))
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (16, -1), (1.5,), [16]])

@@ -11,7 +11,7 @@ from scipy import stats
 import loaders
 from loaders.dali.base import Draws, Run
 from loaders.dali.mixing import mix
-from loaders.transforms.base import Form
+from loaders.transforms.base import ImageSpec
 from loaders.transforms.blend import draw_blend
 from loaders.transforms.mixing import Cutmix, Fmix, MixOneOf, Mixup, MixupCutmix, single_mixing
 from loaders.transforms.parse import read_recipe
@@ -58,9 +58,9 @@ def pipeline_of(operation, images, seed=0, gpu=False, checkpoint=None):
     )
     with pipeline:
         node = fn.external_source(lambda _: images, batch=True, batch_info=True, layout="HWC")
-        form = Form(images.shape[1:3], images.shape[3], images.dtype == np.uint8)
+        spec = ImageSpec(images.shape[1:3], images.shape[3], images.dtype == np.uint8)
         run = Run(gpu=gpu, batch_size=len(images), draws=Draws(seed))
-        pipeline.set_outputs(*mix([operation], node.gpu() if gpu else node, form, run))
+        pipeline.set_outputs(*mix([operation], node.gpu() if gpu else node, spec, run))
     pipeline.build()
     return pipeline
 
@@ -391,7 +391,7 @@ def test_labels_beyond_the_classes():
 
 def mixing_of(item):
     recipe = read_recipe([{"ResizeImage": {"size": 8}}], batch=[item])
-    return single_mixing(recipe.mixing), [note for step in recipe.steps for note in step.notes]
+    return single_mixing(recipe.mixing), [note for step in recipe.items for note in step.notes]
 
 
 @pytest.mark.parametrize(
@@ -481,7 +481,7 @@ def test_more_than_one_is_refused():
     with pytest.raises(CallError, match="mixed once, and here it would be by Mixup and Cutmix; keep one"):
         single_mixing([Mixup(), Cutmix()])
     with pytest.raises(CallError, match="mixed once"):
-        mix([Mixup(), Cutmix()], None, Form(SIZE), Run(gpu=False, batch_size=2, draws=Draws(0)))
+        mix([Mixup(), Cutmix()], None, ImageSpec(SIZE), Run(gpu=False, batch_size=2, draws=Draws(0)))
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ from loaders.dali import apply
 from loaders.dali.augmentations import family, settings
 from loaders.dali.base import Draws, Run
 from loaders.dali.policies import Steps, draw_chains, draw_shares, draw_steps, make_steps, weighted_orders
-from loaders.transforms.base import Form, Operation
-from loaders.transforms.parse import known_words
-from loaders.transforms.parse.registry import Note, meaning_of
+from loaders.transforms.base import ImageSpec, Operation
+from loaders.transforms.parse import known_transforms
+from loaders.transforms.parse.registry import Note, parse_transform
 from loaders.transforms.policies import Amount, Level, MixedChains, RandomSteps, Step, SubPolicies
 from manifests.errors import CallError
 
@@ -43,12 +43,12 @@ def photographs() -> list[np.ndarray]:
 
 
 def meant(name: str, **arguments: Any) -> Any:
-    (operation,) = (each for each in meaning_of(name, arguments) if isinstance(each, Operation))
+    (operation,) = (each for each in parse_transform(name, arguments) if isinstance(each, Operation))
     return operation
 
 
 def notes(name: str, **arguments: Any) -> str:
-    return " ".join(each.text for each in meaning_of(name, arguments) if isinstance(each, Note))
+    return " ".join(each.text for each in parse_transform(name, arguments) if isinstance(each, Note))
 
 
 # Steps against Pillow ------------------------------------------------------------------------------------------------
@@ -376,10 +376,10 @@ def test_shares_of_a_side_are_whole_pixels_where_they_are_rounded() -> None:
 def check_known_sizes(gpu: bool = False) -> None:
     """Where the size is known, NumPy computes what depends on it; else the graph does, and the same comes out."""
     images = [photographs()[0]] * 64
-    form = Form(size=(images[0].shape[0], images[0].shape[1]))
+    spec = ImageSpec(size=(images[0].shape[0], images[0].shape[1]))
     for name, arguments in WORDS:
         operation = meant(name, **arguments)
-        known = run_operation(operation, images, form=form, gpu=gpu)
+        known = run_operation(operation, images, spec=spec, gpu=gpu)
         unknown = run_operation(operation, images, gpu=gpu)
         differing = np.mean([(one != two).mean() for one, two in zip(known, unknown, strict=True)])
         assert differing < 0.002
@@ -462,7 +462,7 @@ WORDS = [
 def check_word(name: str, arguments: dict[str, Any], gpu: bool = False) -> None:
     """It runs on images of different sizes, keeps them, and draws by the seed alone."""
     operation = meant(name, **arguments)
-    assert operation.output(Form()) == Form()
+    assert operation.output(ImageSpec()) == ImageSpec()
     assert not operation.pointwise
     images = photographs() * 4
     found = run_operation(operation, images, runs=2, gpu=gpu)
@@ -479,7 +479,7 @@ def check_word(name: str, arguments: dict[str, Any], gpu: bool = False) -> None:
 
 @pytest.mark.parametrize(("name", "arguments"), WORDS)
 def test_a_word_runs_on_images_of_different_sizes(name: str, arguments: dict[str, Any]) -> None:
-    assert name in known_words()
+    assert name in known_transforms()
     check_word(name, arguments)
 
 
@@ -510,7 +510,7 @@ def check_whole(operation: RandomSteps | SubPolicies, size: Any = None, gpu: boo
     draws = Watched(3)
 
     def make(image: Any, run: Run) -> Any:
-        return apply(operation, image, Form(size=size), Run(gpu=run.gpu, batch_size=run.batch_size, draws=draws))
+        return apply(operation, image, ImageSpec(size=size), Run(gpu=run.gpu, batch_size=run.batch_size, draws=draws))
 
     results = run_graph(make, images, gpu=gpu)
     table = make_steps(operation)
@@ -653,7 +653,7 @@ def test_notes_say_what_is_not_followed() -> None:
     assert "progress_magnitude" in notes("RandAugmentV2", progress_magnitude=[5, 10])
     assert "inc1" in notes("TimmAutoAugment", config_str="rand-m9-inc0")
     assert "rounding" in notes("TimmAutoAugment", config_str="augmix-b1")
-    assert meaning_of("TimmAutoAugment", {"config_str": None})[1:] == ()
+    assert parse_transform("TimmAutoAugment", {"config_str": None})[1:] == ()
     assert "null" in notes("TimmAutoAugment", config_str=None)
 
 
@@ -687,7 +687,7 @@ def test_notes_say_what_is_not_followed() -> None:
 )
 def test_wrong_arguments_are_named(name: str, arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(CallError) as caught:
-        meaning_of(name, arguments)
+        parse_transform(name, arguments)
     assert says in str(caught.value)
     assert name in str(caught.value)
 
@@ -695,7 +695,7 @@ def test_wrong_arguments_are_named(name: str, arguments: dict[str, Any], says: s
 @pytest.mark.parametrize("name", ["AutoAugment", "RandAugment", "AugMix"])
 def test_policies_need_bytes(name: str) -> None:
     with pytest.raises(CallError, match="normalis"):
-        meant(name).output(Form(whole=False))
+        meant(name).output(ImageSpec(is_uint8=False))
 
 
 @pytest.mark.parametrize(

@@ -14,21 +14,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loaders import transforms
-from loaders.transforms.base import Form, Operation
+from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.decode_normalize import Decode, Normalize
 from loaders.transforms.geometry import Crop, Flip, Resize
 from loaders.transforms.mixing import Mixing, Mixup
-from loaders.transforms.parse import known_words, read_recipe
+from loaders.transforms.parse import known_transforms, read_recipe
 from loaders.transforms.parse.registry import (
-    _WORDS,
+    _PARSERS,
     Note,
     height_width,
-    meaning_of,
     number,
     numbers,
     pair,
+    parse_transform,
+    register,
     width_height,
-    word,
 )
 from loaders.transforms.presets import PRESETS
 from manifests.errors import CallError
@@ -57,7 +57,7 @@ class Halved:
 
 def required(name: str) -> list[str]:
     """Return the arguments that a word cannot do without."""
-    parameters = inspect.signature(_WORDS[name]).parameters.values()
+    parameters = inspect.signature(_PARSERS[name]).parameters.values()
     return [each.name for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
 
 
@@ -71,23 +71,23 @@ ONE_OF_SOME = {"ResizeImage": "needs size or resize_short"}
 NOT_FOLLOWED = {("RandCropImage", "progress_size"), ("RandAugmentV2", "progress_magnitude")}
 
 
-@pytest.mark.parametrize("name", known_words())
+@pytest.mark.parametrize("name", known_transforms())
 def test_every_word_works_or_says_what_it_lacks(name):
-    assert inspect.getdoc(_WORDS[name]), f"{name} has no docstring"
+    assert inspect.getdoc(_PARSERS[name]), f"{name} has no docstring"
     lacking = required(name)
     if lacking:
         with pytest.raises(CallError, match=f"^{name} lacks its argument '{lacking[0]}'; write {{'{name}'"):
-            meaning_of(name, {})
+            parse_transform(name, {})
     elif name in ONE_OF_SOME:
         with pytest.raises(CallError, match=f"^{name}: {ONE_OF_SOME[name]}; write {{'{name}'"):
-            meaning_of(name, {})
+            parse_transform(name, {})
         return
-    meaning = meaning_of(name, {each: GIVEN[each] for each in lacking})
+    meaning = parse_transform(name, {each: GIVEN[each] for each in lacking})
     assert all(isinstance(each, (Operation, Note)) for each in meaning)
     operations = [each for each in meaning if isinstance(each, Operation)]
     assert operations or name in ("ToCHWImage", "OpSampler")
     # Compared by value, and so that two equal ones are one key.
-    assert meaning == meaning_of(name, {each: GIVEN[each] for each in lacking})
+    assert meaning == parse_transform(name, {each: GIVEN[each] for each in lacking})
     assert len({hash(each) for each in operations}) == len(set(operations))
     for note in meaning[len(operations) :]:
         assert note.text
@@ -95,38 +95,38 @@ def test_every_word_works_or_says_what_it_lacks(name):
         assert "\n" not in note.text
 
 
-@pytest.mark.parametrize("name", known_words())
+@pytest.mark.parametrize("name", known_transforms())
 def test_every_word_is_read_in_a_list(name):
     arguments = {each: GIVEN[each] for each in required(name)}
     if name in ONE_OF_SOME:
         arguments = {"size": 8}
-    mixes = any(isinstance(each, Mixing) for each in meaning_of(name, arguments))
+    mixes = any(isinstance(each, Mixing) for each in parse_transform(name, arguments))
     recipe = read_recipe([CROP, {name: arguments}] if mixes else [{name: arguments}, CROP])
     assert isinstance(recipe.operations[0], Decode)
     assert recipe.size == (8, 8)
-    step = recipe.steps[1 if mixes else 0]
+    step = recipe.items[1 if mixes else 0]
     assert step.text.startswith(f"{name}(")
     assert all(f"{key}={value!r}" in step.text for key, value in arguments.items())
 
 
-@pytest.mark.parametrize("name", known_words())
+@pytest.mark.parametrize("name", known_transforms())
 def test_every_word_names_an_unknown_argument(name):
     with pytest.raises(CallError) as error:
-        meaning_of(name, {"no such thing": 1})
+        parse_transform(name, {"no such thing": 1})
     if name == "OpSampler":
         assert "draws from MixupOperator, CutmixOperator, FmixOperator, got 'no such thing'" in str(error.value)
     else:
         assert f"{name} has no argument 'no such thing'; " in str(error.value)
 
 
-@pytest.mark.parametrize("name", known_words())
+@pytest.mark.parametrize("name", known_transforms())
 def test_every_argument_is_checked(name):
     given = {each: GIVEN[each] for each in required(name)} | ({"size": 8} if name in ONE_OF_SOME else {})
-    for each in inspect.signature(_WORDS[name]).parameters.values():
+    for each in inspect.signature(_PARSERS[name]).parameters.values():
         if each.kind is each.VAR_KEYWORD or (name, each.name) in NOT_FOLLOWED:
             continue
         with pytest.raises(CallError, match=f"^{name}: "):
-            meaning_of(name, given | {each.name: object()})
+            parse_transform(name, given | {each.name: object()})
 
 
 #: Something sensible for each field that has no default.
@@ -138,7 +138,7 @@ RECORDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(set(transforms.__all__) - {"Operation", "Form"}))
+@pytest.mark.parametrize("name", sorted(set(transforms.__all__) - {"Operation", "ImageSpec"}))
 def test_every_field_of_a_record_is_checked(name):
     kind = getattr(transforms, name)
     given = {each.name: RECORDS[each.name] for each in dataclasses.fields(kind) if each.default is dataclasses.MISSING}
@@ -166,9 +166,9 @@ def test_a_list_in_a_record_is_to_be_a_tuple(make):
 
 def test_a_name_has_one_meaning():
     with pytest.raises(ValueError, match="ResizeImage has a meaning already"):
-        word("ResizeImage")(lambda: iter(()))
-    assert "ResizeImage" in known_words()
-    assert list(known_words()) == sorted(known_words())
+        register("ResizeImage")(lambda: iter(()))
+    assert "ResizeImage" in known_transforms()
+    assert list(known_transforms()) == sorted(known_transforms())
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_an_unknown_name_has_the_nearest(name, near):
 
 def test_a_name_like_no_other_has_all():
     text = refused(["quux"])
-    assert all(name in text for name in known_words())
+    assert all(name in text for name in known_transforms())
 
 
 def test_an_unknown_argument_has_the_nearest():
@@ -281,17 +281,17 @@ def test_a_list_of_everything():
         Decode(), Resize((12, 12), antialias=False), Flip(0.25), Crop((9, 8), rounding="down"), Normalize(MEAN, STD)
     )  # fmt: skip
     assert recipe.mixing == (Mixup(0.3, None, "previous"),)
-    assert [each.place for each in recipe.steps] == [f"transforms[{number}]" for number in range(10)]
-    assert [each.text for each in recipe.steps[-4:]] == [
+    assert [each.location for each in recipe.items] == [f"transforms[{number}]" for number in range(10)]
+    assert [each.description for each in recipe.items[-4:]] == [
         "MixUp(alpha=0.3)",
         "doubled(images)",
         "Halved(images)",
         "len(images)",
     ]
-    assert recipe.steps[2].text == repr(Flip(0.25))
-    assert recipe.functions[0] is doubled
-    assert recipe.functions[2] is len
-    assert recipe.form == Form((9, 8), whole=False)
+    assert recipe.items[2].description == repr(Flip(0.25))
+    assert recipe.batch_functions[0] is doubled
+    assert recipe.batch_functions[2] is len
+    assert recipe.output == ImageSpec((9, 8), is_uint8=False)
     assert recipe.size == (9, 8)
     assert recipe.all_notes == ("a note",)
 
@@ -300,14 +300,14 @@ def test_nothing_but_decoding_is_added():
     assert read_recipe([CROP]).operations == (Decode(), Crop((8, 8), rounding="down"))
     assert read_recipe(["ToCHWImage", "DecodeImage", CROP]).operations[0] == Decode()
     assert read_recipe([{"DecodeImage": {"to_rgb": False}}, CROP]).operations[0] == Decode("BGR")
-    assert read_recipe([Decode("BGR"), CROP]).form.space == "BGR"
+    assert read_recipe([Decode("BGR"), CROP]).spec.color_space == "BGR"
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_read(name):
     items, batch = PRESETS[name]
     recipe = read_recipe(items, source=name, batch=batch)
-    assert recipe.form == Form(recipe.size, whole=False)
+    assert recipe.output == ImageSpec(recipe.size, is_uint8=False)
 
 
 def test_the_place_is_named():
@@ -357,13 +357,13 @@ def test_a_text_is_neither_true_nor_false(name, argument):
 
 @pytest.mark.parametrize("order", ["chw", "hwc", ""])
 def test_channels_are_known_whatever_order_says(order):
-    assert meaning_of("NormalizeImage", {"order": order}) == meaning_of("NormalizeImage", {})
+    assert parse_transform("NormalizeImage", {"order": order}) == parse_transform("NormalizeImage", {})
     for wrong in ("nchw", "CHW", None, 3):
         assert refused([{"NormalizeImage": {"order": wrong}}]) == (
             f"transforms[0]: NormalizeImage: order must be one of 'chw', 'hwc', '', got {wrong!r}"
         )
     given = {"mean": 0.5, "std": 0.5}
-    assert meaning_of("Normalize", given | {"data_format": "HWC"}) == meaning_of("Normalize", given)
+    assert parse_transform("Normalize", given | {"data_format": "HWC"}) == parse_transform("Normalize", given)
     assert "data_format must be one of 'CHW', 'HWC', got 'NCHW'" in refused(
         [{"Normalize": given | {"data_format": "NCHW"}}]
     )
@@ -419,9 +419,9 @@ def test_mixing_comes_last():
 
 
 def test_classes_of_mixed_labels():
-    assert read_recipe([CROP]).mixed_classes is None
-    assert read_recipe([CROP, "MixUp"], classes=7).mixed_classes == 7
-    assert read_recipe([CROP, {"MixUp": {"num_classes": 5}}], classes=7).mixed_classes == 5
+    assert read_recipe([CROP]).num_classes is None
+    assert read_recipe([CROP, "MixUp"], num_classes=7).num_classes == 7
+    assert read_recipe([CROP, {"MixUp": {"num_classes": 5}}], num_classes=7).num_classes == 5
     assert read_recipe([CROP]).smoothing == 0
     assert read_recipe([CROP, "MixupCutmixHybrid"]).smoothing == 0.1
 
@@ -455,8 +455,8 @@ values = st.one_of(
 @st.composite
 def calls(draw: st.DrawFn) -> dict[Any, Any]:
     """Draw a word with some of its arguments, and perhaps others."""
-    name = draw(st.sampled_from(known_words()))
-    named = [each for each in inspect.signature(_WORDS[name]).parameters if each != "operators"]
+    name = draw(st.sampled_from(known_transforms()))
+    named = [each for each in inspect.signature(_PARSERS[name]).parameters if each != "operators"]
     named += ["MixupOperator", "CutmixOperator"] if name == "OpSampler" else []
     chosen = draw(st.lists(st.sampled_from(named), unique=True)) if named else []
     arguments: dict[Any, Any] = {each: GIVEN.get(each, 8) for each in required(name)}
@@ -471,8 +471,8 @@ items = st.one_of(
     calls(),
     calls(),
     values,
-    st.sampled_from(known_words()),
-    st.dictionaries(st.sampled_from(known_words()) | scalars, values, max_size=2),
+    st.sampled_from(known_transforms()),
+    st.dictionaries(st.sampled_from(known_transforms()) | scalars, values, max_size=2),
 )
 
 
@@ -486,7 +486,7 @@ def test_whatever_is_written_is_read_or_refused_by_name(sequence, sized, batch):
         assert str(error).startswith(("transforms", "batch_transforms"))  # noqa: PT017 -- most are refused
         return
     hash(recipe.operations)
-    assert recipe.size == recipe.form.size
+    assert recipe.size == recipe.output.size
     assert 0 <= recipe.smoothing <= 1
     assert recipe == read_recipe(sequence, batch=batch)
 

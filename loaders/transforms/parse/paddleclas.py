@@ -34,7 +34,7 @@ class Config:
         sampler: the section of that name as it stands, or none.
         drop_last: whether samples that do not fill a batch are left out, or none.
         shuffle: whether each epoch has an order of its own, or none.
-        classes: how many the model tells apart (``Arch.class_num``), or none.
+        num_classes: how many the model tells apart (``Arch.class_num``), or none.
         notes: what of the file is not followed.
 
     """
@@ -45,7 +45,7 @@ class Config:
     sampler: Mapping[str, Any] | None = None
     drop_last: bool | None = None
     shuffle: bool | None = None
-    classes: int | None = None
+    num_classes: int | None = None
     notes: tuple[str, ...] = ()
 
 
