@@ -18,7 +18,8 @@ from typing import NamedTuple
 from awscrt.checksums import crc32c
 
 from dataprep import engines, formats, storage
-from dataprep.images.inspect import EXTENSIONS, Rejected, inspect
+from dataprep.images.base import EXTENSIONS, Rejected
+from dataprep.images.validate import inspect
 from dataprep.options import Options
 from dataprep.plan import Plan, ShardPlan, key_of, make_plan
 from dataprep.progress import Progress

@@ -15,7 +15,8 @@ from awscrt.checksums import crc32c
 
 from dataprep import formats, storage
 from dataprep.discover import stem, table_name
-from dataprep.images.inspect import MAX_BYTES, Rejected, inspect
+from dataprep.images.base import MAX_BYTES, Rejected
+from dataprep.images.validate import inspect
 from dataprep.options import IndexOptions
 from dataprep.sources.columns import MAX_LABEL
 from manifests.errors import CallError, DamagedError, ShardError

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from dataprep.images.inspect import MAX_PIXELS, Validation
+from dataprep.images.base import MAX_PIXELS, Validation
 from manifests.schema import Format, Store
 
 Filter = Literal["lanczos", "bicubic", "bilinear", "box"]

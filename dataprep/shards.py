@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep import formats, storage
-from dataprep.images.inspect import MAX_BYTES, Rejected, inspect
+from dataprep.images.base import MAX_BYTES, Rejected
+from dataprep.images.validate import inspect
 from dataprep.options import CHANGE_COLUMNS, Options
 from manifests.errors import SourceVanishedError, StorageError
 from manifests.schema import UNREADABLE, File, Shard

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from awscrt.checksums import crc32c
 
 from dataprep import formats, storage
-from dataprep.images.inspect import MAX_BYTES, ImageInfo, Rejected, inspect, parse_header
+from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
+from dataprep.images.validate import inspect, parse_header
 from manifests.errors import DamagedError, DatasetError, ShardError, TableError
 from manifests.schema import File, Manifest, Sample, Shard
 from manifests.store import checksum_text, read_manifest, read_table, samples

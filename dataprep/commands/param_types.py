@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import click
 
-from dataprep.images.inspect import Validation
+from dataprep.images.base import Validation
 
 VALIDATION = click.Choice(get_args(Validation))
 

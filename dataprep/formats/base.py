@@ -12,7 +12,8 @@ import mmap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
-from dataprep.images.headers import MAX_BYTES, ImageInfo, MoreNeeded, Rejected, parse_header
+from dataprep.images.base import MAX_BYTES, ImageInfo, MoreNeeded, Rejected
+from dataprep.images.validate import parse_header
 from manifests.schema import Components, Format, Store
 
 #: ``view(at, n)`` gives a buffer and the index in it where the shard's byte `at` stands; the buffer

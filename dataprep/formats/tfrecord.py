@@ -17,7 +17,7 @@ from typing import Any
 from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep.formats.base import Draft, Fault, Record, View, Want, image_header
-from dataprep.images.inspect import Rejected
+from dataprep.images.base import Rejected
 from manifests.errors import CallError, ShardError
 from manifests.schema import Components
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dataprep.formats import tar
 from dataprep.formats.base import Draft, Fault, Record, View, Want
-from dataprep.images.inspect import EXTENSIONS
+from dataprep.images.base import EXTENSIONS
 from manifests.errors import CallError, ShardError
 from manifests.schema import Components
 

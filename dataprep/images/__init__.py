@@ -1,1 +1,1 @@
-"""Images as bytes: read headers, validate, decode, downscale. No file is opened here."""
+"""Encoded images in memory: validate, decode, downscale. Nothing in this package opens a file."""

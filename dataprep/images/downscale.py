@@ -1,4 +1,4 @@
-"""Pure: an image as it came -> as it is to be stored: smaller, as raw pixels, untouched. It must never open a file."""
+"""Prepare an encoded image for storing: downscale it to a smaller JPEG, decode it to raw pixels, or keep its bytes."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image
 
-from dataprep.images.inspect import ImageInfo, Rejected, check_decodes, inspect
+from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.pixels import Decoded, decode
-from dataprep.images.resampling import enough, resample
+from dataprep.images.resampling import resample, sufficient_size
+from dataprep.images.validate import check_decodes, inspect
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
 
-#: Pixels of a side that a JPEG can have.
+#: Largest side, in pixels, that libjpeg encodes.
 MAX_SIDE = 65_500
 
 
 class Prepared(NamedTuple):
-    """An image as it is to be stored.
+    """An image as it is stored.
 
     Attributes:
         data: its bytes.
-        info: what they are; the format ``raw`` is uint8 RGB [H, W, 3].
-        further: what it was and what was done to it, a value for each of `CHANGE_COLUMNS`. ``change`` is empty where
-            nothing was; else words: ``resized``, ``cropped``, ``padded``, ``turned`` upright, and those of
-            `dataprep.images.pixels.Decoded.repairs`.
+        info: its format and size. Format ``"raw"`` is uint8 RGB [H, W, 3].
+        further: a value for each of `CHANGE_COLUMNS`: the original size and format, and the changes. ``change`` is
+            empty if there are none; else it lists ``resized``, ``cropped``, ``padded``, ``turned`` (the EXIF
+            orientation is applied), and the words of `dataprep.images.pixels.Decoded.repairs`.
 
     """
 
@@ -36,28 +37,28 @@ class Prepared(NamedTuple):
 
 
 def prepare(data: bytes, options: Options) -> Prepared:
-    """Inspect an image and make of it what is to be stored.
+    """Validate an image and apply `options.raw` or `options.downscale` to it.
 
     Raises:
-        Rejected: it must not go into a shard.
+        Rejected: the image must not go into a shard.
 
     """
-    # What is decoded here need not be decoded before.
+    # Images that are decoded below need no decoding for validation.
     info = inspect(data, "none" if options.validate == "none" else "header", options.max_pixels)
     if options.raw:
-        stored, info_stored, change = _as_raw(data, info, options.raw)
-    elif options.downscale and (size := shrunk(info.width, info.height, options.downscale)):
-        stored, info_stored, change = _as_jpeg(data, info, size, options.downscale)
+        stored, stored_info, change = _to_raw(data, info, options.raw)
+    elif options.downscale and (size := target_size(info.width, info.height, options.downscale)):
+        stored, stored_info, change = _to_jpeg(data, info, size, options.downscale)
     else:
         if options.validate == "decode":
             check_decodes(data, info)
-        stored, info_stored, change = data, info, []
+        stored, stored_info, change = data, info, []
     values = (info.width, info.height, info.format, " ".join(change))
-    return Prepared(stored, info_stored, dict(zip(CHANGE_COLUMNS, values, strict=True)))
+    return Prepared(stored, stored_info, dict(zip(CHANGE_COLUMNS, values, strict=True)))
 
 
-def shrunk(width: int, height: int, to: Downscale) -> tuple[int, int] | None:
-    """Give the size to which an image is to be brought; none where it stays as it is."""
+def target_size(width: int, height: int, to: Downscale) -> tuple[int, int] | None:
+    """Return the (width, height) of an image after downscaling; `None` if it stays as it is."""
     short, long = min(width, height), max(width, height)
     if to.only_above is not None and (short if to.shorter else long) <= to.only_above:
         return None
@@ -67,37 +68,47 @@ def shrunk(width: int, height: int, to: Downscale) -> tuple[int, int] | None:
     return max(1, round(width * factor)), max(1, round(height * factor))
 
 
-# --- smaller ------------------------------------------------------------------------------------
+# --- a smaller JPEG -----------------------------------------------------------------------------
 
 
-def _as_jpeg(data: bytes, info: ImageInfo, size: tuple[int, int], to: Downscale) -> tuple[bytes, ImageInfo, list[str]]:
+def _to_jpeg(data: bytes, info: ImageInfo, size: tuple[int, int], to: Downscale) -> tuple[bytes, ImageInfo, list[str]]:
     if max(size) > MAX_SIDE:
-        detail = f"{size[0]}x{size[1]} pixels after resizing, and a JPEG has {MAX_SIDE} a side at most; see --max-side"
+        detail = (
+            f"{size[0]}x{size[1]} pixels after resizing, but a JPEG has at most {MAX_SIDE} per side; set --max-side"
+        )
         raise Rejected("unsupported", detail)
-    pixels, decoded = resized(data, info, size, to)
+    pixels, decoded = resize_image(data, info, size, to)
     height, width = pixels.shape[:2]
     jpeg = _encode(pixels, to, decoded.subsampling)
     return jpeg, ImageInfo("jpeg", width, height), ["resized", *_repairs(decoded)]
 
 
-def resized(data: bytes, info: ImageInfo, size: tuple[int, int], to: Downscale) -> tuple[NDArray[np.uint8], Decoded]:
-    """Bring an image to a size, given as its own header has its sides, and turn it upright.
+def resize_image(
+    data: bytes, info: ImageInfo, size: tuple[int, int], to: Downscale
+) -> tuple[NDArray[np.uint8], Decoded]:
+    """Decode and resize an image, then apply its EXIF orientation.
+
+    Args:
+        data: the encoded image.
+        info: its format and size.
+        size: target width and height, before the orientation is applied.
+        to: supplies the filter.
 
     Returns:
-        Its pixels, uint8 [H, W] of gray or [H, W, 3] of sRGB, and what they were made of.
+        The pixels, uint8 [H, W] of gray or [H, W, 3] of sRGB, and the decoded image they come from.
 
     Raises:
-        Rejected: it does not decode.
+        Rejected: the image does not decode.
 
     """
-    decoded = decode(data, info, *enough(size, _filter(to.filter)))
-    pixels = resample(decoded.image, _as_decoded(size, decoded, info), _filter(to.filter), mean_of=decoded.mean_of)
-    return upright(pixels, decoded.orientation), decoded
+    decoded = decode(data, info, *sufficient_size(size, _filter(to.filter)))
+    pixels = resample(decoded.image, _as_decoded(size, decoded, info), _filter(to.filter), averaging=decoded.averaging)
+    return _apply_orientation(pixels, decoded.orientation), decoded
 
 
 def _encode(pixels: NDArray[np.uint8], to: Downscale, subsampling: str) -> bytes:
     pixels = np.ascontiguousarray(pixels)
-    if pixels.ndim == _GRAY:
+    if pixels.ndim == _GRAY_DIMENSIONS:
         return bytes(simplejpeg.encode_jpeg(pixels[..., None], to.quality, "GRAY", "Gray"))
     if to.subsampling != "keep":
         subsampling = to.subsampling
@@ -106,24 +117,24 @@ def _encode(pixels: NDArray[np.uint8], to: Downscale, subsampling: str) -> bytes
     return bytes(simplejpeg.encode_jpeg(pixels, to.quality, "RGB", subsampling))
 
 
-#: Dimensions of gray pixels, which have no channels.
-_GRAY = 2
+#: Gray pixels have no channel axis.
+_GRAY_DIMENSIONS = 2
 _SUBSAMPLINGS = ("444", "422", "420", "440", "411")
 
 
-# --- raw ----------------------------------------------------------------------------------------
+# --- raw pixels ---------------------------------------------------------------------------------
 
 
-def _as_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, list[str]]:
+def _to_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, list[str]]:
     side = (min if raw.fit == "crop" else max)(info.width, info.height)
     width, height = (max(1, round(length * raw.size / side)) for length in (info.width, info.height))
-    decoded = decode(data, info, *enough((width, height), _filter(raw.filter)))
+    decoded = decode(data, info, *sufficient_size((width, height), _filter(raw.filter)))
     if raw.fit == "crop":
-        pixels = _cropped(decoded, raw)
+        pixels = _crop(decoded, raw)
     else:
-        pixels = _contained(decoded, _as_decoded((width, height), decoded, info), raw)
-    pixels = upright(pixels, decoded.orientation)
-    if pixels.ndim == _GRAY:
+        pixels = _pad(decoded, _as_decoded((width, height), decoded, info), raw)
+    pixels = _apply_orientation(pixels, decoded.orientation)
+    if pixels.ndim == _GRAY_DIMENSIONS:
         pixels = np.repeat(pixels[..., None], 3, axis=2)
     change = ["resized"] if side != raw.size else []
     if info.width != info.height:
@@ -131,18 +142,19 @@ def _as_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, l
     return pixels.tobytes(), ImageInfo("raw", raw.size, raw.size), [*change, *_repairs(decoded)]
 
 
-def _cropped(decoded: Decoded, raw: Raw) -> NDArray[np.uint8]:
-    """Resize no more than what stays: of a long narrow image, the whole would take any amount of memory."""
+def _crop(decoded: Decoded, raw: Raw) -> NDArray[np.uint8]:
+    """Resize the center square only: resizing all of a long narrow image could take any amount of memory."""
     image = decoded.image
     side = min(image.size)
     left, top = (image.width - side) / 2, (image.height - side) / 2
     box = (left, top, left + side, top + side)
-    return resample(image, (raw.size, raw.size), _filter(raw.filter), box=box, mean_of=decoded.mean_of)
+    return resample(image, (raw.size, raw.size), _filter(raw.filter), box=box, averaging=decoded.averaging)
 
 
-def _contained(decoded: Decoded, size: tuple[int, int], raw: Raw) -> NDArray[np.uint8]:
+def _pad(decoded: Decoded, size: tuple[int, int], raw: Raw) -> NDArray[np.uint8]:
+    """Resize to `size` (width, height) and center the result on a black square."""
     width, height = size
-    inside = resample(decoded.image, size, _filter(raw.filter), mean_of=decoded.mean_of)
+    inside = resample(decoded.image, size, _filter(raw.filter), averaging=decoded.averaging)
     square = np.zeros((raw.size, raw.size, *inside.shape[2:]), np.uint8)
     left, top = (raw.size - width) // 2, (raw.size - height) // 2
     square[top : top + height, left : left + width] = inside
@@ -152,22 +164,22 @@ def _contained(decoded: Decoded, size: tuple[int, int], raw: Raw) -> NDArray[np.
 # --- both ---------------------------------------------------------------------------------------
 
 
-def upright(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
-    """Turn an image [H, W, ...] as its EXIF orientation, 1 to 8, says (CIPA DC-008, tag 0x0112)."""
-    if orientation > 4:  # what is stored as rows are columns
+def _apply_orientation(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
+    """Rotate or mirror pixels [H, W, ...] by their EXIF orientation, 1 to 8 (CIPA DC-008, tag 0x0112)."""
+    if orientation > 4:
         pixels = pixels.swapaxes(0, 1)
-    if orientation in _UPSIDE_DOWN:
+    if orientation in _FLIPPED_VERTICALLY:
         pixels = pixels[::-1]
-    return pixels[:, ::-1] if orientation in _MIRRORED else pixels
+    return pixels[:, ::-1] if orientation in _FLIPPED_HORIZONTALLY else pixels
 
 
-#: Orientations whose rows, and whose columns, run backwards, once columns are columns.
-_UPSIDE_DOWN = (3, 4, 7, 8)
-_MIRRORED = (2, 3, 6, 7)
+#: Orientations that need a flip, after rows and columns of orientations 5 to 8 are exchanged.
+_FLIPPED_VERTICALLY = (3, 4, 7, 8)
+_FLIPPED_HORIZONTALLY = (2, 3, 6, 7)
 
 
 def _as_decoded(size: tuple[int, int], decoded: Decoded, info: ImageInfo) -> tuple[int, int]:
-    """Give a size with its sides as the decoded image has them: Pillow turns a TIFF by itself."""
+    """Exchange the sides of `size` if decoding did: Pillow applies the orientation of a TIFF."""
     return size[::-1] if decoded.image.size == (info.height, info.width) else size
 
 

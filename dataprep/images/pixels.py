@@ -1,8 +1,8 @@
-"""Pure: an encoded image -> its pixels in sRGB, no more than are needed. It must never know what becomes of them.
+"""Decode an encoded image to 8-bit sRGB or gray pixels, at no larger a size than needed.
 
-What DALI makes of an image that is stored untouched is the measure: transparency is dropped and what lies under it
-shows, of 16 bits the upper 8 are taken, CMYK without a profile becomes RGB as (255 - C)(255 - K) / 255. CMYK in a
-JPEG is taken for inverted, as Adobe stores it and all do.
+Colors match those that DALI decodes from an image stored unchanged: the alpha channel is dropped and the colors below
+it stay, 16-bit samples keep their upper 8 bits, and CMYK without a profile becomes RGB as (255 - C)(255 - K) / 255.
+CMYK values in a JPEG are taken as inverted, as Adobe stores them.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ import numpy as np
 from PIL import Image, ImageCms
 from PIL.JpegImagePlugin import JpegImageFile
 
-from dataprep.images.inspect import ImageInfo, NotPlainJpeg, Rejected, check_stream, decode_jpeg, open_with_pillow
+from dataprep.images.base import ImageInfo, Rejected
+from dataprep.images.jpeg import UnknownSubsampling, decode_jpeg
+from dataprep.images.png import check_pixels
+from dataprep.images.validate import open_with_pillow
 
 
 class Decoded(NamedTuple):
-    """A decoded image, not yet turned upright.
+    """A decoded image, before its EXIF orientation is applied.
 
     Attributes:
-        image: mode RGB or L (gray), uint8, in sRGB.
-        orientation: as EXIF has it, 1 to 8.
-        subsampling: of the chroma as it was stored, as in ``420``; empty where it was no JPEG.
-        repairs: what had to be done: ``rgb`` (from CMYK, a palette, 16 bits, one bit), ``alpha`` (transparency
-            dropped), ``icc`` (from a profile other than sRGB).
-        mean_of: of how many pixels a side each of its own is the mean.
+        image: sRGB in mode ``"RGB"``, or gray in mode ``"L"``; uint8.
+        orientation: EXIF orientation, 1 to 8.
+        subsampling: of the chroma of the encoded JPEG, for example ``"420"``; ``""`` for other formats.
+        repairs: the conversions that were necessary: ``"rgb"`` (from CMYK, a palette, 16 bits, or 1 bit), ``"alpha"``
+            (the alpha channel is dropped), ``"icc"`` (from a profile other than sRGB).
+        averaging: each pixel of `image` is the mean of `averaging` x `averaging` pixels of the encoded image.
 
     """
 
@@ -37,82 +40,89 @@ class Decoded(NamedTuple):
     orientation: int
     subsampling: str
     repairs: tuple[str, ...]
-    mean_of: float
+    averaging: float
 
 
 def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
-    """Decode an image; a JPEG at the least of libjpeg's scales that gives at least `width` x `height` pixels.
+    """Decode an image; a JPEG at the smallest of libjpeg's scales that gives at least `width` x `height` pixels.
 
     Raises:
-        Rejected: it is damaged, or its colours have no way to RGB.
+        Rejected: the image is damaged, or its colors cannot be converted to RGB.
 
     """
     try:
-        image, about, subsampling = _decode_jpeg(data, width, height) if info.format == "jpeg" else _opened(data, info)
-    except NotPlainJpeg:
-        image, about, subsampling = _opened(data, info)
-    plain, repairs = _plain(image)
-    profile = about.info.get("icc_profile") if about else None
-    if profile and (transform := _to_srgb(bytes(profile), plain.mode)):
-        rgb = transform.apply(plain)
-        plain, repairs = rgb.convert("L") if plain.mode == "L" else rgb, (*repairs, "icc")
-    elif plain.mode == "CMYK":
-        plain = plain.convert("RGB")
-    shrunk = max(info.width, info.height) / max(image.size)
-    mean_of = shrunk if round(8 / shrunk) in _MEANS else 1.0
-    return Decoded(plain, _orientation(about) if about else 1, subsampling, repairs, mean_of)
+        image, metadata, subsampling = _decode_jpeg(data, width, height) if info.format == "jpeg" else _open(data, info)
+    except UnknownSubsampling:
+        image, metadata, subsampling = _open(data, info)
+    pixels, repairs = _to_8_bits(image)
+    profile = metadata.info.get("icc_profile") if metadata else None
+    if profile and (transform := _to_srgb(bytes(profile), pixels.mode)):
+        rgb = transform.apply(pixels)
+        pixels, repairs = rgb.convert("L") if pixels.mode == "L" else rgb, (*repairs, "icc")
+    elif pixels.mode == "CMYK":
+        pixels = pixels.convert("RGB")
+    scale = max(info.width, info.height) / max(image.size)
+    averaging = scale if round(8 / scale) in _AVERAGING_EIGHTHS else 1.0
+    return Decoded(pixels, _orientation(metadata) if metadata else 1, subsampling, repairs, averaging)
 
 
-#: Eighths of a JPEG's size at which libjpeg's pixels are as means of its own: sharpened as such, they are 0.1 to 1 dB
-#: nearer to the filter over all pixels. At three eighths they keep what means would lose, and would be as much farther.
-_MEANS = (1, 2, 4)
+#: Scales, in eighths, at which libjpeg's pixels are close to means. Sharpening them as means brings the result 0.1 to
+#: 1 dB closer to the filter over all pixels. At three eighths libjpeg keeps the detail that means lose, and sharpening
+#: would move the result away by as much.
+_AVERAGING_EIGHTHS = (1, 2, 4)
 
 
-def _opened(data: bytes, info: ImageInfo) -> tuple[Image.Image, Image.Image, str]:
+def _open(data: bytes, info: ImageInfo) -> tuple[Image.Image, Image.Image, str]:
     image = open_with_pillow(data, info)
     if info.format == "png" and (image.info.get("interlace") or not _has_last_row(image)):
-        check_stream(data)  # which takes half as long as decoding
+        check_pixels(data)  # takes half as long as decoding, so it runs only if rows may be missing
     return image, image, ""
 
 
 def _has_last_row(image: Image.Image) -> bool:
-    """Tell whether anything is in it, which there is not where it is missing."""
+    """Return whether the last row has a nonzero value: Pillow leaves missing rows at zero."""
     return image.crop((0, image.height - 1, image.width, image.height)).getbbox() is not None
 
 
 def _decode_jpeg(data: bytes, width: int, height: int) -> tuple[Image.Image, Image.Image | None, str]:
-    """Decode; give the pixels, what stands beside them where that can be read, and the chroma's subsampling."""
+    """Return the pixels, an image with the metadata (`None` if it cannot be read), and the chroma subsampling."""
     pixels, mode, subsampling = decode_jpeg(data, width, height)
-    inverted = "CMYK;I" if mode == "CMYK" else mode
-    image = Image.frombuffer(mode, (pixels.shape[1], pixels.shape[0]), pixels, "raw", inverted, 0, 1)
+    raw_mode = "CMYK;I" if mode == "CMYK" else mode
+    image = Image.frombuffer(mode, (pixels.shape[1], pixels.shape[0]), pixels, "raw", raw_mode, 0, 1)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return image, JpegImageFile(io.BytesIO(data)), subsampling
-    except _ODD:
+    except _METADATA_ERRORS:
         return image, None, subsampling
 
 
-#: What Pillow makes of EXIF blocks and profiles that are damaged; the image is sound without them.
-_ODD = (OSError, SyntaxError, ValueError, TypeError, KeyError, IndexError, struct.error, ImageCms.PyCMSError)
-_ORIENTATION = 0x0112
+#: What Pillow raises for damaged EXIF blocks and profiles. The pixels are usable without them.
+_METADATA_ERRORS = (
+    *(OSError, SyntaxError, ValueError, TypeError, KeyError, IndexError),
+    *(struct.error, ImageCms.PyCMSError),
+)
+_ORIENTATION_TAG = 0x0112
 
 
-def _orientation(about: Image.Image) -> int:
+def _orientation(metadata: Image.Image) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = about.getexif().get(_ORIENTATION)
-    except _ODD:
+            found = metadata.getexif().get(_ORIENTATION_TAG)
+    except _METADATA_ERRORS:
         return 1
     return found if isinstance(found, int) and 1 <= found <= 8 else 1
 
 
-# --- colours ------------------------------------------------------------------------------------
+# --- colors -------------------------------------------------------------------------------------
 
 
-def _plain(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
-    """Bring an image to 8 bits of gray, RGB or CMYK; say what was done, or is to be done."""
+def _to_8_bits(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
+    """Convert an image to 8-bit gray, RGB or CMYK; return it with the repairs.
+
+    CMYK already counts as the repair ``"rgb"``: the caller converts it, with the image's profile if there is one.
+    """
     alpha = ("alpha",) if image.has_transparency_data else ()
     if image.mode in ("L", "RGB"):
         return image, alpha
@@ -125,30 +135,30 @@ def _plain(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
     try:
         if image.mode == "1":
             return image.convert("L"), ("rgb",)
-        # Not at once to RGB: that may mix colours with the one that stands for transparent.
+        # Converting a palette directly to RGB may blend colors with the transparent one.
         return image.convert("RGBA").convert("RGB"), ("rgb", *alpha)
     except ValueError as error:
         raise Rejected("unsupported", str(error)) from None
 
 
-#: Levels by which sRGB may differ from sRGB when it went through a profile of its own.
+#: A profile that changes colors by no more than this many levels is sRGB, apart from rounding.
 _ROUNDING = 2
 
 
 @lru_cache(maxsize=8)
 def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """Make an ICC transform to sRGB; none where that changes nothing, or the profile is damaged or of another mode."""
+    """Make an ICC transform to sRGB; `None` if it changes nothing, or the profile is damaged or for another mode."""
     try:
         source, target = ImageCms.ImageCmsProfile(io.BytesIO(profile)), ImageCms.createProfile("sRGB")
         transform = ImageCms.buildTransform(source, target, mode, "RGB")
         if mode == "CMYK":
             return transform
-        sample = Image.fromarray(_LATTICE).convert(mode)
+        sample = Image.fromarray(_COLOR_GRID).convert(mode)
         change = np.asarray(transform.apply(sample), int) - np.asarray(sample.convert("RGB"), int)
-    except _ODD:
+    except _METADATA_ERRORS:
         return None
     return transform if np.abs(change).max() > _ROUNDING else None
 
 
-#: Colours all over the cube, uint8 [256, 16, 3].
-_LATTICE = np.stack(np.meshgrid(*[np.arange(0, 256, 17, dtype=np.uint8)] * 3), -1).reshape(256, 16, 3)
+#: An even grid of colors over the RGB cube, uint8 [256, 16, 3].
+_COLOR_GRID = np.stack(np.meshgrid(*[np.arange(0, 256, 17, dtype=np.uint8)] * 3), -1).reshape(256, 16, 3)

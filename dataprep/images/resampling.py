@@ -1,8 +1,7 @@
-"""Pure: pixels -> as many as are wanted, as good as from all of them. It must never know where they come from.
+"""Resize images fast, with a result as good as a filter over all pixels.
 
-A large image is first brought, fast, to at least twice the size that is wanted, each pixel the mean of several, and
-then by the filter to that size. Means blur; a last step gives back what they took. The box filter alone is given all
-pixels.
+A large image is first reduced, by averaging blocks of pixels, to at least twice the target size. The filter then
+resizes it to the target. Averaging blurs, so a final step sharpens by the same amount. The box filter gets all pixels.
 """
 
 from __future__ import annotations
@@ -13,25 +12,29 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-#: Times the target that an image must have, on each side, for the filter to go on with without visible loss.
-GAP = 2.0
+#: The averaged image has at least this many times the target's pixels per side, so that no loss is visible.
+REDUCING_GAP = 2.0
 
 
-def enough(size: tuple[int, int], resampling: Image.Resampling) -> tuple[int, int]:
-    """Give the width and height from which on an image does as well as any larger one.
+def sufficient_size(size: tuple[int, int], resampling: Image.Resampling) -> tuple[int, int]:
+    """Return the (width, height) from which a larger decoded image does not improve the result.
 
-    A box takes whole pixels, two or three of an image twice as large, so that it needs all there are.
+    Args:
+        size: target width and height.
+        resampling: the filter. `Image.Resampling.BOX` needs all pixels: from an image of twice the target size, a box
+            would take two or three whole pixels per side.
+
     """
-    width, height = (round(min(_gap(resampling) * side, _MOST)) for side in size)
+    width, height = (round(min(_reducing_gap(resampling) * side, _LARGEST_SIDE)) for side in size)
     return width, height
 
 
-def _gap(resampling: Image.Resampling) -> float:
-    return math.inf if resampling is Image.Resampling.BOX else GAP
+def _reducing_gap(resampling: Image.Resampling) -> float:
+    return math.inf if resampling is Image.Resampling.BOX else REDUCING_GAP
 
 
-#: More than a side ever has.
-_MOST = 1 << 20
+#: More than the side of any image.
+_LARGEST_SIDE = 1 << 20
 
 
 def resample(
@@ -40,54 +43,57 @@ def resample(
     resampling: Image.Resampling,
     *,
     box: tuple[float, float, float, float] | None = None,
-    mean_of: float = 1.0,
+    averaging: float = 1.0,
 ) -> NDArray[np.uint8]:
-    """Resize an image, or a box of it, as if the filter alone had done it; give uint8 [H, W] or [H, W, 3].
+    """Resize an image, or a box of it, with a result close to that of the filter over all pixels.
 
     Args:
-        image: mode L or RGB.
-        size: width and height wanted.
+        image: mode ``"L"`` or ``"RGB"``.
+        size: target width and height.
         resampling: the filter.
-        box: left, top, right, bottom.
-        mean_of: of how many pixels a side each of its own is the mean already.
+        box: left, top, right, bottom; `None` is the whole image.
+        averaging: each pixel of `image` is already the mean of `averaging` x `averaging` pixels.
+
+    Returns:
+        uint8 [H, W] or [H, W, 3].
 
     """
     left, top, right, bottom = box or (0, 0, *image.size)
     ratio = min((right - left) / size[0], (bottom - top) / size[1])
-    gap = _gap(resampling)
-    averaged = mean_of * max(1, int(ratio / gap))  # as Pillow does by `reducing_gap`
+    gap = _reducing_gap(resampling)
+    averaged = averaging * max(1, int(ratio / gap))  # the factor that Pillow computes from `reducing_gap`
     resized = np.asarray(image.resize(size, resampling, box=box, reducing_gap=gap))
-    return resized if averaged == 1 else sharpened(resized, _strength(averaged, ratio * mean_of))
+    return resized if averaged == 1 else sharpen(resized, _strength(averaged, ratio * averaging))
 
 
 def _strength(averaged: float, ratio: float) -> float:
-    """Give the strength that makes good for means of so many pixels a side, where all becomes `ratio` times less.
+    """Return the sharpening that compensates for averaging `averaged` pixels per side in a reduction by `ratio`.
 
-    A mean of n samples leaves sin(n pi f) / (n sin(pi f)) of what has f cycles a sample; the kernel gives just that
-    back to a quarter of a cycle a pixel of the result, half of the finest that it can show.
+    The mean of n samples scales a frequency of f cycles per sample by sin(n pi f) / (n sin(pi f)). The kernel restores
+    that loss exactly at a quarter of a cycle per pixel of the result, half of the highest frequency it can show.
     """
     angle = math.pi / 4 / ratio
     kept = math.sin(averaged * angle) / (averaged * math.sin(angle))
-    return min((1 / kept - 1) / 2, _STRONGEST)
+    return min((1 / kept - 1) / 2, _MAX_STRENGTH)
 
 
-#: More is asked for only where an image of a few pixels was scaled by whole blocks of a JPEG.
-_STRONGEST = 0.015
+#: Only images a few pixels wide, scaled by whole blocks of a JPEG, would need more.
+_MAX_STRENGTH = 0.015
 
 
-#: Rows that are worked on at a time, so that they stay in a processor's cache.
+#: Rows to process at a time, so that they stay in the CPU's cache.
 _ROWS = 64
 _BITS = 11
 
 
-def sharpened(pixels: NDArray[np.uint8], strength: float) -> NDArray[np.uint8]:
-    """Add to each pixel `strength`, 0 to 0.015, times its difference from each of its four neighbours.
+def sharpen(pixels: NDArray[np.uint8], strength: float) -> NDArray[np.uint8]:
+    """Add to each pixel `strength` times the sum of its differences from its four neighbors.
 
-    Pixels at the border, which have fewer, stay as they are.
+    Border pixels do not have four neighbors and do not change.
 
     Args:
         pixels: uint8 [H, W] or [H, W, C].
-        strength: a share of a difference.
+        strength: 0 to 0.015.
 
     """
     height, depth = len(pixels), pixels.shape[2] if pixels.ndim > 2 else 1

@@ -29,8 +29,8 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from dataprep import engines
 from dataprep.convert import convert_dataset
-from dataprep.images.downscale import resized, shrunk
-from dataprep.images.inspect import inspect
+from dataprep.images.downscale import resize_image, target_size
+from dataprep.images.validate import inspect
 from dataprep.options import Downscale, Options
 from dataprep.sources import read_source
 
@@ -108,7 +108,7 @@ def ours(src: Path, out: Path, workers: int, count: int) -> None:
 
 def by_pillow(data: bytes) -> Image.Image:
     image = Image.open(io.BytesIO(data)).convert("RGB")
-    size = shrunk(image.width, image.height, TO)
+    size = target_size(image.width, image.height, TO)
     return image.resize(size, Image.Resampling.LANCZOS)
 
 
@@ -134,7 +134,7 @@ def likeness(file: Path) -> tuple[float, float]:
     """PSNR in dB and SSIM between the two sides' pixels of one image."""
     data = file.read_bytes()
     info = inspect(data)
-    mine = resized(data, info, shrunk(info.width, info.height, TO), TO)[0]
+    mine = resize_image(data, info, target_size(info.width, info.height, TO), TO)[0]
     theirs = np.asarray(by_pillow(data))
     return peak_signal_noise_ratio(theirs, mine), structural_similarity(theirs, mine, channel_axis=2)
 

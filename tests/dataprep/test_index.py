@@ -403,7 +403,7 @@ def test_warnings_of_a_process_survive_threads(photographs, monkeypatch):
     """What is an error is set for all threads: one that ends must not undo, or keep, what another has set."""
     from PIL import Image
 
-    from dataprep.images.inspect import inspect
+    from dataprep.images.validate import inspect
 
     png = next(image for extension, image in photographs if extension == "png")
     inside, plain, left = threading.Barrier(2), Image.open, [0.0, 0.2]

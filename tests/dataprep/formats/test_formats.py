@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataprep import formats
-from dataprep.images.inspect import EXTENSIONS, ImageInfo
+from dataprep.images.base import EXTENSIONS, ImageInfo
 from dataprep.verify import verify_dataset
 from manifests.errors import ShardError
 from manifests.schema import FORMATS

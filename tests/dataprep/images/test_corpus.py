@@ -13,7 +13,8 @@ from helpers.oracles import read_with_tfrecord_package
 from helpers.pictures import encode, photo
 
 from dataprep.convert import convert_dataset
-from dataprep.images.inspect import EXTENSIONS, REASONS, Rejected, inspect, parse_header
+from dataprep.images.base import EXTENSIONS, REASONS, Rejected
+from dataprep.images.validate import inspect, parse_header
 from dataprep.options import Downscale, Options, Raw
 from dataprep.sources import read_source
 from dataprep.verify import verify_dataset

@@ -18,9 +18,9 @@ from PIL import Image, ImageCms, ImageOps, TiffImagePlugin
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from dataprep.convert import convert_dataset
-from dataprep.images.downscale import prepare, shrunk
-from dataprep.images.inspect import Rejected
-from dataprep.images.resampling import sharpened
+from dataprep.images.base import Rejected
+from dataprep.images.downscale import prepare, target_size
+from dataprep.images.resampling import sharpen
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
 from dataprep.sources import read_source
 from dataprep.verify import verify_dataset
@@ -71,7 +71,7 @@ def test_sizes(width, height, shorter, longest, only_above):
     short, long = min(width, height), max(width, height)
     fits = short <= (shorter or short) and long <= (longest or long)
     left_alone = only_above is not None and (short if shorter else long) <= only_above
-    size = shrunk(width, height, to)
+    size = target_size(width, height, to)
     assert (size is None) == (fits or left_alone)
     if size is None:
         return
@@ -525,9 +525,9 @@ def test_long_thin_images_are_sharpened_no_more_than_numbers_hold(options, monke
 
     def noted(pixels, strength):
         strengths.append(strength)
-        return sharpened(pixels, strength)
+        return sharpen(pixels, strength)
 
-    monkeypatch.setattr("dataprep.images.resampling.sharpened", noted)
+    monkeypatch.setattr("dataprep.images.resampling.sharpen", noted)
     for short in range(1, 80):
         for size in ((4096, short), (short, 4096)):
             prepare(encode(Image.new("RGB", size, "white"), "JPEG"), options)

@@ -15,8 +15,9 @@ from helpers.bad_images import CASES_TO_MUTATE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dataprep.images.base import EXTENSIONS, MAX_PIXELS, REASONS, VALIDATIONS, ImageInfo, Rejected
 from dataprep.images.downscale import prepare
-from dataprep.images.inspect import EXTENSIONS, MAX_PIXELS, REASONS, VALIDATIONS, ImageInfo, Rejected, inspect
+from dataprep.images.validate import inspect
 from dataprep.options import Downscale, Options, Raw
 
 LIMIT = 2.0  # seconds for one image of a few KB

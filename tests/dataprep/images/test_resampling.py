@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 from skimage.metrics import peak_signal_noise_ratio
 
-from dataprep.images.inspect import inspect
 from dataprep.images.pixels import decode
-from dataprep.images.resampling import GAP, enough, resample, sharpened
+from dataprep.images.resampling import REDUCING_GAP, resample, sharpen, sufficient_size
+from dataprep.images.validate import inspect
 
 LANCZOS = Image.Resampling.LANCZOS
 
@@ -33,7 +33,7 @@ def decibels(first: Image.Image, second: np.ndarray) -> float:
 def test_what_means_take_is_given_back(side, filter_, fine):
     expected = fine.resize((side, side), filter_)
     found = decibels(expected, resample(fine, (side, side), filter_))
-    plain = decibels(expected, np.asarray(fine.resize((side, side), filter_, reducing_gap=GAP)))
+    plain = decibels(expected, np.asarray(fine.resize((side, side), filter_, reducing_gap=REDUCING_GAP)))
     assert found > 44
     assert found > plain + 0.8
 
@@ -45,11 +45,11 @@ def test_what_a_jpegs_scaling_takes_is_given_back(side, blocks, fine):
     """By halves it takes means; by three eighths it does not, and there is nothing to give back."""
     data = encode(fine, quality=95, subsampling=0)
     expected = decode(data, inspect(data), *fine.size).image.resize((side, side), LANCZOS)
-    decoded = decode(data, inspect(data), *enough((side, side), LANCZOS))
+    decoded = decode(data, inspect(data), *sufficient_size((side, side), LANCZOS))
     assert fine.width / decoded.image.width == pytest.approx(blocks)
     found, plain, as_of_means = (
-        decibels(expected, resample(decoded.image, (side, side), LANCZOS, mean_of=mean_of))
-        for mean_of in (decoded.mean_of, 1.0, blocks)
+        decibels(expected, resample(decoded.image, (side, side), LANCZOS, averaging=averaging))
+        for averaging in (decoded.averaging, 1.0, blocks)
     )
     assert found > 44
     assert found > (plain if blocks in (2, 4, 8) else as_of_means) + 0.5
@@ -58,9 +58,9 @@ def test_what_a_jpegs_scaling_takes_is_given_back(side, blocks, fine):
 @pytest.mark.parametrize("side", [120, 256, 500])
 def test_a_box_is_of_all_pixels(side, fine):
     data = encode(fine, quality=95)
-    decoded = decode(data, inspect(data), *enough((side, side), Image.Resampling.BOX))
+    decoded = decode(data, inspect(data), *sufficient_size((side, side), Image.Resampling.BOX))
     assert decoded.image.size == fine.size
-    found = resample(decoded.image, (side, side), Image.Resampling.BOX, mean_of=decoded.mean_of)
+    found = resample(decoded.image, (side, side), Image.Resampling.BOX, averaging=decoded.averaging)
     assert np.array_equal(found, decoded.image.resize((side, side), Image.Resampling.BOX))
 
 
@@ -68,7 +68,7 @@ def test_a_box_is_of_all_pixels(side, fine):
 def test_nothing_is_given_back_where_nothing_was_taken(width, height, side, mode):
     rng = np.random.default_rng(side)
     image = Image.fromarray(rng.integers(0, 256, (300, 300) + (3,) * (mode == "RGB"), np.uint8))
-    if max(300 / width, 300 / height) < 2 * GAP:
+    if max(300 / width, 300 / height) < 2 * REDUCING_GAP:
         assert np.array_equal(resample(image, (width, height), LANCZOS), image.resize((width, height), LANCZOS))
 
 
@@ -80,5 +80,5 @@ def test_sharpened_is_a_kernel(height, width, depth, strength, seed):
     expected = Image.fromarray(pixels)
     if min(height, width) >= 3:  # Pillow refuses others
         expected = expected.filter(ImageFilter.Kernel((3, 3), kernel, scale=1))
-    difference = np.asarray(expected).astype(int) - sharpened(pixels, strength)
+    difference = np.asarray(expected).astype(int) - sharpen(pixels, strength)
     assert np.abs(difference).max() <= 1

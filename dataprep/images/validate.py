@@ -1,0 +1,166 @@
+"""Find out what an encoded image is, and whether it is complete. Only the content counts, not the file name."""
+
+from __future__ import annotations
+
+import io
+import struct
+import threading
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dataprep.images import bmp, jpeg, png, tiff, webp
+from dataprep.images.base import MAX_PIXELS, ImageInfo, MoreNeeded, Rejected, Validation
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+def inspect(data: bytes, validation: Validation = "header", max_pixels: int = MAX_PIXELS) -> ImageInfo:
+    """Return the format and size of an encoded image, and check it.
+
+    Args:
+        data: the whole file.
+        validation: ``"none"`` only reads the header, because every record needs the size. ``"header"`` also checks
+            that the image is complete. ``"decode"`` also decodes it, which reads every byte of the compressed pixels.
+        max_pixels: images of more pixels are rejected as decompression bombs.
+
+    Raises:
+        Rejected: the image must not go into a shard.
+
+    """
+    try:
+        info = parse_header(data)
+    except MoreNeeded:
+        raise Rejected("truncated", f"the header is incomplete at byte {len(data)}") from None
+    if info.width * info.height > max_pixels:
+        raise Rejected("too-large", f"{info.width}x{info.height} pixels, the limit is {max_pixels}")
+    if validation != "none":
+        _check_complete(data, info)
+    if validation == "decode":
+        check_decodes(data, info)
+    return info
+
+
+def parse_header(data: bytes) -> ImageInfo:
+    """Read the format and size from the first bytes of an image.
+
+    Raises:
+        Rejected: this is not an image, or DALI does not decode images of this kind.
+        MoreNeeded: the header continues after `data`.
+
+    """
+    if data[:3] == b"\xff\xd8\xff":
+        return jpeg.parse_header(data)
+    try:
+        if data[:8] == b"\x89PNG\r\n\x1a\n":
+            return png.parse_header(data)
+        if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+            return webp.parse_header(data)
+        if data[:2] == b"BM":
+            return bmp.parse_header(data)
+        if data[:4] in (b"II*\0", b"MM\0*"):
+            return tiff.parse_header(data)
+    except (struct.error, IndexError):
+        raise MoreNeeded from None
+    raise _unknown_format(data)
+
+
+_CHECKS: dict[str, Callable[[bytes], None]] = {
+    "jpeg": jpeg.check_complete,
+    "png": png.check_complete,
+    "webp": webp.check_complete,
+    "bmp": bmp.check_complete,
+    "tiff": tiff.check_complete,
+}
+
+
+def _check_complete(data: bytes, info: ImageInfo) -> None:
+    """Follow the structure of the file to the end of the image."""
+    try:
+        _CHECKS[info.format](data)
+    except (struct.error, IndexError, MoreNeeded):
+        raise Rejected("truncated", f"the {info.format} is incomplete at byte {len(data)}") from None
+
+
+#: Offset and bytes that identify formats which DALI does not decode.
+_OTHER_FORMATS = (
+    (0, b"GIF8", "GIF"),
+    (4, b"ftypavif", "AVIF"),
+    (4, b"ftypavis", "AVIF"),
+    (4, b"ftyphei", "HEIC"),
+    (4, b"ftypmif1", "HEIF"),
+    (0, b"\0\0\0\x0cjP  ", "JPEG 2000"),
+    (0, b"\xff\x4f\xff\x51", "JPEG 2000"),
+    (0, b"\xff\x0a", "JPEG XL"),
+    (0, b"\0\0\0\x0cJXL ", "JPEG XL"),
+    (0, b"8BPS", "Photoshop"),
+    (0, b"\0\0\x01\0", "ICO"),
+)
+
+
+def _unknown_format(data: bytes) -> Rejected:
+    if not data:
+        return Rejected("empty", "0 bytes")
+    for at, magic, name in _OTHER_FORMATS:
+        if data[at : at + len(magic)] == magic:
+            return Rejected("unsupported", f"{name}; convert it to JPEG, PNG or WebP first")
+    start = data[:256].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith((b"<!doctype html", b"<html", b"<head", b"<?xml", b"<svg")):
+        return Rejected("not-an-image", "HTML or XML: a web page saved in place of an image")
+    if not data.strip(b"\0"):
+        return Rejected("not-an-image", f"{len(data)} zero bytes")
+    return Rejected("not-an-image", f"starts with {data[:12]!r}")
+
+
+# --- decoding -----------------------------------------------------------------------------------
+
+
+def check_decodes(data: bytes, info: ImageInfo) -> None:
+    """Decode an image at the smallest scale that still reads all of its compressed pixels.
+
+    Raises:
+        Rejected: the image does not decode, or the decoder warns about it.
+
+    """
+    if info.format == "jpeg":
+        try:
+            jpeg.decode_jpeg(data, 1, 1)
+        except jpeg.UnknownSubsampling:
+            open_with_pillow(data, info)
+    else:
+        open_with_pillow(data, info)
+        if info.format == "png":
+            png.check_pixels(data)
+
+
+#: `warnings.catch_warnings` changes the whole process, so one thread at a time may use it.
+_WARNINGS_LOCK = threading.Lock()
+
+
+def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
+    """Open an image with Pillow and decode it.
+
+    Raises:
+        Rejected: Pillow does not decode the image, warns about it, or finds another size than `info`.
+
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    with _WARNINGS_LOCK, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        try:
+            image = Image.open(io.BytesIO(data), formats=(info.format,))
+            # Pillow applies the orientation of a TIFF, so width and height may be exchanged.
+            if sorted(image.size) != sorted((info.width, info.height)):
+                size = "x".join(map(str, image.size))
+                raise Rejected("corrupt", f"gives its size as both {info.width}x{info.height} and {size} pixels")
+            image.load()
+        except UnidentifiedImageError:
+            raise Rejected("corrupt", "Pillow cannot identify it") from None
+        except Image.DecompressionBombError as error:
+            raise Rejected("too-large", str(error)) from None
+        except (OSError, SyntaxError, ValueError, TypeError, EOFError, struct.error, Warning) as error:
+            raise Rejected("corrupt", str(error) or type(error).__name__) from None
+    return image

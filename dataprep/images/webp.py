@@ -1,0 +1,50 @@
+"""WebP (RFC 9649): read the header, check the length."""
+
+from __future__ import annotations
+
+import struct
+
+from dataprep.images.base import ImageInfo, MoreNeeded, Rejected
+
+
+def parse_header(data: bytes) -> ImageInfo:
+    """Read the size from the first chunk: extended, lossless or lossy.
+
+    Raises:
+        Rejected: the WebP is damaged or animated.
+        MoreNeeded, struct.error, IndexError: the header continues after `data`.
+
+    """
+    kind = data[12:16]
+    if kind == b"VP8X":
+        if data[20] & 0x02:
+            raise Rejected("unsupported", "animated WebP")
+        width = 1 + int.from_bytes(data[24:27], "little")
+        height = 1 + int.from_bytes(data[27:30], "little")
+        _ = data[29]  # an IndexError where slices would be too short
+    elif kind == b"VP8L":
+        if data[20] != 0x2F:
+            raise Rejected("corrupt", "the lossless WebP does not have its signature")
+        bits = struct.unpack_from("<I", data, 21)[0]
+        width, height = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    elif kind == b"VP8 ":
+        if data[23:26] != b"\x9d\x01\x2a" and len(data) >= 26:
+            raise Rejected("corrupt", "the WebP does not have its start code")
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
+    elif len(kind) < 4:
+        raise MoreNeeded
+    else:
+        raise Rejected("corrupt", f"the WebP has an unknown first chunk {kind!r}")
+    return ImageInfo("webp", width, height)
+
+
+def check_complete(data: bytes) -> None:
+    """Check that the file is as long as its RIFF header says.
+
+    Raises:
+        Rejected: it is shorter.
+
+    """
+    expected = struct.unpack_from("<I", data, 4)[0] + 8
+    if expected > len(data):
+        raise Rejected("truncated", f"the WebP should be {expected} bytes, got {len(data)}")
