@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from loaders.checkpoint import Position, State, read_state
 from loaders.costs import check_limit, computes_on_processor, load_settings, measure_sizes
-from loaders.dali.decode_errors import named_fault
+from loaders.dali.decode_errors import translate_error
 from loaders.dali.pipeline import make_pipeline, release_memory
-from loaders.dali.readers import READER, Read, read_planned, read_stored
+from loaders.dali.readers import READER, ReaderOutputs, read_planned, read_stored
 from loaders.dataset.fields import Fields
 from loaders.dataset.index_check import index_fault
 from loaders.dataset.records import Records
@@ -162,7 +162,7 @@ class Loader:
             pipeline.build()
             meta = pipeline.reader_meta()
         except RuntimeError as error:
-            named = named_fault(error, self._split)
+            named = translate_error(error, self._split)
             if isinstance(named, IndexFileError):
                 raise named from error
             if isinstance(named, DamagedError):
@@ -181,7 +181,7 @@ class Loader:
         pipeline.schedule_run()
         return pipeline
 
-    def _reader(self, seed: int) -> Callable[[], Read]:
+    def _reader(self, seed: int) -> Callable[[], ReaderOutputs]:
         started = self._position.started
         if isinstance(self._order, StoredOrder):
             return partial(
@@ -303,7 +303,7 @@ class Loader:
             pipeline.release_outputs()
             pipeline.schedule_run()
         except (RuntimeError, StopIteration) as error:
-            raise named_fault(error, self._split) from error
+            raise translate_error(error, self._split) from error
         self._whole = True
         return outputs
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from loaders.dali import color, decode_normalize, geometry, masks, policies
-from loaders.dali.base import Draws, Node, Pipeline, Run, apply
+from loaders.dali import blur, color, crop, geometry, masks, normalize, policies, resize
+from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply
 
 # Imported because each registers with `apply` the operations of its family.
-_FAMILIES = (color, decode_normalize, geometry, masks, policies)
+_FAMILIES = (blur, color, crop, geometry, masks, normalize, policies, resize)
 
-__all__ = ["Draws", "Node", "Pipeline", "Run", "apply"]
+__all__ = ["GraphContext", "Node", "Pipeline", "RandomStreams", "apply"]

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dali.base import Node, Run, apply, constant, fn, math, select, types, where
+from loaders.dali.conditional import where
+from loaders.dali.graph import GraphContext, Node, apply, constant, fn, math, types
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.color import (
     ColorJitter,
     ConvertColor,
-    GaussianBlur,
     PCALighting,
-    RandomBlur,
     RandomGrayscale,
 )
 
@@ -45,9 +44,9 @@ _XYZ = (
 _SIXTHS = np.array([10.0, 12.0, 14.0])
 
 
-def _by_channel(values: NDArray[np.float64], form: ImageSpec, axis: int = -1) -> NDArray[np.float64]:
+def _by_channel(values: NDArray[np.float64], spec: ImageSpec, axis: int = -1) -> NDArray[np.float64]:
     """Return what is given for red, green and blue in the order of the image's channels."""
-    return np.flip(values, axis) if form.color_space == "BGR" else values
+    return np.flip(values, axis) if spec.color_space == "BGR" else values
 
 
 def _linear(image: Node, matrix: Node | NDArray[np.float64], shift: Node = None, **options: object) -> Node:
@@ -66,7 +65,7 @@ _BLENDS = ("brightness", "saturation")
 
 
 @apply.register
-def _(operation: ColorJitter, image: Node, form: ImageSpec, run: Run) -> Node:
+def _(operation: ColorJitter, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     names = [name for name in ("brightness", "contrast", "saturation") if getattr(operation, name) != (1, 1)]
     names += ["hue"] if operation.hue != (0, 0) else []
     if not names:
@@ -74,30 +73,30 @@ def _(operation: ColorJitter, image: Node, form: ImageSpec, run: Run) -> Node:
     row, plans = jitter_plans(names)
     # On a GPU, a blend that changes nothing costs less than choosing.
     chosen = [
-        not ((run.gpu and name != "hue") or (always and operation.probability == 1))
+        not ((context.gpu and name != "hue") or (always and operation.probability == 1))
         for name, always in zip(row, plans.min(axis=0) > 0, strict=True)
     ]
     changes: dict[str, Callable[..., Node]] = {
         "blend": _blended,
-        "contrast": partial(_contrasted, form, run),
-        "hue": partial(_turned, form),
+        "contrast": partial(_contrasted, spec, context),
+        "hue": partial(_turned, spec),
     }
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
         plan = plans[rng.integers(len(plans), size=batch_size)]
         plan *= rng.random((batch_size, 1)) < operation.probability
-        amounts = _amounts(operation, names, form, batch_size, rng)
+        amounts = _amounts(operation, names, spec, batch_size, rng)
         drawn: list[NDArray[Any]] = []
         for name, made, choice in zip(row, plan.T, chosen, strict=True):
             drawn += [amounts[name][made, np.arange(batch_size)].astype(np.float32), *([made > 0] if choice else [])]
         return drawn
 
     ranks = {"blend": [2], "contrast": [0], "hue": [1]}
-    drawn = iter(run.draws.in_numpy(
-        operation, "changes", run.batch_size, draw,
+    drawn = iter(context.random.from_numpy(
+        operation, "changes", context.batch_size, draw,
         [rank for name, choice in zip(row, chosen, strict=True) for rank in ranks[name] + [0] * choice],
     ))  # fmt: skip
-    sixths = run.place(_sixths(form))
+    sixths = context.to_device(_sixths(spec))
     for name, choice in zip(row, chosen, strict=True):
         nodes = (image, next(drawn), *([sixths] if name == "hue" else []))
         image = where(next(drawn), nodes, changes[name]) if choice else changes[name](*nodes)
@@ -126,7 +125,7 @@ def jitter_plans(names: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
 
 
 def _amounts(
-    operation: ColorJitter, names: Sequence[str], form: ImageSpec, batch_size: int, rng: np.random.Generator
+    operation: ColorJitter, names: Sequence[str], spec: ImageSpec, batch_size: int, rng: np.random.Generator
 ) -> dict[str, NDArray[np.float64]]:
     """Draw what each change takes, for each number in a plan: [numbers, N, ...]; of number 0 nothing changes."""
     factors = {}
@@ -134,7 +133,7 @@ def _amounts(
         low, high = getattr(operation, name)
         factors[name] = rng.uniform(low, high, batch_size)
     # Saturation blends with the gray: its rows have the shares of gray. Brightness blends with black.
-    other = {"saturation": np.tile(_by_channel(_LUMA, form), (3, 1)), "brightness": np.zeros((3, 3))}
+    other = {"saturation": np.tile(_by_channel(_LUMA, spec), (3, 1)), "brightness": np.zeros((3, 3))}
     matrices = [np.broadcast_to(np.eye(3), (batch_size, 3, 3))] + [
         other[name] + factors[name][:, None, None] * (np.eye(3) - other[name]) for name in names if name in _BLENDS
     ]
@@ -143,7 +142,7 @@ def _amounts(
         "blend": np.stack(matrices),
         "contrast": np.stack([np.ones(batch_size), factors["contrast"]]),
         # What `_turned` adds to a hue for each channel.
-        "hue": turns - _by_channel(_SIXTHS, form) * (np.pi / 3),
+        "hue": turns - _by_channel(_SIXTHS, spec) * (np.pi / 3),
     }
 
 
@@ -151,30 +150,30 @@ def _blended(image: Node, matrix: Node) -> Node:
     return _linear(image, matrix, [-_DOWN] * 3, dtype=types.UINT8)
 
 
-def _contrasted(form: ImageSpec, run: Run, image: Node, factor: Node) -> Node:
+def _contrasted(spec: ImageSpec, context: GraphContext, image: Node, factor: Node) -> Node:
     # Pillow's mean is whole.
-    mean = math.floor(fn.reductions.mean(_linear(image, _by_channel(_LUMA, form), [0.5])))
+    mean = math.floor(fn.reductions.mean(_linear(image, _by_channel(_LUMA, spec), [0.5])))
     scaled = fn.coord_transform(image, M=factor, T=-_DOWN)
-    return fn.cast(scaled + mean * run.place(1.0 - factor), dtype=types.UINT8)
+    return fn.cast(scaled + mean * context.to_device(1.0 - factor), dtype=types.UINT8)
 
 
-def _sixths(form: ImageSpec) -> Node:
-    return constant(_by_channel(_SIXTHS, form))
+def _sixths(spec: ImageSpec) -> Node:
+    return constant(_by_channel(_SIXTHS, spec))
 
 
-def _hue(image: Node, sixths: Node, form: ImageSpec) -> tuple[Node, Node, Node]:
+def _hue(image: Node, sixths: Node, spec: ImageSpec) -> tuple[Node, Node, Node]:
     """Return HSV's value and chroma, uint8 [H, W, 1], and the hue: float32, sixths of the circle, from 9 to 15."""
     value = fn.reductions.max(image, axes=2, keep_dims=True)
     chroma = value - fn.reductions.min(image, axes=2, keep_dims=True)
     # What comes after a channel on the circle, less what comes before it.
     differences = np.array([[0.0, 1, -1], [-1, 0, 1], [1, -1, 0]])
-    from_channel = _linear(image, -differences if form.color_space == "BGR" else differences) / math.max(chroma, 1)
+    from_channel = _linear(image, -differences if spec.color_space == "BGR" else differences) / math.max(chroma, 1)
     # The greatest channel counts; of two that are equally great, the last on the circle, which is the same hue.
     return value, chroma, fn.reductions.max((from_channel + sixths) * (image == value), axes=2, keep_dims=True)
 
 
-def _turned(form: ImageSpec, image: Node, shift: Node, sixths: Node) -> Node:
-    value, chroma, hue = _hue(image, sixths, form)
+def _turned(spec: ImageSpec, image: Node, shift: Node, sixths: Node) -> Node:
+    value, chroma, hue = _hue(image, sixths, spec)
     # A channel has the value up to 60 degrees from it, the value less the chroma from 120 on, between them a line.
     distance = math.acos(math.cos(_linear(hue, np.full(3, np.pi / 3), shift)))
     top = fn.cast(value, dtype=types.FLOAT) + chroma
@@ -184,45 +183,45 @@ def _turned(form: ImageSpec, image: Node, shift: Node, sixths: Node) -> Node:
 # Gray, lighting, spaces ----------------------------------------------------------------------------------------------
 
 
-def _gray(image: Node, form: ImageSpec) -> Node:
-    return _linear(image, np.tile(_by_channel(_LUMA, form), 3), dtype=types.UINT8)
+def _gray(image: Node, spec: ImageSpec) -> Node:
+    return _linear(image, np.tile(_by_channel(_LUMA, spec), 3), dtype=types.UINT8)
 
 
 @apply.register
-def _(operation: RandomGrayscale, image: Node, form: ImageSpec, run: Run) -> Node:
-    coin = run.draws.coin(operation, "whether", operation.probability)
-    return where(coin, (image,), lambda image: _gray(image, form))
+def _(operation: RandomGrayscale, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    coin = context.random.coin(operation, "whether", operation.probability)
+    return where(coin, (image,), lambda image: _gray(image, spec))
 
 
 @apply.register
-def _(operation: PCALighting, image: Node, form: ImageSpec, run: Run) -> Node:
-    components = _by_channel(_COMPONENTS, form, axis=0) * (255.0 if form.is_uint8 else 1.0)
+def _(operation: PCALighting, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    components = _by_channel(_COMPONENTS, spec, axis=0) * (255.0 if spec.is_uint8 else 1.0)
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[np.float32]]:
         return [(rng.normal(0, operation.std, (batch_size, 3)) @ components.T).astype(np.float32)]
 
-    (shift,) = run.draws.in_numpy(operation, "shift", run.batch_size, draw, (1,))
-    return _linear(image, np.eye(3), shift, dtype=types.UINT8 if form.is_uint8 else types.FLOAT)
+    (shift,) = context.random.from_numpy(operation, "shift", context.batch_size, draw, (1,))
+    return _linear(image, np.eye(3), shift, dtype=types.UINT8 if spec.is_uint8 else types.FLOAT)
 
 
 @apply.register
-def _(operation: ConvertColor, image: Node, form: ImageSpec, run: Run) -> Node:
+def _(operation: ConvertColor, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     match operation.space:
-        case space if space == form.color_space or (form.color_space == "GRAY" and space in ("RGB", "BGR")):
+        case space if space == spec.color_space or (spec.color_space == "GRAY" and space in ("RGB", "BGR")):
             return image
         case "RGB" | "BGR":
             return _linear(image, np.eye(3)[::-1], dtype=types.UINT8)
         case "GRAY":
-            return _gray(image, form)
+            return _gray(image, spec)
         case "YCbCr":
-            return _linear(image, _by_channel(_YCBCR, form), [0, 128, 128], dtype=types.UINT8)
+            return _linear(image, _by_channel(_YCBCR, spec), [0, 128, 128], dtype=types.UINT8)
         case "HSV":
-            return _hsv(image, form, run)
-    return _lab(image, form)
+            return _hsv(image, spec, context)
+    return _lab(image, spec)
 
 
-def _hsv(image: Node, form: ImageSpec, run: Run) -> Node:
-    value, chroma, hue = _hue(image, run.place(_sixths(form)), form)
+def _hsv(image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    value, chroma, hue = _hue(image, context.to_device(_sixths(spec)), spec)
     turn = (hue - 10.0) * math.min(chroma, 1) * (256 / 6)
     # From -43 to 213; as a byte the circle closes.
     hue = fn.cast(math.floor(turn + 0.5), dtype=types.INT32) & 255
@@ -230,14 +229,14 @@ def _hsv(image: Node, form: ImageSpec, run: Run) -> Node:
     return fn.cat(*(fn.cast(each, dtype=types.UINT8) for each in (hue, saturation, value)), axis=2)
 
 
-def _lab(image: Node, form: ImageSpec) -> Node:
+def _lab(image: Node, spec: ImageSpec) -> Node:
     # Tables: bytes to linear light, and light to the cube root with its linear foot, both over 0 to 65535.
     light = np.arange(256) / 255
     light = np.where(light <= 0.04045, light / 12.92, ((light + 0.055) / 1.055) ** 2.4)
     t = np.arange(65536) / 65535
     root = np.where(t > 216 / 24389, np.cbrt(t), t * (841 / 108) + 16 / 116)
     linear = _table(image, light * 65535, types.UINT16)
-    xyz = _linear(linear, _by_channel(_XYZ, form), dtype=types.UINT16)
+    xyz = _linear(linear, _by_channel(_XYZ, spec), dtype=types.UINT16)
     matrix = np.array([[0, 116 * 2.55, 0], [500, -500, 0], [0, 200, -200]])
     return fn.cast(
         _linear(_table(xyz, root, types.FLOAT), matrix, [-16 * 2.55, 128, 128]),
@@ -247,69 +246,3 @@ def _lab(image: Node, form: ImageSpec) -> Node:
 
 def _table(image: Node, values: NDArray[np.float64], dtype: object) -> Node:
     return fn.lookup_table(image, keys=list(range(len(values))), values=values.tolist(), dtype=dtype)
-
-
-# Blurs ---------------------------------------------------------------------------------------------------------------
-
-
-@apply.register
-def _(operation: GaussianBlur, image: Node, form: ImageSpec, run: Run) -> Node:
-    sigma = run.draws.uniform(operation, "sigma", *operation.sigma)
-    return fn.gaussian_blur(image, window_size=list(operation.window), sigma=sigma)
-
-
-@apply.register
-def _(operation: RandomBlur, image: Node, form: ImageSpec, run: Run) -> Node:
-    sides = len(range(5, operation.gaussian_length, 2))
-    draw = fn.random.uniform(range=[0.0, sides], shape=[2], seed=run.draws.seed(operation, "sides"))
-    window = fn.cast(math.floor(draw), dtype=types.INT32) * 2 + 5
-    kernels = motion_kernels(operation.motion_length, operation.motion_angle)
-    kernel = types.Constant(kernels)[run.draws.whole(operation, "motion", len(kernels))]
-
-    def focus(image: Node, window: Node, _: Node) -> Node:
-        return fn.gaussian_blur(image, window_size=window)
-
-    def motion(image: Node, _: Node, kernel: Node) -> Node:
-        return _stretched(fn.filter(image, run.place(kernel)))
-
-    which = run.draws.whole(operation, "which", 2)
-    return where(
-        run.draws.coin(operation, "whether", operation.probability),
-        (image, which, window, kernel),
-        lambda image, which, window, kernel: select(which, (image, window, kernel), (focus, motion)),
-    )
-
-
-def _stretched(image: Node) -> Node:
-    least = fn.reductions.min(image)
-    room = math.max(fn.reductions.max(image) - least, 1)
-    return fn.cast((image - fn.cast(least, dtype=types.FLOAT)) * (255.0 / room), dtype=types.UINT8)
-
-
-def motion_kernels(length: int, angle: int) -> NDArray[np.float32]:
-    """Return the mean along a line for each odd length from 5 and each whole angle from -angle: float32 [K, N, N].
-
-    A line is the diagonal of a square, turned counter-clockwise and interpolated linearly; as in PaddleClas it turns
-    about the square's end of its middle pixel, so that the longer ones lose a little at their ends.
-    """
-    lengths = range(5, length, 2)
-    widest = lengths[-1]
-    kernels = np.zeros((len(lengths), 2 * angle, widest, widest))
-    turns = np.deg2rad(np.arange(-angle, angle))[:, None, None]
-    for number, side in enumerate(lengths):
-        down, right = np.mgrid[:side, :side] - side / 2
-        # Where each pixel comes from.
-        x = np.cos(turns) * right - np.sin(turns) * down + side / 2
-        y = np.sin(turns) * right + np.cos(turns) * down + side / 2
-        line = np.pad(np.eye(side), 2)
-        left, top = np.clip(np.floor(x), -2, side).astype(int), np.clip(np.floor(y), -2, side).astype(int)
-        dx, dy = x - left, y - top
-        inside = (x > -1) & (x < side) & (y > -1) & (y < side)
-        turned = sum(
-            line[top + 2 + i, left + 2 + j] * (dy if i else 1 - dy) * (dx if j else 1 - dx)
-            for i in (0, 1)
-            for j in (0, 1)
-        )
-        margin = (widest - side) // 2
-        kernels[number, :, margin : margin + side, margin : margin + side] = np.where(inside, turned, 0) / side
-    return kernels.reshape(-1, widest, widest).astype(np.float32)

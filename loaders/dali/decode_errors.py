@@ -17,7 +17,7 @@ _FAILED = re.compile(
 )
 
 
-def named_fault(error: Exception, split: OpenSplit) -> Exception:
+def translate_error(error: Exception, split: OpenSplit) -> Exception:
     """Return the error to raise for one of DALI's: `error` itself if the dataset is not to blame."""
     if isinstance(error, StopIteration):
         return RuntimeError("DALI's pipeline has ended")

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dali.base import Node, Run, apply, constant, fn, math, types, where
+from loaders.dali.conditional import where
+from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
 from loaders.transforms.base import ImageSpec, Size
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 
@@ -22,22 +23,22 @@ _Floats: TypeAlias = NDArray[np.floating[Any]]
 _OFF_EDGE = 0.005
 
 
-def _sides(image: Node, form: ImageSpec) -> Node:
-    return constant(form.size) if form.size else image.shape(dtype=types.FLOAT)[:2]
+def _sides(image: Node, spec: ImageSpec) -> Node:
+    return constant(spec.size) if spec.size else image_sides(image)
 
 
-def _fill(values: Sequence[float], form: ImageSpec) -> list[float]:
+def _fill(values: Sequence[float], spec: ImageSpec) -> list[float]:
     """Return what to fill with; where bytes are needed the nearest ones, for DALI would take the lowest eight bits."""
-    return [float(each) for each in (np.clip(np.rint(values), 0, 255) if form.is_uint8 else values)]
+    return [float(each) for each in (np.clip(np.rint(values), 0, 255) if spec.is_uint8 else values)]
 
 
 # Erasing -------------------------------------------------------------------------------------------------------------
 
 
 @apply.register
-def _(operation: RandomErasing, image: Node, form: ImageSpec, run: Run) -> Node:
-    start, part, *color = _part(operation, image, form, run)
-    fill = _fill(operation.fill, form)
+def _(operation: RandomErasing, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    start, part, *color = _part(operation, image, spec, context)
+    fill = _fill(operation.fill, spec)
 
     def put(image: Node, start: Node, part: Node, *drawn: Node) -> Node:
         match operation.mode:
@@ -54,40 +55,40 @@ def _(operation: RandomErasing, image: Node, form: ImageSpec, run: Run) -> Node:
 
     nodes = [image, start, part, *color]
     if operation.mode == "pixels":
-        nodes += [_noise(operation, part, form, run), _sides(image, form)]
+        nodes += [_noise(operation, part, spec, context), _sides(image, spec)]
     # On a GPU, hiding a part that lies outside costs less than choosing.
-    return put(*nodes) if run.gpu else where(start[0] >= 0.0, nodes, put)
+    return put(*nodes) if context.gpu else where(start[0] >= 0.0, nodes, put)
 
 
-def _noise(operation: RandomErasing, part: Node, form: ImageSpec, run: Run) -> Node:
+def _noise(operation: RandomErasing, part: Node, spec: ImageSpec, context: GraphContext) -> Node:
     """Draw noise for the part alone."""
     noise = fn.random.normal(
         shape=fn.cast(fn.cat(part, constant([3])), dtype=types.INT32),
-        seed=run.draws.seed(operation, "pixels"),
-        device="gpu" if run.gpu else "cpu",
+        seed=context.random.seed(operation, "pixels"),
+        device="gpu" if context.gpu else "cpu",
     )
-    return fn.cast(noise, dtype=types.UINT8) if form.is_uint8 else noise
+    return fn.cast(noise, dtype=types.UINT8) if spec.is_uint8 else noise
 
 
-def _part(operation: RandomErasing, image: Node, form: ImageSpec, run: Run) -> tuple[Node, ...]:
+def _part(operation: RandomErasing, image: Node, spec: ImageSpec, context: GraphContext) -> tuple[Node, ...]:
     """Return start and sides of the part, both [2], and in mode ``color`` its colour, [3].
 
     Where nothing is hidden, the part is a pixel outside the image.
     """
-    size = form.size
+    size = spec.size
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[_Floats]:
         candidates, place = draw_candidates(operation, batch_size, rng), rng.random((batch_size, 2))
         found = [candidates, place] if size is None else [*first_that_fits(candidates, place, size)]
         if operation.mode == "color":
             color = rng.standard_normal((batch_size, 3))
-            found.append(np.clip(np.floor(color + 0.5), 0, 255) if form.is_uint8 else color)
+            found.append(np.clip(np.floor(color + 0.5), 0, 255) if spec.is_uint8 else color)
         return [each.astype(np.float32) for each in found]
 
     ranks = [1 if size else 2, 1] + [1] * (operation.mode == "color")
-    first, second, *color = run.draws.in_numpy(operation, "part", run.batch_size, draw, ranks)
+    first, second, *color = context.random.from_numpy(operation, "part", context.batch_size, draw, ranks)
     if size is None:
-        first, second = _first_that_fits(first, second, operation.attempts, _sides(image, form))
+        first, second = _first_that_fits(first, second, operation.attempts, _sides(image, spec))
     return first, second, *color
 
 
@@ -140,8 +141,8 @@ def _at(place: Node, counts: Node) -> Node:
 
 
 @apply.register
-def _(operation: Cutout, image: Node, form: ImageSpec, run: Run) -> Node:
-    size, count, half = form.size, operation.holes, float(operation.length // 2)
+def _(operation: Cutout, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    size, count, half = spec.size, operation.holes, float(operation.length // 2)
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[_Floats]:
         place = rng.random((batch_size, count, 2))
@@ -150,15 +151,17 @@ def _(operation: Cutout, image: Node, form: ImageSpec, run: Run) -> Node:
             found.append(np.floor(rng.uniform(0, 256, (batch_size, count, 3))))
         return [each.astype(np.float32) for each in found]
 
-    start, *colors = run.draws.in_numpy(operation, "holes", run.batch_size, draw, [2] * (1 + (operation.fill is None)))
+    start, *colors = context.random.from_numpy(
+        operation, "holes", context.batch_size, draw, [2] * (1 + (operation.fill is None))
+    )
     if size is None:
-        start = _at(start, _sides(image, form)) - half
+        start = _at(start, _sides(image, spec)) - half
     if operation.fill is not None:
         return fn.erase(
             image,
             anchor=fn.reshape(start, shape=[-1]),
             shape=[2 * half] * (2 * count),
-            fill_value=_fill(operation.fill, form),
+            fill_value=_fill(operation.fill, spec),
         )
     for hole in range(count):
         image = fn.erase(image, anchor=start[hole], shape=[2 * half] * 2, fill_value=colors[0][hole])
@@ -166,7 +169,7 @@ def _(operation: Cutout, image: Node, form: ImageSpec, run: Run) -> Node:
 
 
 @apply.register
-def _(operation: GridMask, image: Node, form: ImageSpec, run: Run) -> Node:
+def _(operation: GridMask, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     low, high = operation.period
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[_Array]:
@@ -182,15 +185,15 @@ def _(operation: GridMask, image: Node, form: ImageSpec, run: Run) -> Node:
         masked = fn.grid_mask(image, **dict(zip(names, settings, strict=True)))
         return masked if operation.hide == "squares" else image - masked
 
-    nodes = (image, *run.draws.in_numpy(operation, "grid", run.batch_size, draw, [0] * 5))
+    nodes = (image, *context.random.from_numpy(operation, "grid", context.batch_size, draw, [0] * 5))
     if operation.probability == 1:
         return hide(*nodes)
-    return where(run.draws.coin(operation, "whether", operation.probability), nodes, hide)
+    return where(context.random.coin(operation, "whether", operation.probability), nodes, hide)
 
 
 @apply.register
-def _(operation: HideAndSeek, image: Node, form: ImageSpec, run: Run) -> Node:
-    size = form.size
+def _(operation: HideAndSeek, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    size = spec.size
     # A pixel for each cell of the finest grid, black where it is hidden; coarser grids leave some of them unused.
     finest = min(each for each in operation.sizes if each)
 
@@ -203,8 +206,10 @@ def _(operation: HideAndSeek, image: Node, form: ImageSpec, run: Run) -> Node:
             found.append((rng.random((batch_size, *counts, 1)) >= operation.probability).astype(np.uint8))
         return found
 
-    hidden, matrix, *cells = run.draws.in_numpy(operation, "cells", run.batch_size, draw, [0, 2, 3][: 3 if size else 2])
-    sides = _sides(image, form)
+    hidden, matrix, *cells = context.random.from_numpy(
+        operation, "cells", context.batch_size, draw, [0, 2, 3][: 3 if size else 2]
+    )
+    sides = _sides(image, spec)
     if size is None:
         counts = fn.cat(math.ceil(sides / float(finest)), constant([1]))
         cells = [
@@ -212,14 +217,14 @@ def _(operation: HideAndSeek, image: Node, form: ImageSpec, run: Run) -> Node:
                 probability=1 - operation.probability,
                 shape=fn.cast(counts, dtype=types.INT32),
                 dtype=types.UINT8,
-                seed=run.draws.seed(operation, "unknown cells"),
+                seed=context.random.seed(operation, "unknown cells"),
             )
         ]
 
     def hide(image: Node, cells: Node, sides: Node, matrix: Node) -> Node:
         return image * fn.warp_affine(cells, matrix=matrix, size=sides, interp_type=types.INTERP_NN)
 
-    return where(hidden, (image, run.place(fn.reshape(cells[0], layout="HWC")), sides, matrix), hide)
+    return where(hidden, (image, context.to_device(fn.reshape(cells[0], layout="HWC")), sides, matrix), hide)
 
 
 #: Anchors and shapes of what lies above, below, left and right of a part, from its start, its shape and the image's.
@@ -232,20 +237,20 @@ _AROUND = np.array([
 
 
 @apply.register
-def _(operation: KeepPart, image: Node, form: ImageSpec, run: Run) -> Node:
+def _(operation: KeepPart, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     start, part = fn.random_crop_generator(
         image.shape(),
         random_area=list(operation.area),
         random_aspect_ratio=list(operation.ratio),
         num_attempts=10,
-        seed=run.draws.seed(operation, "part"),
+        seed=context.random.seed(operation, "part"),
     )
-    numbers = fn.cat(fn.cast(start, dtype=types.FLOAT), fn.cast(part, dtype=types.FLOAT), _sides(image, form))
+    numbers = fn.cat(fn.cast(start, dtype=types.FLOAT), fn.cast(part, dtype=types.FLOAT), _sides(image, spec))
     around = fn.reductions.sum(constant(_AROUND) * numbers, axes=1)
 
     def fill(image: Node, around: Node) -> Node:
-        return fn.erase(image, anchor=around[:8], shape=around[8:], fill_value=_fill([operation.fill], form))
+        return fn.erase(image, anchor=around[:8], shape=around[8:], fill_value=_fill([operation.fill], spec))
 
     if operation.probability == 1:
         return fill(image, around)
-    return where(run.draws.coin(operation, "whether", operation.probability), (image, around), fill)
+    return where(context.random.coin(operation, "whether", operation.probability), (image, around), fill)

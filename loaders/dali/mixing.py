@@ -1,4 +1,4 @@
-"""Operations on a batch -> DALI graph. It must never know labels, which are mixed after the graph."""
+"""Mixup, cutmix and their kin: mix the images of a batch. Labels are mixed after the graph."""
 
 from __future__ import annotations
 
@@ -8,50 +8,54 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dali.base import Node, Run, fn
+from loaders.dali.graph import GraphContext, Node, fn
 from loaders.transforms.base import BatchOperation, ImageSpec
 from loaders.transforms.blend import draw_blend
 from loaders.transforms.mixing import single_mixing
 
 
 def mix(
-    operations: Sequence[BatchOperation], images: Node, form: ImageSpec, run: Run, *, wanted: bool = True
+    operations: Sequence[BatchOperation], images: Node, spec: ImageSpec, context: GraphContext, *, wanted: bool = True
 ) -> tuple[Node, Node, Node]:
     """Mix the images of a batch.
 
-    What a batch has in common is drawn by NumPy, once a batch, from the seed and the batch's number: a source
-    without a state of its own, which DALI saves and restores with the graph.
+    NumPy draws the partners and weights once per batch, from the seed and the batch's number
+    (`RandomStreams.from_numpy`), so a checkpoint of the pipeline restores them.
 
     Args:
         operations: exactly one.
-        images: HWC, of `form`, whose size is set.
-        form: of the images.
-        run: where and how the graph runs; all its samples are mixed, also those that fill up a last batch.
-        wanted: whether to mix the images; else only labels are to be mixed, by the same draws.
+        images: HWC images that match `spec`.
+        spec: size, channels, dtype and color space of `images`; the size must be known.
+        context: where the graph runs, and its random values. All samples of a batch are mixed, including those that
+            pad the last batch.
+        wanted: whether to mix the images. If `False`, they stay as they are, and only the partners and shares for
+            the labels are drawn; they have the same values either way.
 
     Returns:
-        Images, float32. The partner of each: its number in the batch, int32. What stays of its own label:
-        float32. The last two are on the processor.
+        A tuple of float32 HWC images (`images` itself if not `wanted`); each sample's partner, its index in the
+        batch, as an int32 scalar; and the share of the sample's own label, as a float32 scalar from 0 to 1. Partner
+        and share are on the CPU.
 
     Raises:
         CallError: there is more than one operation.
+        TypeError: there is no operation, or the size of the images is unknown.
 
     """
     mixing = single_mixing(operations)
-    if mixing is None or form.size is None:
-        raise TypeError("mixing takes an operation, and images of one size")
-    size = form.size
+    if mixing is None or spec.size is None:
+        raise TypeError("mixing needs an operation, and images of one known size")
+    size = spec.size
 
     def draw(rng: np.random.Generator, batch_size: int) -> tuple[NDArray[Any], ...]:
         blend = draw_blend(mixing, size, batch_size, rng)
         return blend.partner, blend.share, *(blend.factors if wanted else ())
 
-    ranks = (0, 0, 3, 3) if wanted else (0, 0)
-    partner, share, *factors = run.draws.in_numpy(mixing, "blend", run.batch_size, draw, ranks)
+    ndims = (0, 0, 3, 3) if wanted else (0, 0)
+    partner, share, *factors = context.random.from_numpy(mixing, "blend", context.batch_size, draw, ndims)
     if not factors:
         return images, partner, share
-    # Rows and columns are little to bring to the GPU; their product is made there.
-    rows, columns = map(run.place, factors)
+    # Only the row and column factors are copied to the GPU; it multiplies them to get the weight of each pixel.
+    rows, columns = map(context.to_device, factors)
     weight = rows * columns
     mixed = images * (1.0 - weight) + fn.permute_batch(images, indices=partner) * weight
     return mixed, partner, share

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from loaders.dali.base import Draws, Node, Pipeline, Run, apply, dali
-from loaders.dali.decode_normalize import finish
-from loaders.dali.geometry import decode
+from loaders.dali.decode import decode
+from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply, dali
 from loaders.dali.mixing import mix
-from loaders.dali.readers import Read
+from loaders.dali.normalize import finish
+from loaders.dali.readers import ReaderOutputs
 from loaders.options import Options
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
@@ -17,7 +17,7 @@ from loaders.transforms.parse import Recipe
 
 
 def make_pipeline(
-    read: Callable[[], Read],
+    read: Callable[[], ReaderOutputs],
     recipe: Recipe,
     options: Options,
     *,
@@ -28,7 +28,7 @@ def make_pipeline(
     """Make a loader's pipeline, not yet built.
 
     Its outputs, in order: the images if they are among the fields, on the GPU if there is one; what else the reader
-    gives (`readers.Read`, in its order); and where images are mixed, int32 partner and float32 share.
+    gives (`readers.ReaderOutputs`, in its order); and where images are mixed, int32 partner and float32 share.
 
     Args:
         read: makes the reader, in the pipeline's graph.
@@ -50,26 +50,26 @@ def make_pipeline(
         enable_checkpointing=True,
         checkpoint=checkpoint,
     )
-    run = Run(gpu=gpu is not None, batch_size=options.batch_size, draws=Draws(seed))
+    context = GraphContext(gpu=gpu is not None, batch_size=options.batch_size, random=RandomStreams(seed))
     wanted = "image" in options.fields
     with pipeline:
         records = read()
         first, *operations = fuse(recipe.operations).operations
         if not isinstance(first, (Decode, DecodeCrop, Unpack)):
             raise TypeError("a recipe begins with decoding")
-        image = decode(records.encoded, first, run, options.hw_decoder_load or 0.0)
-        form = first.output(ImageSpec())
+        image = decode(records.encoded, first, context, options.hw_decoder_load or 0.0)
+        spec = first.output(ImageSpec())
         ends_normal = bool(operations) and isinstance(operations[-1], (Normalize, FlipNormalize)) and not recipe.mixing
         last = operations.pop() if ends_normal else None
         for operation in operations:
-            image = apply(operation, image, form, run)
-            form = operation.output(form)
+            image = apply(operation, image, spec, context)
+            spec = operation.output(spec)
         extra: list[Node] = []
         if recipe.mixing:
-            image, *extra = mix(recipe.mixing, image, form, run, wanted=wanted)
-        image = finish(image, last, form, run, dtype=options.dtype, layout=options.layout)
+            image, *extra = mix(recipe.mixing, image, spec, context, wanted=wanted)
+        image = finish(image, last, spec, context, dtype=options.dtype, layout=options.layout)
         # DALI runs what the outputs need: images that are not among them are not even decoded.
-        pipeline.set_outputs(*([image] if wanted else []), *records.told, *extra)
+        pipeline.set_outputs(*([image] if wanted else []), *records.metadata, *extra)
     return pipeline
 
 

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dali.augmentations import (
+from loaders.dali.conditional import where
+from loaders.dali.graph import GraphContext, Node, apply, fn, types
+from loaders.dali.policy_steps import (
     NOT_ROUNDED,
     PLAIN,
     SETTINGS,
@@ -23,7 +25,6 @@ from loaders.dali.augmentations import (
     settings,
     share_of_side,
 )
-from loaders.dali.base import Node, Run, apply, fn, types, where
 from loaders.transforms.base import ImageSpec, Size
 from loaders.transforms.policies import MixedChains, RandomSteps, Step, SubPolicies
 
@@ -157,11 +158,11 @@ class Steps:
         kinds = [drawn.branch] * self.chooses + [ready.astype(np.float32)] * self.tells
         return [array for step in zip(*kinds, strict=True) for array in step]
 
-    def do(self, image: Node, drawn: Iterator[Node], size: Size | None, run: Run) -> Node:
+    def do(self, image: Node, drawn: Iterator[Node], size: Size | None, context: GraphContext) -> Node:
         """Do the next step that is drawn for each image; `drawn` are the nodes of `arrays`."""
         index = next(drawn) if self.chooses else None
         given = [next(drawn)] if self.tells else []
-        branches = [branch(key, size, run) for key in self.families]
+        branches = [branch(key, size, context) for key in self.families]
         return _choose((index, image, *given), list(zip(branches, self.shares, strict=True)))
 
 
@@ -249,44 +250,46 @@ def weighted_orders(weights: tuple[float, ...], count: int) -> tuple[list[tuple[
 
 
 @apply.register
-def _(operation: SubPolicies, image: Node, form: ImageSpec, run: Run) -> Node:
-    return _one_after_another(operation, image, form, run)
+def _(operation: SubPolicies, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    return _one_after_another(operation, image, spec, context)
 
 
 @apply.register
-def _(operation: RandomSteps, image: Node, form: ImageSpec, run: Run) -> Node:
-    return _one_after_another(operation, image, form, run) if operation.count else image
+def _(operation: RandomSteps, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    return _one_after_another(operation, image, spec, context) if operation.count else image
 
 
-def _one_after_another(operation: SubPolicies | RandomSteps, image: Node, form: ImageSpec, run: Run) -> Node:
+def _one_after_another(
+    operation: SubPolicies | RandomSteps, image: Node, spec: ImageSpec, context: GraphContext
+) -> Node:
     steps = make_steps(operation)
 
     def draw(rng: np.random.Generator, count: int) -> list[NDArray[Any]]:
-        return steps.arrays(draw_steps(operation, steps, form.size, rng, count), form.size)
+        return steps.arrays(draw_steps(operation, steps, spec.size, rng, count), spec.size)
 
-    drawn = _draw(operation, draw, run)
+    drawn = _draw(operation, draw, context)
     length = max(map(len, operation.sequences)) if isinstance(operation, SubPolicies) else operation.count
     for _ in range(length):
-        image = steps.do(image, drawn, form.size, run)
+        image = steps.do(image, drawn, spec.size, context)
     return image
 
 
 @apply.register
-def _(operation: MixedChains, image: Node, form: ImageSpec, run: Run) -> Node:
+def _(operation: MixedChains, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     steps = make_steps(operation)
     unsure = operation.probability < 1
 
     def draw(rng: np.random.Generator, count: int) -> list[NDArray[Any]]:
         going = rng.random(count) < operation.probability
-        drawn = draw_chains(operation, steps, form.size, rng, going)
+        drawn = draw_chains(operation, steps, spec.size, rng, going)
         shares = np.ascontiguousarray(draw_shares(operation, rng, count), np.float32)
-        return [*shares, *steps.arrays(drawn, form.size), *[going] * unsure]
+        return [*shares, *steps.arrays(drawn, spec.size), *[going] * unsure]
 
-    drawn = _draw(operation, draw, run)
-    shares = [run.place(next(drawn)) for _ in range(operation.width + 1)]
+    drawn = _draw(operation, draw, context)
+    shares = [context.to_device(next(drawn)) for _ in range(operation.width + 1)]
     copies = [image] * operation.width
     for number, _ in product(range(operation.width), range(operation.depth or 3)):
-        copies[number] = steps.do(copies[number], drawn, form.size, run)
+        copies[number] = steps.do(copies[number], drawn, spec.size, context)
     nodes = [image, *copies, *shares]
     return where(next(drawn), nodes, _mixed) if unsure else _mixed(*nodes)
 
@@ -321,7 +324,7 @@ def draw_shares(operation: MixedChains, rng: np.random.Generator, count: int) ->
 
 
 def _draw(
-    operation: SubPolicies | RandomSteps | MixedChains, draw: Callable[..., list[NDArray[Any]]], run: Run
+    operation: SubPolicies | RandomSteps | MixedChains, draw: Callable[..., list[NDArray[Any]]], context: GraphContext
 ) -> Iterator[Node]:
     ranks = [array.ndim - 1 for array in draw(np.random.default_rng(0), 1)]
-    return iter(run.draws.in_numpy(operation, "steps", run.batch_size, draw, ranks) if ranks else ())
+    return iter(context.random.from_numpy(operation, "steps", context.batch_size, draw, ranks) if ranks else ())

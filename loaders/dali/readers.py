@@ -1,4 +1,4 @@
-"""A split's shards -> encoded images and labels: DALI's native readers in their order, or as a sampler plans."""
+"""Read encoded images and labels: with DALI's native readers in stored order, or in the order that a sampler plans."""
 
 from __future__ import annotations
 
@@ -7,40 +7,38 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-import numpy as np
 import nvidia.dali.tensors as _tensors
 import nvidia.dali.tfrecord as _tfrecord
-from numpy.typing import NDArray
 
-from loaders.dali.base import Node, fn, types
+from loaders.dali.graph import Node, fn, types
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
 from loaders.samplers.order import PlannedOrder, StoredOrder
 
-# DALI's type stubs lack much of what it has.
+# DALI's type stubs are incomplete.
 tfrecord: Any = _tfrecord
 TensorCPU: Any = _tensors.TensorCPU
 
+#: The native reader's name in the pipeline.
 READER = "reader"
 
-#: Samples that a shuffling reader draws from.
+#: Size of the buffer that a shuffling native reader draws from, in samples.
 SHUFFLE_BUFFER = 1024
 
-
-#: Batches whose images are asked of the disk before they are read.
-AHEAD = 8
+#: How many batches ahead a planned reader asks the operating system to load images into memory.
+PREFETCH_BATCHES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """What a reader gives.
+class ReaderOutputs:
+    """The nodes that a reader adds to the graph, all on the CPU.
 
     Attributes:
-        encoded: images as uint8 [bytes].
-        label: what the shard stores of the label: int64 [1] in TFRecord, uint8 [W] text in WebDataset; none
-            where labels are in the tables alone, or not asked for.
-        source: where each record came from, as uint8 [W] text; none where not asked for.
-        row: of each sample in the split, an int64; none but where a sampler plans.
+        encoded: encoded images, or raw pixels: uint8 [bytes].
+        label: the label as the shard stores it: int64 [1] in TFRecord, uint8 [W] text in WebDataset. `None` if only
+            the sample tables contain labels, or if no field needs it.
+        source: where each record came from: uint8 [W] text. `None` if no field needs it.
+        row: each sample's row in the split: an int64 scalar. `None` without a sampler.
 
     """
 
@@ -50,30 +48,30 @@ class Read:
     row: Node | None = None
 
     @property
-    def told(self) -> list[Node]:
-        """What it gives besides images: label, source, row, as far as they are there."""
-        return [each for each in (self.label, self.source, self.row) if each is not None]
+    def metadata(self) -> list[Node]:
+        """All outputs except the images: label, source and row, without those that are `None`."""
+        return [node for node in (self.label, self.source, self.row) if node is not None]
 
 
 def read_stored(
     split: OpenSplit, order: StoredOrder, *, seed: int, file_seed: int, with_label: bool, with_source: bool
-) -> Read:
-    """Make the native reader of a split.
+) -> ReaderOutputs:
+    """Add the native reader of a split to the graph.
 
     Args:
-        split: what to read.
-        order: whether each epoch has its own, and which part of it to read.
-        seed: of the order within the buffer.
-        file_seed: of the order of shards between epochs; the same for all ranks.
-        with_label: whether to read what shards store of labels.
-        with_source: whether to tell where records come from.
+        split: the split to read.
+        order: whether to shuffle, and which part of the split this rank reads.
+        seed: seed of the order within the shuffle buffer.
+        file_seed: seed of the order of shards in each epoch; the same on all ranks.
+        with_label: whether to read the labels that the shards store.
+        with_source: whether to return where each record came from.
 
     """
-    said: dict[str, Any] = {
+    kwargs: dict[str, Any] = {
         "name": READER,
         "shard_id": order.ranks.rank,
         "num_shards": order.ranks.world_size,
-        # Epochs end where a batch ends, on every rank at once, so that each has every sample once.
+        # Epochs end at a batch boundary, on all ranks at once, so each epoch contains every sample once.
         "pad_last_batch": True,
         "random_shuffle": order.shuffle,
         "initial_fill": SHUFFLE_BUFFER,
@@ -81,72 +79,73 @@ def read_stored(
         "seed": seed,
     }
     if order.shuffle:
-        said["shuffle_after_epoch_seed"] = file_seed  # DALI warns of it elsewhere
+        # DALI warns if it is set without `shuffle_after_epoch`.
+        kwargs["shuffle_after_epoch_seed"] = file_seed
     label = split.manifest.components.label if with_label else None
     read = _read_tfrecord if split.manifest.format == "tfrecord" else _read_webdataset
-    encoded, *labels = read(split, label, said)
+    encoded, *labels = read(split, label, kwargs)
     source = fn.pad(fn.get_property(encoded, key="source_info")) if with_source else None
-    return Read(encoded, labels[0] if labels else None, source)
+    return ReaderOutputs(encoded, labels[0] if labels else None, source)
 
 
-def read_planned(planned: PlannedOrder, records: Records, *, started: int, prefetch: int) -> Read:
-    """Make a reader that gives what a sampler plans.
+def read_planned(planned: PlannedOrder, records: Records, *, started: int, prefetch: int) -> ReaderOutputs:
+    """Add a reader to the graph that returns the batches of a sampler's plan.
 
     Args:
         planned: the batches.
-        records: the images.
-        started: epoch that the first batch begins.
-        prefetch: batches made ahead of the one in use.
+        records: random access to the encoded images.
+        started: the epoch of the pipeline's first batch.
+        prefetch: batches that the pipeline computes ahead of the one in use.
 
     """
-    feed = _Feed(planned, records, started, prefetch)
-    said: dict[str, Any] = {"batch": True, "batch_info": True, "no_copy": True}
-    # Two sources, so that DALI leaves out the one that no output needs.
-    encoded = fn.external_source(feed.images, dtype=types.UINT8, ndim=1, **said)
-    return Read(encoded, row=fn.external_source(feed.rows, dtype=types.INT64, ndim=0, **said))
+    batches = _PlannedBatches(planned, records, started, prefetch)
+    kwargs: dict[str, Any] = {"batch": True, "batch_info": True, "no_copy": True}
+    # Two sources, so that DALI drops the one that no output needs.
+    encoded = fn.external_source(batches.images, dtype=types.UINT8, ndim=1, **kwargs)
+    return ReaderOutputs(encoded, row=fn.external_source(batches.rows, dtype=types.INT64, ndim=0, **kwargs))
 
 
-class _Feed:
-    """What DALI calls for each batch, on the thread that uses the loader."""
+class _PlannedBatches:
+    """The callbacks of `fn.external_source`. DALI calls them once per batch, on the thread that uses the loader."""
 
     def __init__(self, planned: PlannedOrder, records: Records, started: int, prefetch: int) -> None:
-        self._planned = lru_cache(AHEAD + 2)(partial(planned.filled, started=started))
+        self._rows = lru_cache(PREFETCH_BATCHES + 2)(partial(planned.filled, started=started))
         self._records = records
-        self._asked = 0
-        # DALI asks for what it does not copy to be held, and works on one batch more than wait for it.
-        self._given: deque[Any] = deque(maxlen=2 * (prefetch + 2))
+        self._requested = 0
+        # With `no_copy=True`, arrays must stay alive until DALI has used them. DALI holds up to `prefetch` + 1 batches.
+        self._alive: deque[Any] = deque(maxlen=2 * (prefetch + 2))
 
-    def rows(self, batch: Any) -> NDArray[np.int64]:
-        rows = self._planned(batch.iteration)
-        self._given.append(rows)
+    def rows(self, batch: Any) -> Any:
+        rows = self._rows(batch.iteration)
+        self._alive.append(rows)
         return rows
 
     def images(self, batch: Any) -> list[Any]:
-        run = batch.iteration
-        for coming in range(max(run, self._asked), run + AHEAD + 1):
-            self._records.ask_ahead(self._planned(coming))
-        self._asked = run + AHEAD + 1
-        # An array costs DALI twice what a tensor of its own does, and all this is the time of the thread that trains.
-        images = [TensorCPU(image, "") for image in self._records.images(self._planned(run))]
-        self._given.append(images)
+        number = batch.iteration
+        for coming in range(max(number, self._requested), number + PREFETCH_BATCHES + 1):
+            self._records.ask_ahead(self._rows(coming))
+        self._requested = number + PREFETCH_BATCHES + 1
+        # A NumPy array takes DALI twice the time of a TensorCPU, and this runs on the training thread.
+        images = [TensorCPU(image, "") for image in self._records.images(self._rows(number))]
+        self._alive.append(images)
         return images
 
 
-def _read_tfrecord(split: OpenSplit, label: str | None, said: dict[str, Any]) -> list[Node]:
+def _read_tfrecord(split: OpenSplit, label: str | None, kwargs: dict[str, Any]) -> list[Node]:
     features = {split.manifest.components.image[0]: tfrecord.FixedLenFeature((), tfrecord.string, "")}
     if label is not None:
-        # The length of one shows a record without the feature; a scalar would come as 0.
+        # With shape [1], a record without the feature gives an empty tensor. With a scalar it would give 0.
         features[label] = tfrecord.FixedLenFeature([1], tfrecord.int64, -1)
     outputs = fn.readers.tfrecord(
         path=[split.path(shard.file) for shard in split.shards],
         index_path=[split.path(shard.index) for shard in split.shards],
         features=features,
-        **said,
+        **kwargs,
     )
     return [outputs[name] for name in features]
 
 
-def _read_webdataset(split: OpenSplit, label: str | None, said: dict[str, Any]) -> list[Node]:
+def _read_webdataset(split: OpenSplit, label: str | None, kwargs: dict[str, Any]) -> list[Node]:
     extensions = [";".join(split.manifest.components.image)]
     if label is not None:
         extensions.append(label)
@@ -156,7 +155,7 @@ def _read_webdataset(split: OpenSplit, label: str | None, said: dict[str, Any]) 
         ext=extensions,
         case_sensitive_extensions=False,
         missing_component_behavior="error",
-        **said,
+        **kwargs,
     )
     encoded, *labels = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     return [encoded, *(fn.pad(label) for label in labels)]

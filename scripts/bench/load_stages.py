@@ -17,8 +17,8 @@ def taken_apart(dataset: Path, call: argparse.Namespace) -> dict[str, Side]:
     """Return the loader cut off after each of `STAGES`."""
     from nvidia import dali
 
-    from loaders.dali.base import Draws, Run
-    from loaders.dali.geometry import decode
+    from loaders.dali.decode import decode
+    from loaders.dali.graph import GraphContext, RandomStreams
     from loaders.dali.pipeline import make_pipeline
     from loaders.transforms.fuse import fuse
 
@@ -40,9 +40,9 @@ def taken_apart(dataset: Path, call: argparse.Namespace) -> dict[str, Side]:
             records = read()
             image = records.encoded
             if decoded:
-                run = Run(gpu=gpu is not None, batch_size=options.batch_size, draws=Draws(1))
+                run = GraphContext(gpu=gpu is not None, batch_size=options.batch_size, random=RandomStreams(1))
                 image = decode(image, fuse(recipe.operations).operations[0], run, options.hw_decoder_load)
-            pipeline.set_outputs(image, *records.told)
+            pipeline.set_outputs(image, *records.metadata)
         return pipeline
 
     whole = make_pipeline(read, recipe, options, seed=1, gpu=gpu)

@@ -30,7 +30,7 @@ import loaders
 from dataprep.convert import convert_dataset
 from dataprep.plan import Options
 from dataprep.sources import read_source
-from loaders.dali.base import dali, fn
+from loaders.dali.graph import dali, fn
 from loaders.dali.readers import read_planned, read_stored
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split

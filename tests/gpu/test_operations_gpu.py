@@ -12,7 +12,7 @@ import test_masks
 import test_mixing
 import test_policies
 
-from loaders.dali.base import Draws
+from loaders.dali.graph import RandomStreams
 
 
 def checks():
@@ -49,4 +49,4 @@ def test_mixing_of_each_kind(operation):
 
 
 def test_seeds_are_whole_numbers():
-    assert Draws(1).seed(test_mixing.ALL[0], "x") >= 0
+    assert RandomStreams(1).seed(test_mixing.ALL[0], "x") >= 0

@@ -10,12 +10,17 @@ import nvidia.dali as dali
 from nvidia.dali import fn
 
 from loaders.dali import apply
-from loaders.dali.base import Draws, Run
+from loaders.dali.graph import GraphContext, RandomStreams
 from loaders.transforms.base import ImageSpec, Operation
 
 
 def run_graph(
-    make: Callable[[Any, Run], Any], images: Sequence[np.ndarray], *, seed: int = 0, runs: int = 1, gpu: bool = False
+    make: Callable[[Any, GraphContext], Any],
+    images: Sequence[np.ndarray],
+    *,
+    seed: int = 0,
+    runs: int = 1,
+    gpu: bool = False,
 ) -> list[np.ndarray]:
     """Give the outputs of `make(images, run)` for a batch of HWC arrays; with more runs, of the same batch again."""
     pipeline = dali.Pipeline(
@@ -23,7 +28,9 @@ def run_graph(
     )
     with pipeline:
         node = fn.external_source(lambda: list(images), batch=True, layout="HWC")
-        made = make(node.gpu() if gpu else node, Run(gpu=gpu, batch_size=len(images), draws=Draws(seed)))
+        made = make(
+            node.gpu() if gpu else node, GraphContext(gpu=gpu, batch_size=len(images), random=RandomStreams(seed))
+        )
         pipeline.set_outputs(made)
     pipeline.build()
     outputs = []
@@ -46,7 +53,7 @@ def run_operation(
     """Give what operations make of HWC arrays, in order."""
     sequence = (operations,) if isinstance(operations, Operation) else tuple(operations)
 
-    def make(node: Any, run: Run) -> Any:
+    def make(node: Any, run: GraphContext) -> Any:
         state = spec
         for operation in sequence:
             node = apply(operation, node, state, run)

@@ -406,7 +406,7 @@ def test_wrong_calls(people, options, message):
 
 
 def test_a_shard_that_goes_away_is_named(people, tmp_path, monkeypatch):
-    monkeypatch.setattr(loaders.dali.readers, "AHEAD", 0)
+    monkeypatch.setattr(loaders.dali.readers, "PREFETCH_BATCHES", 0)
     folder = tmp_path / "copy"
     shutil.copytree(people["tfrecord"], folder)
     loader = build(folder, sampler=loaders.ShuffledSampler(), batch_size=1, prefetch=1)

@@ -18,7 +18,8 @@ from PIL import Image, ImageEnhance
 from scipy import stats
 from skimage import color, data
 
-from loaders.dali.color import _COMPONENTS, _stretched, jitter_plans, motion_kernels
+from loaders.dali.blur import _stretched, motion_kernels
+from loaders.dali.color import _COMPONENTS, jitter_plans
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import (
     SPACES,
@@ -320,7 +321,9 @@ def check_blurs_are_opencvs(gpu: bool = False) -> None:
     assert np.abs(kernels - expected).max() <= 0.006  # OpenCV interpolates by 32nds of a pixel
     for number in range(0, 360, 49):
         found = run_graph(
-            lambda image, run, kernel=kernels[number]: _stretched(fn.filter(image, run.place(types.Constant(kernel)))),
+            lambda image, run, kernel=kernels[number]: _stretched(
+                fn.filter(image, run.to_device(types.Constant(kernel)))
+            ),
             images,
             gpu=gpu,
         )

@@ -21,9 +21,9 @@ from PIL import Image
 from skimage import data
 
 from loaders.dali import apply
-from loaders.dali.base import Draws, Run
-from loaders.dali.decode_normalize import finish
-from loaders.dali.geometry import decode
+from loaders.dali.decode import decode
+from loaders.dali.graph import GraphContext, RandomStreams
+from loaders.dali.normalize import finish
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import ColorJitter, ConvertColor, PCALighting, RandomGrayscale
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
@@ -247,7 +247,7 @@ def from_encoded(
     """Give what operations, of which the first decodes, make of encoded images."""
     arrays = [np.frombuffer(each, np.uint8) for each in images]
     pipeline = dali.Pipeline(len(arrays), num_threads=2, device_id=0 if gpu else None, seed=1, exec_dynamic=True)
-    run = Run(gpu=gpu, batch_size=len(arrays), draws=Draws(seed))
+    run = GraphContext(gpu=gpu, batch_size=len(arrays), random=RandomStreams(seed))
     with pipeline:
         first, *rest = sequence
         image = decode(fn.external_source(lambda: arrays, batch=True), first, run, 0.65)
@@ -409,7 +409,7 @@ DTYPES = {"float32": (np.float32, 1e-5), "float16": (np.float16, 3e-3), "bfloat1
 def finished(
     image: np.ndarray, last: Operation | None, spec: ImageSpec, dtype: str, layout: str, gpu: bool
 ) -> np.ndarray:
-    def make(node: Any, run: Run) -> Any:
+    def make(node: Any, run: GraphContext) -> Any:
         return finish(node, last, spec, run, dtype=dtype, layout=layout)
 
     return run_graph(make, [image], gpu=gpu)[0]

@@ -9,7 +9,7 @@ from nvidia.dali import fn
 from scipy import stats
 
 import loaders
-from loaders.dali.base import Draws, Run
+from loaders.dali.graph import GraphContext, RandomStreams
 from loaders.dali.mixing import mix
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.blend import draw_blend
@@ -59,7 +59,7 @@ def pipeline_of(operation, images, seed=0, gpu=False, checkpoint=None):
     with pipeline:
         node = fn.external_source(lambda _: images, batch=True, batch_info=True, layout="HWC")
         spec = ImageSpec(images.shape[1:3], images.shape[3], images.dtype == np.uint8)
-        run = Run(gpu=gpu, batch_size=len(images), draws=Draws(seed))
+        run = GraphContext(gpu=gpu, batch_size=len(images), random=RandomStreams(seed))
         pipeline.set_outputs(*mix([operation], node.gpu() if gpu else node, spec, run))
     pipeline.build()
     return pipeline
@@ -109,7 +109,7 @@ def check_pixels(operation, whole, gpu):
 def check_draws_are_numpys(operation, gpu):
     """The graph adds nothing of its own: NumPy's draws, applied by NumPy, give the same."""
     images = pictures(False)
-    seed = Draws(5).seed(operation, "blend")
+    seed = RandomStreams(5).seed(operation, "blend")
     for number, (mixed, partner, share) in enumerate(run_mix(operation, images, seed=5, runs=4, gpu=gpu)):
         blend = draw_blend(operation, SIZE, BATCH, np.random.default_rng([seed, 0, number]))
         weight = blend.weight()
@@ -481,7 +481,7 @@ def test_more_than_one_is_refused():
     with pytest.raises(CallError, match="mixed once, and here it would be by Mixup and Cutmix; keep one"):
         single_mixing([Mixup(), Cutmix()])
     with pytest.raises(CallError, match="mixed once"):
-        mix([Mixup(), Cutmix()], None, ImageSpec(SIZE), Run(gpu=False, batch_size=2, draws=Draws(0)))
+        mix([Mixup(), Cutmix()], None, ImageSpec(SIZE), GraphContext(gpu=False, batch_size=2, random=RandomStreams(0)))
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from scipy import stats
 from skimage import data
 
 from loaders.dali import apply
-from loaders.dali.augmentations import family, settings
-from loaders.dali.base import Draws, Run
+from loaders.dali.graph import GraphContext, RandomStreams
 from loaders.dali.policies import Steps, draw_chains, draw_shares, draw_steps, make_steps, weighted_orders
+from loaders.dali.policy_steps import family, settings
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.parse import known_transforms
 from loaders.transforms.parse.registry import Note, parse_transform
@@ -483,14 +483,14 @@ def test_a_word_runs_on_images_of_different_sizes(name: str, arguments: dict[str
     check_word(name, arguments)
 
 
-class Watched(Draws):
+class Watched(RandomStreams):
     """Keeps the generator of each batch as it was before the draws, so that a test can draw the same."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.generators: list[np.random.Generator] = []
 
-    def in_numpy(self, owner: Any, name: str, batch_size: int, draw: Any, ranks: Any) -> Any:
+    def from_numpy(self, owner: Any, name: str, batch_size: int, draw: Any, ranks: Any) -> Any:
         made = draw(np.random.default_rng(0), batch_size)
 
         def watched(rng: np.random.Generator, count: int) -> Any:
@@ -498,7 +498,7 @@ class Watched(Draws):
             return draw(rng, count)
 
         assert [array.ndim - 1 for array in made] == list(ranks)
-        return super().in_numpy(owner, name, batch_size, watched, ranks)
+        return super().from_numpy(owner, name, batch_size, watched, ranks)
 
 
 def check_whole(operation: RandomSteps | SubPolicies, size: Any = None, gpu: bool = False) -> None:
@@ -509,8 +509,10 @@ def check_whole(operation: RandomSteps | SubPolicies, size: Any = None, gpu: boo
     steps = operation.pool if isinstance(operation, RandomSteps) else tuple(itertools.chain(*operation.sequences))
     draws = Watched(3)
 
-    def make(image: Any, run: Run) -> Any:
-        return apply(operation, image, ImageSpec(size=size), Run(gpu=run.gpu, batch_size=run.batch_size, draws=draws))
+    def make(image: Any, run: GraphContext) -> Any:
+        return apply(
+            operation, image, ImageSpec(size=size), GraphContext(gpu=run.gpu, batch_size=run.batch_size, random=draws)
+        )
 
     results = run_graph(make, images, gpu=gpu)
     table = make_steps(operation)

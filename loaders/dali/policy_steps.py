@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dali.base import Node, Run, fn, math, types
+from loaders.dali.graph import GraphContext, Node, fn, math, types
 from loaders.transforms.base import Size
 from loaders.transforms.policies import Color, Step
 
@@ -136,17 +136,17 @@ def _matrices(given: Numbers, size: Size) -> Numbers:
     return sheared
 
 
-def branch(key: tuple[Any, ...], size: Size | None, run: Run) -> Branch:
+def branch(key: tuple[Any, ...], size: Size | None, context: GraphContext) -> Branch:
     """Return what does the steps of a `family` to images of this size, or of any."""
     name, *details = key
-    return partial(_BRANCHES[name], run, size, *details)
+    return partial(_BRANCHES[name], context, size, *details)
 
 
-def _identity(_: Run, _size: Size | None, image: Node, _given: Node = None) -> Node:
+def _identity(_: GraphContext, _size: Size | None, image: Node, _given: Node = None) -> Node:
     return image
 
 
-def _move(_: Run, size: Size | None, filter_: str, fill: Color, image: Node, given: Node) -> Node:
+def _move(_: GraphContext, size: Size | None, filter_: str, fill: Color, image: Node, given: Node) -> Node:
     move = partial(fn.warp_affine, matrix=_matrix(image, given) if size is None else given[0:2])
     if filter_ == "nearest" and fill[0] == fill[1] == fill[2]:
         return move(image, interp_type=types.INTERP_NN, fill_value=fill[0])
@@ -171,38 +171,38 @@ def _matrix(image: Node, given: Node) -> Node:
     return fn.transforms.translation(sheared, offset=numbers[_SHIFT : _SHIFT + 2] + numbers[_SIGN] * shift)
 
 
-def _mix_channels(_: Run, _size: Size | None, image: Node, given: Node) -> Node:
+def _mix_channels(_: GraphContext, _size: Size | None, image: Node, given: Node) -> Node:
     return fn.coord_transform(image, M=given, T=_DOWN, dtype=types.UINT8)
 
 
-def _contrast(run: Run, _size: Size | None, image: Node, given: Node) -> Node:
-    factor = run.place(given)[0, 0]
+def _contrast(context: GraphContext, _size: Size | None, image: Node, given: Node) -> Node:
+    factor = context.to_device(given)[0, 0]
     gray = fn.color_space_conversion(image, image_type=types.RGB, output_type=types.GRAY)
     center = math.floor(fn.reductions.mean(gray, axes=[0, 1], keep_dims=True) + 0.5)
     return fn.cast(image * factor + (center * (1 - factor) + _DOWN), dtype=types.UINT8)
 
 
-def _sharpness(run: Run, size: Size | None, image: Node, given: Node) -> Node:
-    gained = fn.filter(image, run.place(given), mode="valid", dtype=types.FLOAT)
+def _sharpness(context: GraphContext, size: Size | None, image: Node, given: Node) -> Node:
+    gained = fn.filter(image, context.to_device(given), mode="valid", dtype=types.FLOAT)
     # The outermost pixels stay.
     shape = image.shape(dtype=types.INT32)[0:2] if size is None else list(size)
     gained = fn.slice(gained, start=[-1, -1], shape=shape, axes=[0, 1], out_of_bounds_policy="pad")
     return fn.cast(image + gained + _DOWN, dtype=types.UINT8)
 
 
-def _bytes(run: Run, _size: Size | None, image: Node, given: Node) -> Node:
+def _bytes(context: GraphContext, _size: Size | None, image: Node, given: Node) -> Node:
     """Invert from a threshold on, and keep the first bits."""
-    placed = run.place(given)
+    placed = context.to_device(given)
     mask = fn.cast(placed[0, 1], dtype=types.UINT8)
     return (image ^ ((image >= placed[0, 0]) * _byte(255))) & mask
 
 
-def _solarize_add(run: Run, _size: Size | None, image: Node, given: Node) -> Node:
-    more = fn.cast(run.place(given)[0, 0], dtype=types.INT16)
+def _solarize_add(context: GraphContext, _size: Size | None, image: Node, given: Node) -> Node:
+    more = fn.cast(context.to_device(given)[0, 0], dtype=types.INT16)
     return fn.cast(image + (image < 128) * more, dtype=types.UINT8)
 
 
-def _autocontrast(_: Run, _size: Size | None, image: Node, _given: Node = None) -> Node:
+def _autocontrast(_: GraphContext, _size: Size | None, image: Node, _given: Node = None) -> Node:
     low = fn.reductions.min(image, axes=[0, 1], keep_dims=True)
     high = fn.reductions.max(image, axes=[0, 1], keep_dims=True)
     # A channel of one value stays: it is 0 times itself, and itself.
@@ -211,12 +211,12 @@ def _autocontrast(_: Run, _size: Size | None, image: Node, _given: Node = None) 
     return fn.cast(image * scale + (low * (flat - scale) + _DOWN), dtype=types.UINT8)
 
 
-def _equalize(_: Run, _size: Size | None, image: Node, _given: Node = None) -> Node:
+def _equalize(_: GraphContext, _size: Size | None, image: Node, _given: Node = None) -> Node:
     # DALI counts the pixels up to a value, Pillow those below it: the same once the values are turned around.
     return fn.equalize(image ^ _byte(255)) ^ _byte(255)
 
 
-def _cutout(_: Run, size: Size | None, fill: Color, image: Node, given: Node) -> Node:
+def _cutout(_: GraphContext, size: Size | None, fill: Color, image: Node, given: Node) -> Node:
     if size is None:
         sides = image.shape(dtype=types.FLOAT)[0:2]
         half = given[0, 0]

@@ -1,0 +1,74 @@
+"""Blurs."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loaders.dali.conditional import select, where
+from loaders.dali.graph import GraphContext, Node, apply, fn, math, types
+from loaders.transforms.base import ImageSpec
+from loaders.transforms.color import GaussianBlur, RandomBlur
+
+
+@apply.register
+def _(operation: GaussianBlur, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    sigma = context.random.uniform(operation, "sigma", *operation.sigma)
+    return fn.gaussian_blur(image, window_size=list(operation.window), sigma=sigma)
+
+
+@apply.register
+def _(operation: RandomBlur, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    sides = len(range(5, operation.gaussian_length, 2))
+    draw = fn.random.uniform(range=[0.0, sides], shape=[2], seed=context.random.seed(operation, "sides"))
+    window = fn.cast(math.floor(draw), dtype=types.INT32) * 2 + 5
+    kernels = motion_kernels(operation.motion_length, operation.motion_angle)
+    kernel = types.Constant(kernels)[context.random.integers(operation, "motion", len(kernels))]
+
+    def focus(image: Node, window: Node, _: Node) -> Node:
+        return fn.gaussian_blur(image, window_size=window)
+
+    def motion(image: Node, _: Node, kernel: Node) -> Node:
+        return _stretched(fn.filter(image, context.to_device(kernel)))
+
+    which = context.random.integers(operation, "which", 2)
+    return where(
+        context.random.coin(operation, "whether", operation.probability),
+        (image, which, window, kernel),
+        lambda image, which, window, kernel: select(which, (image, window, kernel), (focus, motion)),
+    )
+
+
+def _stretched(image: Node) -> Node:
+    least = fn.reductions.min(image)
+    room = math.max(fn.reductions.max(image) - least, 1)
+    return fn.cast((image - fn.cast(least, dtype=types.FLOAT)) * (255.0 / room), dtype=types.UINT8)
+
+
+def motion_kernels(length: int, angle: int) -> NDArray[np.float32]:
+    """Return the mean along a line for each odd length from 5 and each whole angle from -angle: float32 [K, N, N].
+
+    A line is the diagonal of a square, turned counter-clockwise and interpolated linearly; as in PaddleClas it turns
+    about the square's end of its middle pixel, so that the longer ones lose a little at their ends.
+    """
+    lengths = range(5, length, 2)
+    widest = lengths[-1]
+    kernels = np.zeros((len(lengths), 2 * angle, widest, widest))
+    turns = np.deg2rad(np.arange(-angle, angle))[:, None, None]
+    for number, side in enumerate(lengths):
+        down, right = np.mgrid[:side, :side] - side / 2
+        # Where each pixel comes from.
+        x = np.cos(turns) * right - np.sin(turns) * down + side / 2
+        y = np.sin(turns) * right + np.cos(turns) * down + side / 2
+        line = np.pad(np.eye(side), 2)
+        left, top = np.clip(np.floor(x), -2, side).astype(int), np.clip(np.floor(y), -2, side).astype(int)
+        dx, dy = x - left, y - top
+        inside = (x > -1) & (x < side) & (y > -1) & (y < side)
+        turned = sum(
+            line[top + 2 + i, left + 2 + j] * (dy if i else 1 - dy) * (dx if j else 1 - dx)
+            for i in (0, 1)
+            for j in (0, 1)
+        )
+        margin = (widest - side) // 2
+        kernels[number, :, margin : margin + side, margin : margin + side] = np.where(inside, turned, 0) / side
+    return kernels.reshape(-1, widest, widest).astype(np.float32)

@@ -1,0 +1,147 @@
+"""What all parts of the graph share: DALI's modules, the context, random streams, and `apply`."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any, TypeAlias
+
+import numpy as np
+import nvidia.dali
+import nvidia.dali.math
+from numpy.typing import ArrayLike, NDArray
+
+from loaders.transforms.base import ImageSpec, Operation
+
+# DALI's type stubs are incomplete.
+dali: Any = nvidia.dali
+fn, math, types = dali.fn, dali.math, dali.types
+
+#: A node of DALI's graph: a ``DataNode``, which stands for one tensor per sample of the batch.
+Node: TypeAlias = Any
+
+#: DALI's ``Pipeline``.
+Pipeline: TypeAlias = Any
+
+_DALI_TYPES = {"int32": types.INT32, "float32": types.FLOAT, "uint8": types.UINT8, "bool": types.BOOL}
+
+
+class RandomStreams:
+    """Random values for the graph: one draw per sample, on the CPU.
+
+    Each draw has a stream of its own, seeded by the seed, its owner (an operation, by its `repr`) and its name. So
+    it does not depend on what else the graph contains: a fused graph and an unfused one draw the same values. An
+    operation that appears twice gets different values the second time.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._uses: Counter[int] = Counter()
+
+    def seed(self, owner: Operation, name: str) -> int:
+        """Return a seed, 0 to 2**31 - 1, for a DALI operator that draws random values itself."""
+        key = zlib.crc32(f"{owner!r} {name}".encode())
+        self._uses[key] += 1
+        return int(np.random.SeedSequence([self._seed, key, self._uses[key]]).generate_state(1)[0] >> 1)
+
+    def uniform(self, owner: Operation, name: str, low: float, high: float) -> Node:
+        """Draw float32 uniformly from [`low`, `high`)."""
+        if low == high:
+            return types.Constant(float(low))
+        return fn.random.uniform(range=[float(low), float(high)], seed=self.seed(owner, name))
+
+    def integers(self, owner: Operation, name: str, count: int) -> Node:
+        """Draw int32 uniformly from 0 to `count` - 1."""
+        return fn.cast(fn.random.choice(count, seed=self.seed(owner, name)), dtype=types.INT32)
+
+    def coin(self, owner: Operation, name: str, probability: float) -> Node:
+        """Draw a bool that is true with this probability."""
+        return fn.random.coin_flip(probability=probability, dtype=types.BOOL, seed=self.seed(owner, name))
+
+    def from_numpy(
+        self,
+        owner: Operation,
+        name: str,
+        batch_size: int,
+        draw: Callable[[np.random.Generator, int], Sequence[NDArray[Any]]],
+        ndims: Sequence[int],
+    ) -> Sequence[Node]:
+        """Draw with NumPy, once per batch.
+
+        This is one operator, where the same arithmetic in DALI needs an operator for each step. The generator is
+        created for each batch from the seed and the batch's number and has no other state, so a checkpoint of the
+        pipeline restores the draws.
+
+        Args:
+            owner: the operation that uses the values.
+            name: name of the draw.
+            batch_size: samples in a batch.
+            draw: takes a generator and the batch size, and returns one array for each output, int32, float32, uint8
+                or bool. The first axis is the sample.
+            ndims: number of dimensions of a sample, for each output.
+
+        """
+        seed = self.seed(owner, name)
+        example = draw(np.random.default_rng(0), batch_size)
+        nodes: Sequence[Node] = fn.external_source(
+            lambda batch: tuple(draw(np.random.default_rng([seed, batch.epoch_idx, batch.iteration]), batch_size)),
+            num_outputs=len(ndims),
+            batch=True,
+            batch_info=True,
+            dtype=[_DALI_TYPES[array.dtype.name] for array in example],
+            ndim=list(ndims),
+        )
+        return nodes
+
+
+@dataclass(frozen=True, slots=True)
+class GraphContext:
+    """Where a graph runs, and its random values.
+
+    Attributes:
+        gpu: `True` if decoded images are on the GPU, `False` if the whole graph runs on the CPU.
+        batch_size: samples in every batch that the pipeline computes.
+        random: the random values.
+
+    """
+
+    gpu: bool
+    batch_size: int
+    random: RandomStreams
+
+    def to_device(self, node: Node) -> Node:
+        """Move a CPU node to where the images are, for arithmetic with them."""
+        return node.gpu() if self.gpu else node
+
+
+@singledispatch
+def apply(operation: Operation, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    """Add an operation to the graph.
+
+    Args:
+        operation: what to do. Each module of this package registers the operations that it implements.
+        image: HWC images that match `spec`.
+        spec: size, channels, dtype and color space of `image`.
+        context: where the graph runs, and its random values.
+
+    Returns:
+        HWC images that match ``operation.output(spec)``.
+
+    Raises:
+        TypeError: no module of this package implements the operation.
+
+    """
+    raise TypeError(f"{type(operation).__name__} has no DALI implementation")
+
+
+def constant(values: ArrayLike) -> Node:
+    """Return the same float32 array for every sample. Don't create it inside the branches of `where` and `select`."""
+    return types.Constant(np.array(values, np.float32))
+
+
+def image_sides(image: Node) -> Node:
+    """Return the height and width of HWC images: float32 [2], on the CPU."""
+    return image.shape(dtype=types.FLOAT)[:2]

@@ -1,0 +1,84 @@
+"""Resizing, and RandomDownscale, which lowers the resolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loaders.dali.conditional import select, where
+from loaders.dali.graph import GraphContext, Node, apply, fn, image_sides, math, types
+from loaders.transforms.base import Filter, ImageSpec, Operation, Size
+from loaders.transforms.geometry import RandomDownscale, Resize
+
+#: Adding and subtracting it rounds a float32 to the nearest integer, a half to the even one.
+_ROUND_EVEN = 1.5 * 2**23
+
+INTERPOLATION = {
+    "nearest": types.INTERP_NN,
+    "linear": types.INTERP_LINEAR,
+    "cubic": types.INTERP_CUBIC,
+    "triangular": types.INTERP_TRIANGULAR,
+    "lanczos": types.INTERP_LANCZOS3,
+}
+
+
+def round_half_even(values: Node) -> Node:
+    """Round float32 values below 2**22 to the nearest integer, a half to the even one."""
+    return (values + _ROUND_EVEN) - _ROUND_EVEN
+
+
+def resize_target(operation: Resize, image: Node, spec: ImageSpec) -> Node | Size:
+    """Return the height and width that `operation` gives an image: a tuple if known, else float32 [2] per sample."""
+    size = operation.output(spec).size
+    if size is not None:
+        return size
+    sides = image_sides(image)
+    exact = sides * float(operation.shorter or 1) / fn.reductions.min(sides)
+    return math.floor(exact) if operation.rounding == "down" else round_half_even(exact)
+
+
+def resize(operation: Resize, image: Node, target: Node | Size, context: GraphContext, **roi: Any) -> Node:
+    """Resize an image, or its region `roi`, to `target` (height, width) with the operation's filter."""
+    size = list(map(float, target)) if isinstance(target, tuple) else target
+    return fn.resize(
+        image,
+        size=size,
+        interp_type=interpolation(operation, operation.filter, context),
+        antialias=operation.antialias,
+        **roi,
+    )
+
+
+def interpolation(owner: Operation, name: Filter, context: GraphContext) -> Any:
+    """Return DALI's interpolation type: a constant, or one per sample for `"random"` (linear or cubic)."""
+    if name != "random":
+        return INTERPOLATION[name]
+    coin = context.random.coin(owner, "filter", 0.5)
+    names = [int(types.INTERP_LINEAR), int(types.INTERP_CUBIC)]
+    return fn.reinterpret(fn.cast(coin, dtype=types.INT32) * (names[1] - names[0]) + names[0], dtype=types.INTERP_TYPE)
+
+
+@apply.register
+def _(operation: Resize, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    return resize(operation, image, resize_target(operation, image, spec), context)
+
+
+@apply.register
+def _(operation: RandomDownscale, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    share = context.random.uniform(operation, "share", *operation.share)
+    sides = image_sides(image)
+    kinds = [INTERPOLATION[name] for name in ("nearest", "linear", "cubic", "lanczos")]
+
+    side = math.floor(sides[0] * share)
+    small = fn.stack(side, side)
+    down = context.random.integers(operation, "down", len(kinds))
+    up = context.random.integers(operation, "up", len(kinds))
+    branches = [
+        lambda image, size, kind=kind: fn.resize(image, size=size, interp_type=kind, antialias=False) for kind in kinds
+    ]
+
+    def degrade(image: Node, small: Node, sides: Node, down: Node, up: Node) -> Node:
+        return select(up, [select(down, [image, small], branches), sides], branches)
+
+    return where(
+        context.random.coin(operation, "coin", operation.probability), [image, small, sides, down, up], degrade
+    )
