@@ -1,56 +1,110 @@
-"""What is in a prepared dataset, from its manifest and its tables. It never opens a shard."""
+"""Summarize a prepared dataset from its manifest and sample tables. It never opens a shard."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.memory import SHORTER, CropWindow, ImageSizes, default_settings, estimate_memory
-from manifests.schema import Manifest, Split
+from manifests.schema import Format, Manifest, Split, Store
 from manifests.store import read_manifest, read_table
 
-#: Quantiles that are told of a column.
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
 
+#: Quantiles of a column by name: ``min``, ``5%``, ``median``, ``95%``, ``max``. All are 0 for a column without rows.
+Quantiles = Mapping[str, int]
 
-def describe(folder: str, batch_size: int | None = None) -> dict[str, Any]:
-    """Summarise a dataset as plain data, ready for JSON.
 
-    Args:
-        folder: the dataset's.
-        batch_size: of which to foretell the memory that loading takes; none leaves that out.
+@dataclass(frozen=True, slots=True)
+class SplitSummary:
+    """What one split contains.
 
-    Returns:
-        ``format``, ``store`` (with ``pixels`` where that is raw), ``classes``, ``samples``, ``bytes``, ``rejected``,
-        and ``splits``: for each its ``samples``, ``shards``, ``bytes``, ``labels`` (samples of each class by name),
-        and quantiles of ``width``, ``height`` (pixels) and ``size`` (bytes of an encoded image), and with a batch
-        size ``gpu_memory``: bytes, of imagenet-train and imagenet-eval, as the images are and as they would be resized
-        to a shorter side of so many pixels; none where their sizes are not all known.
+    Attributes:
+        samples: number of samples.
+        shards: number of shards.
+        bytes: total size of the shards.
+        width: quantiles of the image width in pixels.
+        height: quantiles of the image height in pixels.
+        size: quantiles of the stored image size in bytes.
+        labels: number of samples of each class, by class name in label order.
+
+    """
+
+    samples: int
+    shards: int
+    bytes: int
+    width: Quantiles
+    height: Quantiles
+    size: Quantiles
+    labels: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetSummary:
+    """What a dataset contains.
+
+    Attributes:
+        folder: absolute path of the dataset.
+        format: record format of the shards.
+        store: ``"encoded"`` or ``"raw"``.
+        pixels: height, width and channels of every image if `store` is ``"raw"``, else `None`.
+        samples: number of samples in all splits.
+        bytes: total size of all shards.
+        classes: number of classes.
+        rejected: number of source images that are listed in ``rejected.jsonl``.
+        options: the options that the dataset was made with.
+        splits: one summary per split, by name, in the order of the manifest.
+
+    """
+
+    folder: str
+    format: Format
+    store: Store
+    pixels: tuple[int, int, int] | None
+    samples: int
+    bytes: int
+    classes: int
+    rejected: int
+    options: Mapping[str, Any]
+    splits: Mapping[str, SplitSummary]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the summary as plain data for JSON. Without raw pixels there is no ``pixels`` member."""
+        data = asdict(self)
+        if self.pixels is None:
+            del data["pixels"]
+        return data
+
+
+def summarize(folder: str) -> DatasetSummary:
+    """Summarize a dataset.
 
     Raises:
-        ManifestError: the dataset is not whole.
-        TableError: a table is damaged.
+        CallError: the folder does not exist.
+        ManifestError: the manifest is missing or damaged.
+        TableError: a sample table is damaged.
 
     """
     manifest = read_manifest(folder)
-    return {
-        "folder": os.path.abspath(folder),
-        "format": manifest.format,
-        "store": manifest.store,
-        **({"pixels": list(manifest.pixels)} if manifest.pixels else {}),
-        "samples": sum(split.samples for split in manifest.splits),
-        "bytes": sum(split.bytes for split in manifest.splits),
-        "classes": len(manifest.classes),
-        "rejected": _rejected(folder, manifest),
-        "options": dict(manifest.options),
-        "splits": {split.name: _describe_split(folder, manifest, split, batch_size) for split in manifest.splits},
-    }
+    return DatasetSummary(
+        folder=os.path.abspath(folder),
+        format=manifest.format,
+        store=manifest.store,
+        pixels=manifest.pixels,
+        samples=sum(split.samples for split in manifest.splits),
+        bytes=sum(split.bytes for split in manifest.splits),
+        classes=len(manifest.classes),
+        rejected=_count_rejected(folder, manifest),
+        options=dict(manifest.options),
+        splits={split.name: _summarize_split(folder, manifest.classes, split) for split in manifest.splits},
+    )
 
 
-def _rejected(folder: str, manifest: Manifest) -> int:
+def _count_rejected(folder: str, manifest: Manifest) -> int:
     if manifest.rejected is None:
         return 0
     try:
@@ -60,52 +114,28 @@ def _rejected(folder: str, manifest: Manifest) -> int:
         return 0
 
 
-def _describe_split(folder: str, manifest: Manifest, split: Split, batch_size: int | None) -> dict[str, Any]:
-    counts = np.zeros(len(manifest.classes), np.int64)
-    measured: dict[str, list[NDArray[np.int64]]] = {"width": [], "height": [], "size": []}
+def _summarize_split(folder: str, classes: tuple[str, ...], split: Split) -> SplitSummary:
+    counts = np.zeros(len(classes), np.int64)
+    columns: dict[str, list[NDArray[np.int64]]] = {"width": [], "height": [], "size": []}
     for shard in split.shards:
-        table = read_table(os.path.join(folder, shard.table.name), ["label", *measured])
+        table = read_table(os.path.join(folder, shard.table.name), ["label", *columns])
         labels = np.asarray(table["label"])
         counts += np.bincount(labels[(labels >= 0) & (labels < len(counts))], minlength=len(counts))
-        for name, column in measured.items():
-            column.append(np.asarray(table[name]))
-    memory = {"gpu_memory": _foretold(measured, batch_size, manifest.store == "encoded")} if batch_size else {}
-    return {
-        "samples": split.samples,
-        "shards": len(split.shards),
-        "bytes": split.bytes,
-        **{name: _quantiles(np.concatenate([*column, np.empty(0, np.int64)])) for name, column in measured.items()},
-        "labels": {name: int(count) for name, count in zip(manifest.classes, counts, strict=True)},
-        **memory,
-    }
+        for name, parts in columns.items():
+            parts.append(np.asarray(table[name]))
+    return SplitSummary(
+        samples=split.samples,
+        shards=len(split.shards),
+        bytes=split.bytes,
+        width=_quantiles(columns["width"]),
+        height=_quantiles(columns["height"]),
+        size=_quantiles(columns["size"]),
+        labels={name: int(count) for name, count in zip(classes, counts, strict=True)},
+    )
 
 
-def _foretold(
-    measured: dict[str, list[NDArray[np.int64]]], batch_size: int, encoded: bool
-) -> dict[str, dict[str, int]] | None:
-    sides = [np.concatenate([*measured[name], np.empty(0, np.int64)]) for name in ("width", "height")]
-    if not len(sides[0]) or not all(np.isfinite(each).all() for each in sides):
-        return None
-    sizes = ImageSizes(*(each.astype(np.int32) for each in sides))
-    ways = {"as they are": sizes}
-    if encoded:
-        ways |= {str(shorter): sizes.resized(shorter) for shorter in SHORTER if shorter < min(sizes.largest)}
-    windows = {"imagenet-train": CropWindow() if encoded else None, "imagenet-eval": None}
-    return {
-        name: {
-            way: estimate_memory(each, default_settings(each, batch_size, window, encoded=encoded)).total
-            for way, each in ways.items()
-        }
-        for name, window in windows.items()
-    }
-
-
-def _quantiles(values: NDArray[np.int64]) -> dict[str, int]:
-    if not len(values):
+def _quantiles(parts: list[NDArray[np.int64]]) -> Quantiles:
+    if not sum(map(len, parts)):
         return dict.fromkeys(_QUANTILES, 0)
-    return {
-        name: int(value)
-        for name, value in zip(
-            _QUANTILES, np.quantile(values, list(_QUANTILES.values()), method="nearest"), strict=True
-        )
-    }
+    values = np.quantile(np.concatenate(parts), list(_QUANTILES.values()), method="nearest")
+    return {name: int(value) for name, value in zip(_QUANTILES, values, strict=True)}
