@@ -165,6 +165,7 @@ def _finish(plan: Plan, source: Source, out: str, options: Options, done: dict[s
         for name in plan.splits
     )
     manifest = Manifest(
+        creator="convert",
         format=options.fmt,
         store=options.store,
         components=components,
@@ -226,7 +227,7 @@ class Trial(NamedTuple):
 
 def try_some(source: Source, shards: Sequence[ShardPlan], options: Options, seconds: float = 1.0) -> Trial:
     """Read, inspect, alter and frame images as a worker would, for about `seconds`, writing nothing."""
-    record_format, prepare = formats.get(options.fmt), preparation(options)
+    record_format, prepare = formats.FORMATS[options.fmt], preparation(options)
     begun = time.perf_counter()
     tried = kept = stored = 0
     for path, size in _spread(source, shards):
@@ -236,7 +237,7 @@ def try_some(source: Source, shards: Sequence[ShardPlan], options: Options, seco
                 info = inspect(data, options.validate, options.max_pixels)
             else:
                 data, info, _ = prepare(data, options)
-            record_format.frame(formats.Draft("0", 0, "", info, len(data), crc32c(data), path, {}))
+            record_format.frame(formats.PendingSample("0", 0, "", info, len(data), crc32c(data), path, {}))
             kept, stored = kept + 1, stored + len(data)
         except Rejected:
             pass

@@ -9,12 +9,11 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from dataprep import formats, storage
 from dataprep.options import IndexOptions
 from manifests.errors import CallError, ShardError, TableError
-from manifests.schema import FORMATS, SPLIT_ALIASES, Format
+from manifests.schema import FORMAT_NAMES, SPLIT_ALIASES, Format, TableMetadata
 from manifests.store import read_table_metadata
 
 _OF = re.compile(r"-\d+-of-\d+$")  # TensorFlow's names: train-00012-of-01024
@@ -69,7 +68,7 @@ def _shards_below(folder: str) -> Iterator[str]:
 
 
 def _is_shard(name: str) -> bool:
-    suffixes = tuple(suffix for fmt in FORMATS for suffix in formats.get(fmt).SUFFIXES)
+    suffixes = tuple(suffix for fmt in FORMAT_NAMES for suffix in formats.FORMATS[fmt].SUFFIXES)
     return name.lower().endswith(suffixes) or _OF.search(name) is not None
 
 
@@ -87,8 +86,8 @@ def format_of(names: Sequence[str], folder: str) -> Format:
     """
     kinds: dict[Format, str] = {}
     for name in names:
-        for fmt in FORMATS:
-            if name.lower().endswith(formats.get(fmt).SUFFIXES) or (fmt == "tfrecord" and _OF.search(name)):
+        for fmt in FORMAT_NAMES:
+            if name.lower().endswith(formats.FORMATS[fmt].SUFFIXES) or (fmt == "tfrecord" and _OF.search(name)):
                 kinds.setdefault(fmt, name)
     if len(kinds) > 1:
         raise CallError(f"{folder} holds both {' and '.join(kinds.values())}", hint="index one format at a time")
@@ -114,15 +113,15 @@ def table_name(folder: str, name: str) -> str:
     return f"{stem(name)}.samples.parquet"
 
 
-def stated_by_table(path: str) -> dict[str, Any]:
+def stated_by_table(path: str) -> TableMetadata | None:
     """Return what a sample table says of itself; nothing where the file is missing, damaged or another's."""
     try:
         return read_table_metadata(path)
     except TableError:
-        return {}
+        return None
 
 
-def find_components(folder: str, names: Sequence[str], fmt: Format, options: IndexOptions) -> formats.Want:
+def find_components(folder: str, names: Sequence[str], fmt: Format, options: IndexOptions) -> formats.ScanOptions:
     """Find out by the first record, and by what the options name, where records have image and label.
 
     Raises:
@@ -132,7 +131,7 @@ def find_components(folder: str, names: Sequence[str], fmt: Format, options: Ind
     """
     path = os.path.join(folder, names[0])
     with storage.open_view(path) as (view, size):
-        components = formats.get(fmt).find_components(view, size, path, options.image)
+        components = formats.FORMATS[fmt].find_components(view, size, path, options.image)
     if options.label and options.label_key:
         raise CallError("--label and --label-key exclude each other", hint="leave one out")
     if options.label_key and fmt != "webdataset":
@@ -143,25 +142,25 @@ def find_components(folder: str, names: Sequence[str], fmt: Format, options: Ind
             f"{names[0]} shows no label in its first record",
             hint="name its feature or extension with --label, or a member of its .json with --label-key",
         )
-    want = formats.Want(replace(components, label=label, label_offset=options.label_offset), options.label_key)
+    want = formats.ScanOptions(replace(components, label=label, label_offset=options.label_offset), options.label_key)
     if options.label or options.label_key:
         _check_label(path, fmt, want)
     return want
 
 
-def _check_label(path: str, fmt: Format, want: formats.Want) -> None:
+def _check_label(path: str, fmt: Format, want: formats.ScanOptions) -> None:
     """Refuse a name under which the first record, sound otherwise, has no integer label: the call is wrong."""
     unlabelled = want._replace(components=replace(want.components, label=None), label_key=None)
     with storage.open_view(path) as (view, size):
         try:
-            if next(formats.get(fmt).scan(view, size, path, want)).label is not None:
+            if next(formats.FORMATS[fmt].scan(view, size, path, want)).label is not None:
                 return
             message = "has no integer of that name in its first record"
         except ShardError as error:
             if want.label_key and error.byte is not None:  # its .json cannot be read, whatever member is asked for
                 return
             message = error.message
-        next(formats.get(fmt).scan(view, size, path, unlabelled))
+        next(formats.FORMATS[fmt].scan(view, size, path, unlabelled))
     if want.label_key:
         raise CallError(f"--label-key {want.label_key}: {path} {message}", hint="name the member that holds the label")
     raise CallError(

@@ -98,7 +98,8 @@ def _check_ours(folder: str, names: Sequence[str], options: IndexOptions) -> Non
         )
     for name in names:
         table = os.path.join(folder, f"{stem(name)}.parquet")
-        if not options.overwrite and os.path.exists(table) and "plan" in stated_by_table(table):
+        metadata = stated_by_table(table) if os.path.exists(table) else None
+        if not options.overwrite and metadata and metadata.creator == "convert":
             raise CallError(
                 f"{folder} was made by `dataprep convert` and has its index and tables",
                 hint="to replace them by what the shards alone say, use --overwrite",
@@ -106,7 +107,7 @@ def _check_ours(folder: str, names: Sequence[str], options: IndexOptions) -> Non
 
 
 def _finish(
-    folder: str, shards: Sequence[Indexed], fmt: Format, want: formats.Want, options: IndexOptions
+    folder: str, shards: Sequence[Indexed], fmt: Format, want: formats.ScanOptions, options: IndexOptions
 ) -> IndexResult:
     """Write ``rejected.jsonl`` where there is cause, and the manifest."""
     rejected = [row for shard in shards for row in shard.rejected]
@@ -123,6 +124,7 @@ def _finish(
         if shard.shard is not None:
             splits.setdefault(split_of(shard.name, options), []).append(shard.shard)
     manifest = Manifest(
+        creator="index",
         format=fmt,
         store="encoded",
         components=_components(fmt, want, options, shards),
@@ -137,7 +139,7 @@ def _finish(
     return IndexResult(folder, read_manifest(folder), (), len(rejected), notices)
 
 
-def _components(fmt: Format, want: formats.Want, options: IndexOptions, shards: Sequence[Indexed]) -> Components:
+def _components(fmt: Format, want: formats.ScanOptions, options: IndexOptions, shards: Sequence[Indexed]) -> Components:
     if fmt == "tfrecord" or options.image:
         return want.components
     found = sorted({component for shard in shards for component in shard.components})

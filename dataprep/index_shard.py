@@ -20,7 +20,7 @@ from dataprep.images.validate import inspect
 from dataprep.options import IndexOptions
 from dataprep.sources.columns import MAX_LABEL
 from manifests.errors import CallError, DamagedError, ShardError
-from manifests.schema import File, Format, Shard
+from manifests.schema import File, Format, Shard, TableMetadata
 from manifests.store import build_table, checksum_text, write_table
 
 #: Shards that one worker walks at a time where the disk is slow: while one waits, another is parsed.
@@ -33,7 +33,7 @@ class IndexTask(NamedTuple):
     folder: str
     names: tuple[str, ...]
     fmt: Format
-    want: formats.Want
+    want: formats.ScanOptions
     options: IndexOptions
 
 
@@ -92,11 +92,11 @@ class _Columns:
         names = ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
         columns = zip(*self.rows, strict=True) if self.rows else ((),) * len(names)
         columns_by_name = {name: list(column) for name, column in zip(names, columns, strict=True)}
-        return build_table(columns_by_name, {"made_by": "dataprep index"})
+        return build_table(columns_by_name, TableMetadata())
 
 
 def _write_index(task: IndexTask, name: str) -> Indexed:
-    record_format = formats.get(task.fmt)
+    record_format = formats.FORMATS[task.fmt]
     path = os.path.join(task.folder, name)
     columns = _Columns(re.sub(r"[.\s/]", "_", stem(name)))
     whole = task.options.validate != "none"
@@ -162,7 +162,7 @@ def _validated(
     view: formats.View, record: formats.Record, number: int, where: tuple[IndexTask, str]
 ) -> tuple[Any, int]:
     task, name = where
-    fault = formats.get(task.fmt).fault(view, record, name)
+    fault = formats.FORMATS[task.fmt].fault(view, record, name)
     if fault is not None:
         raise ShardError(fault.message, file=name, record=number, byte=fault.byte, hint="copy or make it again")
     if record.size > MAX_BYTES:

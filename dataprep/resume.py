@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dataprep import formats, storage
 from dataprep.options import Options, library_versions
@@ -18,7 +18,7 @@ from dataprep.plan import Plan, ShardPlan
 from dataprep.shards import ShardResult
 from dataprep.sources import Source
 from manifests.errors import CallError, DatasetError, ManifestError, TableError
-from manifests.schema import SPLIT_NAMES, File, Shard
+from manifests.schema import SPLIT_NAMES, Conversion, File, Shard
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
@@ -143,7 +143,7 @@ def _foreign(
         yield MANIFEST_NAME
     if not _is_rejected(os.path.join(out, REJECTED_NAME)):
         yield REJECTED_NAME
-    endings = (formats.get(options.fmt).SUFFIX, ".idx", ".parquet")
+    endings = (formats.FORMATS[options.fmt].SUFFIX, ".idx", ".parquet")
     for name in _dataset_files(plan, out):
         stem, extension = os.path.splitext(name)
         if stem in done and extension in endings:
@@ -195,17 +195,18 @@ def _is_stated(plan: Plan, out: str, name: str, stated: Mapping[str, File]) -> b
     if name in stated and stated[name].bytes == length:
         return True
     metadata = _metadata(os.path.join(out, f"{os.path.splitext(name)[0]}.parquet"), plan)
-    files = [file for file in (metadata.get("shard"), metadata.get("index")) if isinstance(file, dict)]
-    return any((file.get("name"), file.get("bytes")) == (name, length) for file in files)
+    files = (metadata.shard, metadata.index) if metadata else ()
+    return any((file.name, file.bytes) == (name, length) for file in files)
 
 
-def _metadata(path: str, plan: Plan) -> dict[str, Any]:
+def _metadata(path: str, plan: Plan) -> Conversion | None:
     """Read what a table says of its shard; nothing where it is damaged or not of this plan."""
     try:
         metadata = read_table_metadata(path)
     except TableError:
-        return {}
-    return metadata if metadata.get("plan") == plan.fingerprint else {}
+        return None
+    conversion = metadata.conversion if metadata else None
+    return conversion if conversion and conversion.plan == plan.fingerprint else None
 
 
 def _is_of(source: Source, shard: ShardPlan, path: str, plan: Plan, options: Options) -> bool:
@@ -213,10 +214,10 @@ def _is_of(source: Source, shard: ShardPlan, path: str, plan: Plan, options: Opt
     stem, extension = os.path.splitext(path)
     if extension == ".parquet":
         return bool(_metadata(path, plan))
-    record_format = formats.get(options.fmt)
+    record_format = formats.FORMATS[options.fmt]
     try:
         with storage.open_view(stem + record_format.SUFFIX) as (view, size):
-            want = formats.Want(formats.components(options.fmt, options.store))
+            want = formats.ScanOptions(formats.components(options.fmt, options.store))
             record = next(record_format.scan(view, size, path, want))
         if extension == ".idx" and record.line.encode() not in _head(path):
             return False
@@ -238,26 +239,26 @@ def _committed(plan: Plan, out: str, stem: str, stated: Mapping[str, File]) -> S
     known = stated.get(f"{stem}.parquet")
     if storage.checksum(path) != (known and known.checksum) and not is_as_written(path):
         return None
-    metadata = read_table_metadata(path)
-    if metadata.get("plan") != plan.fingerprint:
+    metadata = _metadata(path, plan)
+    if metadata is None:
         return None
-    if any(row["reason"] == "unreadable" for row in metadata["rejected"]):
+    if any(row["reason"] == "unreadable" for row in metadata.rejected):
         return None  # the file system may give them now
     shard = None
-    if metadata["samples"]:
+    if metadata.samples:
         table = storage.describe(out, f"{stem}.parquet")
-        shard = Shard(File(**metadata["shard"]), metadata["samples"], File(**metadata["index"]), table)
+        shard = Shard(metadata.shard, metadata.samples, metadata.index, table)
         for file in (shard.file, shard.index):
             if _length(os.path.join(out, file.name)) != file.bytes:
                 return None
     return ShardResult(
         stem,
         shard,
-        metadata["images"],
-        metadata["bytes"],
-        tuple(metadata["formats"]),
-        metadata["rejected"],
-        metadata.get("changes", {}),
+        metadata.images,
+        metadata.bytes,
+        metadata.formats,
+        [dict(row) for row in metadata.rejected],
+        metadata.changes or {},
         resumed=True,
     )
 

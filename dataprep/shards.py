@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from awscrt.checksums import combine_crc32c, crc32c
@@ -19,7 +19,7 @@ from dataprep.images.base import MAX_BYTES, Rejected
 from dataprep.images.validate import inspect
 from dataprep.options import CHANGE_COLUMNS, Options
 from manifests.errors import SourceVanishedError, StorageError
-from manifests.schema import UNREADABLE, File, Shard
+from manifests.schema import UNREADABLE, Conversion, File, Shard, TableMetadata
 from manifests.store import build_table, checksum_text, write_table
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def write_shard(task: ShardTask) -> ShardResult:
         StorageError: the output cannot be written, or what is read back is not what was written.
 
     """
-    suffix = formats.get(task.options.fmt).SUFFIX
+    suffix = formats.FORMATS[task.options.fmt].SUFFIX
     paths = [os.path.join(task.out, task.name + end) for end in (suffix, ".idx", ".parquet")]
     try:
         return _write_shard(task, paths)
@@ -88,7 +88,7 @@ class _Written(NamedTuple):
     """A shard as it was meant to be: what is in it, and what the file must be."""
 
     file: File
-    drafts: list[formats.Draft]
+    drafts: list[formats.PendingSample]
     offsets: list[int]
     lines: list[str]
     rows: list[int]
@@ -100,24 +100,23 @@ def _write_shard(task: ShardTask, paths: list[str]) -> ShardResult:
     written = _write_records(task, shard_path)
     if written.drafts:
         _check_first(task, written, storage.partial_path(shard_path))
-    index = formats.get(task.options.fmt).index_bytes(written.lines)
+    index = formats.FORMATS[task.options.fmt].index_bytes(written.lines)
     index_file = File(os.path.basename(index_path), len(index), checksum_text(crc32c(index)))
-    metadata: dict[str, Any] = {
-        "plan": task.fingerprint,
-        "samples": len(written.drafts),
-        "images": len(task.keys),
-        "bytes": sum(max(size, 0) for size in task.sizes),
-        "formats": sorted({draft.info.format for draft in written.drafts}),
-        "shard": asdict(written.file),
-        "index": asdict(index_file),
-        "rejected": written.rejected,
-    }
-    if task.options.alters:
-        metadata["changes"] = _changes(task, written)
+    conversion = Conversion(
+        plan=task.fingerprint,
+        samples=len(written.drafts),
+        images=len(task.keys),
+        bytes=sum(max(size, 0) for size in task.sizes),
+        formats=tuple(sorted({draft.info.format for draft in written.drafts})),
+        shard=written.file,
+        index=index_file,
+        rejected=tuple(written.rejected),
+        changes=_changes(task, written) if task.options.alters else None,
+    )
     with storage.translate_errors(table_path, "write"):
         with open(storage.partial_path(index_path), "wb") as out:
             out.write(index)
-        write_table(build_table(_columns(task, written), metadata), storage.partial_path(table_path))
+        write_table(build_table(_columns(task, written), TableMetadata(conversion)), storage.partial_path(table_path))
     table = storage.describe(task.out, os.path.basename(storage.partial_path(table_path)))
     shard = None
     if written.drafts:
@@ -130,21 +129,19 @@ def _write_shard(task: ShardTask, paths: list[str]) -> ShardResult:
     return ShardResult(
         task.name,
         shard,
-        len(task.keys),
-        metadata["bytes"],
-        tuple(metadata["formats"]),
+        conversion.images,
+        conversion.bytes,
+        conversion.formats,
         written.rejected,
-        metadata.get("changes", {}),
+        conversion.changes or {},
     )
 
 
-def _changes(task: ShardTask, written: _Written) -> dict[str, list[int]]:
-    totals: dict[str, list[int]] = {}
+def _changes(task: ShardTask, written: _Written) -> dict[str, tuple[int, int, int]]:
+    totals: dict[str, tuple[int, int, int]] = {}
     for row, draft in zip(written.rows, written.drafts, strict=True):
-        total = totals.setdefault(draft.extra["change"], [0, 0, 0])
-        total[0] += 1
-        total[1] += task.sizes[row]
-        total[2] += draft.size
+        samples, before, after = totals.get(draft.extra["change"], (0, 0, 0))
+        totals[draft.extra["change"]] = (samples + 1, before + task.sizes[row], after + draft.size)
     return totals
 
 
@@ -182,7 +179,7 @@ def _write_records(task: ShardTask, path: str) -> _Written:
 
 
 def _write_into(handle: int, task: ShardTask, path: str) -> _Written:
-    record_format = formats.get(task.options.fmt)
+    record_format = formats.FORMATS[task.options.fmt]
     written = _Written(File(os.path.basename(path), 0, None), [], [], [], [], [])
     extras = [{}] * len(task.keys) if task.extra is None else task.extra.to_pylist()
     prepare = preparation(task.options)
@@ -200,7 +197,7 @@ def _write_into(handle: int, task: ShardTask, path: str) -> _Written:
             written.rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
             continue
         image_crc, stored = crc32c(data), len(data)
-        draft = formats.Draft(
+        draft = formats.PendingSample(
             task.keys[row], task.labels[row], task.class_names[row], info, stored, image_crc, source, extra
         )
         head, tail = frame = record_format.frame(draft)
@@ -246,9 +243,9 @@ def _append(handle: int, buffers: tuple[bytes, ...], path: str) -> int:
 
 def _check_first(task: ShardTask, written: _Written, path: str) -> None:
     """Read the first record as any reader would, and compare it with what was meant."""
-    record_format = formats.get(task.options.fmt)
+    record_format = formats.FORMATS[task.options.fmt]
     with storage.open_view(path) as (view, size):
-        want = formats.Want(formats.components(task.options.fmt, task.options.store))
+        want = formats.ScanOptions(formats.components(task.options.fmt, task.options.store))
         record = next(record_format.scan(view, size, path, want))
     draft = written.drafts[0]
     found = (record.image, record.size, record.line, record.label, record.key or draft.key)

@@ -85,7 +85,7 @@ def _faults_of_folder(folder: str, manifest: Manifest) -> Iterator[Fault]:
     for name in sorted(os.listdir(folder)):
         if name.startswith(storage.PARTIAL_PREFIX):
             yield Fault(name, "was left by an interrupted run", hint="run that again, or remove the file")
-        elif name.endswith(_OURS) and name not in named and "plan" in manifest.options:
+        elif name.endswith(_OURS) and name not in named and manifest.creator == "convert":
             yield Fault(name, "is not in the manifest", hint="remove it, or make the manifest anew")
     if manifest.rejected is not None:
         yield from check_file(folder, manifest.rejected, "make the dataset anew to have the list again")

@@ -91,12 +91,12 @@ class _ShardCheck:
         self.manifest = manifest_of(task.folder)
         self.shard = task.shard
         self.name = task.shard.name
-        self.format = formats.get(self.manifest.format)
+        self.format = formats.FORMATS[self.manifest.format]
         self.faults: list[Fault] = []
         #: Records of which something was said.
         self.damaged: set[int] = set()
         #: Made by `dataprep convert`, so that every byte around an image follows from its table row.
-        self.ours = "plan" in self.manifest.options
+        self.ours = self.manifest.creator == "convert"
         again = "remove {} and run the same `dataprep convert` again, which makes this shard anew"
         self.hint = (
             again.format(task.shard.table.name) if self.ours else "restore the shard from a copy, or make it anew"
@@ -165,7 +165,7 @@ class _ShardCheck:
 
     def _records(self, view: formats.View, size: int) -> Iterator[formats.Record]:
         """Scan; after a damaged record, go on where the index says that the next one begins."""
-        want = formats.Want(self.manifest.components, self.manifest.options.get("label_key"), texts=False)
+        want = formats.ScanOptions(self.manifest.components, self.manifest.options.get("label_key"), texts=False)
         starts = self._starts()
         base = 0
         while base < size:
@@ -181,7 +181,9 @@ class _ShardCheck:
             else:
                 return
 
-    def _scan_from(self, base: int, view: formats.View, size: int, want: formats.Want) -> Iterator[formats.Record]:
+    def _scan_from(
+        self, base: int, view: formats.View, size: int, want: formats.ScanOptions
+    ) -> Iterator[formats.Record]:
         def shifted(at: int, n: int) -> tuple[Any, int]:
             return view(at + base, n)
 
@@ -205,7 +207,7 @@ class _ShardCheck:
 
     def _frame(self, row: Sample, kind: str | None = None) -> tuple[bytes, bytes]:
         return self.format.frame(
-            formats.Draft(
+            formats.PendingSample(
                 row.key, row.label, self.manifest.classes[row.label],
                 ImageInfo(kind or "jpeg", row.width, row.height), row.size, row.crc32c or 0, row.source, row.extra,
             )
@@ -289,7 +291,7 @@ class _ShardCheck:
         try:
             fault = self.format.fault(view, record, self.name)
         except ShardError as error:
-            fault = formats.Fault(error.message, error.byte or record.start)
+            fault = formats.RecordDamage(error.message, error.byte or record.start)
         if fault is not None:
             self.add(fault.message, record=number, byte=fault.byte)
 

@@ -1,4 +1,4 @@
-"""What a dataset contains, before and after preparation: the contract both wings keep.
+"""The on-disk contract of a prepared dataset: its records, its files, and the errors that both packages raise.
 
-This package never writes a shard, never decodes an image and imports neither wing.
+It must never import `dataprep` or `loaders`.
 """

@@ -1,4 +1,4 @@
-"""Frozen records of a prepared dataset. No I/O, and nothing that knows a shard's bytes."""
+"""Frozen records of a prepared dataset. No I/O."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SCHEMA_VERSION = 1
+
+#: Record format of a shard.
 Format = Literal["tfrecord", "webdataset"]
-FORMATS: tuple[Format, ...] = ("tfrecord", "webdataset")
+FORMAT_NAMES: tuple[Format, ...] = ("tfrecord", "webdataset")
+
+#: What a shard stores per image: the encoded file, or its pixels.
 Store = Literal["encoded", "raw"]
 STORES: tuple[Store, ...] = ("encoded", "raw")
 
-#: Names of splits, in the order in which a manifest lists them, with other words that people use.
+#: The command that made a dataset: ``dataprep convert`` or ``dataprep index``.
+Creator = Literal["convert", "index"]
+CREATORS: tuple[Creator, ...] = ("convert", "index")
+
+#: Split names in the order in which a manifest lists them.
 SPLIT_NAMES = ("train", "val", "test")
+#: Other common names of these splits.
 SPLIT_ALIASES = {
     "train": "train",
     "training": "train",
@@ -24,28 +33,27 @@ SPLIT_ALIASES = {
     "testing": "test",
 }
 
-#: Columns that every sample table has; a source's further columns follow them.
+#: Columns of every sample table, in this order. Columns that the source adds follow them.
 TABLE_COLUMNS = ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
 
-
-#: The size that stands for what could not be looked at.
+#: Size of a source file whose size could not be read.
 UNREADABLE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One image with its label, as it lies in a shard.
+    """One image and its label: a row of a sample table.
 
     Attributes:
-        key: unique in the dataset; neither dot nor blank.
-        label: number of the class, from 0.
-        offset: where the encoded image begins in the shard, in bytes.
-        size: length of the encoded image in bytes.
-        width: pixels, as the image's own header has them (before EXIF orientation is applied).
-        height: likewise.
-        source: the path as the source named it.
-        crc32c: CRC-32C (RFC 3720) of the encoded image; none if the image was never read.
-        extra: what further columns the source carried.
+        key: name of the sample, unique in the dataset. Contains neither dots nor whitespace.
+        label: class index, from 0.
+        offset: first byte of the stored image in the shard.
+        size: length of the stored image in bytes.
+        width: width in pixels from the image header, before EXIF orientation is applied.
+        height: height in pixels, likewise.
+        source: path of the image in the source.
+        crc32c: CRC-32C (RFC 3720) of the stored image. `None` if the image was never read.
+        extra: values of the columns that the source added.
 
     """
 
@@ -62,9 +70,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of the dataset: name relative to its folder, length in bytes, ``crc32c:`` and 8 hex digits.
+    """A file of the dataset.
 
-    A shard that was indexed without being read has no checksum.
+    Attributes:
+        name: path relative to the dataset folder.
+        bytes: length in bytes.
+        checksum: ``crc32c:`` followed by 8 hex digits. `None` for a shard that was indexed without reading it.
+
     """
 
     name: str
@@ -83,36 +95,36 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """The shard's file name, relative to the dataset's folder."""
+        """Path of the shard relative to the dataset folder."""
         return self.file.name
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Shards that belong together, in reading order."""
+    """The shards of one split, in reading order."""
 
     name: str
     shards: tuple[Shard, ...]
 
     @property
     def samples(self) -> int:
-        """How many samples the split's shards hold."""
+        """Number of samples in all shards."""
         return sum(shard.samples for shard in self.shards)
 
     @property
     def bytes(self) -> int:
-        """Total length of the split's shards."""
+        """Total length of the shards in bytes."""
         return sum(shard.file.bytes for shard in self.shards)
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """Where a reader finds image and label in a record.
+    """Where a reader finds the image and the label in a record.
 
     Attributes:
-        image: TFRecord feature names (one), or WebDataset extensions (several where formats are mixed).
-        label: TFRecord feature name or WebDataset extension; none if only the tables have labels.
-        label_offset: added to a stored label to get the table's (-1 where the shards count from 1).
+        image: one TFRecord feature name, or the WebDataset extensions that occur.
+        label: TFRecord feature name or WebDataset extension. `None` if only the sample tables have labels.
+        label_offset: added to a stored label to get the label in the table (-1 if stored labels count from 1).
 
     """
 
@@ -123,18 +135,19 @@ class Components:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All of a prepared dataset but its samples.
+    """Everything about a prepared dataset except its samples.
 
     Attributes:
         format: record format of every shard.
-        store: what a stored image is: ``encoded`` (JPEG, PNG, ...) or ``raw`` pixels.
-        components: where a reader finds image and label in a record.
-        classes: names in label order.
-        splits: in the order train, val, test, then others by name.
-        rejected: how many source images were not written; ``rejected.jsonl`` says which and why.
+        store: what a shard stores per image: ``"encoded"`` (JPEG, PNG, ...) or ``"raw"`` pixels.
+        components: where a reader finds the image and the label in a record.
+        classes: class names in label order.
+        splits: in the order train, val, test, then the others by name.
+        rejected: the file ``rejected.jsonl``. `None` if every source image was written.
         options: the options that made the dataset, without paths.
-        pixels: height, width and channels of every stored image where `store` is ``raw``: uint8 RGB, row by row;
-            none otherwise.
+        pixels: height, width and channels of every image if `store` is ``"raw"``: uint8 RGB in row-major order.
+            `None` if `store` is ``"encoded"``.
+        creator: the command that made the dataset, ``"convert"`` or ``"index"``.
 
     """
 
@@ -147,13 +160,60 @@ class Manifest:
     options: Mapping[str, Any] = field(default_factory=dict)
     pixels: tuple[int, int, int] | None = None
     schema_version: int = SCHEMA_VERSION
+    creator: Creator = field(kw_only=True)
 
     def split(self, name: str) -> Split | None:
-        """Return the split of that name, or none."""
+        """Return the split with this name, or `None`."""
         return next((split for split in self.splits if split.name == name), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How ``dataprep convert`` wrote a shard. Stored with the shard's sample table, and read on resume.
+
+    Attributes:
+        plan: fingerprint of the plan that the shard belongs to.
+        samples: number of samples in the shard. 0 if every image was rejected, and then there is no shard.
+        images: number of images read for it, including rejected ones.
+        bytes: total size of these images in bytes, as scanned.
+        formats: image formats in the shard, sorted.
+        shard: the shard file.
+        index: its DALI index.
+        rejected: rows for ``rejected.jsonl``, with the members ``source``, ``reason`` and ``detail``.
+        changes: for each value of the column ``change``: number of samples, their total size in bytes in the source,
+            and as stored. `None` if the options store every image unchanged.
+
+    """
+
+    plan: str
+    samples: int
+    images: int
+    bytes: int
+    formats: tuple[str, ...]
+    shard: File
+    index: File
+    rejected: tuple[Mapping[str, str], ...]
+    changes: Mapping[str, tuple[int, int, int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableMetadata:
+    """What a sample table states about itself, next to its rows.
+
+    Attributes:
+        conversion: how ``dataprep convert`` wrote the shard. `None` if ``dataprep index`` made the table.
+
+    """
+
+    conversion: Conversion | None = None
+
+    @property
+    def creator(self) -> Creator:
+        """The command that made the table, ``"convert"`` or ``"index"``."""
+        return "convert" if self.conversion else "index"
+
+
 def split_order(names: set[str]) -> tuple[str, ...]:
-    """Put splits in the order in which they are listed: train, val, test, then others by name."""
+    """Sort split names: train, val, test, then the others by name."""
     known = [name for name in SPLIT_NAMES if name in names]
     return (*known, *sorted(names - set(known)))

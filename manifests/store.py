@@ -1,7 +1,6 @@
-"""``manifest.json`` and the sample tables on disk: written one way, read strictly.
+"""Read and write ``manifest.json``, ``rejected.jsonl`` and the sample tables. Reading is strict.
 
-It must never know a shard's bytes. Tables are Parquet; what Arrow makes of a damaged one is
-answered as a `TableError`. Arrow is imported by the functions that need it: reading a manifest is quick.
+Sample tables are Parquet. The functions that need Arrow import it themselves, so reading a manifest is fast.
 """
 
 from __future__ import annotations
@@ -9,40 +8,53 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from awscrt.checksums import crc32c
 
 from manifests.errors import CallError, ManifestError, TableError
-from manifests.schema import (
-    FORMATS,
-    SCHEMA_VERSION,
-    STORES,
-    TABLE_COLUMNS,
-    Components,
-    File,
-    Manifest,
-    Sample,
-    Shard,
-    Split,
+from manifests.schema import SCHEMA_VERSION, TABLE_COLUMNS, Manifest, Sample, TableMetadata
+from manifests.serialization import (
+    checksum_text,
+    manifest_from_json,
+    manifest_to_json,
+    metadata_from_json,
+    metadata_to_json,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+__all__ = [
+    "MANIFEST_NAME",
+    "MAX_MANIFEST_BYTES",
+    "REJECTED_NAME",
+    "build_table",
+    "checksum_text",
+    "has_no_other_manifest",
+    "is_as_written",
+    "manifest_bytes",
+    "parse_manifest",
+    "read_manifest",
+    "read_table",
+    "read_table_metadata",
+    "rejected_bytes",
+    "samples",
+    "write_table",
+]
+
 MANIFEST_NAME = "manifest.json"
 REJECTED_NAME = "rejected.jsonl"
 
-#: Longest manifest that is read. A thousand shards take about 0.5 MB.
+#: A longer manifest is refused. A thousand shards take about 0.5 MB.
 MAX_MANIFEST_BYTES = 1 << 29
 
-_CHECKSUM = re.compile(r"crc32c:[0-9a-f]{8}")
-_ANEW = "run `dataprep verify` to see what else is wrong, then make the dataset anew or restore a copy"
+#: Key of the table metadata in the Parquet schema.
+_METADATA_KEY = b"dataprep"
 
-#: Types of the columns that every table has, by their names in Arrow.
+#: Arrow types of `TABLE_COLUMNS`.
 _COLUMN_TYPES = {
     "key": "string",
     "label": "int64",
@@ -54,82 +66,89 @@ _COLUMN_TYPES = {
     "crc32c": "uint32",
 }
 
+_DAMAGED = "run `dataprep verify` to find other damage, then make the dataset again or restore a copy"
 
-def checksum_text(crc: int) -> str:
-    """Write a CRC-32C as manifests carry it."""
-    return f"crc32c:{crc:08x}"
+
+# --- manifest.json ------------------------------------------------------------------------------
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
-    """Serialise a manifest: UTF-8 JSON whose last member is a checksum over all that precedes it."""
-    body = _to_json(manifest)
+    """Serialize a manifest as UTF-8 JSON. The last member is a CRC-32C of everything before it."""
+    body = manifest_to_json(manifest)
     body["checksum"] = checksum_text(crc32c(_dump(body)))
     return _dump(body)
 
 
 def parse_manifest(data: bytes, file: str = MANIFEST_NAME) -> Manifest:
-    """Read a manifest strictly: every byte must be as `manifest_bytes` would write it.
+    """Parse a manifest strictly: every byte must be as `manifest_bytes` writes it.
+
+    Args:
+        data: content of ``manifest.json``.
+        file: path to name in errors.
 
     Raises:
-        ManifestError: it is damaged, or of a version that is not known here.
+        ManifestError: the manifest is damaged, or its schema version is unknown.
 
     """
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ManifestError(f"is not JSON ({error})", file=file, hint=_ANEW) from None
+        raise ManifestError(f"the manifest is not JSON ({error})", file=file, hint=_DAMAGED) from None
     if not isinstance(body, dict):
-        raise ManifestError("is not a JSON object", file=file, hint=_ANEW)
+        raise ManifestError("the manifest is not a JSON object", file=file, hint=_DAMAGED)
     version = body.get("schema_version")
     if version != SCHEMA_VERSION:
         raise ManifestError(
-            f"has schema_version {version!r}, and this release reads {SCHEMA_VERSION}",
+            f"the manifest has schema_version {version!r}, but this release reads {SCHEMA_VERSION}",
             file=file,
-            hint="read it with the release that wrote it" if isinstance(version, int) else _ANEW,
+            hint="read it with the release that wrote it" if isinstance(version, int) else _DAMAGED,
         )
-    stated = body.pop("checksum", None)
-    if stated != checksum_text(crc32c(_dump(body))):
-        raise ManifestError("does not match its own checksum", file=file, hint=_ANEW)
-    if _dump({**body, "checksum": stated}) != data:
-        raise ManifestError("was edited or damaged: its layout is not the written one", file=file, hint=_ANEW)
+    checksum = body.pop("checksum", None)
+    if checksum != checksum_text(crc32c(_dump(body))):
+        raise ManifestError("the manifest does not match its own checksum", file=file, hint=_DAMAGED)
+    if _dump({**body, "checksum": checksum}) != data:
+        raise ManifestError("the manifest was edited or damaged: its layout has changed", file=file, hint=_DAMAGED)
     try:
-        return _from_json(body)
+        return manifest_from_json(body)
     except (KeyError, TypeError, ValueError) as error:
-        raise ManifestError(f"lacks or misstates a member ({error})", file=file, hint=_ANEW) from None
+        message = f"a member of the manifest is missing or wrong ({error})"
+        raise ManifestError(message, file=file, hint=_DAMAGED) from None
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     """Read ``folder/manifest.json``.
 
     Raises:
-        CallError: there is no such folder.
-        ManifestError: there is none (the dataset is not whole), or it is damaged.
+        CallError: the folder does not exist.
+        ManifestError: the manifest is missing (the dataset is incomplete) or damaged.
 
     """
     path = Path(folder, MANIFEST_NAME)
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ManifestError(f"is longer than {MAX_MANIFEST_BYTES} bytes", file=str(path), hint=_ANEW)
+            raise ManifestError(f"the manifest exceeds {MAX_MANIFEST_BYTES} bytes", file=str(path), hint=_DAMAGED)
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         if not os.path.isdir(folder):
             raise CallError(
-                f"{folder}: there is no such folder", hint="name the folder of a prepared dataset"
+                f"{folder}: there is no such folder", hint="give the folder of a prepared dataset"
             ) from None
-        hint = "run the same `dataprep convert` again to finish it, or `dataprep index` for shards made elsewhere"
-        raise ManifestError("is missing, so the dataset is not whole", file=str(path), hint=hint) from None
+        hint = "run the same `dataprep convert` again to finish it, or `dataprep index` for shards made by another tool"
+        raise ManifestError(
+            "the manifest is missing, so the dataset is incomplete", file=str(path), hint=hint
+        ) from None
     except ValueError:
         raise CallError(f"{os.fspath(folder)!r} cannot be the name of a folder") from None
     except OSError as error:
-        raise ManifestError(f"cannot be read ({error.strerror})", file=str(path)) from None
+        raise ManifestError(f"the manifest cannot be read ({error.strerror})", file=str(path)) from None
     return parse_manifest(data, str(path))
 
 
 def has_no_other_manifest(folder: str | os.PathLike[str]) -> bool:
-    """Tell whether a folder's ``manifest.json``, if any, is one of these, damaged perhaps, and not another tool's.
+    """Return whether ``folder/manifest.json`` is missing, empty or one of ours, even damaged: not another tool's.
 
     Raises:
-        CallError: what has that name cannot be read.
+        CallError: the file cannot be read.
 
     """
     path = Path(folder, MANIFEST_NAME)
@@ -143,17 +162,24 @@ def has_no_other_manifest(folder: str | os.PathLike[str]) -> bool:
 
 
 def rejected_bytes(rows: Sequence[Mapping[str, str]]) -> bytes:
-    """Serialise ``rejected.jsonl``: one line a source image that was not written."""
-    names = ("source", "reason", "detail")  # in this order, wherever the rows have been meanwhile
+    """Serialize ``rejected.jsonl``: one line per source image that was not written."""
+    names = ("source", "reason", "detail")  # a fixed order: the same rows give the same bytes
     return "".join(json.dumps({name: row[name] for name in names}, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
-def build_table(columns: Mapping[str, Any], metadata: Mapping[str, Any]) -> pa.Table:
-    """Make a sample table from columns in stored order.
+def _dump(body: Mapping[str, Any]) -> bytes:
+    return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+
+
+# --- sample tables ------------------------------------------------------------------------------
+
+
+def build_table(columns: Mapping[str, Any], metadata: TableMetadata | None = None) -> pa.Table:
+    """Build a sample table.
 
     Args:
-        columns: the eight columns of `TABLE_COLUMNS`, then extras; sequences of one length.
-        metadata: JSON that travels in the Parquet schema under ``dataprep``.
+        columns: the columns of `TABLE_COLUMNS`, then further ones: sequences of one length, in stored order.
+        metadata: stored as JSON in the Parquet schema under the key ``dataprep``.
 
     """
     import pyarrow as pa
@@ -164,47 +190,54 @@ def build_table(columns: Mapping[str, Any], metadata: Mapping[str, Any]) -> pa.T
         column = columns[name]
         arrays.append(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else pa.array(column))
     table = pa.table(arrays, names=[*TABLE_COLUMNS, *extras])
-    return table.replace_schema_metadata({"dataprep": json.dumps(dict(metadata), sort_keys=True)})
+    if metadata is None:
+        return table
+    return table.replace_schema_metadata({_METADATA_KEY: json.dumps(metadata_to_json(metadata), sort_keys=True)})
 
 
 def write_table(table: pa.Table, path: str) -> None:
-    """Write a sample table as Parquet, the same bytes for the same table."""
+    """Write a sample table as Parquet. The same table gives the same bytes."""
     with open(path, "wb") as file:
         file.write(_table_bytes(table))
 
 
 def read_table(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a sample table, or only some of its columns, strictly.
+    """Read a sample table strictly.
+
+    Args:
+        path: the Parquet file.
+        columns: names of the columns to read. `None` reads all.
 
     Raises:
-        TableError: it is missing or damaged, or lacks a column.
+        TableError: the file is missing or damaged, or a column is missing or has another type.
 
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        # One thread: tables are small, and worker processes already take every core.
+        # One thread: tables are small, and worker processes already use every core.
         with open(path, "rb") as file:
             table = pq.ParquetFile(file, page_checksum_verification=True).read(columns, use_threads=False)
     except FileNotFoundError:
-        raise TableError("is missing", file=os.fspath(path), hint=_ANEW) from None
+        raise TableError("the sample table is missing", file=os.fspath(path), hint=_DAMAGED) from None
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise TableError(f"cannot be read ({_first_line(error)})", file=os.fspath(path), hint=_ANEW) from None
+        raise _unreadable_table(path, error) from None
     for name in columns or TABLE_COLUMNS:
         if name not in table.column_names:
-            raise TableError(f"has no column {name!r}", file=os.fspath(path), hint=_ANEW)
+            raise TableError(f"the sample table has no column {name!r}", file=os.fspath(path), hint=_DAMAGED)
         kind = str(table.schema.field(name).type)
         if kind != _COLUMN_TYPES.get(name, kind):
-            raise TableError(f"column {name!r} has the type {kind}", file=os.fspath(path))
+            message = f"column {name!r} has the type {kind}, but {_COLUMN_TYPES[name]} is required"
+            raise TableError(message, file=os.fspath(path), hint=_DAMAGED)
     return table
 
 
-def read_table_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the JSON that `build_table` put into the schema; empty if there is none.
+def read_table_metadata(path: str | os.PathLike[str]) -> TableMetadata | None:
+    """Read what a sample table states about itself. `None` if another tool wrote the Parquet file.
 
     Raises:
-        TableError: the file is missing or damaged.
+        TableError: the file is missing or damaged, or its metadata is not what `build_table` writes.
 
     """
     import pyarrow as pa
@@ -212,14 +245,17 @@ def read_table_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     try:
         with open(path, "rb") as file:
-            metadata = pq.read_schema(file).metadata or {}
-        return cast("dict[str, Any]", json.loads(metadata.get(b"dataprep", b"{}")))
+            metadata = (pq.read_schema(file).metadata or {}).get(_METADATA_KEY)
+        return None if metadata is None else metadata_from_json(json.loads(metadata))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise TableError(f"cannot be read ({_first_line(error)})", file=os.fspath(path), hint=_ANEW) from None
+        raise _unreadable_table(path, error) from None
+    except (KeyError, TypeError, RecursionError) as error:
+        message = f"a member of the table's metadata is missing or wrong ({error})"
+        raise TableError(message, file=os.fspath(path), hint=_DAMAGED) from None
 
 
 def is_as_written(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a table's bytes are just those that this release writes for what is in it."""
+    """Return whether a table's bytes are exactly those that this release writes for its content."""
     try:
         table = read_table(path)
         with open(path, "rb") as file:
@@ -227,6 +263,15 @@ def is_as_written(path: str | os.PathLike[str]) -> bool:
     except (TableError, OSError):
         return False
     return data == _table_bytes(table)
+
+
+def samples(table: pa.Table) -> Iterator[Sample]:
+    """Iterate over the rows of a sample table in stored order."""
+    extras = [name for name in table.column_names if name not in TABLE_COLUMNS]
+    for batch in table.to_batches(max_chunksize=4096):
+        for row in batch.to_pylist():
+            extra = {name: row.pop(name) for name in extras}
+            yield Sample(**row, extra=extra)
 
 
 def _table_bytes(table: pa.Table) -> bytes:
@@ -237,139 +282,6 @@ def _table_bytes(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def samples(table: pa.Table) -> Iterator[Sample]:
-    """Yield the rows of a sample table in stored order."""
-    extras = [name for name in table.column_names if name not in TABLE_COLUMNS]
-    for batch in table.to_batches(max_chunksize=4096):
-        for row in batch.to_pylist():
-            extra = {name: row.pop(name) for name in extras}
-            yield Sample(**row, extra=extra)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _dump(body: Mapping[str, Any]) -> bytes:
-    return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
-
-
-def _to_json(manifest: Manifest) -> dict[str, Any]:
-    return {
-        "schema_version": manifest.schema_version,
-        "format": manifest.format,
-        "store": manifest.store,
-        **({"pixels": list(manifest.pixels)} if manifest.pixels else {}),
-        "components": {
-            "image": list(manifest.components.image),
-            "label": manifest.components.label,
-            "label_offset": manifest.components.label_offset,
-        },
-        "options": dict(manifest.options),
-        "splits": {
-            split.name: {
-                "samples": split.samples,
-                "shards": [_shard_to_json(shard) for shard in split.shards],
-            }
-            for split in manifest.splits
-        },
-        "rejected": _file_to_json(manifest.rejected) if manifest.rejected else None,
-        "classes": list(manifest.classes),
-    }
-
-
-def _shard_to_json(shard: Shard) -> dict[str, Any]:
-    return {
-        "name": shard.file.name,
-        "samples": shard.samples,
-        "bytes": shard.file.bytes,
-        "checksum": shard.file.checksum,
-        "index": _file_to_json(shard.index),
-        "table": _file_to_json(shard.table),
-    }
-
-
-def _file_to_json(file: File) -> dict[str, Any]:
-    return {"name": file.name, "bytes": file.bytes, "checksum": file.checksum}
-
-
-def _from_json(body: dict[str, Any]) -> Manifest:
-    components = body["components"]
-    rejected = body["rejected"]
-    return Manifest(
-        format=_one_of(body["format"], FORMATS),
-        store=_one_of(body["store"], STORES),
-        components=Components(
-            image=_names(components["image"]),
-            label=None if components["label"] is None else _typed(components["label"], str),
-            label_offset=_typed(components["label_offset"], int),
-        ),
-        classes=tuple(_typed(name, str) for name in _typed(body["classes"], list)),
-        splits=tuple(_split_from_json(name, split) for name, split in _typed(body["splits"], dict).items()),
-        rejected=None if rejected is None else _file_from_json(rejected),
-        options=_typed(body["options"], dict),
-        pixels=_pixels(body),
-    )
-
-
-def _pixels(body: dict[str, Any]) -> tuple[int, int, int] | None:
-    """Read the size of raw images, which a manifest states just where it says that they are raw."""
-    if (body["store"] == "raw") != ("pixels" in body):
-        raise ValueError(f"store {body['store']!r} with pixels {body.get('pixels')!r}")
-    if "pixels" not in body:
-        return None
-    height, width, channels = (_count(side) for side in _typed(body["pixels"], list))
-    if not height or not width or channels != 3:
-        raise ValueError(f"pixels {body['pixels']!r}")
-    return height, width, channels
-
-
-def _split_from_json(name: str, body: dict[str, Any]) -> Split:
-    shards = tuple(
-        Shard(
-            file=_file_from_json(shard),
-            samples=_count(shard["samples"]),
-            index=_file_from_json(shard["index"]),
-            table=_file_from_json(shard["table"]),
-        )
-        for shard in _typed(body["shards"], list)
-    )
-    split = Split(name, shards)
-    if split.samples != body["samples"]:
-        raise ValueError(f"split {name!r} states {body['samples']} samples, its shards {split.samples}")
-    return split
-
-
-def _file_from_json(body: dict[str, Any]) -> File:
-    name, checksum = _typed(body["name"], str), body["checksum"]
-    # A manifest from elsewhere must not lead a reader out of the dataset's folder.
-    if not name or "\0" in name or name.startswith("/") or ".." in name.split("/"):
-        raise ValueError(f"file name {name!r} leads out of the folder")
-    if checksum is not None and not _CHECKSUM.fullmatch(_typed(checksum, str)):
-        raise ValueError(f"checksum {checksum!r}")
-    return File(name, _count(body["bytes"]), checksum)
-
-
-def _typed(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"{value!r} where {kind.__name__} was expected")
-    return value
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    names = tuple(_typed(name, str) for name in _typed(value, list))
-    if not names:
-        raise ValueError("no name where an image lies")
-    return names
-
-
-def _count(value: Any) -> int:
-    if _typed(value, int) < 0:
-        raise ValueError(f"negative count {value}")
-    return int(value)
-
-
-def _one_of(value: Any, known: Sequence[Any]) -> Any:
-    if value not in known:
-        raise ValueError(f"{value!r}, known are {', '.join(known)}")
-    return value
+def _unreadable_table(path: str | os.PathLike[str], error: Exception) -> TableError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return TableError(f"the sample table cannot be read ({reason})", file=os.fspath(path), hint=_DAMAGED)

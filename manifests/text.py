@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
-_BYTES = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?)(i?)(B?)\s*", re.IGNORECASE)
+_BYTES = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?)(i?)(B?)\s*", re.IGNORECASE | re.ASCII)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 

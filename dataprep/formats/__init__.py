@@ -1,5 +1,26 @@
-"""Record formats: one file for each, behind one interface (`base.RecordFormat`)."""
+"""Record formats: one module each, behind the protocol `RecordFormat`."""
 
-from dataprep.formats.base import Draft, Fault, Record, RecordFormat, View, Want, components, get, image_header
+from __future__ import annotations
 
-__all__ = ["Draft", "Fault", "Record", "RecordFormat", "View", "Want", "components", "get", "image_header"]
+from dataprep.formats import tfrecord, webdataset
+from dataprep.formats.base import PendingSample, Record, RecordDamage, RecordFormat, ScanOptions, View, image_header
+from manifests.schema import Components, Format, Store
+
+__all__ = [
+    "FORMATS",
+    "PendingSample",
+    "Record",
+    "RecordDamage",
+    "RecordFormat",
+    "ScanOptions",
+    "View",
+    "components",
+    "image_header",
+]
+
+FORMATS: dict[Format, RecordFormat] = {"tfrecord": tfrecord, "webdataset": webdataset}
+
+
+def components(fmt: Format, store: Store) -> Components:
+    """Return where the records that a format writes have the image and the label."""
+    return FORMATS[fmt].RAW if store == "raw" else FORMATS[fmt].COMPONENTS

@@ -7,21 +7,20 @@ a shard by its headers, and the DALI index and the sample table are both made of
 
 from __future__ import annotations
 
-import importlib
 import mmap
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 from dataprep.images.base import MAX_BYTES, ImageInfo, MoreNeeded, Rejected
 from dataprep.images.validate import parse_header
-from manifests.schema import Components, Format, Store
+from manifests.schema import Components
 
 #: ``view(at, n)`` gives a buffer and the index in it where the shard's byte `at` stands; the buffer
 #: holds at least `n` bytes from there, or fewer only where the shard ends.
 View = Callable[[int, int], tuple["bytes | mmap.mmap", int]]
 
 
-class Draft(NamedTuple):
+class PendingSample(NamedTuple):
     """A sample about to be written: what its table row says, but for the offset."""
 
     key: str
@@ -77,10 +76,10 @@ class RecordFormat(Protocol):
     #: Likewise where images are stored as raw pixels.
     RAW: Components
 
-    def frame(self, draft: Draft) -> tuple[bytes, bytes]:
+    def frame(self, draft: PendingSample) -> tuple[bytes, bytes]:
         """Give the bytes before and after the image in a record."""
 
-    def index_line(self, start: int, draft: Draft, frame: tuple[bytes, bytes]) -> str:
+    def index_line(self, start: int, draft: PendingSample, frame: tuple[bytes, bytes]) -> str:
         """Give the line in the DALI index of a record that was framed so and begins at `start`."""
 
     def index_bytes(self, lines: list[str]) -> bytes:
@@ -94,7 +93,7 @@ class RecordFormat(Protocol):
 
         """
 
-    def scan(self, view: View, size: int, file: str, want: Want) -> Iterator[Record]:
+    def scan(self, view: View, size: int, file: str, want: ScanOptions) -> Iterator[Record]:
         """Walk a shard's records by their headers.
 
         Raises:
@@ -102,7 +101,7 @@ class RecordFormat(Protocol):
 
         """
 
-    def fault(self, view: View, record: Record, file: str) -> Fault | None:
+    def fault(self, view: View, record: Record, file: str) -> RecordDamage | None:
         """Read a whole record and check all that the format itself lets check, its image excepted."""
 
     def find_end(self, view: View, at: int, size: int, file: str) -> int:
@@ -123,14 +122,14 @@ class RecordFormat(Protocol):
         """
 
 
-class Fault(NamedTuple):
+class RecordDamage(NamedTuple):
     """Something wrong inside a record, and at which byte of the shard."""
 
     message: str
     byte: int
 
 
-class Want(NamedTuple):
+class ScanOptions(NamedTuple):
     """What `scan` is to look for in a record.
 
     Attributes:
@@ -143,16 +142,6 @@ class Want(NamedTuple):
     components: Components
     label_key: str | None = None
     texts: bool = True
-
-
-def get(name: Format) -> RecordFormat:
-    """Return the module of a format."""
-    return cast("RecordFormat", importlib.import_module(f"dataprep.formats.{name}"))
-
-
-def components(name: Format, store: Store) -> Components:
-    """Say where a record of a format, written here, has image and label."""
-    return get(name).RAW if store == "raw" else get(name).COMPONENTS
 
 
 def image_header(view: View, at: int, size: int) -> ImageInfo:

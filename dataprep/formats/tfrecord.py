@@ -16,13 +16,13 @@ from typing import Any
 
 from awscrt.checksums import combine_crc32c, crc32c
 
-from dataprep.formats.base import Draft, Fault, Record, View, Want, image_header
+from dataprep.formats.base import PendingSample, Record, RecordDamage, ScanOptions, View, image_header
 from dataprep.images.base import Rejected
 from manifests.errors import CallError, ShardError
 from manifests.schema import Components
 
 SUFFIX = ".tfrecord"
-SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec", ".record")
+SUFFIXES: tuple[str, ...] = (".tfrecord", ".tfrecords", ".tfrec", ".record")
 END = b""
 COMPONENTS = Components(image=("image/encoded",), label="image/class/label")
 RAW = Components(image=("image/raw",), label="image/class/label")
@@ -45,7 +45,7 @@ def masked(crc: int) -> int:
 # --- writing ------------------------------------------------------------------------------------
 
 
-def frame(draft: Draft) -> tuple[bytes, bytes]:
+def frame(draft: PendingSample) -> tuple[bytes, bytes]:
     """Give the bytes before and after the image in a record."""
     features = b"".join(
         (
@@ -65,7 +65,7 @@ def frame(draft: Draft) -> tuple[bytes, bytes]:
     return length + _CRC.pack(masked(crc32c(length))) + head, _CRC.pack(masked(payload_crc))
 
 
-def index_line(start: int, draft: Draft, frame: tuple[bytes, bytes]) -> str:
+def index_line(start: int, draft: PendingSample, frame: tuple[bytes, bytes]) -> str:
     """Give a record's line in the DALI index."""
     return f"{start} {len(frame[0]) + draft.size + len(frame[1])}"
 
@@ -147,7 +147,7 @@ def _around(name: bytes, size: int) -> bytes:
 _Item = tuple[int, int, int]
 
 
-def scan(view: View, size: int, file: str, want: Want) -> Iterator[Record]:
+def scan(view: View, size: int, file: str, want: ScanOptions) -> Iterator[Record]:
     """Walk a shard's records by their headers; see `RecordFormat.scan`."""
     component = want.components.image[0]
     image_name = component.encode()
@@ -329,7 +329,7 @@ def _lacks(name: bytes, features: Mapping[bytes, _Item]) -> str:
     return f"has no image under the feature {name.decode()!r}; its features are: {known}"
 
 
-def fault(view: View, record: Record, file: str) -> Fault | None:  # noqa: ARG001
+def fault(view: View, record: Record, file: str) -> RecordDamage | None:  # noqa: ARG001
     """Check the CRC over the payload; that over the length was checked by `scan`."""
     start, end = record.start + _PREFIX.size, record.end - _CRC.size
     crc, at = 0, start
@@ -340,7 +340,7 @@ def fault(view: View, record: Record, file: str) -> Fault | None:  # noqa: ARG00
         at += length
     data, i = view(end, _CRC.size)
     if masked(crc) != _CRC.unpack_from(data, i)[0]:
-        return Fault("the CRC of the record's payload is wrong", start)
+        return RecordDamage("the CRC of the record's payload is wrong", start)
     return None
 
 

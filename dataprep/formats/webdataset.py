@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from dataprep.formats import tar
-from dataprep.formats.base import Draft, Fault, Record, View, Want
+from dataprep.formats.base import PendingSample, Record, RecordDamage, ScanOptions, View
 from dataprep.images.base import EXTENSIONS
 from manifests.errors import CallError, ShardError
 from manifests.schema import Components
 
 SUFFIX = ".tar"
-SUFFIXES = (".tar",)
+SUFFIXES: tuple[str, ...] = (".tar",)
 END = tar.END
 COMPONENTS = Components(image=tuple(EXTENSIONS.values()), label="cls")
 RAW = Components(image=("raw",), label="cls")
@@ -37,7 +37,7 @@ _quoted = json.encoder.encode_basestring
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def frame(draft: Draft) -> tuple[bytes, bytes]:
+def frame(draft: PendingSample) -> tuple[bytes, bytes]:
     """Give the bytes before and after the image in a record."""
     label = b"%d" % draft.label
     text = _json_of(draft).encode()
@@ -56,7 +56,7 @@ def frame(draft: Draft) -> tuple[bytes, bytes]:
     return tar.header(key + b"." + _EXTENSIONS[draft.info.format].encode(), draft.size), tail
 
 
-def index_line(start: int, draft: Draft, frame: tuple[bytes, bytes]) -> str:
+def index_line(start: int, draft: PendingSample, frame: tuple[bytes, bytes]) -> str:
     """Give a sample's line in the DALI index."""
     key, kind, tail = draft.key, _EXTENSIONS[draft.info.format], frame[1]
     image, block = start + tar.BLOCK, tar.BLOCK
@@ -69,7 +69,7 @@ def index_line(start: int, draft: Draft, frame: tuple[bytes, bytes]) -> str:
     )
 
 
-def _json_of(draft: Draft) -> str:
+def _json_of(draft: PendingSample) -> str:
     """Write what the table says of a sample; further columns come first, so that none can hide what we say."""
     extra = _json({name: _finite(value) for name, value in draft.extra.items()})[1:-1] + "," if draft.extra else ""
     return (
@@ -107,7 +107,7 @@ class _Group(NamedTuple):
     members: list[tuple[str, tar.Member]]
 
 
-def scan(view: View, size: int, file: str, want: Want) -> Iterator[Record]:
+def scan(view: View, size: int, file: str, want: ScanOptions) -> Iterator[Record]:
     """Walk a shard's samples by their headers; see `RecordFormat.scan`."""
     images = frozenset(want.components.image)
     for number, group in enumerate(_groups(view, size, file, want)):
@@ -149,7 +149,7 @@ def _by_kind(group: _Group, images: frozenset[str], file: str, number: int) -> d
     return found
 
 
-def _groups(view: View, size: int, file: str, want: Want) -> Iterator[_Group]:
+def _groups(view: View, size: int, file: str, want: ScanOptions) -> Iterator[_Group]:
     """Put files that share a key together; an error is given the number of the sample that it is in."""
     group: _Group | None = None
     number = most = 0
@@ -190,7 +190,7 @@ def _check_name(member: tar.Member, file: str) -> None:
         )  # fmt: skip
 
 
-def _looks_whole(group: _Group, most: int, want: Want) -> bool:
+def _looks_whole(group: _Group, most: int, want: ScanOptions) -> bool:
     """Tell whether what cannot be read after a group's last file is rather the next sample's."""
     extensions = {extension.lower() for extension, _ in group.members}
     has_both = bool(extensions & set(want.components.image)) and want.components.label in (None, *extensions)
@@ -198,7 +198,7 @@ def _looks_whole(group: _Group, most: int, want: Want) -> bool:
 
 
 def _described(
-    view: View, found: dict[str, tar.Member], want: Want, where: tuple[str, int]
+    view: View, found: dict[str, tar.Member], want: ScanOptions, where: tuple[str, int]
 ) -> tuple[int | None, str, str]:
     """Label, class name and source of a sample, from its ``.cls`` and ``.json``."""
     file, number = where
@@ -252,14 +252,14 @@ def _json_label(text: dict[str, Any], key: str, where: tuple[str, int]) -> int:
     )  # fmt: skip
 
 
-def fault(view: View, record: Record, file: str) -> Fault | None:
+def fault(view: View, record: Record, file: str) -> RecordDamage | None:
     """Check that all padding in the sample is zeros; headers were checked by `scan`."""
     for member in tar.members(lambda at, n: view(at + record.start, n), record.end - record.start, file, part=True):
         at = record.start + member.data + member.size
         length = record.start + member.end - at
         data, i = view(at, length)
         if any(data[i : i + length]):
-            return Fault("the padding after a file is not zeros", at)
+            return RecordDamage("the padding after a file is not zeros", at)
     return None
 
 
@@ -275,7 +275,7 @@ def find_end(view: View, at: int, size: int, file: str) -> int:
 
 def find_components(view: View, size: int, file: str, image: str | None) -> Components:
     """Look into the first sample for where image and label lie."""
-    group = next(_groups(view, size, file, Want(COMPONENTS)), None)
+    group = next(_groups(view, size, file, ScanOptions(COMPONENTS)), None)
     if group is None:
         raise ShardError("holds no file", file=file, byte=0, hint="remove it")
     extensions = [extension.lower() for extension, _ in group.members]

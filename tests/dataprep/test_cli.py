@@ -456,7 +456,8 @@ def test_sizes(text, length):
 
 @pytest.mark.parametrize("arguments", [["verify"], ["info"], ["info", "--json"], ["verify", "--decode"]])
 @pytest.mark.parametrize(
-    ("there", "words", "status"), [(False, "no such folder", 2), (True, "is missing, so the dataset is not whole", 1)]
+    ("there", "words", "status"),
+    [(False, "no such folder", 2), (True, "the manifest is missing, so the dataset is incomplete", 1)],
 )
 def test_no_dataset(tmp_path, invoke, arguments, there, words, status):
     folder = tmp_path / "data"

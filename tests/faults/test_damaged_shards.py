@@ -7,15 +7,14 @@ import re
 
 import pytest
 
-from dataprep.formats import Want, get
+from dataprep.formats import FORMATS, ScanOptions
 from dataprep.index import index_shards
 from dataprep.verify import verify_dataset
+from manifests.schema import FORMAT_NAMES
 from manifests.store import read_manifest
 
-FORMATS = ("tfrecord", "webdataset")
 
-
-@pytest.fixture(scope="module", params=FORMATS)
+@pytest.fixture(scope="module", params=FORMAT_NAMES)
 def made(request, make_photos, dataprep, tmp_path_factory):
     """A shard of six records, where each begins, and its name."""
     root = tmp_path_factory.mktemp("made")
@@ -23,8 +22,8 @@ def made(request, make_photos, dataprep, tmp_path_factory):
     assert dataprep("convert", "--src", root / "photos", "--fmt", request.param, "--out", root / "out").returncode == 0
     name = read_manifest(root / "out").splits[0].shards[0].name
     data = (root / "out" / name).read_bytes()
-    want = Want(read_manifest(root / "out").components)
-    return name, data, list(get(request.param).scan(lambda at, _: (data, at), len(data), name, want))
+    want = ScanOptions(read_manifest(root / "out").components)
+    return name, data, list(FORMATS[request.param].scan(lambda at, _: (data, at), len(data), name, want))
 
 
 def left(folder) -> set[str]:

@@ -13,15 +13,15 @@ import pytest
 from helpers.pictures import SUFFIXES, encode, photo
 
 from dataprep.convert import convert_dataset
-from dataprep.formats import Want, get
+from dataprep.formats import FORMATS, ScanOptions
 from dataprep.index import index_shards
 from dataprep.options import IndexOptions
 from dataprep.plan import Options
 from dataprep.sources import read_source
 from dataprep.verify import verify_dataset
+from manifests.schema import FORMAT_NAMES
 from manifests.store import read_manifest
 
-FORMATS = ("tfrecord", "webdataset")
 COUNT = 7
 
 
@@ -42,7 +42,7 @@ def source(tmp_path_factory):
     return folder / "list.csv"
 
 
-@pytest.fixture(scope="module", params=FORMATS)
+@pytest.fixture(scope="module", params=FORMAT_NAMES)
 def sound(request, source, tmp_path_factory):
     """A dataset of two shards, of four and three records, that has nothing wrong with it."""
     out = tmp_path_factory.mktemp("sound") / request.param
@@ -61,7 +61,7 @@ def starts(folder: Path, name: str) -> list[int]:
     """Where each record of a sound shard begins, by its own reader."""
     manifest = read_manifest(folder)
     data = (folder / name).read_bytes()
-    scan = get(manifest.format).scan(lambda at, _: (data, at), len(data), name, Want(manifest.components))
+    scan = FORMATS[manifest.format].scan(lambda at, _: (data, at), len(data), name, ScanOptions(manifest.components))
     return [record.start for record in scan]
 
 
@@ -141,7 +141,9 @@ def test_flips_in_every_record_are_all_reported(dataset, part):
     name = shards(dataset)[0]
     manifest, begin = read_manifest(dataset), starts(dataset, name)
     data = (dataset / name).read_bytes()
-    scan = list(get(manifest.format).scan(lambda at, _: (data, at), len(data), name, Want(manifest.components)))
+    scan = list(
+        FORMATS[manifest.format].scan(lambda at, _: (data, at), len(data), name, ScanOptions(manifest.components))
+    )
     place = {
         "first byte": begin,
         "image": [record.image + record.size // 2 for record in scan],
@@ -239,7 +241,7 @@ def test_a_stranger_in_the_folder(dataset):
 def test_a_folder_made_anew_in_another_format_is_read_anew(dataset, source):
     """Within one process: nothing of the first dataset is remembered."""
     assert verify_dataset(str(dataset), workers=1).faults == ()
-    other = next(fmt for fmt in FORMATS if fmt != read_manifest(dataset).format)
+    other = next(fmt for fmt in FORMAT_NAMES if fmt != read_manifest(dataset).format)
     convert_dataset(read_source(str(source)), str(dataset), Options(fmt=other), workers=1, overwrite=True)
     assert [str(fault) for fault in verify_dataset(str(dataset), workers=1).faults] == []
 

@@ -60,6 +60,7 @@ def make_dataset(
     image = ("image/encoded",) if fmt == "tfrecord" else ("jpg", "png", "webp")
     stored_as = "image/class/label" if fmt == "tfrecord" else "cls"
     manifest = Manifest(
+        creator="index",
         format=fmt,
         store="encoded",
         components=Components(image, stored_as if labels_in == "records" else None, label_offset),
@@ -94,7 +95,7 @@ def _write_table(stem: Path, part: Sequence[Sample], offsets: Sequence[int]) -> 
         "source": [f"{row}.{extension}" for row, (extension, _, _) in enumerate(part)],
         "crc32c": [crc32c(data) for _, data, _ in part],
     }
-    write_table(build_table(columns, {}), str(stem.with_suffix(".parquet")))
+    write_table(build_table(columns), str(stem.with_suffix(".parquet")))
 
 
 def _write_tar(stem: Path, part: Sequence[Sample], texts: Sequence[bytes | None]) -> tuple[Path, list[int]]:

@@ -82,7 +82,7 @@ def test_size_beyond_reason(make_dataset, mixed):
 
 
 def test_no_manifest(tmp_path):
-    with pytest.raises(ManifestError, match="the dataset is not whole"):
+    with pytest.raises(ManifestError, match="the dataset is incomplete"):
         build(tmp_path)
 
 

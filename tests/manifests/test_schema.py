@@ -1,37 +1,24 @@
-"""The records, the error tree and the names that others may rely on."""
+"""The records, their public names, and the rules for imports between the packages."""
 
 from __future__ import annotations
 
-import copy
+import ast
 import dataclasses
-import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from dataprep import sources
-from manifests import errors, schema, store
-from manifests.schema import Components, File, Manifest, Shard, Split, split_order
+import manifests
+from manifests import schema, store
+from manifests.schema import Components, Conversion, File, Manifest, Shard, Split, TableMetadata, split_order
 
-TREE = {
-    "CallError": "DatasetError",
-    "SourceError": "DatasetError",
-    "StoppedError": "DatasetError",
-    "SourceVanishedError": "StoppedError",
-    "StorageError": "StoppedError",
-    "WorkerDiedError": "StoppedError",
-    "DamagedError": "DatasetError",
-    "ManifestError": "DamagedError",
-    "ShardError": "DamagedError",
-    "IndexFileError": "DamagedError",
-    "TableError": "DamagedError",
-}
-KINDS = [getattr(errors, name) for name in ("DatasetError", *TREE)]
+ROOT = Path(manifests.__file__).resolve().parents[1]
 
 
 def public(module):
-    """Names that a module defines itself."""
+    """Names of the classes and functions that a module defines."""
     return sorted(
         name
         for name, value in vars(module).items()
@@ -39,54 +26,22 @@ def public(module):
     )
 
 
-def test_the_tree_is_the_one_drawn():
-    assert public(errors) == sorted([*TREE, "DatasetError", "printable"])
-    for name, base in TREE.items():
-        assert [kind.__name__ for kind in getattr(errors, name).__bases__] == [base]
-    drawn = [
-        line.split("--")[-1].split()[0]
-        for line in errors.__doc__.splitlines()
-        if "Error" in line and "raises" not in line
-    ]
-    assert set(drawn) == {*TREE, "DatasetError"}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_error_crosses_processes_whole(kind):
-    error = kind("is wrong", file="a\n.tar", record=3, line=4, byte=512, hint="hint it")
-    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
-        assert type(other) is kind
-        assert str(other) == str(error)
-        assert vars(other) == vars(error)
-        assert other.args == error.args
-
-
-@pytest.mark.parametrize(
-    ("place", "text"),
-    [
-        ({}, "is wrong"),
-        ({"hint": "do this"}, "is wrong; do this"),
-        ({"file": "a.tar"}, "a.tar: is wrong"),
-        ({"file": "a.tar", "record": 0, "byte": 0}, "a.tar, record 0, byte 0: is wrong"),
-        ({"file": "l.txt", "line": 7, "hint": "x"}, "l.txt, line 7: is wrong; x"),
-        ({"file": "a\n\x1b[2J\udce9.tar"}, "a\\n\\x1b[2J\\udce9.tar: is wrong"),
-    ],
-)
-def test_message_forms(place, text):
-    error = errors.ShardError("is wrong", **place)
-    assert str(error) == text
-    assert error.message == "is wrong"
-
-
-@pytest.mark.parametrize("name", ["a b.jpg", "日本.jpg", "é", "'\"\\"])
-def test_a_plain_name_is_printed_as_it_is(name):
-    assert errors.printable(name) == name
-
-
 def test_public_names_are_frozen():
-    assert public(schema) == ["Components", "File", "Manifest", "Sample", "Shard", "Split", "split_order"]
-    assert set(sources.__all__) == {"Source", "SourceOptions", "UNREADABLE", "read_source"}
-    assert public(store) == [
+    assert public(schema) == [
+        "Components",
+        "Conversion",
+        "File",
+        "Manifest",
+        "Sample",
+        "Shard",
+        "Split",
+        "TableMetadata",
+        "split_order",
+    ]
+    assert store.__all__ == [
+        "MANIFEST_NAME",
+        "MAX_MANIFEST_BYTES",
+        "REJECTED_NAME",
         "build_table",
         "checksum_text",
         "has_no_other_manifest",
@@ -101,23 +56,30 @@ def test_public_names_are_frozen():
         "write_table",
     ]
     assert schema.TABLE_COLUMNS == ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
-    assert schema.FORMATS == ("tfrecord", "webdataset")
+    assert schema.FORMAT_NAMES == ("tfrecord", "webdataset")
+    assert schema.CREATORS == ("convert", "index")
     assert schema.SCHEMA_VERSION == 1
 
 
 FILES = [File(f"train-00000.{end}", length, None) for end, length in (("tar", 100), ("idx", 10), ("parquet", 20))]
 SHARD = Shard(FILES[0], 7, FILES[1], FILES[2])
+CONVERSION = Conversion("plan", 7, 8, 900, ("jpeg",), FILES[0], FILES[1], ())
 
 
-def test_records_add_up_and_do_not_change():
+def test_records_sum_their_shards_and_are_frozen():
     split = Split("train", (SHARD, SHARD))
-    manifest = Manifest("webdataset", "encoded", Components(("jpg",), "cls"), ("a",), (split,))
+    manifest = Manifest("webdataset", "encoded", Components(("jpg",), "cls"), ("a",), (split,), creator="convert")
     assert (split.samples, split.bytes, SHARD.name) == (14, 200, "train-00000.tar")
     assert manifest.split("train") is split
     assert manifest.split("val") is None
-    for record in (FILES[0], SHARD, split, manifest):
+    for record in (FILES[0], SHARD, split, manifest, CONVERSION, TableMetadata()):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(record, dataclasses.fields(record)[0].name, 1)
+
+
+def test_a_table_with_a_conversion_was_made_by_convert():
+    assert TableMetadata(CONVERSION).creator == "convert"
+    assert TableMetadata().creator == "index"
 
 
 def test_order_of_splits():
@@ -125,7 +87,42 @@ def test_order_of_splits():
     assert set(schema.SPLIT_ALIASES.values()) == set(schema.SPLIT_NAMES)
 
 
-def test_the_contract_imports_neither_wing():
-    code = "import sys, dataprep.sources, manifests.store, manifests.schema; print(*sys.modules)"
-    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {name.split(".")[0] for name in modules} & {"dataprep", "loaders", "nvidia", "torch", "PIL"}
+# --- imports ------------------------------------------------------------------------------------
+
+
+def imported_packages(package):
+    """Top-level packages that any file of a package imports, in functions too, with the file."""
+    for path in sorted((ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from ((alias.name.split(".")[0], path) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                yield node.module.split(".")[0], path
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden"),
+    [
+        ("manifests", {"dataprep", "loaders", "nvidia", "torch", "PIL"}),
+        ("dataprep", {"loaders", "nvidia", "torch"}),
+        ("loaders", {"dataprep"}),
+    ],
+)
+def test_no_package_imports_what_it_must_not(package, forbidden):
+    found = [(name, str(path.relative_to(ROOT))) for name, path in imported_packages(package)]
+    assert len(found) > 10
+    assert [(name, path) for name, path in found if name in forbidden] == []
+
+
+def test_importing_the_command_line_of_dataprep_does_not_load_loaders():
+    code = "import sys, dataprep.cli; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {name.split(".")[0] for name in loaded} & {"loaders", "nvidia", "torch"}
+
+
+def test_importing_the_contract_loads_nothing_heavy():
+    modules = [f"manifests.{path.stem}" for path in (ROOT / "manifests").glob("*.py") if path.stem != "__init__"]
+    code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = {"dataprep", "loaders", "nvidia", "torch", "PIL", "numpy", "pyarrow"}
+    assert not {name.split(".")[0] for name in loaded} & heavy

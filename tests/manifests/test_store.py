@@ -1,4 +1,4 @@
-"""``manifest.json`` and sample tables: what is written is read, and nothing else is."""
+"""``manifest.json`` and sample tables: readers accept exactly what the writers write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.errors import CallError, ManifestError, TableError
-from manifests.schema import FORMATS, TABLE_COLUMNS, Components, File, Manifest, Sample, Shard, Split
+from manifests.schema import (
+    CREATORS,
+    FORMAT_NAMES,
+    TABLE_COLUMNS,
+    Components,
+    Conversion,
+    File,
+    Manifest,
+    Sample,
+    Shard,
+    Split,
+    TableMetadata,
+)
 from manifests.store import (
     MANIFEST_NAME,
     build_table,
@@ -40,7 +52,8 @@ sides = st.integers(1, 1 << 16)
 manifests = st.builds(
     lambda pixels, **members: Manifest(store="raw" if pixels else "encoded", pixels=pixels, **members),
     pixels=st.none() | st.tuples(sides, sides, st.just(3)),
-    format=st.sampled_from(FORMATS),
+    format=st.sampled_from(FORMAT_NAMES),
+    creator=st.sampled_from(CREATORS),
     components=st.builds(
         Components, st.lists(names, min_size=1, max_size=3).map(tuple), st.none() | names, st.integers(-5, 5)
     ),
@@ -52,6 +65,7 @@ manifests = st.builds(
 
 FILE = File("train-00000.tar", 1024, "crc32c:0123abcd")
 MANIFEST = Manifest(
+    creator="convert",
     format="webdataset",
     store="encoded",
     components=Components(("jpg", "png"), "cls"),
@@ -63,7 +77,7 @@ MANIFEST = Manifest(
 
 
 def sealed(body):
-    """A manifest with a right checksum, whatever it says."""
+    """Serialize any JSON object as a manifest with a valid checksum."""
 
     def dump():
         return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
@@ -83,7 +97,7 @@ def test_manifest_round_trip(manifest):
     assert manifest_bytes(parse_manifest(data)) == data
 
 
-def test_manifest_is_json_that_people_read():
+def test_manifest_is_readable_json():
     body = json.loads(manifest_bytes(MANIFEST))
     assert next(iter(body)) == "schema_version"
     assert list(body)[-1] == "checksum"
@@ -104,15 +118,14 @@ def test_every_edit_of_a_byte_is_detected():
             parse_manifest(data + blank)
 
 
-def test_an_edited_class_is_called_by_its_name():
-    with pytest.raises(
-        ManifestError, match=r"^x/manifest\.json: does not match its own checksum; run `dataprep verify`"
-    ):
+def test_the_error_for_an_edited_class_names_the_file():
+    message = r"^x/manifest\.json: the manifest does not match its own checksum\. Hint: run `dataprep verify` to find"
+    with pytest.raises(ManifestError, match=message):
         parse_manifest(manifest_bytes(MANIFEST).replace(b'"cat"', b'"dog"'), "x/manifest.json")
 
 
 @pytest.mark.parametrize("version", [0, 2, 99, "1", None, 1.5, [1]])
-def test_an_unknown_version_is_refused_by_name(version):
+def test_an_unknown_schema_version_is_refused(version):
     body = {**json.loads(manifest_bytes(MANIFEST)), "schema_version": version}
     with pytest.raises(ManifestError) as caught:
         parse_manifest(sealed(body))
@@ -121,7 +134,7 @@ def test_an_unknown_version_is_refused_by_name(version):
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"\xff", b'"x"', b"[" * 100_000, b"9" * 5000])
-def test_what_is_no_manifest(text):
+def test_not_a_manifest(text):
     with pytest.raises(ManifestError):
         parse_manifest(text)
 
@@ -162,20 +175,22 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(name, where):
         (("components", "label_offset"), "0"),
         (("rejected",), "rejected.jsonl"),
         (("options",), []),
+        (("creator",), "other"),
+        (("creator",), None),
     ],
 )
-def test_a_member_of_the_wrong_kind_is_refused(path, value):
+def test_a_member_of_the_wrong_type_is_refused(path, value):
     body = json.loads(manifest_bytes(MANIFEST))
     holder = body
     for step in path[:-1]:
         holder = holder[step]
     holder[path[-1]] = value
-    with pytest.raises(ManifestError, match="lacks or misstates a member"):
+    with pytest.raises(ManifestError, match="a member of the manifest is missing or wrong"):
         parse_manifest(sealed(body))
 
 
 @pytest.mark.parametrize("member", ["format", "store", "components", "options", "splits", "rejected", "classes"])
-def test_a_lacking_member_is_refused(member):
+def test_a_missing_member_is_refused(member):
     body = json.loads(manifest_bytes(MANIFEST))
     del body[member]
     with pytest.raises(ManifestError, match=member):
@@ -186,15 +201,15 @@ RAW = dataclasses.replace(MANIFEST, store="raw", pixels=(40, 30, 3))
 
 
 @pytest.mark.parametrize("pixels", [None, [], [40, 30], [40, 30, 1], [40, 0, 3], [40, -1, 3], [40, 30.0, 3], "40"])
-def test_the_size_of_raw_images_is_stated(pixels):
+def test_the_manifest_has_the_shape_of_raw_images(pixels):
     assert parse_manifest(manifest_bytes(RAW)) == RAW
     body = json.loads(manifest_bytes(RAW))
     assert body["pixels"] == [40, 30, 3]
-    with pytest.raises(ManifestError, match="misstates"):
+    with pytest.raises(ManifestError, match="a member of the manifest is missing or wrong"):
         parse_manifest(sealed({**body, "pixels": pixels}))
 
 
-def test_only_raw_images_have_a_size_in_the_manifest():
+def test_only_raw_images_have_a_shape_in_the_manifest():
     assert b"pixels" not in manifest_bytes(MANIFEST)
     body = json.loads(manifest_bytes(RAW))
     with pytest.raises(ManifestError, match="store 'encoded' with pixels"):
@@ -204,10 +219,29 @@ def test_only_raw_images_have_a_size_in_the_manifest():
         parse_manifest(sealed(body))
 
 
+@pytest.mark.parametrize(
+    ("options", "creator"),
+    [({"plan": "0123", "seed": 0}, "convert"), ({"made_by": "dataprep index", "label_key": None}, "index")],
+)
+def test_a_manifest_from_before_the_member_creator_still_opens(options, creator):
+    body = {**json.loads(manifest_bytes(MANIFEST)), "options": options}
+    del body["creator"]
+    manifest = parse_manifest(sealed(body))
+    assert manifest == dataclasses.replace(MANIFEST, options=options, creator=creator)
+    assert json.loads(manifest_bytes(manifest))["creator"] == creator
+
+
+def test_the_member_creator_takes_precedence_over_the_options():
+    manifest = dataclasses.replace(MANIFEST, options={"plan": "0123"}, creator="index")
+    assert parse_manifest(manifest_bytes(manifest)).creator == "index"
+
+
 def test_reading_from_a_folder(tmp_path):
     with pytest.raises(CallError, match="no such folder"):
         read_manifest(tmp_path / "none")
-    with pytest.raises(ManifestError, match="is missing, so the dataset is not whole; run the same `dataprep convert`"):
+    with pytest.raises(
+        ManifestError, match=r"the manifest is missing, so the dataset is incomplete\. Hint: run the same"
+    ):
         read_manifest(tmp_path)
     path = tmp_path / MANIFEST_NAME
     path.write_bytes(manifest_bytes(MANIFEST))
@@ -242,16 +276,19 @@ table_rows = st.lists(
 TYPES = {"identity": pa.string(), "camera": pa.int64(), "score": pa.float64(), "front": pa.bool_()}
 
 
+METADATA = TableMetadata(Conversion("x", 1, 2, 3, ("jpeg",), FILE, FILE, ()))
+
+
 @given(table_rows)
 def test_table_round_trip(tmp_path_factory, rows):
     columns = {name: [getattr(row, name) for row in rows] for name in TABLE_COLUMNS}
     columns |= {name: pa.array([row.extra[name] for row in rows], kind) for name, kind in TYPES.items()}
     path = tmp_path_factory.getbasetemp() / "round-trip.parquet"
-    write_table(build_table(columns, {"plan": "x", "n": [1]}), str(path))
+    write_table(build_table(columns, METADATA), str(path))
     table = read_table(path)
     assert table.column_names == [*TABLE_COLUMNS, *extras]
     assert list(samples(table)) == rows
-    assert read_table_metadata(path) == {"plan": "x", "n": [1]}
+    assert read_table_metadata(path) == METADATA
 
 
 ROWS = {
@@ -266,9 +303,9 @@ ROWS = {
 }
 
 
-def test_columns_alone(tmp_path):
+def test_reading_some_columns(tmp_path):
     path = tmp_path / "t.parquet"
-    write_table(build_table({**ROWS, "camera": [1, 2]}, {}), str(path))
+    write_table(build_table({**ROWS, "camera": [1, 2]}), str(path))
     assert read_table(path, ["label", "camera"]).to_pydict() == {"label": [1, 0], "camera": [1, 2]}
     with pytest.raises(TableError, match="has no column 'nix'"):
         read_table(path, ["label", "nix"])
@@ -276,26 +313,26 @@ def test_columns_alone(tmp_path):
 
 def test_the_same_table_gives_the_same_bytes(tmp_path):
     for name in "ab":
-        write_table(build_table({**ROWS, "score": [math.pi, None]}, {"b": 1, "a": 2}), str(tmp_path / name))
+        write_table(build_table({**ROWS, "score": [math.pi, None]}, METADATA), str(tmp_path / name))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 def test_a_damaged_table_is_refused(tmp_path):
     path = tmp_path / "t.parquet"
-    write_table(build_table(ROWS, {}), str(path))
+    write_table(build_table(ROWS), str(path))
     whole = path.read_bytes()
     with pytest.raises(TableError, match="is missing"):
         read_table(tmp_path / "none.parquet")
     for cut in (0, 1, 4, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:cut])
         for read in (read_table, read_table_metadata):
-            with pytest.raises(TableError, match=r"t\.parquet: cannot be read"):
+            with pytest.raises(TableError, match=r"t\.parquet: the sample table cannot be read"):
                 read(path)
 
 
-def test_no_flipped_bit_changes_a_value_unseen(tmp_path):
+def test_no_flipped_bit_changes_a_value_undetected(tmp_path):
     path = tmp_path / "t.parquet"
-    write_table(build_table(ROWS, {}), str(path))
+    write_table(build_table(ROWS), str(path))
     whole, rows = path.read_bytes(), read_table(path).to_pylist()
     seen = 0
     for at in range(4, pq.read_metadata(path).row_group(0).total_byte_size):
@@ -307,17 +344,103 @@ def test_no_flipped_bit_changes_a_value_unseen(tmp_path):
     assert seen > 50
 
 
+TYPE_NAMES = dict(zip(TABLE_COLUMNS, ["string", *["int64"] * 3, *["int32"] * 2, "string", "uint32"], strict=True))
+
+
 @pytest.mark.parametrize("column", TABLE_COLUMNS)
-def test_a_table_of_other_columns_is_refused(tmp_path, column):
+def test_a_table_with_missing_or_wrong_columns_is_refused(tmp_path, column):
     path = tmp_path / "t.parquet"
-    table = build_table(ROWS, {})
+    table = build_table(ROWS)
     pq.write_table(table.drop_columns([column]), path)
     with pytest.raises(TableError, match=f"has no column '{column}'"):
         read_table(path)
     at = table.column_names.index(column)
     pq.write_table(table.set_column(at, column, pa.array([0.5, 1.5])), path)
-    with pytest.raises(TableError, match=f"column '{column}' has the type double"):
+    with pytest.raises(
+        TableError, match=f"column '{column}' has the type double, but {TYPE_NAMES[column]} is required"
+    ):
         read_table(path)
+
+
+metadata = st.builds(
+    Conversion, st.text(max_size=8), counts, counts, counts, st.lists(st.text(max_size=5), max_size=3).map(tuple),
+    files, files,
+    st.lists(st.fixed_dictionaries(dict.fromkeys(("source", "reason", "detail"), st.text(max_size=8))), max_size=2)
+    .map(tuple),
+    st.none() | st.dictionaries(st.text(max_size=8), st.tuples(counts, counts, counts), max_size=2),
+)  # fmt: skip
+
+
+@given(st.none() | metadata)
+def test_metadata_round_trip(tmp_path_factory, conversion):
+    path = tmp_path_factory.getbasetemp() / "metadata.parquet"
+    write_table(build_table(ROWS, TableMetadata(conversion)), str(path))
+    assert read_table_metadata(path) == TableMetadata(conversion)
+
+
+def test_metadata_is_sorted_json_in_the_parquet_schema(tmp_path):
+    changes = {"kept": (1, 700, 700)}
+    rejected = ({"source": "a", "reason": "empty", "detail": ""},)
+    conversion = Conversion("f00d", 1, 2, 703, ("jpeg",), FILE, FILE, rejected, changes)
+    stored = build_table(ROWS, TableMetadata(conversion)).schema.metadata
+    shard = '{"bytes": 1024, "checksum": "crc32c:0123abcd", "name": "train-00000.tar"}'
+    assert stored == {
+        b"dataprep": (
+            '{"bytes": 703, "changes": {"kept": [1, 700, 700]}, "formats": ["jpeg"], "images": 2, '
+            f'"index": {shard}, '
+            '"plan": "f00d", "rejected": [{"detail": "", "reason": "empty", "source": "a"}], "samples": 1, '
+            f'"shard": {shard}}}'
+        ).encode()
+    }
+    assert build_table(ROWS, TableMetadata()).schema.metadata == {b"dataprep": b'{"made_by": "dataprep index"}'}
+
+
+def with_metadata(path, text):
+    pq.write_table(build_table(ROWS).replace_schema_metadata({"dataprep": text}), path)
+
+
+def test_a_table_of_another_tool_has_no_metadata(tmp_path):
+    pq.write_table(build_table(ROWS), tmp_path / "t.parquet")
+    assert read_table_metadata(tmp_path / "t.parquet") is None
+    pq.write_table(build_table(ROWS).replace_schema_metadata({"pandas": "{}"}), tmp_path / "t.parquet")
+    assert read_table_metadata(tmp_path / "t.parquet") is None
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("plan", 1),
+        ("samples", -1),
+        ("images", "2"),
+        ("bytes", True),
+        ("formats", "jpeg"),
+        ("formats", [1]),
+        ("shard", None),
+        ("shard", {"name": "../x", "bytes": 1, "checksum": None}),
+        ("index", {"name": "x"}),
+        ("rejected", {}),
+        ("rejected", [{"source": "x"}]),
+        ("changes", None),
+        ("changes", {"kept": [1, 2]}),
+        ("changes", {"kept": [1, 2, -3]}),
+    ],
+)
+def test_wrong_metadata_is_refused(tmp_path, member, value):
+    path = tmp_path / "t.parquet"
+    body = json.loads(build_table(ROWS, METADATA).schema.metadata[b"dataprep"])
+    for wrong in ({**body, member: value}, {name: body[name] for name in body if name != member}):
+        if member == "changes" and wrong == body:  # optional
+            continue
+        with_metadata(path, json.dumps(wrong))
+        with pytest.raises(TableError, match=r"t\.parquet: "):
+            read_table_metadata(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"made_by": "another tool"}', "[" * 100_000])
+def test_metadata_that_is_not_ours_is_refused(tmp_path, text):
+    with_metadata(tmp_path / "t.parquet", text)
+    with pytest.raises(TableError):
+        read_table_metadata(tmp_path / "t.parquet")
 
 
 def test_rejected_lines():

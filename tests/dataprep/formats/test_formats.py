@@ -19,7 +19,7 @@ from dataprep import formats
 from dataprep.images.base import EXTENSIONS, ImageInfo
 from dataprep.verify import verify_dataset
 from manifests.errors import ShardError
-from manifests.schema import FORMATS
+from manifests.schema import FORMAT_NAMES
 from manifests.store import read_manifest, read_table
 
 LABEL_NAMES = ("cat", "ein Häßlicher Name", "日本")
@@ -33,7 +33,7 @@ EXTRA = {
 }
 
 
-@pytest.fixture(scope="session", params=FORMATS)
+@pytest.fixture(scope="session", params=FORMAT_NAMES)
 def fmt(request):
     return request.param
 
@@ -123,11 +123,13 @@ def test_table_offsets_point_at_the_images(dataset, expected):
 
 
 def test_our_reader(dataset, expected, fmt):
-    module = formats.get(fmt)
+    module = formats.FORMATS[fmt]
     for (path, index, _), shard in zip(shards_of(dataset), expected, strict=True):
         data = path.read_bytes()
         records = list(
-            module.scan(lambda at, n, data=data: (data, at), len(data), path.name, formats.Want(module.COMPONENTS))
+            module.scan(
+                lambda at, n, data=data: (data, at), len(data), path.name, formats.ScanOptions(module.COMPONENTS)
+            )
         )
         assert [(data[r.image : r.image + r.size], r.label) for r in records] == samples(shard)
         assert [r.class_name for r in records] == [LABEL_NAMES[row["label"]] for row, _ in shard]
@@ -278,7 +280,7 @@ names = st.text("abcxyz_é日 -/", min_size=1, max_size=30).filter(lambda name: 
 def drafts(draw):
     data = bytes(draw(st.integers(1, 255)) for _ in range(4)) * (draw(lengths) // 4 + 1)
     data = data[: draw(lengths)]
-    draft = formats.Draft(
+    draft = formats.PendingSample(
         key=f"{draw(st.integers(0, 10**12)):08d}",
         label=draw(st.integers(0, (1 << 31) - 1)),
         class_name=draw(texts),
@@ -315,12 +317,12 @@ class View:
 
 @settings(max_examples=60)
 @given(st.lists(drafts(), min_size=1, max_size=4, unique_by=lambda made: made[0].key))
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", FORMAT_NAMES)
 def test_what_is_framed_is_found(fmt, made):
-    module = formats.get(fmt)
+    module = formats.FORMATS[fmt]
     shard, offsets = build(module, made)
     for view in (View(shard), lambda at, n: (shard, at)):
-        records = list(module.scan(view, len(shard), "s", formats.Want(module.COMPONENTS)))
+        records = list(module.scan(view, len(shard), "s", formats.ScanOptions(module.COMPONENTS)))
         assert [record.image for record in records] == offsets
         assert [record.size for record in records] == [len(data) for _, data in made]
         assert [record.label for record in records] == [draft.label for draft, _ in made]
@@ -340,7 +342,7 @@ def stored_float(value):
 @given(drafts())
 def test_a_framed_record_is_an_example(made):
     draft, data = made
-    shard, _ = build(formats.get("tfrecord"), [made])
+    shard, _ = build(formats.FORMATS["tfrecord"], [made])
     assert len(shard) == 16 + struct.unpack_from("<Q", shard)[0]
     example = oracles.parse_example(shard[12:-4])
     assert example.pop("image/encoded") == [data]
@@ -360,7 +362,7 @@ def test_a_framed_record_is_an_example(made):
 @settings(max_examples=60)
 @given(st.lists(drafts(), min_size=1, max_size=3, unique_by=lambda made: made[0].key))
 def test_a_framed_record_is_in_a_plain_ustar_archive(made):
-    shard, offsets = build(formats.get("webdataset"), made)
+    shard, offsets = build(formats.FORMATS["webdataset"], made)
     with tarfile.open(fileobj=io.BytesIO(shard), mode="r:", ignore_zeros=False) as archive:
         members = archive.getmembers()
         assert archive.pax_headers == {}
@@ -380,47 +382,50 @@ def test_a_framed_record_is_in_a_plain_ustar_archive(made):
     assert len(shard) % 512 == 0
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", FORMAT_NAMES)
 @pytest.mark.parametrize("value", [1e300, -1e300, float("inf"), float("nan"), (1 << 64) - 1])
 def test_numbers_at_the_ends(fmt, value):
-    module = formats.get(fmt)
-    draft = formats.Draft("0", 0, "c", ImageInfo("jpeg", 1, 1), 3, crc32c(b"abc"), "s", {"x": value})
+    module = formats.FORMATS[fmt]
+    draft = formats.PendingSample("0", 0, "c", ImageInfo("jpeg", 1, 1), 3, crc32c(b"abc"), "s", {"x": value})
     shard, _ = build(module, [(draft, b"abc")])
-    assert len(list(module.scan(View(shard), len(shard), "s", formats.Want(module.COMPONENTS)))) == 1
+    assert len(list(module.scan(View(shard), len(shard), "s", formats.ScanOptions(module.COMPONENTS)))) == 1
     if fmt == "webdataset":  # RFC 8259 knows neither NaN nor Infinity
         with tarfile.open(fileobj=io.BytesIO(shard)) as archive:
             json.loads(archive.extractfile("0.json").read(), parse_constant=pytest.fail)
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", FORMAT_NAMES)
 def test_a_further_column_does_not_hide_what_we_say(fmt):
-    module = formats.get(fmt)
-    draft = formats.Draft(
+    module = formats.FORMATS[fmt]
+    draft = formats.PendingSample(
         "0", 0, "cat", ImageInfo("jpeg", 1, 1), 3, crc32c(b"abc"), "s", {"class": "other", "url": "u"}
     )
     shard, _ = build(module, [(draft, b"abc")])
-    (record,) = module.scan(View(shard), len(shard), "s", formats.Want(module.COMPONENTS))
+    (record,) = module.scan(View(shard), len(shard), "s", formats.ScanOptions(module.COMPONENTS))
     assert (record.class_name, record.source) == ("cat", "s")
 
 
 def cut_shard(fmt, cut=None):
     """A shard of three records, cut after so many bytes: what is found in it, and what is said of it."""
-    module = formats.get(fmt)
+    module = formats.FORMATS[fmt]
     made = [
-        (formats.Draft(f"{n}", n, "c", ImageInfo("jpeg", 1, 1), size, crc32c(bytes(size)), "s", {}), bytes(size))
+        (
+            formats.PendingSample(f"{n}", n, "c", ImageInfo("jpeg", 1, 1), size, crc32c(bytes(size)), "s", {}),
+            bytes(size),
+        )
         for n, size in enumerate((300, 512, 0))
     ]
     shard, _ = build(module, made)
     data, found = shard[:cut], []
     try:
-        for record in module.scan(View(data), len(data), "s.x", formats.Want(module.COMPONENTS)):
+        for record in module.scan(View(data), len(data), "s.x", formats.ScanOptions(module.COMPONENTS)):
             found.append(record)
     except ShardError as error:
         return shard, found, error
     return shard, found, None
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", FORMAT_NAMES)
 def test_every_cut_within_a_record_is_found(fmt):
     _, whole, error = cut_shard(fmt)
     assert len(whole) == 3

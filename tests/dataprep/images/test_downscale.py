@@ -497,7 +497,7 @@ def test_a_run_that_stopped_does_not_go_on_with_another_release(mixed, tmp_path,
     convert_dataset(source, str(out), options, workers=1)
     (out / "manifest.json").unlink()
     before = snapshot(out)
-    assert read_table_metadata(out / "train-00000.parquet")["plan"]
+    assert read_table_metadata(out / "train-00000.parquet").conversion.plan
     with monkeypatch.context() as patch:
         patch.setattr("PIL.__version__", "0.0.1")
         with pytest.raises(CallError, match=r"these options and Pillow 0\.0\.1 and simplejpeg \d"):

@@ -1,0 +1,107 @@
+"""The tree of errors, how an error prints, and which exit status it gives."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from manifests import errors
+from manifests.errors import ExitStatus, exit_status
+
+TREE = {
+    "CallError": "DatasetError",
+    "SourceError": "DatasetError",
+    "StoppedError": "DatasetError",
+    "SourceVanishedError": "StoppedError",
+    "StorageError": "StoppedError",
+    "WorkerDiedError": "StoppedError",
+    "DamagedError": "DatasetError",
+    "ManifestError": "DamagedError",
+    "ShardError": "DamagedError",
+    "IndexFileError": "DamagedError",
+    "TableError": "DamagedError",
+}
+KINDS = [getattr(errors, name) for name in ("DatasetError", *TREE)]
+
+
+def test_the_tree_is_the_one_in_the_docstring():
+    defined = {name for name, value in vars(errors).items() if getattr(value, "__module__", None) == errors.__name__}
+    assert {name for name in defined if not name.startswith("_")} == {
+        *TREE,
+        "DatasetError",
+        "ExitStatus",
+        "exit_status",
+    }
+    for name, base in TREE.items():
+        bases = [kind.__name__ for kind in getattr(errors, name).__bases__]
+        assert bases == ([base, "ValueError"] if name == "CallError" else [base])
+    drawn = [line.split("--")[-1].split()[0] for line in errors.__doc__.splitlines()[2:] if "Error" in line]
+    assert set(drawn) == {*TREE, "DatasetError"}
+
+
+def test_a_wrong_call_is_a_value_error():
+    with pytest.raises(ValueError, match=r"^batch_size=0 is too small\. Hint: set batch_size=1\.$"):
+        raise errors.CallError("batch_size=0 is too small", hint="set batch_size=1")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_keeps_its_attributes_across_processes(kind):
+    error = kind("is wrong", file="a\n.tar", record=3, line=4, byte=512, hint="fix it")
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(other) is kind
+        assert str(other) == str(error)
+        assert vars(other) == vars(error)
+        assert other.args == error.args
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ({}, "is wrong"),
+        ({"hint": "do this"}, "is wrong. Hint: do this."),
+        ({"hint": "do this."}, "is wrong. Hint: do this."),
+        ({"hint": "did you mean 'a'?"}, "is wrong. Hint: did you mean 'a'?"),
+        ({"file": "a.tar"}, "a.tar: is wrong"),
+        ({"file": "a.tar", "record": 0, "byte": 0}, "a.tar, record 0, byte 0: is wrong"),
+        ({"file": "l.txt", "line": 7, "hint": "x"}, "l.txt, line 7: is wrong. Hint: x."),
+        ({"file": "a\n\x1b[2J\udce9.tar"}, "a\\n\\x1b[2J\\udce9.tar: is wrong"),
+    ],
+)
+def test_message_forms(place, text):
+    error = errors.ShardError("is wrong", **place)
+    assert str(error) == text
+    assert error.message == "is wrong"
+
+
+def test_exit_status_of_each_error():
+    statuses = {kind.__name__: exit_status(kind("is wrong")) for kind in KINDS}
+    assert {name for name, status in statuses.items() if status is ExitStatus.WRONG_USAGE} == {
+        "CallError",
+        "DatasetError",
+        "SourceError",
+    }
+    assert {name for name, status in statuses.items() if status is ExitStatus.STOPPED} == {
+        "SourceVanishedError",
+        "StoppedError",
+        "StorageError",
+        "WorkerDiedError",
+    }
+    assert {name for name, status in statuses.items() if status is ExitStatus.DATA_PROBLEM} == {
+        "DamagedError",
+        "IndexFileError",
+        "ManifestError",
+        "ShardError",
+        "TableError",
+    }
+
+
+def test_exit_statuses_are_frozen():
+    assert {status.name: status.value for status in ExitStatus} == {
+        "SUCCESS": 0,
+        "DATA_PROBLEM": 1,
+        "WRONG_USAGE": 2,
+        "STOPPED": 3,
+        "INTERRUPTED": 130,
+    }
