@@ -1,1 +1,1 @@
-"""The offline wing: images on disk in, verified shards out. It never imports DALI, torch or `loaders`."""
+"""Converts images on disk into shards. It must never import DALI, torch or `loaders`."""

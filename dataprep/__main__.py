@@ -1,4 +1,4 @@
-"""``python -m dataprep``: the same program as ``dataprep``."""
+"""Makes ``python -m dataprep`` the same program as ``dataprep``."""
 
 from dataprep.cli import run
 

@@ -1,4 +1,4 @@
-"""The command line: the program itself. What a command does stands in its own file in `commands`."""
+"""The ``dataprep`` program. Each command is a file in `commands`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from dataprep.commands.verify import verify
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="dataprep-loaders", prog_name="dataprep")
 def main() -> None:
-    """Turn image folders, lists and tables into TFRecord or WebDataset shards with their DALI indexes.
+    """Convert image datasets into TFRecord or WebDataset shards with DALI indexes.
 
     \b
-    dataprep convert --src ILSVRC2012/ --fmt tfrecord    shards, from images
-    dataprep index   some-one-elses-shards/              an index, for shards made elsewhere
-    dataprep verify  ILSVRC2012-tfrecord/                what is wrong, and where
-    dataprep info    ILSVRC2012-tfrecord/                what is in it
+    dataprep convert --src ILSVRC2012/ --fmt tfrecord   write images into shards
+    dataprep index   downloaded-shards/                 index shards that other tools wrote
+    dataprep verify  ILSVRC2012-tfrecord/               check a dataset for damage
+    dataprep info    ILSVRC2012-tfrecord/               print what a dataset contains
 
-    Exit status: 0 done; 1 done, and something is wrong with the data; 2 the call was wrong;
-    3 the machine stopped the work (full disk, lost source), run it again to go on; 130 interrupted.
+    Exit status: 0 success; 1 finished, but the data has a problem; 2 wrong usage, nothing was written; 3 stopped by
+    the machine (disk full, source lost), run the same command again to resume; 130 interrupted.
     """  # noqa: D301  (click reads the backslash)
 
 
@@ -37,16 +37,16 @@ main.add_command(info)
 
 
 def run() -> None:
-    """Be the program `dataprep`."""
+    """Run the program and end the process."""
     try:
-        main(prog_name="dataprep")  # also when run as `python -m dataprep`
-    except SystemExit as ending:
-        with suppress(OSError, ValueError):  # nobody may be reading any more
+        main(prog_name="dataprep")  # the same name for `python -m dataprep`
+    except SystemExit as end:
+        with suppress(OSError, ValueError):  # the reader of a pipe may be gone
             sys.stdout.flush()
             sys.stderr.flush()
-        # All is done. Python's own way out would turn an interrupt that met an import into a death by the signal, and
-        # run the ends of libraries' threads, of which one in some thousand aborts.
-        os._exit(ending.code if isinstance(ending.code, int) else bool(ending.code))
+        # Skip Python's own shutdown. It turns an interrupt during an import into death by SIGINT, and it stops the
+        # threads of libraries, which aborts in about one of a thousand runs.
+        os._exit(end.code if isinstance(end.code, int) else bool(end.code))
 
 
 if __name__ == "__main__":

@@ -1,30 +1,26 @@
-"""Numbers as a person reads them."""
+"""Format sizes, durations and totals for people to read."""
 
 from __future__ import annotations
 
-
-def count(number: int, noun: str) -> str:
-    """Write ``1 class``, ``1,200 classes``."""
-    plural = noun + ("es" if noun.endswith("s") else "s")
-    return f"{number:,} {noun if number == 1 else plural}"
+from manifests.text import plural
 
 
-def size(length: float) -> str:
-    """Write a length in bytes with a decimal unit: ``1.2 GB``."""
+def format_bytes(size: float) -> str:
+    """Format a size in decimal units: ``1.2 GB``."""
     for unit in ("bytes", "KB", "MB", "GB"):
-        if length < 1000:
-            return f"{length:,.0f} {unit}" if unit == "bytes" else f"{length:,.1f} {unit}"
-        length /= 1000
-    return f"{length:,.1f} TB"
+        if size < 1000:
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"
 
 
-def duration(seconds: float) -> str:
-    """Write a time to wait: ``40 s``, ``12 min``, ``3.5 h``."""
+def format_duration(seconds: float) -> str:
+    """Format a duration: ``40 s``, ``12 min``, ``3.5 h``. The shortest is ``1 s``."""
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 1 else "1 s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def contents(samples: int, length: int, shards: int) -> str:
-    """Write ``1,000 samples, 1.2 GB, 5 shards``."""
-    return f"{count(samples, 'sample')}, {size(length)}, {count(shards, 'shard')}"
+def format_totals(samples: int, size: int, shards: int) -> str:
+    """Format the totals of a split: ``1,000 samples, 1.2 GB, 5 shards``."""
+    return f"{plural(samples, 'sample')}, {format_bytes(size)}, {plural(shards, 'shard')}"

@@ -1,4 +1,4 @@
-"""One file a command of the command line, each of which parses and prints; nothing else.
+"""One file per command: it parses options, calls the package, and prints the result.
 
-Heavy modules are imported where a command does its work, so that `--help` waits for none.
+Each command imports heavy modules inside its callback, so `dataprep --help` loads none of them.
 """

@@ -1,15 +1,16 @@
-"""What all commands share: errors become one line and an exit status; common options; the progress bar."""
+"""What all commands share: errors become one line and an exit status; common options."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from manifests.errors import CallError, DatasetError, ExitStatus, SourceError, exit_status
 
-workers_option = click.option("--workers", type=click.IntRange(1), help="Number of processes.  [default: one per CPU]")
+workers_option = click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Number of processes.  [default: one per CPU]"
+)
 classes_option = click.option("--classes", metavar="FILE", help="File of class names in label order, one per line.")
 
 
@@ -66,28 +67,3 @@ def read_classes(file: str | None) -> tuple[str, ...] | None:
         repeated = next(name for name in names if names.count(name) > 1)
         raise SourceError(f"class {repeated!r} is listed twice", file=file, hint="list each class once")
     return names
-
-
-class ShardsBar:
-    """Progress over shards on standard error, where that is a terminal."""
-
-    def __init__(self) -> None:
-        self._bar: Any = None
-
-    def start(self, total: int) -> None:
-        """Show the bar; `total` is the number of shards."""
-        from tqdm import tqdm
-
-        self._bar = tqdm(total=total, unit=" shards", disable=None, dynamic_ncols=True)
-
-    def advance(self, result: object) -> None:
-        """Count one finished shard."""
-        del result
-        self._bar.update()
-
-    def __enter__(self) -> ShardsBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()

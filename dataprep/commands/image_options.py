@@ -1,163 +1,139 @@
-"""The options of `dataprep convert` that say what a stored image is, and what is printed of them; nothing else."""
+"""The options of ``dataprep convert`` that change the stored images: smaller images, or raw pixels."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar, get_args
 
 import click
 
-from dataprep.humanize import count, size
+from dataprep.options import Downscale, Filter, Fit, Raw, Subsampling
 from manifests.errors import CallError
+from manifests.schema import Store
 
-if TYPE_CHECKING:
-    from dataprep.convert import ConvertResult, Trial
-    from dataprep.options import Downscale, Options, Raw
-    from dataprep.plan import ShardPlan
-    from dataprep.sources import Source
+Callback = TypeVar("Callback", bound=Callable[..., Any])
 
+_DOWNSCALE, _RAW = Downscale(), Raw()
 _OPTIONS = (
     click.option(
-        "--resize-shorter", type=click.IntRange(1), metavar="N", help="Shrink to N pixels on the shorter side."
+        "--resize-shorter",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Shrink images so that the shorter side has at most N pixels.",
     ),
-    click.option("--max-side", type=click.IntRange(1), metavar="N", help="Shrink to N pixels on the longer side."),
+    click.option(
+        "--max-side",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Shrink images so that the longer side has at most N pixels.",
+    ),
     click.option(
         "--only-above",
         type=click.IntRange(1),
         metavar="N",
-        help="Leave images alone whose shorter side (with --max-side only, the longer) has at most N pixels.",
+        help="Do not resize images whose shorter side (with only --max-side: longer side) has at most N pixels.",
     ),
-    click.option("--quality", type=click.IntRange(1, 100), help="Of a resized image's JPEG.  [default: 90]"),
+    click.option(
+        "--quality",
+        type=click.IntRange(1, 100),
+        metavar="N",
+        help=f"JPEG quality of resized images.  [default: {_DOWNSCALE.quality}]",
+    ),
     click.option(
         "--subsampling",
-        type=click.Choice(["keep", "444", "422", "420"]),
-        help="Of its chroma; keep: as in the source, 444 if that is no JPEG.  [default: keep]",
+        type=click.Choice(get_args(Subsampling)),
+        help="Chroma subsampling of resized images. keep: the same as the source JPEG, 444 for other formats.  "
+        f"[default: {_DOWNSCALE.subsampling}]",
     ),
     click.option(
         "--filter",
-        type=click.Choice(["lanczos", "bicubic", "bilinear", "box"]),
-        help="For resizing.  [default: lanczos]",
+        type=click.Choice(get_args(Filter)),
+        help=f"Resampling filter.  [default: {_DOWNSCALE.filter}]",
     ),
     click.option(
         "--store",
-        type=click.Choice(["encoded", "raw"]),
+        type=click.Choice(get_args(Store)),
         default="encoded",
         show_default=True,
-        help="JPEG, PNG, ...; or pixels of one size, which need no decoding and much more disk.",
+        help="encoded: JPEG, PNG, ... raw: decoded pixels, all of one size, which need no decoding and far more disk.",
     ),
     click.option(
-        "--raw-size", type=click.IntRange(1, 4096), metavar="N", help="Raw images have N x N pixels.  [default: 256]"
+        "--raw-size",
+        type=click.IntRange(1, 4096),
+        metavar="N",
+        help=f"Raw images have N x N pixels.  [default: {_RAW.size}]",
     ),
     click.option(
         "--raw-fit",
-        type=click.Choice(["crop", "pad"]),
-        help="Resize to cover the square and crop at the centre, or to fit in and pad with black.  [default: crop]",
+        type=click.Choice(get_args(Fit)),
+        help="crop: resize to cover the square, then center crop. pad: resize to fit, then pad with black.  "
+        f"[default: {_RAW.fit}]",
     ),
 )
 
 
-def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of this file."""
-    return reduce(lambda function, option: option(function), reversed(_OPTIONS), command)
+def add_image_options(callback: Callback) -> Callback:
+    """Add the options of this file to a command's callback, which passes their values to `resolve_images`."""
+    return reduce(lambda function, option: option(function), reversed(_OPTIONS), callback)
 
 
-def read(call: dict[str, Any]) -> tuple[Downscale | None, Raw | None]:
-    """Make of a call's options what is to be done to images.
+def resolve_images(
+    *,
+    store: Store,
+    resize_shorter: int | None,
+    max_side: int | None,
+    only_above: int | None,
+    quality: int | None,
+    subsampling: Subsampling | None,
+    resampling: Filter | None,
+    raw_size: int | None,
+    raw_fit: Fit | None,
+) -> tuple[Downscale | None, Raw | None]:
+    """Combine the image options; `None` means that an option was not given.
+
+    Returns:
+        How to shrink images, or the size of raw pixels. At most one of the two is set.
 
     Raises:
-        CallError: one would do nothing, or contradicts another.
+        CallError: an option has no effect with the others, or contradicts one.
 
     """
-    from dataprep.options import Downscale, Raw
-
-    resize = [name for name in ("resize_shorter", "max_side") if call[name] is not None]
-    if call["store"] == "raw":
-        others = (*resize, "only_above", "quality", "subsampling")
-        _refuse(call, others, "does not go with --store raw", "say how large images are to be with --raw-size")
-        return None, Raw(**_given(call, size="raw_size", fit="raw_fit", filter="filter"))
-    _refuse(call, ("raw_size", "raw_fit"), "goes with --store raw", "add that, or leave it out")
-    encoding = ("only_above", "quality", "subsampling", "filter")
-    if not resize:
-        _refuse(call, encoding, "goes with --resize-shorter or --max-side", "say how large images are to be")
-        return None, None
-    least = call["resize_shorter"] or call["max_side"]
-    if call["only_above"] is not None and call["only_above"] < least:
-        raise CallError(
-            f"--only-above {call['only_above']} is less than {_named(resize[0])} {least}, and changes nothing",
-            hint="leave it out, or raise it",
+    resize = {"--resize-shorter": resize_shorter, "--max-side": max_side}
+    encoding = {"--only-above": only_above, "--quality": quality, "--subsampling": subsampling}
+    raw = {"--raw-size": raw_size, "--raw-fit": raw_fit}
+    if store == "raw":
+        _reject({**resize, **encoding}, "cannot be used with --store raw", "set the image size with --raw-size")
+        return None, Raw(raw_size or _RAW.size, raw_fit or _RAW.fit, resampling or _RAW.filter)
+    _reject(raw, "requires --store raw", "add --store raw, or leave this option out")
+    side = resize_shorter or max_side
+    if side is None:
+        _reject(
+            {**encoding, "--filter": resampling},
+            "requires --resize-shorter or --max-side",
+            "set the size of the stored images",
         )
-    names = {name: name for name in encoding}
-    return Downscale(**_given(call, shorter="resize_shorter", longest="max_side", **names)), None
-
-
-def _given(call: dict[str, Any], **names: str) -> dict[str, Any]:
-    return {field: call[name] for field, name in names.items() if call[name] is not None}
-
-
-def _refuse(call: dict[str, Any], names: Sequence[str], why: str, hint: str) -> None:
-    given = next((name for name in names if call[name] is not None), None)
-    if given:
-        raise CallError(f"{_named(given)} {call[given]} {why}", hint=hint)
-
-
-def _named(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-# --- before -------------------------------------------------------------------------------------
-
-
-def costs(source: Source, shards: Sequence[ShardPlan], options: Options, trial: Trial) -> str:
-    """Say in one line what the images alone take of a disk, stored in each of the ways that there are."""
-    from dataprep.convert import try_some
-    from dataprep.options import Downscale, Raw
-
-    rows = [shard.rows for shard in shards]
-    images, came = sum(map(len, rows)), sum(int(source.size[some].clip(min=0).sum()) for some in rows)
-    downscale, raw = options.downscale or Downscale(shorter=256), options.raw or Raw()
-    if not options.downscale:
-        trial = try_some(source, shards, replace(options, downscale=downscale, raw=None))
-    sides = {"--resize-shorter": downscale.shorter, "--max-side": downscale.longest}
-    resize = " ".join(f"{name} {side}" for name, side in sides.items() if side)
-    pixels = f"--store raw --raw-size {raw.size}"
+        return None, None
+    if only_above is not None and only_above < side:
+        name = "--resize-shorter" if resize_shorter else "--max-side"
+        raise CallError(
+            f"--only-above {only_above} is less than {name} {side}, so it has no effect",
+            hint="leave it out, or set a larger value",
+        )
     return (
-        f"disk: {size(came)} as the images came; about {size(trial.stored * images)} with {resize}, by "
-        f"{trial.tried:,} of them; {size(math.prod(raw.pixels) * images)} with {pixels}"
+        Downscale(
+            resize_shorter,
+            max_side,
+            only_above,
+            quality or _DOWNSCALE.quality,
+            subsampling or _DOWNSCALE.subsampling,
+            resampling or _DOWNSCALE.filter,
+        ),
+        None,
     )
 
 
-# --- after --------------------------------------------------------------------------------------
-
-_REPAIRS = {
-    "turned": "turned upright",
-    "rgb": "colours brought to RGB",
-    "alpha": "transparency dropped",
-    "icc": "colour profile applied",
-}
-
-
-def table(result: ConvertResult) -> Iterator[str]:
-    """Give the lines of a table that says what was done to the images of a dataset, by one run or several."""
-    altered = [counts for change, counts in result.changes.items() if change]
-    rows = {
-        "kept": result.changes.get("", (0, 0, 0)),
-        "resized": tuple(map(sum, zip(*altered, strict=True))) if altered else (0, 0, 0),
-    }
-    before, after = (sum(counts[column] for counts in rows.values()) for column in (1, 2))
-    yield f"{'':10}{'images':>12}{'before':>12}{'after':>12}"
-    for name, (images, came, stored) in rows.items():
-        yield f"{name:10}{images:>12,}{size(came):>12}{size(stored):>12}"
-    yield f"{'rejected':10}{result.rejected:>12,}{size(result.bytes - before):>12}{'-':>12}"
-    yield f"{'all':10}{result.images:>12,}{size(result.bytes):>12}{size(after):>12}"
-    repaired = {word: _changed(result, word) for word in _REPAIRS}
-    told = ", ".join(f"{_REPAIRS[word]} {number:,}" for word, number in repaired.items() if number)
-    if told:
-        yield f"repaired: {count(_changed(result, *_REPAIRS), 'image')} ({told})"
-
-
-def _changed(result: ConvertResult, *words: str) -> int:
-    """Count images to which one of these was done."""
-    return sum(counts[0] for change, counts in result.changes.items() if set(words) & set(change.split()))
+def _reject(options: Mapping[str, object], reason: str, hint: str) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise CallError(f"{name} {value} {reason}", hint=hint)

@@ -1,23 +1,18 @@
-"""``dataprep index``: indexes for shards made elsewhere."""
+"""``dataprep index``: index shards that other tools wrote."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import get_args
 
 import click
 
-from dataprep.commands.base import (
-    Command,
-    ShardsBar,
-    classes_option,
-    print_error,
-    print_note,
-    read_classes,
-    workers_option,
-)
-from dataprep.commands.param_types import VALIDATION
-from dataprep.humanize import contents, count
+from dataprep.commands.base import Command, classes_option, print_error, print_note, read_classes, workers_option
+from dataprep.commands.progress_bars import ShardsBar
+from dataprep.humanize import format_totals
+from dataprep.images.base import Validation
+from dataprep.options import IndexOptions
 from manifests.errors import ExitStatus
+from manifests.text import plural
 
 
 @click.command(cls=Command)
@@ -25,56 +20,75 @@ from manifests.errors import ExitStatus
 @click.option(
     "--image",
     metavar="NAME",
-    help="Feature or extension that holds the image; extensions with commas where they are mixed.",
+    help="TFRecord feature or WebDataset extension of the image. Separate several extensions with commas.",
 )
-@click.option("--label", metavar="NAME", help="Feature or extension that holds the label.")
-@click.option("--label-key", metavar="KEY", help="Member of the .json that holds the label.")
+@click.option("--label", metavar="NAME", help="TFRecord feature or WebDataset extension of the label.")
+@click.option("--label-key", metavar="KEY", help="Member of a sample's .json file that contains the label.")
 @click.option(
     "--label-offset",
     type=int,
+    metavar="N",
     default=0,
     show_default=True,
-    help="Added to every label: -1 where they count from 1.",
+    help="Number to add to every label: -1 if the labels count from 1.",
 )
 @classes_option
-@click.option("--split", metavar="NAME", help="The split these shards are.  [default: read from their names]")
+@click.option("--split", metavar="NAME", help="Split of all shards.  [default: from their file and folder names]")
 @click.option(
     "--validate",
-    type=VALIDATION,
+    type=click.Choice(get_args(Validation)),
     default="none",
     show_default=True,
-    help="Read headers only; read everything and make checksums; or decode the images too.",
+    help="none: read only record and image headers. header: read everything and compute checksums. "
+    "decode: also decode every image.",
 )
 @workers_option
-@click.option("--overwrite", is_flag=True, help="Replace index files that are there and differ.")
-def index(**call: Any) -> ExitStatus:
-    """Make DALI indexes, sample tables and a manifest for shards made elsewhere.
+@click.option("--overwrite", is_flag=True, help="Replace existing index files that differ.")
+def index(
+    paths: tuple[str, ...],
+    *,
+    image: str | None,
+    label: str | None,
+    label_key: str | None,
+    label_offset: int,
+    classes: str | None,
+    split: str | None,
+    validate: Validation,
+    workers: int | None,
+    overwrite: bool,
+) -> ExitStatus:
+    """Index shards that other tools wrote.
 
-    PATH is a folder of .tar or .tfrecord files, or such files of one folder. They may come from TensorFlow,
-    the webdataset library, tar or img2dataset, and are never changed.
+    Writes the DALI index and the sample table of each shard, and a manifest; never changes a shard.
+
+    PATH is a folder of .tar or .tfrecord files, or such files of one folder. TensorFlow, the webdataset library,
+    img2dataset and tar make shards that can be indexed.
     """
     from dataprep.index import index_shards
-    from dataprep.options import IndexOptions
 
     options = IndexOptions(
-        call["image"], call["label"], call["label_key"], call["label_offset"], read_classes(call["classes"]),
-        call["split"], call["validate"], call["overwrite"],
-    )  # fmt: skip
-
+        image=image,
+        label=label,
+        label_key=label_key,
+        label_offset=label_offset,
+        classes=read_classes(classes),
+        split=split,
+        validate=validate,
+        overwrite=overwrite,
+    )
     with ShardsBar() as bar:
-        result = index_shards(call["paths"], options, workers=call["workers"], progress=bar)
+        result = index_shards(paths, options, workers=workers, progress=bar)
     for error in result.errors:
         print_error(str(error))
     if result.manifest is None:
-        failed = count(len(result.errors), "shard")
-        print_error(f"{failed} could not be indexed, so nothing in {result.folder} was changed")
+        print_error(f"{plural(len(result.errors), 'shard')} cannot be indexed, so {result.folder} was not changed")
         return ExitStatus.DATA_PROBLEM
     for notice in result.notices:
         print_note(notice)
-    for split in result.manifest.splits:
-        click.echo(f"{split.name}: {contents(split.samples, split.bytes, len(split.shards))}")
+    for part in result.manifest.splits:
+        click.echo(f"{part.name}: {format_totals(part.samples, part.bytes, len(part.shards))}")
     if result.rejected:
-        click.echo(f"left out of the index: {count(result.rejected, 'record')}, see {result.folder}/rejected.jsonl")
+        click.echo(f"left out of the index: {plural(result.rejected, 'record')}, see {result.folder}/rejected.jsonl")
         return ExitStatus.DATA_PROBLEM
     click.echo(f"{result.folder} is complete")
     return ExitStatus.SUCCESS

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from dataprep.commands.base import Command
-from dataprep.humanize import contents, count, size
+from dataprep.humanize import format_bytes, format_totals
 from manifests.errors import ExitStatus
-from manifests.text import printable
+from manifests.text import plural, printable
 
 if TYPE_CHECKING:
     from dataprep.summary import DatasetSummary, SplitSummary
@@ -31,7 +31,10 @@ def _refuse_batch_size(ctx: click.Context, _: click.Parameter, value: str | None
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, including the number of samples of each class.")
 @click.option("--batch-size", hidden=True, expose_value=False, callback=_refuse_batch_size)
 def info(out: str, *, as_json: bool) -> ExitStatus:
-    """Print what the dataset OUT contains: splits, classes, image sizes, bytes."""
+    """Print what a dataset contains.
+
+    Prints the splits, classes, image sizes and bytes of the dataset OUT.
+    """
     from dataprep.summary import summarize
 
     summary = summarize(out)
@@ -43,17 +46,17 @@ def info(out: str, *, as_json: bool) -> ExitStatus:
 
 
 def _print_summary(out: str, summary: DatasetSummary) -> None:
-    samples = f"{count(summary.samples, 'sample')} in {count(summary.classes, 'class')}"
+    samples = f"{plural(summary.samples, 'sample')} in {plural(summary.classes, 'class')}"
     raw = f" raw {'x'.join(map(str, summary.pixels))}," if summary.pixels else ""
-    click.echo(f"{out}: {summary.format},{raw} {samples}, {size(summary.bytes)}")
+    click.echo(f"{out}: {summary.format},{raw} {samples}, {format_bytes(summary.bytes)}")
     for name, split in summary.splits.items():
         _print_split(name, split)
     if summary.rejected:
-        click.echo(f"\nrejected: {count(summary.rejected, 'image')}, see {out}/rejected.jsonl")
+        click.echo(f"\nrejected: {plural(summary.rejected, 'image')}, see {out}/rejected.jsonl")
 
 
 def _print_split(name: str, split: SplitSummary) -> None:
-    click.echo(f"\n{name}: {contents(split.samples, split.bytes, split.shards)}")
+    click.echo(f"\n{name}: {format_totals(split.samples, split.bytes, split.shards)}")
     click.echo(f"  {'':14}" + "".join(f"{quantile:>10}" for quantile in split.width))
     columns = {"width, pixels": split.width, "height, pixels": split.height, "size, bytes": split.size}
     for title, column in columns.items():
@@ -68,4 +71,4 @@ def _class_sizes(labels: Mapping[str, int]) -> str:
     (smallest, least), (_, median), (largest, most) = ordered[0], ordered[len(ordered) // 2], ordered[-1]
     text = f"samples per class: {least:,} ({printable(smallest)}) to {most:,} ({printable(largest)}), median {median:,}"
     empty = sum(samples == 0 for samples in labels.values())
-    return text + (f"; {count(empty, 'class')} without samples" if empty else "")
+    return text + (f"; {plural(empty, 'class')} without samples" if empty else "")

@@ -1,49 +1,35 @@
-"""Kinds of values that options take, besides those that click has."""
+"""Types of option values that click does not have."""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import click
 
-from dataprep.images.base import Validation
+from manifests.text import parse_bytes
 
-VALIDATION = click.Choice(get_args(Validation))
+_MAX_BYTES = 1 << 60
 
 
-class Bytes(click.ParamType[int]):
-    """A length in bytes with a unit: 256MiB, 1GB, 4096."""
-
-    name = "size"
-    _UNITS = {"": 1, "b": 1} | {
-        prefix + end: base**power
-        for power, prefix in enumerate("kmgt", 1)
-        for end, base in (("", 1024), ("b", 1000), ("ib", 1024))
-    }
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Turn ``256MiB`` into 268435456."""
-        if isinstance(value, int):
-            return value
-        digits = value.strip().rstrip("BbIiKkMmGgTt ")
-        unit = value.strip()[len(digits) :].strip().lower()
-        try:
-            length = int(float(digits) * self._UNITS[unit])
-        except (KeyError, ValueError, OverflowError):
-            self.fail(f"{value!r} is no size; write it like 256MiB, 1GB or 4096", param, ctx)
-        if length < 1:
-            self.fail(f"{value!r} is less than one byte", param, ctx)
-        return min(length, 1 << 60)
+def byte_size(text: str) -> int:
+    """Parse a size in bytes such as ``256MiB``. Sizes over 1 EiB count as 1 EiB."""
+    try:
+        size = parse_bytes(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}. Hint: write it like 256MiB, 1GB or 4096.") from None
+    if size < 1:
+        raise click.BadParameter(f"{text!r} is less than one byte.")
+    return min(size, _MAX_BYTES)
 
 
 class Fraction(click.FloatRange):
-    """A share from 0 to 1; NaN is none."""
+    """A number from 0 to 1. Unlike `click.FloatRange`, it rejects NaN."""
 
     name = "fraction"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Turn ``0.01`` into a number."""
+        """Convert ``"0.01"`` to a float."""
         number = float(super().convert(value, param, ctx))
         if number != number:  # noqa: PLR0124  (only NaN differs from itself)
-            self.fail(f"{value!r} is no number from 0 to 1", param, ctx)
+            self.fail(f"{value!r} is not a number from 0 to 1.", param, ctx)
         return number

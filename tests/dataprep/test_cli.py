@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from dataprep import storage
 from dataprep.commands.base import Command
+from dataprep.commands.param_types import byte_size
 from manifests.errors import CallError, ExitStatus, ShardError, SourceError, StorageError
 
 COMMANDS = ("convert", "index", "verify", "info")
@@ -40,7 +41,7 @@ def files(folder):
 def test_help_names_every_command_and_status(invoke):
     text = invoke("--help").stdout
     assert all(f"dataprep {command}" in text for command in COMMANDS)
-    assert all(word in text for word in ("0 done", "1 done", "2 the call", "3 the machine", "130 interrupted"))
+    assert all(word in text for word in ("0 success", "1 finished", "2 wrong usage", "3 stopped by", "130 interrupted"))
     assert invoke("-h").stdout == text
     assert "version" in invoke("--version").stdout
 
@@ -449,9 +450,7 @@ def test_a_shard_size_beyond_all_measure(image_folder, out, invoke):
     ],
 )
 def test_sizes(text, length):
-    from dataprep.commands.param_types import Bytes
-
-    assert Bytes().convert(text, None, None) == length
+    assert byte_size(text) == length
 
 
 @pytest.mark.parametrize("arguments", [["verify"], ["info"], ["info", "--json"], ["verify", "--decode"]])

@@ -573,7 +573,7 @@ def test_the_table_at_the_end(mixed, tmp_path, invoke):
     assert counts == {"kept": "4", "resized": "10", "rejected": "3", "all": "17"}
     text = invoke(*call).stdout  # all done by an earlier run: the same is told
     assert "4 shards were done by an earlier run" in text
-    assert "repaired: 3 images (turned upright 2, colours brought to RGB 1)" in text
+    assert "repaired: 3 images (rotated upright 2, converted to RGB 1)" in text
     assert f"{total / 1000:,.1f} KB" in text
     assert "kept" not in invoke("convert", "--src", mixed, "--out", tmp_path / "b", "--max-rejected", 1).stdout
 
@@ -581,14 +581,14 @@ def test_the_table_at_the_end(mixed, tmp_path, invoke):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--quality", 80], "--quality 80 goes with --resize-shorter or --max-side"),
-        (["--subsampling", "444"], "--subsampling 444 goes with --resize-shorter"),
-        (["--filter", "box"], "--filter box goes with"),
-        (["--only-above", 500], "--only-above 500 goes with"),
-        (["--raw-size", 64], "--raw-size 64 goes with --store raw"),
-        (["--raw-fit", "pad"], "--raw-fit pad goes with --store raw"),
-        (["--store", "raw", "--resize-shorter", 64], "--resize-shorter 64 does not go with --store raw"),
-        (["--store", "raw", "--quality", 64], "--quality 64 does not go with --store raw"),
+        (["--quality", 80], "--quality 80 requires --resize-shorter or --max-side"),
+        (["--subsampling", "444"], "--subsampling 444 requires --resize-shorter"),
+        (["--filter", "box"], "--filter box requires"),
+        (["--only-above", 500], "--only-above 500 requires"),
+        (["--raw-size", 64], "--raw-size 64 requires --store raw"),
+        (["--raw-fit", "pad"], "--raw-fit pad requires --store raw"),
+        (["--store", "raw", "--resize-shorter", 64], "--resize-shorter 64 cannot be used with --store raw"),
+        (["--store", "raw", "--quality", 64], "--quality 64 cannot be used with --store raw"),
         (["--resize-shorter", 256, "--only-above", 200], "--only-above 200 is less than --resize-shorter 256"),
         (["--max-side", 256, "--only-above", 200], "--only-above 200 is less than --max-side 256"),
         (["--resize-shorter", 0], "--resize-shorter"),
@@ -612,10 +612,10 @@ def test_a_dry_run_says_what_each_way_takes(mixed, tmp_path, invoke):
     invoke("convert", "--src", sound, "--resize-shorter", 100, "--out", tmp_path / "out", "--workers", 1)
     stored = sum(row.size for row, _ in stored_samples(tmp_path / "out"))
     assert f"about {stored / 1000:.1f} KB to write" in text
-    assert f"{came / 1000:.1f} KB as the images came" in text
-    assert f"about {stored / 1000:.1f} KB with --resize-shorter 100, by 6 of them" in text
+    assert f"{came / 1000:.1f} KB for the images as they are" in text
+    assert f"about {stored / 1000:.1f} KB with --resize-shorter 100, measured on 6 images" in text
     assert "1.2 MB with --store raw --raw-size 256" in text  # 6 x 256 x 256 x 3
     plain = invoke("convert", "--src", sound, "--dry-run", "--workers", 1).stdout
-    assert "with --resize-shorter 256, by 6 of them" in plain
+    assert "with --resize-shorter 256, measured on 6 images" in plain
     raw = invoke("convert", "--src", sound, "--store", "raw", "--raw-size", 64, "--dry-run", "--workers", 1).stdout
     assert f", {6 * 64 * 64 * 3 / 1000:.1f} KB to write" in raw
