@@ -147,8 +147,9 @@ def convert(
 ) -> ExitStatus:
     """Write images into shards.
 
-    Each shard gets a DALI index and a sample table. Image bytes are stored unchanged unless an option resizes them. Broken images are listed with the reason in
-    rejected.jsonl and are never written to a shard. If the command is interrupted or killed, run it again to resume.
+    Each shard gets a DALI index and a sample table. Image bytes are stored unchanged unless an option resizes them.
+    Broken images are listed with the reason in rejected.jsonl and are never written to a shard. If the command is
+    interrupted or killed, run it again to resume.
     """
     with closing(engines.LocalEngine(workers)) as engine:
         if not dry_run:
