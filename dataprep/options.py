@@ -1,4 +1,7 @@
-"""What is asked of a conversion and of an indexing. It must never import anything heavy: each worker reads it first."""
+"""Options of `convert_dataset` and `index_shards`.
+
+This module imports nothing heavy, because every worker process imports it first.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +16,30 @@ Filter = Literal["lanczos", "bicubic", "bilinear", "box"]
 Subsampling = Literal["keep", "444", "422", "420"]
 Fit = Literal["crop", "pad"]
 
-#: Columns that a table has beside its others where images may be stored otherwise than they came: pixels and format as
-#: they came, and words for what was done.
+#: Columns that a sample table has in addition if images are resized or stored as pixels: width, height in pixels and
+#: format of the source image, and the changes made to it, separated by spaces.
 CHANGE_COLUMNS = ("original_width", "original_height", "original_format", "change")
 
-#: What a photograph takes in a JPEG of quality 90, measured on ImageNet's brought to 256.
-_BYTES_A_PIXEL = 0.35
+#: Mean bytes per pixel of a JPEG of quality 90, measured on ImageNet photographs whose shorter side is 256.
+_JPEG_BYTES_PER_PIXEL = 0.35
 
 
 @dataclass(frozen=True, slots=True)
 class Downscale:
-    """To what size images are brought before they are stored, and how they are encoded then.
+    """The size that large images are reduced to before they are stored, and how they are encoded.
 
-    Of an image that has to shrink, both sides shrink by one factor, the least that meets `shorter` and `longest`;
-    none is enlarged.
+    Both sides of an image shrink by the same factor: the smallest reduction that meets both `shorter` and `longest`.
+    Images are never enlarged.
 
     Attributes:
-        shorter: pixels that the shorter side has at most.
-        longest: pixels that the longer side has at most.
-        only_above: an image whose shorter side (its longer one where only `longest` is given) has at most this
-            many pixels is stored as it is.
-        quality: of the JPEG that is stored, 1 to 100.
-        subsampling: of its chroma; ``keep`` takes the source's, 4:4:4 where that is no JPEG.
-        filter: by which it is resampled.
+        shorter: maximum length of the shorter side, in pixels.
+        longest: maximum length of the longer side, in pixels.
+        only_above: an image is stored unchanged if its shorter side (its longer side if only `longest` is given) has
+            at most this many pixels.
+        quality: JPEG quality of resized images, 1 to 100.
+        subsampling: chroma subsampling of resized images; ``"keep"`` uses that of the source, or 4:4:4 if the source
+            is not a JPEG.
+        filter: resampling filter.
 
     """
 
@@ -48,24 +52,25 @@ class Downscale:
 
     @property
     def typical_bytes(self) -> int:
-        """What the largest image that is stored may be expected to take: that a shard's length can be planned."""
-        least = self.only_above or 0
+        """Estimated bytes of the largest stored image. The plan needs it to cut shards before images are resized."""
+        unchanged = self.only_above or 0
         if self.shorter is None:
-            side = max(self.longest or 0, least)
-            return int(side * side * 3 / 4 * _BYTES_A_PIXEL)
-        side = max(self.shorter, least)
-        return int(side * min(side * 4 / 3, max(self.longest or math.inf, least)) * _BYTES_A_PIXEL)
+            side = max(self.longest or 0, unchanged)
+            return int(side * side * 3 / 4 * _JPEG_BYTES_PER_PIXEL)
+        side = max(self.shorter, unchanged)
+        longer_side = min(side * 4 / 3, max(self.longest or math.inf, unchanged))
+        return int(side * longer_side * _JPEG_BYTES_PER_PIXEL)
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Pixels of one size in place of encoded images: uint8 RGB, row by row.
+    """Store pixels of one size instead of encoded images: uint8 RGB [size, size, 3], row by row.
 
     Attributes:
-        size: pixels of each side.
-        fit: ``crop`` resizes until the image covers the square, and cuts off what is over, at both ends alike;
-            ``pad`` resizes until it fits in, and fills up with black.
-        filter: by which it is resampled.
+        size: height and width, in pixels.
+        fit: ``"crop"`` resizes the image to cover the square and cuts off both ends equally; ``"pad"`` resizes it to
+            fit inside and fills the rest with black.
+        filter: resampling filter.
 
     """
 
@@ -81,20 +86,20 @@ class Raw:
 
 @dataclass(frozen=True)
 class Options:
-    """All that decides which bytes are written, and nothing else.
+    """Everything besides the source that determines the bytes of a dataset, and nothing else.
 
     Attributes:
         fmt: record format.
-        shard_bytes: a shard closes before its images exceed this many bytes.
-        shard_samples: a shard holds this many samples; overrides `shard_bytes`.
-        shuffle: one global shuffle within each split.
-        seed: any integer from 0.
-        val_fraction: share of the train split to put into a new split val, 0 to 1.
-        split_by: column whose values val and train must not share.
-        validate: how far to trust the images.
-        max_pixels: more than this are a decompression bomb.
-        downscale: store large images smaller.
-        raw: store pixels in place of encoded images; excludes `downscale`.
+        shard_bytes: maximum total bytes of the images in a shard; a single larger image gets a shard of its own.
+        shard_samples: number of samples per shard; overrides `shard_bytes`.
+        shuffle: shuffle each split globally.
+        seed: seed of the shuffle and of the random split; any integer from 0.
+        val_fraction: fraction of the train split to move into a new split ``"val"``, in [0, 1).
+        split_by: column whose values train and val must not share.
+        validate: how thoroughly to check the images.
+        max_pixels: an image with more pixels is rejected as a decompression bomb.
+        downscale: store large images at a smaller size.
+        raw: store pixels instead of encoded images; excludes `downscale`.
 
     """
 
@@ -112,29 +117,29 @@ class Options:
 
     @property
     def store(self) -> Store:
-        """What a stored image is."""
+        """What a shard stores per image."""
         return "raw" if self.raw else "encoded"
 
     @property
     def alters(self) -> bool:
-        """Whether images may be stored otherwise than they came."""
+        """Whether stored images may differ from the source images."""
         return bool(self.downscale or self.raw)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the options as the manifest carries them."""
-        told = asdict(self)
-        if self.shard_samples:  # what is overridden decides no byte, and must not tell two runs apart
-            told["shard_bytes"] = Options.shard_bytes
-        for name in ("downscale", "raw"):  # a dataset without them says nothing of them
-            if told[name] is None:
-                del told[name]
+        """Return the options as the manifest stores them and as the plan's fingerprint covers them."""
+        members = asdict(self)
+        if self.shard_samples:  # `shard_bytes` has no effect, so it must not distinguish two runs
+            members["shard_bytes"] = Options.shard_bytes
+        for name in ("downscale", "raw"):  # omitted unless used: older releases did not have these options
+            if members[name] is None:
+                del members[name]
         if self.alters:
-            told["made_by"] = library_versions()
-        return told
+            members["made_by"] = library_versions()
+        return members
 
 
 def library_versions() -> dict[str, str]:
-    """Give the releases of the libraries whose pixels and JPEGs are stored; another may give other bytes."""
+    """Return the versions of the libraries that decode, resize and encode images: others may write other bytes."""
     import PIL
     import simplejpeg
 
@@ -143,18 +148,19 @@ def library_versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """What to look for in a record, where it does not show by itself.
+    """Where `index_shards` finds image and label in a record, if it should not detect them.
 
     Attributes:
-        image: TFRecord feature, or WebDataset extension (several with commas), that holds the encoded image.
-        label: likewise for the label.
-        label_key: member of the ``.json`` that holds the label.
-        label_offset: added to every label; -1 where the shards count from 1.
-        classes: names in label order.
-        split: name of the split; read from each file's name or folder where none is given.
-        validate: ``none`` reads headers only; ``header`` and ``decode`` read every byte, and give the
-            tables and the manifest their checksums.
-        overwrite: replace index files that are there and differ.
+        image: TFRecord feature or WebDataset extension of the encoded image; several extensions are separated by
+            commas.
+        label: TFRecord feature or WebDataset extension of the label.
+        label_key: member of the ``.json`` component that contains the label.
+        label_offset: added to every label; -1 for shards whose labels count from 1.
+        classes: class names in label order.
+        split: name of the split; `None` derives it from each file's name or folder.
+        validate: ``"none"`` reads headers only; ``"header"`` and ``"decode"`` read every byte, and write checksums
+            into the tables and the manifest.
+        overwrite: replace existing index files that differ.
 
     """
 

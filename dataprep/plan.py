@@ -1,7 +1,7 @@
-"""Pure: samples -> split, order, shard. It must never touch a file.
+"""Decide the split, the order and the shard of every sample. Pure functions: no I/O.
 
-All draws come from the raw 64-bit output of PCG64, whose stream NumPy fixes for ever; the same seed
-gives the same plan with every release.
+All random numbers come from the raw 64-bit output of PCG64, a stream that NumPy guarantees to keep. So a seed gives
+the same plan with every release of NumPy.
 """
 
 from __future__ import annotations
@@ -24,13 +24,20 @@ from manifests.errors import CallError
 
 __all__ = ["Options", "Plan", "ShardPlan", "key_of", "make_plan"]
 
-# What each draw is for: with the seed, it names a stream of its own.
-_SPLIT, _ORDER = 1, 2
+# Second word of the random seed: the split and the order draw from separate streams.
+_SPLIT_STREAM, _ORDER_STREAM = 1, 2
 
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """One shard to write: its name without suffix, its split, and rows of the source in stored order (int64)."""
+    """One shard to write.
+
+    Attributes:
+        name: the shard's file name without extension, ``train-00000`` for example.
+        split: name of its split.
+        rows: rows of the source in stored order, int64 [N].
+
+    """
 
     name: str
     split: str
@@ -39,70 +46,75 @@ class ShardPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """All shards to write, and a fingerprint of everything that decides their bytes."""
+    """All shards to write, and a fingerprint of everything that determines their bytes."""
 
     shards: tuple[ShardPlan, ...]
     fingerprint: str
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Splits that get a shard, in order."""
+        """Names of the splits that have at least one shard, in order."""
         return tuple(dict.fromkeys(shard.split for shard in self.shards))
 
 
 def make_plan(source: Source, options: Options) -> Plan:
-    """Assign every sample a split, a shard and a place in it.
+    """Assign every sample to a split, a shard and a position in it.
 
     Raises:
-        CallError: `val_fraction` or `split_by` do not fit the source, or it has a column that is to be written.
+        CallError: `val_fraction` or `split_by` do not fit the source, or the source already has one of the
+            `CHANGE_COLUMNS` that the options add.
 
     """
     _check_columns(source, options)
-    splits, code = _split(source, options)
+    splits, split_of = _assign_splits(source, options)
     shards = []
     for number, name in enumerate(splits):
-        rows = np.flatnonzero(code == number)
+        rows = np.flatnonzero(split_of == number)
         if options.shuffle:
-            rows = rows[_permutation(len(rows), options.seed, _ORDER, number)]
-        sizes = _foretold(source.size[rows].clip(min=0), options)
-        for count, (start, stop) in enumerate(_bounds(sizes, options)):
-            shards.append(ShardPlan(f"{name}-{count:05d}", name, rows[start:stop]))
+            rows = rows[_permutation(len(rows), options.seed, _ORDER_STREAM, number)]
+        sizes = _estimated_sizes(source.size[rows].clip(min=0), options)
+        for index, (start, stop) in enumerate(_shard_bounds(sizes, options)):
+            shards.append(ShardPlan(f"{name}-{index:05d}", name, rows[start:stop]))
     return Plan(tuple(shards), _fingerprint(source, options))
 
 
 def _check_columns(source: Source, options: Options) -> None:
-    taken = [name for name in CHANGE_COLUMNS if options.alters and name in source.extra.column_names]
-    if taken:
-        raise CallError(
-            f"the source has a column {taken[0]!r}, and resizing or --store raw writes one of that name",
-            hint="rename it",
-        )
+    if not options.alters:
+        return
+    for name in CHANGE_COLUMNS:
+        if name in source.extra.column_names:
+            raise CallError(
+                f"the source has a column {name!r}, and resizing or --store raw adds a column of that name",
+                hint="rename the column of the source",
+            )
 
 
 def key_of(row: int) -> str:
-    """Name the sample in a row of the source: short, unique, without dot and blank."""
+    """Return the key of the sample in a row of the source. Keys are unique and contain no dots or spaces."""
     return f"{row:08d}"
 
 
-def _split(source: Source, options: Options) -> tuple[tuple[str, ...], NDArray[np.int8]]:
+def _assign_splits(source: Source, options: Options) -> tuple[tuple[str, ...], NDArray[np.int8]]:
+    """Return the names of the splits, and for each sample the index of its split, int8 [N]."""
     if not options.val_fraction:
         if options.split_by:
-            raise CallError("--split-by goes with --val-fraction", hint="say how much of train goes to val")
+            raise CallError("--split-by needs --val-fraction", hint="set the fraction of train that goes to val")
         return source.splits, source.split
     if "val" in source.splits:
-        raise CallError("--val-fraction: the source has a split val already", hint="leave the option out")
+        raise CallError("--val-fraction: the source already has a val split", hint="leave out --val-fraction")
     if "train" not in source.splits:
-        raise CallError("--val-fraction: the source has no split train to take it from")
+        raise CallError("--val-fraction: the source has no train split to take images from")
     train = np.flatnonzero(source.split == source.splits.index("train"))
-    chosen = _choose_groups(source, train, options) if options.split_by else _choose(train, options)
+    val = _choose_groups(source, train, options) if options.split_by else _choose_samples(train, options)
     splits = ("train", "val", *(name for name in source.splits if name != "train"))
-    code = np.array([splits.index(name) for name in source.splits], np.int8)[source.split]
-    code[chosen] = splits.index("val")
-    return splits, code
+    split_of = np.array([splits.index(name) for name in source.splits], np.int8)[source.split]
+    split_of[val] = splits.index("val")
+    return splits, split_of
 
 
-def _choose(train: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
-    order = _permutation(len(train), options.seed, _SPLIT)
+def _choose_samples(train: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
+    """Choose rows for val at random."""
+    order = _permutation(len(train), options.seed, _SPLIT_STREAM)
     count = round(options.val_fraction * len(train))
     if not 0 < count < len(train):
         raise CallError(f"--val-fraction {options.val_fraction:g} of {len(train)} images leaves a split empty")
@@ -110,57 +122,60 @@ def _choose(train: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
 
 
 def _choose_groups(source: Source, train: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
-    """Choose whole groups in a random order, each that still fits into the fraction, so that none is in two splits."""
+    """Choose rows for val in whole groups: visit the groups in random order and take each that still fits."""
     if options.split_by not in source.extra.column_names:
-        known = ", ".join(source.extra.column_names) or "none"
-        raise CallError(f"--split-by {options.split_by}: no such column", hint=f"further columns are: {known}")
+        known = ", ".join(source.extra.column_names)
+        hint = f"choose one of: {known}" if known else "the source has no extra columns to split by"
+        raise CallError(f"--split-by {options.split_by}: the source has no such column", hint=hint)
     column = source.extra[options.split_by].take(pa.array(train)).combine_chunks()
     values = column.dictionary_encode(null_encoding="encode")
-    # Numbered by value, not by where they first occur; rows without a value are a group too.
+    # Number groups by value, not by first occurrence. Rows without a value form a group of their own.
     rank = np.asarray(pc.rank(values.dictionary.cast(pa.large_string()), tiebreaker="first")).astype(np.int64) - 1
     group = rank[np.asarray(values.indices)]
     counts = np.bincount(group)
-    order = _permutation(len(counts), options.seed, _SPLIT)
-    room, taken = round(options.val_fraction * len(train)), []
+    order = _permutation(len(counts), options.seed, _SPLIT_STREAM)
+    remaining, chosen = round(options.val_fraction * len(train)), []
     for number, count in zip(order.tolist(), counts[order].tolist(), strict=True):
-        if count <= room:
-            taken.append(number)
-            room -= count
-    if not taken or len(taken) == len(counts):
+        if count <= remaining:
+            chosen.append(number)
+            remaining -= count
+    if not chosen or len(chosen) == len(counts):
         raise CallError(f"--split-by {options.split_by}: {len(counts)} groups are too few for --val-fraction")
-    return train[np.isin(group, taken)]
+    return train[np.isin(group, chosen)]
 
 
 def _permutation(count: int, *stream: int) -> NDArray[np.int64]:
+    """Return a random order of `count` elements, int64 [count]; the seed and the stream determine it."""
     draws = np.random.PCG64(np.random.SeedSequence(stream)).random_raw(count)
     return np.argsort(np.asarray(draws, np.uint64).reshape(-1), kind="stable")
 
 
-def _foretold(sizes: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
-    """Say what images of these lengths take when they are stored; of those to be resized, about."""
+def _estimated_sizes(sizes: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
+    """Return the bytes that images of these sizes take when they are stored, int64 [N]; approximate if resized."""
     if options.raw:
         return np.full_like(sizes, math.prod(options.raw.pixels))
     return sizes.clip(max=options.downscale.typical_bytes) if options.downscale else sizes
 
 
-def _bounds(sizes: NDArray[np.int64], options: Options) -> Iterator[tuple[int, int]]:
-    """Cut a split into shards: by count, or each as long as it stays within `shard_bytes`."""
+def _shard_bounds(sizes: NDArray[np.int64], options: Options) -> Iterator[tuple[int, int]]:
+    """Yield the first sample of each shard and the one after its last: cut by count or by `shard_bytes`."""
     start, total = 0, np.concatenate([[0], np.cumsum(sizes)])
     while start < len(sizes):
         if options.shard_samples:
             stop = start + min(options.shard_samples, len(sizes))
         else:
-            most = min(int(total[start]) + options.shard_bytes, int(total[-1]))
-            stop = int(np.searchsorted(total, most, side="right")) - 1
+            limit = min(int(total[start]) + options.shard_bytes, int(total[-1]))
+            stop = int(np.searchsorted(total, limit, side="right")) - 1
         stop = min(max(stop, start + 1), len(sizes))
         yield start, stop
         start = stop
 
 
 def _fingerprint(source: Source, options: Options) -> str:
-    """Digest what the bytes of every shard follow from: samples by name and size, classes, options.
+    """Return a digest of everything that determines the bytes of the shards: samples, classes, options.
 
-    Neither times nor folders are in it, so that a copy of the source elsewhere gives the same.
+    A sample counts with its path, size, label, split and extra columns. Times and the source's folder are left out,
+    so a copy of the source in another place has the same fingerprint.
     """
     digest = hashlib.sha256(json.dumps([1, options.as_json(), source.classes, source.splits]).encode())
     columns: Mapping[str, Any] = {

@@ -402,7 +402,7 @@ WRONG = [
     (["--src", "{src}", "--max-rejected", "1.5"], "--max-rejected"),
     (["--src", "{src}", "--max-rejected", "nan"], "--max-rejected"),
     (["--src", "{src}", "--workers", "0"], "--workers"),
-    (["--src", "{src}", "--split-by", "x"], "--split-by goes with --val-fraction"),
+    (["--src", "{src}", "--split-by", "x"], "--split-by needs --val-fraction"),
     (["--src", "{src}", "--split-by", "x", "--val-fraction", "0.5"], "no such column"),
     (["--src", "{src}", "--path-column", "x"], "--path-column goes with"),
     (["--src", "{src}", "--image-root", "x"], "--image-root goes with"),

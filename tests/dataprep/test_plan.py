@@ -1,4 +1,4 @@
-"""The plan is pure: each sample once, in a split, a shard and a place that the seed decides for ever."""
+"""`make_plan`: every sample appears once, and the seed alone determines its split, shard and position."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dataprep.sources import UNREADABLE, Source
 from manifests.errors import CallError
 
 
-def source(sizes, split=None, splits=("train",), **extra):
+def make_source(sizes, split=None, splits=("train",), **extra):
     count = len(sizes)
     return Source(
         root="/x",
-        layout="made up",
+        layout="synthetic",
         classes=("a", "b"),
         splits=splits,
         path=pa.array([f"{n}.jpg" for n in range(count)], pa.large_string()),
@@ -45,12 +45,12 @@ options = st.builds(
 
 
 @given(st.data(), sizes, options)
-def test_every_row_once_and_shards_within_bounds(data, sizes, options):
+def test_each_row_appears_once_and_shards_stay_within_limits(data, sizes, options):
     split = data.draw(st.lists(st.integers(0, 2), min_size=len(sizes), max_size=len(sizes)))
-    made = source(sizes, split, ("train", "val", "test"))
-    plan = make_plan(made, options)
+    source = make_source(sizes, split, ("train", "val", "test"))
+    plan = make_plan(source, options)
     assert sorted(rows(plan)) == list(range(len(sizes)))
-    for number, name in enumerate(made.splits):
+    for number, name in enumerate(source.splits):
         shards = [shard for shard in plan.shards if shard.split == name]
         assert [shard.name for shard in shards] == [f"{name}-{n:05d}" for n in range(len(shards))]
         assert sorted(rows(plan, name)) == [row for row, code in enumerate(split) if code == number]
@@ -61,31 +61,31 @@ def test_every_row_once_and_shards_within_bounds(data, sizes, options):
                 assert len(inside) == options.shard_samples or (last and 0 < len(inside) < options.shard_samples)
             else:
                 assert len(inside) == 1 or sum(inside) <= options.shard_bytes
-                # A shard closes only where one more image would not have fitted.
+                # A shard ends only where the next image would exceed the limit.
                 assert last or sum(inside) + lengths[at + 1][0] > options.shard_bytes
 
 
 @given(sizes, options)
-def test_the_seed_decides(sizes, options):
-    made = source(sizes)
-    one, two = make_plan(made, options), make_plan(made, options)
+def test_same_seed_gives_same_plan(sizes, options):
+    source = make_source(sizes)
+    one, two = make_plan(source, options), make_plan(source, options)
     assert one.fingerprint == two.fingerprint
     assert [shard.rows.tolist() for shard in one.shards] == [shard.rows.tolist() for shard in two.shards]
     if not options.shuffle:
         assert rows(one) == list(range(len(sizes)))
 
 
-def test_seeds_and_splits_have_streams_of_their_own():
-    made = source([1] * 400, [0] * 200 + [1] * 200, ("train", "val"))
-    orders = [rows(make_plan(made, Options(seed=seed)), split) for seed in range(4) for split in made.splits]
+def test_each_seed_and_split_has_its_own_order():
+    source = make_source([1] * 400, [0] * 200 + [1] * 200, ("train", "val"))
+    orders = [rows(make_plan(source, Options(seed=seed)), split) for seed in range(4) for split in source.splits]
     relative = {tuple(np.array(order) % 200) for order in orders}
     assert len(relative) == len(orders)
     assert tuple(range(200)) not in relative
 
 
-def test_the_shuffle_is_fair():
-    """Where sample 0 lands, over many seeds, is every place about equally often."""
-    places = Counter(rows(make_plan(source([1] * 8), Options(seed=seed))).index(0) for seed in range(800))
+def test_shuffle_is_uniform():
+    """Over 800 seeds, sample 0 lands on each of 8 positions about equally often."""
+    places = Counter(rows(make_plan(make_source([1] * 8), Options(seed=seed))).index(0) for seed in range(800))
     assert set(places) == set(range(8))
     assert max(places.values()) < 150
 
@@ -96,32 +96,32 @@ GOLDEN_GROUPS = [7, 6, 9, 5, 8]
 
 
 def test_golden_order():
-    """What a seed gave once it gives with every release of NumPy."""
-    made = source([10] * 20, group=list("aaaaabbbbbcccccddddd"))
-    assert rows(make_plan(made, Options(seed=0))) == GOLDEN_ORDER
-    plan = make_plan(made, Options(seed=7, val_fraction=0.25, shard_samples=6))
+    """A seed gives the same plan with every release of NumPy."""
+    source = make_source([10] * 20, group=list("aaaaabbbbbcccccddddd"))
+    assert rows(make_plan(source, Options(seed=0))) == GOLDEN_ORDER
+    plan = make_plan(source, Options(seed=7, val_fraction=0.25, shard_samples=6))
     assert [shard.rows.tolist() for shard in plan.shards] == GOLDEN_SPLIT
     assert [shard.name for shard in plan.shards] == ["train-00000", "train-00001", "train-00002", "val-00000"]
-    plan = make_plan(made, Options(seed=7, val_fraction=0.25, split_by="group"))
+    plan = make_plan(source, Options(seed=7, val_fraction=0.25, split_by="group"))
     assert rows(plan, "val") == GOLDEN_GROUPS
 
 
 @given(st.integers(1, 300), st.floats(0, 1, exclude_max=True), st.integers(0, 9))
 def test_val_fraction_is_exact(count, fraction, seed):
     options = Options(val_fraction=fraction, seed=seed)
-    if fraction and round(count * fraction) in (0, count):  # nothing would be left of one of the two
+    if fraction and round(count * fraction) in (0, count):  # one of the two splits would be empty
         with pytest.raises(CallError, match="--val-fraction"):
-            make_plan(source([1] * count), options)
+            make_plan(make_source([1] * count), options)
         return
-    plan = make_plan(source([1] * count), options)
+    plan = make_plan(make_source([1] * count), options)
     assert abs(len(rows(plan, "val")) - count * fraction) <= 0.5
     assert sorted(rows(plan)) == list(range(count))
     assert (plan.splits == ("train", "val")) == (fraction > 0)
 
 
-def test_val_fraction_takes_from_train_alone():
-    made = source([1] * 30, [0] * 20 + [1] * 10, ("train", "test"))
-    plan = make_plan(made, Options(val_fraction=0.3))
+def test_val_fraction_takes_images_from_train_only():
+    source = make_source([1] * 30, [0] * 20 + [1] * 10, ("train", "test"))
+    plan = make_plan(source, Options(val_fraction=0.3))
     assert plan.splits == ("train", "val", "test")
     assert len(rows(plan, "val")) == 6
     assert set(rows(plan, "val")) < set(range(20))
@@ -137,13 +137,13 @@ GROUPS = {
 
 
 @given(st.data(), st.sampled_from(sorted(GROUPS)), st.floats(0.01, 0.9), st.integers(0, 5))
-def test_split_by_shares_no_group(data, kind, fraction, seed):
+def test_split_by_keeps_groups_in_one_split(data, kind, fraction, seed):
     groups = data.draw(
         st.lists(st.none() | GROUPS[kind], min_size=2, max_size=40).filter(lambda g: any(x is not None for x in g))
     )
-    made = source([1] * len(groups), group=groups)
+    source = make_source([1] * len(groups), group=groups)
     try:
-        plan = make_plan(made, Options(val_fraction=fraction, split_by="group", seed=seed))
+        plan = make_plan(source, Options(val_fraction=fraction, split_by="group", seed=seed))
     except CallError as error:
         plan, reason = None, str(error)
     if plan is None:
@@ -155,36 +155,44 @@ def test_split_by_shares_no_group(data, kind, fraction, seed):
     assert val
     assert not train & val
     assert sorted(rows(plan)) == list(range(len(groups)))
-    # Whole groups are added as long as they fit, so no group that was left would have fitted.
+    # Groups are added as long as they fit, so no remaining group fits.
     room = round(fraction * len(groups)) - len(rows(plan, "val"))
     assert 0 <= room < min(Counter(named[row] for row in rows(plan, "train")).values())
 
 
 @pytest.mark.parametrize(
-    ("made", "options", "message"),
+    ("source", "options", "message"),
     [
-        (source([1] * 4), Options(split_by="x"), "--split-by goes with --val-fraction"),
         (
-            source([1] * 4),
-            Options(split_by="x", val_fraction=0.5),
-            "--split-by x: no such column; further columns are: none",
+            make_source([1] * 4),
+            Options(split_by="x"),
+            "--split-by needs --val-fraction. Hint: set the fraction of train",
         ),
-        (source([1] * 4, identity=[1] * 4), Options(split_by="identity", val_fraction=0.5), "1 groups are too few"),
-        (source([1] * 4, nothing=pa.nulls(4)), Options(split_by="nothing", val_fraction=0.5), "too few"),
-        (source([1] * 4, [0, 0, 1, 1], ("train", "val")), Options(val_fraction=0.5), "has a split val already"),
-        (source([1] * 4, splits=("test",)), Options(val_fraction=0.5), "no split train"),
-        (source([1] * 4), Options(val_fraction=0.01), "--val-fraction"),
-        (source([1] * 4), Options(val_fraction=0.99), "--val-fraction"),
+        (
+            make_source([1] * 4),
+            Options(split_by="x", val_fraction=0.5),
+            "--split-by x: the source has no such column. Hint: the source has no extra columns",
+        ),
+        (
+            make_source([1] * 4, identity=[1] * 4),
+            Options(split_by="identity", val_fraction=0.5),
+            "1 groups are too few",
+        ),
+        (make_source([1] * 4, nothing=pa.nulls(4)), Options(split_by="nothing", val_fraction=0.5), "too few"),
+        (make_source([1] * 4, [0, 0, 1, 1], ("train", "val")), Options(val_fraction=0.5), "already has a val split"),
+        (make_source([1] * 4, splits=("test",)), Options(val_fraction=0.5), "no train split"),
+        (make_source([1] * 4), Options(val_fraction=0.01), "--val-fraction"),
+        (make_source([1] * 4), Options(val_fraction=0.99), "--val-fraction"),
     ],
 )
-def test_options_that_do_not_fit(made, options, message):
+def test_invalid_options_are_refused(source, options, message):
     with pytest.raises(CallError, match=message):
-        make_plan(made, options)
+        make_plan(source, options)
 
 
-def test_a_shard_size_beyond_all_measure():
-    assert len(make_plan(source([1 << 40] * 3), Options(shard_bytes=10**30)).shards) == 1
-    assert len(make_plan(source([1] * 3), Options(shard_samples=10**30)).shards) == 1
+def test_huge_shard_sizes_give_one_shard():
+    assert len(make_plan(make_source([1 << 40] * 3), Options(shard_bytes=10**30)).shards) == 1
+    assert len(make_plan(make_source([1] * 3), Options(shard_samples=10**30)).shards) == 1
 
 
 CHANGES = {
@@ -199,18 +207,18 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("column", CHANGES)
-def test_the_fingerprint_sees_every_change(column):
+def test_fingerprint_covers_samples_classes_and_options(column):
     from dataclasses import replace
 
-    made = source([5, 5], camera=[1, 2], splits=("train", "val"))
-    print_of = make_plan(made, Options()).fingerprint
-    assert make_plan(replace(made, **{column: CHANGES[column]}), Options()).fingerprint != print_of
-    assert make_plan(replace(made, root="/elsewhere", notices=("x",)), Options()).fingerprint == print_of
+    source = make_source([5, 5], camera=[1, 2], splits=("train", "val"))
+    fingerprint = make_plan(source, Options()).fingerprint
+    assert make_plan(replace(source, **{column: CHANGES[column]}), Options()).fingerprint != fingerprint
+    assert make_plan(replace(source, root="/elsewhere", notices=("x",)), Options()).fingerprint == fingerprint
     for options in (Options(seed=1), Options(fmt="webdataset"), Options(validate="none"), Options(shard_bytes=1)):
-        assert make_plan(made, options).fingerprint != print_of
+        assert make_plan(source, options).fingerprint != fingerprint
 
 
-def test_keys():
+def test_keys_are_unique_without_dots_and_spaces():
     keys = [key_of(row) for row in (0, 7, 99_999_999, 100_000_000, 12_345_678_901)]
     assert keys == ["00000000", "00000007", "99999999", "100000000", "12345678901"]
     assert not any(set(key) & set(". \t\n/") for key in keys)
