@@ -22,19 +22,24 @@ def transforms_table() -> str:
 
     rows = ["| name | from | arguments | what it does, and what differs |", "| --- | --- | --- | --- |"]
     for row in transform_table():
-        arguments = ", ".join(f"`{name}={value!r}`" if has_default else f"`{name}`" for name, value, has_default in row.parameters)
+        arguments = ", ".join(
+            f"`{name}={value!r}`" if has_default else f"`{name}`" for name, value, has_default in row.parameters
+        )
         rows.append(f"| `{row.name}` | {row.library} | {arguments} | {row.summary} |")
     return "\n".join(rows)
 
 
 def command_line() -> str:
     """Return the help text of every command."""
-    from dataprep.cli import main as dataprep
     from loaders.cli import main as loaders
+
+    from dataprep.cli import main as dataprep
 
     parts = []
     for name, group in (("dataprep", dataprep), ("loaders", loaders)):
         for command in group.commands.values():
-            context = click.Context(command, info_name=f"{name} {command.name}", max_content_width=100, terminal_width=100)
+            context = click.Context(
+                command, info_name=f"{name} {command.name}", max_content_width=100, terminal_width=100
+            )
             parts.append(f"## {name} {command.name}\n\n```text\n{command.get_help(context)}\n```")
     return "\n\n".join(parts)

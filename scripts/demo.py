@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-PHOTOS = ("astronaut", "camera", "chelsea", "coffee", "hubble_deep_field", "motorcycle_left", "retina", "rocket")
+PHOTOS = ("astronaut", "camera", "chelsea", "coffee", "hubble_deep_field", "coins", "retina", "rocket")
 DATAPREP = str(Path(sys.executable).with_name("dataprep"))
 
 

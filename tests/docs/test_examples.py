@@ -1,0 +1,173 @@
+"""Every command and every Python example of the README and of the docs runs as printed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import warnings
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from helpers import oracles
+from helpers.pictures import encode, photo
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+CONFIG = """
+Arch: {name: Tiny, class_num: 4}
+DataLoader:
+  Train:
+    dataset:
+      transform_ops:
+        - DecodeImage: {to_rgb: True, channel_first: False}
+        - RandCropImage: {size: 224}
+        - RandFlipImage: {flip_code: 1}
+        - NormalizeImage: {scale: 1.0/255.0, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225], order: ''}
+      batch_transform_ops:
+        - OpSampler: {MixupOperator: {alpha: 0.8, prob: 0.5}, CutmixOperator: {alpha: 1.0, prob: 0.5}}
+    sampler: {name: DistributedBatchSampler, batch_size: 8, drop_last: False, shuffle: True}
+"""
+
+BLOCK = re.compile(r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```", re.M | re.S)
+
+#: Commands in blocks that run, which need no test: they come before anything of ours is installed.
+SHELL = ("git clone", "pip install", "scripts/demo", "scripts/test")
+
+
+class Block(NamedTuple):
+    """A fenced code block: its language, its text, and why it does not run (empty if it does)."""
+
+    language: str
+    code: str
+    reason: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    for match in BLOCK.finditer(page.read_text("utf-8")):
+        yield Block(match["language"], match["code"], match["reason"] or "")
+
+
+def commands(block: Block) -> list[str]:
+    return [line.removeprefix("$ ") for line in block.code.splitlines() if line.startswith("$ ")]
+
+
+@pytest.fixture(scope="module")
+def sources(make_photos, tmp_path_factory) -> Path:
+    """Everything that a reader of the docs has in the folder where the commands are typed."""
+    folder = tmp_path_factory.mktemp("docs")
+    photos = make_photos(folder / "photos", 40, classes=4)
+    for split in ("train", "val"):
+        make_photos(folder / "birds" / split, 6)
+    images = make_photos(folder / "images", 6)
+    names = [str(path.relative_to(folder)) for path in sorted(images.glob("*/*"))]
+    (folder / "list.txt").write_text("".join(f"{name} {number % 2}\n" for number, name in enumerate(names)))
+    rows = [f"{name},{('cat', 'dog')[n % 2]},{('train', 'val')[n // 4]},{n}" for n, name in enumerate(names)]
+    (folder / "table.csv").write_text("\n".join(["path,label,split,age", *rows]) + "\n")
+    people = [path.relative_to(folder) for path in sorted(photos.glob("*/*"))]
+    rows = [f"{path},person {n % 20},camera {n % 3}" for n, path in enumerate(people)]
+    (folder / "people.csv").write_text("\n".join(["path,identity,camera", *rows]) + "\n")
+    (folder / "cars").mkdir()
+    for number in range(6):
+        (folder / f"cars/{number // 2:04d}_c{number % 2}_{number}.jpg").write_bytes(encode(photo(number)))
+    make_market(folder / "Market-1501")
+    (folder / "DeiT_tiny_patch16_224.yaml").write_text(CONFIG)
+    return folder
+
+
+def make_market(folder: Path) -> None:
+    for split, identities in (
+        ("bounding_box_train", range(1, 17)),
+        ("query", (20, 21)),
+        ("bounding_box_test", (20, 21)),
+    ):
+        (folder / split).mkdir(parents=True)
+        for identity in identities:
+            for number in range(4):
+                name = f"{identity:04d}_c{number % 2 + 1}s1_{number:06d}_00.jpg"
+                (folder / split / name).write_bytes(encode(photo(identity, 64, 128)))
+
+
+def make_shards(folder: Path, arguments: list[str]) -> None:
+    """Write shards of another tool, as the arguments of `dataprep index` expect them."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    images = [encode(photo(number)) for number in range(3)]
+    if "image_raw" in arguments:
+        features = [{"image_raw": image, "image/label": 1 + label} for label, image in enumerate(images)]
+        oracles.write_tfrecord(folder / "a.tfrecord", map(oracles.make_example, features))
+        return
+    with tarfile.open(folder / "a.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
+        for number, image in enumerate(images):
+            has_json = "--label-key" in arguments
+            label = json.dumps({"category_id": number}).encode() if has_json else b"%d" % number
+            for name, data in ((f"{number}.jpg", image), (f"{number}.{'json' if has_json else 'cls'}", label)):
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                archive.addfile(member, BytesIO(data))
+
+
+DATASETS = {"photos-tfrecord": "photos", "people-tfrecord": "people.csv", "Market-1501-tfrecord": "Market-1501"}
+
+
+@pytest.fixture
+def folder(sources, tmp_path, monkeypatch) -> Path:
+    shutil.copytree(sources, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_example_runs_as_printed(page, folder, dataprep):
+    def prepare(text: str) -> None:
+        for name, source in DATASETS.items():
+            if name in text and not (folder / name).exists():
+                options = ["--val-fraction", "0.1"] if source == "photos" else []
+                options += ["--label-column", "identity"] if source == "people.csv" else []
+                done = dataprep("convert", "--src", source, "--out", name, *options, cwd=folder)
+                assert done.returncode == 0, done.stderr
+
+    for block in blocks(page):
+        if block.reason:
+            continue
+        if block.language == "console":
+            for line in commands(block):
+                run_command(line, folder, prepare)
+        elif block.language == "python":
+            prepare(block.code)
+            run_python(block.code, page.name)
+        else:
+            assert block.language in ("text", "bash", "yaml"), f"{page.name}: a block in {block.language} is not tested"
+
+
+def run_command(line: str, folder: Path, prepare: Callable[[str], None]) -> None:
+    program, *arguments = shlex.split(line, comments=True)
+    if program not in ("dataprep", "loaders"):
+        assert line.startswith(SHELL), f"not tested: {line}"
+        return
+    if arguments[0] == "index":
+        make_shards(folder / "shards", arguments)
+    elif arguments[0] != "convert":
+        prepare(line)
+    command = [sys.executable, "-m", program, *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), f"{line}\n{done.stdout}{done.stderr}"
+
+
+def run_python(code: str, name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(compile(code, name, "exec"), {"__name__": "example"})
+
+
+def test_every_command_is_shown():
+    shown = {line.split()[1] for page in PAGES for block in blocks(page) for line in commands(block) if " " in line}
+    assert shown >= {"convert", "index", "verify", "info", "memory"}
