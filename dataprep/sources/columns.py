@@ -1,4 +1,4 @@
-"""Samples to prepare, as columns, and the checks that lists and tables share. No image is opened here."""
+"""Columns of a list or table: number the labels, look up file sizes, check the paths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import stat
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -14,99 +13,54 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dataprep.sources.base import Source
 from manifests.errors import SourceError
-from manifests.schema import TABLE_COLUMNS, UNREADABLE
+from manifests.schema import UNREADABLE
 
-#: A larger label is taken for a mistake: the manifest names every class up to it.
+#: Larger integer labels are treated as a mistake, because the manifest names every class up to the largest label.
 MAX_LABEL = 10_000_000
 
-#: Columns that are taken for labels, and not carried along besides.
-LABEL_COLUMNS = ("label", "class", "target")
-
-#: Names that no further column may have: sample tables use them themselves.
-RESERVED = (*TABLE_COLUMNS, "class")
-
-#: A longer name of a column, in bytes, has no room in a TFRecord's header as it is read.
-MAX_NAME = 100
-
-
-@dataclass(frozen=True)
-class SourceOptions:
-    """How to read a source where it does not say so itself; names of columns, and paths."""
-
-    image_root: str | None = None
-    path_column: str | None = None
-    label_column: str | None = None
-    split_column: str | None = None
-    classes: tuple[str, ...] | None = None
-    pattern: str | None = None
-
-
-@dataclass(frozen=True)
-class Source:
-    """Samples to prepare, as columns of one length n, in the order of their names (or of the list's lines).
-
-    Attributes:
-        root: folder that paths are relative to.
-        layout: in words, how the source was understood.
-        classes: names in label order.
-        splits: names, in the order that `split` counts them.
-        path: Arrow large_string [n], as the source names the image.
-        label: int32 [n], 0 to len(classes) - 1.
-        split: int8 [n].
-        size: int64 [n], bytes of the file, `UNREADABLE` where it cannot be looked at.
-        extra: Arrow table of n rows with whatever further columns the source carried.
-        notices: what a user should be told, a sentence each.
-        rejected: rows for ``rejected.jsonl`` known at the scan.
-        scanned: whether it is what lies in `root` now, so that nothing may be written there.
-
-    """
-
-    root: str
-    layout: str
-    classes: tuple[str, ...]
-    splits: tuple[str, ...]
-    path: pa.Array
-    label: NDArray[np.int32]
-    split: NDArray[np.int8]
-    size: NDArray[np.int64]
-    extra: pa.Table
-    notices: tuple[str, ...] = ()
-    rejected: tuple[dict[str, str], ...] = field(default=())
-    scanned: bool = False
-
-    def __len__(self) -> int:
-        return len(self.label)
-
-    @property
-    def bytes(self) -> int:
-        """Total length of all images that could be looked at."""
-        return int(self.size.clip(min=0).sum())
-
-
-#: The file, and the line where it has lines, that names the sample in a row.
-Where = Callable[[int], tuple[str, int | None]]
+#: Returns the file, and the line if it has lines, that a row comes from.
+Locate = Callable[[int], tuple[str, int | None]]
 
 
 def number_labels(
-    text: pa.Array, classes: tuple[str, ...] | None, where: Where
+    text: pa.Array, classes: tuple[str, ...] | None, locate: Locate
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Turn labels as text into numbers: all integers stand for themselves, names are numbered in sorted order."""
+    """Convert labels from text to numbers.
+
+    If all labels are integers they are the numbers, unless all of them are in `classes`. Else they are names, numbered
+    by their position in `classes`, or in sorted order.
+
+    Args:
+        text: large_string [n].
+        classes: class names in label order; `None` takes them from `text`.
+        locate: finds the row that an error is about.
+
+    Returns:
+        The labels, int32 [n], and the class names.
+
+    Raises:
+        SourceError: a label is not in `classes`, or is out of range.
+
+    """
     integers = bool(pc.all(pc.match_substring_regex(text, r"^[+-]?[0-9]+$"), min_count=0).as_py())
-    names_given = classes is not None and bool(pc.all(pc.is_in(text, pa.array(classes, text.type))).as_py())
-    if integers and not names_given:
-        return _integer_labels(text, classes, where)
+    are_names = classes is not None and bool(pc.all(pc.is_in(text, pa.array(classes, text.type))).as_py())
+    if integers and not are_names:
+        return _integer_labels(text, classes, locate)
     names = classes or tuple(sorted(pc.unique(text).to_pylist()))
     label = pc.index_in(text, pa.array(names, pa.large_string()))
     if label.null_count:
         row = pc.index(pc.is_null(label), True).as_py()
-        file, line = where(row)
-        raise SourceError(f"label {text[row].as_py()!r} is not in --classes", file=file, line=line, hint="add it there")
+        file, line = locate(row)
+        raise SourceError(
+            f"label {text[row].as_py()!r} is not in --classes", file=file, line=line, hint="add it to the class names"
+        )
     return np.asarray(label).astype(np.int32), names
 
 
 def _integer_labels(
-    text: pa.Array, classes: tuple[str, ...] | None, where: Where
+    text: pa.Array, classes: tuple[str, ...] | None, locate: Locate
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     limit = len(classes) if classes is not None else MAX_LABEL + 1
     digits = pc.replace_substring_regex(text, r"^\+?0*([0-9]+)$", r"\1")
@@ -114,21 +68,23 @@ def _integer_labels(
     value = np.asarray(pc.if_else(short, digits, "-1").cast(pa.int64()))
     wrong = np.flatnonzero((value < 0) | (value >= limit))
     if len(wrong):
-        file, line = where(int(wrong[0]))
-        bound = f"0 to {limit - 1}" + (", as --classes has it" if classes is not None else "")
+        file, line = locate(int(wrong[0]))
+        limited_by = f", because --classes has {limit:,} names" if classes is not None else ""
         raise SourceError(
-            f"label {text[int(wrong[0])].as_py()} is out of the range {bound} ({len(wrong):,} such)",
+            f"label {text[int(wrong[0])].as_py()} is out of the range 0 to {limit - 1}{limited_by}"
+            f" ({len(wrong):,} such labels)",
             file=file,
             line=line,
+            hint="add names to --classes" if classes is not None else "number the classes from 0",
         )
     names = classes or tuple(str(number) for number in range(int(value.max(initial=-1)) + 1))
     return value.astype(np.int32), names
 
 
-def sizes(root: str, path: pa.Array) -> NDArray[np.int64]:
-    """Look at every path of a list; give lengths in bytes, int64, `UNREADABLE` where there is no regular file."""
+def file_sizes(root: str, path: pa.Array) -> NDArray[np.int64]:
+    """Return the size of each file in bytes, int64 [n]; `UNREADABLE` if it is not a regular file."""
     found = np.full(len(path), UNREADABLE, np.int64)
-    for row, name in enumerate(_strings(path)):
+    for row, name in enumerate(_iterate(path)):
         try:
             status = os.stat(os.path.join(root, name))
         except (OSError, ValueError):
@@ -138,36 +94,40 @@ def sizes(root: str, path: pa.Array) -> NDArray[np.int64]:
     return found
 
 
-def _strings(column: pa.Array) -> Iterator[str]:
+def _iterate(column: pa.Array) -> Iterator[str]:
     for at in range(0, len(column), 1 << 16):
         yield from column.slice(at, 1 << 16).to_pylist()
 
 
-def checked(source: Source, where: Where) -> Source:
-    """Find a missing image or one path twice, before anything is written."""
+def check_paths(source: Source, locate: Locate) -> None:
+    """Check that every image exists and that no path occurs twice.
+
+    Raises:
+        SourceError: an image is missing, or a path occurs twice.
+
+    """
     missing = np.flatnonzero(source.size == UNREADABLE)
     if len(missing):
         row = int(missing[0])
-        file, line = where(row)
+        file, line = locate(row)
         name = source.path[row].as_py()
         raise SourceError(
-            f"there is no image {name!r} in {source.root} ({len(missing):,} such)",
+            f"image {name!r} does not exist in {source.root} ({len(missing):,} such images)",
             file=file,
             line=line,
             hint=_missing_hint(source.root, name),
         )
     counts = pc.value_counts(source.path)
     if len(counts) < len(source.path):
-        twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-        rows = np.flatnonzero(np.asarray(pc.equal(source.path, twice[0])))
-        (file, line), (first, first_line) = where(int(rows[1])), where(int(rows[0]))
+        repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+        rows = np.flatnonzero(np.asarray(pc.equal(source.path, repeated[0])))
+        (file, line), (first, first_line) = locate(int(rows[1])), locate(int(rows[0]))
         raise SourceError(
-            f"names {twice[0].as_py()!r} a second time ({len(twice):,} such)",
+            f"image {repeated[0].as_py()!r} is listed twice ({len(repeated):,} such images)",
             file=file,
             line=line,
-            hint=f"it stands in {os.path.basename(first)}, line {first_line}, already: remove one",
+            hint=f"remove this line or {os.path.basename(first)}, line {first_line}",
         )
-    return source
 
 
 def _missing_hint(root: str, name: str) -> str:
@@ -176,10 +136,10 @@ def _missing_hint(root: str, name: str) -> str:
         if unicodedata.normalize(form, name) != name and os.path.exists(
             os.path.join(root, unicodedata.normalize(form, name))
         ):
-            return f"a file of that name in the Unicode form {form} is there: write the list in that form"
-    return "name the folder that paths are relative to with --image-root, or remove the line"
+            return f"a file of this name exists in the Unicode form {form}; write the list in that form"
+    return "set --image-root to the folder that paths are relative to, or remove the line"
 
 
 def concat(arrays: Sequence[pa.Array]) -> pa.Array:
-    """Join columns of text, none included."""
+    """Concatenate columns of text; no columns give an empty one."""
     return pa.concat_arrays(arrays) if arrays else pa.array([], pa.large_string())

@@ -1,4 +1,4 @@
-"""List files, PaddleClas' among them: a line is ``path label``, split at its last blank."""
+"""List files, as PaddleClas uses them: each line is ``path label``, split at the last blank."""
 
 from __future__ import annotations
 
@@ -10,42 +10,57 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dataprep.sources.columns import Source, SourceOptions, Where, checked, concat, number_labels, sizes
+from dataprep.sources.base import Source, SourceOptions
+from dataprep.sources.columns import Locate, check_paths, concat, file_sizes, number_labels
 from manifests.errors import SourceError
 from manifests.schema import SPLIT_ALIASES
 
 
 def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Source:
-    """Read lists whose paths are relative to `root`; each is a split, named by the list's first word."""
-    paths, labels, where = join_lists(files)
+    """Read list files. Each is a split, named by the first word of its file name.
+
+    Args:
+        files: the list files.
+        root: the folder that paths are relative to.
+        options: may give the class names.
+
+    Raises:
+        SourceError: a line or a label is not valid, or an image is missing or listed twice.
+
+    """
+    paths, labels, locate = parse_lists(files)
     path = concat(paths)
-    label, classes = number_labels(labels, options.classes, where)
-    return checked(
-        Source(
-            root=root,
-            layout="PaddleClas lists" if len(files) > 1 else "list file",
-            classes=classes,
-            splits=tuple(_split_of_list(file) for file in files),
-            path=path,
-            label=label,
-            split=np.repeat(np.arange(len(files), dtype=np.int8), [len(part) for part in paths]),
-            size=sizes(root, path),
-            extra=pa.table({}),
-        ),
-        where,
+    label, classes = number_labels(labels, options.classes, locate)
+    source = Source(
+        root=root,
+        layout="PaddleClas lists" if len(files) > 1 else "list file",
+        classes=classes,
+        splits=tuple(_split_of_list(file) for file in files),
+        path=path,
+        label=label,
+        split=np.repeat(np.arange(len(files), dtype=np.int8), [len(part) for part in paths]),
+        size=file_sizes(root, path),
+        extra=pa.table({}),
     )
+    check_paths(source, locate)
+    return source
 
 
-def join_lists(files: Sequence[str]) -> tuple[list[pa.Array], pa.Array, Where]:
-    """Read lists: the paths of each (large_string), the labels of all as text, and the line of every row."""
+def parse_lists(files: Sequence[str]) -> tuple[list[pa.Array], pa.Array, Locate]:
+    """Read list files; return the paths of each (large_string), the labels of all as text, and how to find a row.
+
+    Raises:
+        SourceError: a line is not valid.
+
+    """
     columns = [_parse_list(file) for file in files]
     ends = np.cumsum([len(lines) for _, _, lines in columns])
     lines = np.concatenate([lines for _, _, lines in columns])
 
-    def where(row: int) -> tuple[str, int]:
+    def locate(row: int) -> tuple[str, int]:
         return files[int(np.searchsorted(ends, row, side="right"))], int(lines[row])
 
-    return [paths for paths, _, _ in columns], concat([labels for _, labels, _ in columns]), where
+    return [paths for paths, _, _ in columns], concat([labels for _, labels, _ in columns]), locate
 
 
 def _split_of_list(file: str) -> str:
@@ -54,15 +69,15 @@ def _split_of_list(file: str) -> str:
 
 
 def _parse_list(file: str) -> tuple[pa.Array, pa.Array, NDArray[np.int64]]:
-    """Split lines ``path label`` at the last blank; give paths, labels as text, and line numbers."""
+    """Return the paths, the labels as text, and the line numbers of a list file."""
     paths: list[pa.Array] = []
     labels: list[pa.Array] = []
     numbers: list[NDArray[np.int64]] = []
     found = _list_lines(file)
-    while chunk := list(islice(found, 1 << 16)):
-        paths.append(pa.array([path for _, path, _ in chunk], pa.large_string()))
-        labels.append(pa.array([label for _, _, label in chunk], pa.large_string()))
-        numbers.append(np.array([number for number, _, _ in chunk], np.int64))
+    while batch := list(islice(found, 1 << 16)):
+        paths.append(pa.array([path for _, path, _ in batch], pa.large_string()))
+        labels.append(pa.array([label for _, _, label in batch], pa.large_string()))
+        numbers.append(np.array([number for number, _, _ in batch], np.int64))
     return concat(paths), concat(labels), np.concatenate([*numbers, np.empty(0, np.int64)])
 
 
@@ -73,13 +88,18 @@ def _list_lines(file: str) -> Iterator[tuple[int, str, str]]:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise SourceError(
-                    f"is not valid UTF-8 ({error.reason} at byte {error.start} of the line)",
-                    file=file, line=number, hint="save the list as UTF-8",
-                ) from None  # fmt: skip
+                    f"the line is not valid UTF-8 ({error.reason} at byte {error.start} of the line)",
+                    file=file,
+                    line=number,
+                    hint="save the list as UTF-8",
+                ) from None
             parts = line.strip().rsplit(maxsplit=1)
             if len(parts) == 1 or "\0" in line:
                 raise SourceError(
-                    f"{line.strip()[:80]!r} is not `path label`", file=file, line=number, hint="add the label"
+                    f"the line {line.strip()[:80]!r} is not `path label`",
+                    file=file,
+                    line=number,
+                    hint="write a path, a blank and a label",
                 )
             if parts:
                 yield number, os.path.normpath(parts[0].rstrip()), parts[1]

@@ -1,4 +1,4 @@
-"""MSMT17 (Wei et al., CVPR 2018): four lists of ``path identity`` beside the folders of training and test."""
+"""MSMT17 (Wei et al., CVPR 2018): four lists of ``path identity`` next to the folders of training and test images."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataprep.sources.columns import Source, SourceOptions, checked, concat, number_labels, sizes
-from dataprep.sources.lists import join_lists
-from dataprep.sources.patterns import NUMBER, fit, in_order, parse_pattern
+from dataprep.sources.base import Source, SourceOptions
+from dataprep.sources.columns import check_paths, concat, file_sizes, number_labels
+from dataprep.sources.lists import parse_lists
+from dataprep.sources.patterns import INTEGER, parse_pattern, read_names, sorted_values
 from manifests.errors import SourceError
 from manifests.schema import split_order
 
-#: Each split, and which of the two folders its list is of.
-LISTS = {"train": 0, "val": 0, "query": 1, "gallery": 1}
-#: The folders of training and of test, and those of the version with blurred faces.
+#: The splits; 0 if the list's paths are in the training folder, 1 if they are in the test folder.
+SPLITS = {"train": 0, "val": 0, "query": 1, "gallery": 1}
+#: Names of the training and test folders: the first release, and the one with blurred faces.
 FOLDERS = (("train", "test"), ("mask_train_v2", "mask_test_v2"))
-#: ``0000_000_01_0303morning_0008_0``: identity, count, camera, day and hour.
-NAMES = parse_pattern("*_*_{camera}_*", NUMBER)
+#: ``0000_000_01_0303morning_0008_0``: identity, image number, camera, day and time of day.
+FILE_NAMES = parse_pattern("*_*_{camera}_*", INTEGER)
 
 
 def find_msmt17(src: str, folders: Sequence[str]) -> tuple[str, str] | None:
-    """Give the folders of training and of test, where all four lists are beside them."""
-    if not all(os.path.isfile(os.path.join(src, f"list_{split}.txt")) for split in LISTS):
+    """Return the names of the training and test folders, if all four lists are next to them."""
+    if not all(os.path.isfile(os.path.join(src, f"list_{split}.txt")) for split in SPLITS):
         return None
     return next((pair for pair in FOLDERS if {*pair} <= {*folders}), None)
 
@@ -33,39 +34,48 @@ def find_msmt17(src: str, folders: Sequence[str]) -> tuple[str, str] | None:
 def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOptions) -> Source:
     """Read the images of all four lists.
 
-    The lists of test count other people from 0 anew; they are numbered on after those of training.
+    The test lists number other people, again from 0. Their identities are renumbered to follow those of training.
 
     Raises:
-        SourceError: a line, a name or an image is wrong.
+        SourceError: a line, an identity or a file name is not valid, or an image is missing or listed twice.
 
     """
-    order = split_order({*LISTS})
-    paths, text, where = join_lists([os.path.join(src, f"list_{split}.txt") for split in order])
+    order = split_order({*SPLITS})
+    paths, text, locate = parse_lists([os.path.join(src, f"list_{split}.txt") for split in order])
     wrong = pc.index(pc.match_substring_regex(text, r"^[0-9]{1,9}$"), False).as_py()
     if wrong >= 0:
-        file, line = where(wrong)
-        raise SourceError(f"identity {text[wrong].as_py()!r} is no number from 0", file=file, line=line)
+        file, line = locate(wrong)
+        raise SourceError(
+            f"identity {text[wrong].as_py()!r} is not a number of 1 to 9 digits",
+            file=file,
+            line=line,
+            hint="write each line as `path identity`",
+        )
     split = np.repeat(np.arange(len(order), dtype=np.int8), [len(part) for part in paths])
     path = concat(
-        [pa.array([f"{train_and_test[LISTS[name]]}/{below}" for below in part.to_pylist()], pa.large_string())
-         for name, part in zip(order, paths, strict=True)]
-    )  # fmt: skip
+        [
+            pa.array([f"{train_and_test[SPLITS[name]]}/{below}" for below in part.to_pylist()], pa.large_string())
+            for name, part in zip(order, paths, strict=True)
+        ]
+    )
     identity = np.array(text.cast(pa.int64()))
-    of_test = np.array([LISTS[name] for name in order], bool)[split]
-    first = int(identity[~of_test].max(initial=-1)) + 1
-    identity[of_test] += first
+    in_test = np.array([SPLITS[name] for name in order], bool)[split]
+    first = int(identity[~in_test].max(initial=-1)) + 1
+    identity[in_test] += first
     names = pa.array([f"{number:04d}" for number in identity.tolist()], pa.large_string())
-    label, classes = number_labels(names, options.classes or in_order(names), where)
+    label, classes = number_labels(names, options.classes or sorted_values(names), locate)
+    camera = read_names(path, FILE_NAMES, src)["camera"].cast(pa.int64())
     source = Source(
         root=src,
-        layout="laid out as MSMT17",
+        layout="MSMT17",
         classes=classes,
         splits=order,
         path=path,
         label=label,
         split=split,
-        size=sizes(src, path),
-        extra=pa.table({"identity": pa.array(identity), "camera": fit(path, NAMES, src)["camera"].cast(pa.int64())}),
-        notices=(f"identities of {train_and_test[1]}/ count from {first} on, after those of {train_and_test[0]}/",),
+        size=file_sizes(src, path),
+        extra=pa.table({"identity": pa.array(identity), "camera": camera}),
+        notices=(f"identities in {train_and_test[1]}/ are renumbered from {first}, after {train_and_test[0]}/",),
     )
-    return checked(source, where)
+    check_paths(source, locate)
+    return source

@@ -1,7 +1,7 @@
-"""Columns from files' names: ``{identity}_c{camera}s*``.
+"""Patterns of file names, such as ``{identity}_c{camera}s*``, and the columns that they read.
 
-A pattern becomes a regular expression of RE2 (https://github.com/google/re2/wiki/Syntax), which matches in
-time linear in the name, whatever the pattern. It must never know where a name comes from.
+A pattern is translated to a regular expression of RE2 (https://github.com/google/re2/wiki/Syntax), which matches in
+time linear in the length of the name for every pattern.
 """
 
 from __future__ import annotations
@@ -13,136 +13,156 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataprep.sources.columns import MAX_NAME, RESERVED
-from dataprep.sources.folders import is_text
+from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS
+from dataprep.sources.scan import is_utf8
 from manifests.errors import CallError, SourceError
-from manifests.text import printable
+from manifests.text import printable, suggest
 
-#: What a ``{name}`` takes: anything, or a whole number.
-ANYTHING = ".+?"
-NUMBER = "-?[0-9]{1,18}"
+#: What a ``{name}`` matches, as a regular expression: any text, or an integer.
+ANY_TEXT = ".+?"
+INTEGER = "-?[0-9]{1,18}"
 
-#: As long as a file's name may be; it bounds the time a name takes, too.
+#: Longest pattern in characters: the longest file name. It also bounds the time of a match.
 MAX_PATTERN = 255
 
 _PARTS = re.compile(r"\{[^{}]*\}|\*+|\?|[^*?{}]+|[{}]")
-_NAME = re.compile(rf"\{{[A-Za-z_][A-Za-z0-9_]{{0,{MAX_NAME - 1}}}\}}")
+_NAME = re.compile(rf"\{{[A-Za-z_][A-Za-z0-9_]{{0,{MAX_COLUMN_NAME - 1}}}\}}")
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern as it was written, the names of its parts from left to right, and its regular expression."""
+    """A parsed pattern.
+
+    Attributes:
+        text: the pattern as written.
+        names: the names of its ``{name}`` parts, from left to right.
+        regex: the regular expression.
+
+    """
 
     text: str
     names: tuple[str, ...]
     regex: str
 
 
-def parse_pattern(text: str, run: str = ANYTHING) -> Pattern:
-    """Understand a pattern for files' names without folder and extension.
+def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
+    """Parse a pattern of file names without folder and extension.
 
-    ``{name}`` takes one character or more, ``*`` any number of them, ``?`` one; everything else stands for
-    itself. From left to right, each takes as few as let the rest of the name fit: ``{a}_{b}`` reads ``x_y_z``
-    as ``x`` and ``y_z``. After a ``{name}`` comes plain text or the end, for something must say where it ends.
+    ``{name}`` matches one or more characters, ``*`` any number of characters, ``?`` one character. All other text
+    matches itself. From left to right, each part matches as few characters as possible: ``{a}_{b}`` reads ``x_y_z`` as
+    ``x`` and ``y_z``. A ``{name}`` must be followed by plain text or the end of the pattern, which set where it ends.
 
     Args:
         text: the pattern, 1 to 255 characters.
-        run: what a ``{name}`` takes, `ANYTHING` or `NUMBER`.
+        value: what a ``{name}`` matches, `ANY_TEXT` or `INTEGER`.
 
     Raises:
-        CallError: it is no pattern, or a name in it cannot be a column's.
+        CallError: the pattern is not valid, or a name in it is not valid as a column name.
 
     """
     parts = _PARTS.findall(text)
     names = tuple(part[1:-1] for part in parts if _NAME.fullmatch(part))
-    if fault := _fault(text, parts, names):
+    if problem := _find_problem(text, parts, names):
         raise CallError(
-            f"--pattern {printable(text[:80])}: {fault}", hint="write it like '{identity}_c{camera}s*', without .jpg"
+            f"--pattern {printable(text[:80])}: {problem}", hint="write it like '{identity}_c{camera}s*', without .jpg"
         )
-    return Pattern(text, names, f"^(?s:{''.join(_regex(part, run) for part in parts)})$")
+    return Pattern(text, names, f"^(?s:{''.join(_regex(part, value) for part in parts)})$")
 
 
-def _fault(text: str, parts: list[str], names: tuple[str, ...]) -> str:
+def _find_problem(text: str, parts: list[str], names: tuple[str, ...]) -> str:
     if not 0 < len(text) <= MAX_PATTERN:
-        return f"is not 1 to {MAX_PATTERN} characters long"
-    if "/" in text or "\0" in text or not is_text(text):
-        return "holds a character that no file's name has; it is matched against the name without its folder"
+        return f"the pattern is not 1 to {MAX_PATTERN} characters long"
+    if "/" in text or "\0" in text or not is_utf8(text):
+        return "the pattern contains a character that file names cannot have; it matches the name without its folder"
     if wrong := [part for part in parts if part[0] in "{}" and not _NAME.fullmatch(part)]:
-        return f"{printable(wrong[0])} is no {{name}} of at most {MAX_NAME} letters, digits and _"
-    if twice := [name for name in names if names.count(name) > 1]:
-        return f"names {{{twice[0]}}} twice"
+        return f"{printable(wrong[0])} is not a {{name}} of at most {MAX_COLUMN_NAME} letters, digits and _"
+    if repeated := [name for name in names if names.count(name) > 1]:
+        return f"{{{repeated[0]}}} occurs twice"
     if open_ended := [part for part, after in pairwise(parts) if part[0] == "{" and after[0] in "{*?"]:
-        return f"nothing says where {open_ended[0]} ends; put plain text behind it"
+        return f"the end of {open_ended[0]} is ambiguous; put plain text after it"
     return ""
 
 
-def _regex(part: str, run: str) -> str:
+def _regex(part: str, value: str) -> str:
     if part[0] == "{":
-        return f"(?P<{part[1:-1]}>{run})"
+        return f"(?P<{part[1:-1]}>{value})"
     return {"*": ".*?", "?": "."}.get(part[0], re.escape(part))
 
 
-def label_of(pattern: Pattern, given: str | None, known: tuple[str, ...]) -> str:
-    """Say which part is the label: `given` if there is one, else the first of `known` that the pattern has.
+def find_label(pattern: Pattern, given: str | None, known: tuple[str, ...]) -> str:
+    """Return the name of the part with the label: `given`, or the first of `known` that the pattern has.
 
     Raises:
-        CallError: there is none, or another part has a name that sample tables use themselves.
+        CallError: there is no such part, or another part has a name that sample tables use themselves.
 
     """
     label = given or next((name for name in known if name in pattern.names), None)
-    if label not in pattern.names:
+    if given and given not in pattern.names:
+        raise CallError(f"--label-column {given}: --pattern has no {{{given}}}", hint=suggest(given, pattern.names))
+    if label is None:
         raise CallError(
-            f"--label-column {given}: --pattern has no {{{given}}}" if given else "--pattern names no label",
-            hint="call a part {identity} or {label}, or name another with --label-column",
+            "--pattern has no part for the label", hint="name one {identity} or {label}, or set --label-column"
         )
-    if reserved := [name for name in pattern.names if name != label and name in RESERVED]:
+    if reserved := [name for name in pattern.names if name != label and name in RESERVED_COLUMNS]:
         raise CallError(
-            f"--pattern: {{{reserved[0]}}} is a name that sample tables use themselves", hint="call it otherwise"
+            f"--pattern: {{{reserved[0]}}} is a name that sample tables use themselves", hint="choose another name"
         )
     return label
 
 
-def captured(path: pa.Array, pattern: Pattern) -> pa.StructArray:
-    """Take the name of each path (large_string [n]) apart: a field of text for each part, null where it does not fit.
+def match_names(path: pa.Array, pattern: Pattern) -> pa.StructArray:
+    """Match file names against a pattern.
 
-    A path is of a file with an extension; neither the extension nor the folder is part of the name.
+    Args:
+        path: large_string [n], with extensions. Folder and extension are not part of the name.
+        pattern: the pattern.
+
+    Returns:
+        A struct [n] with a field of text for each part; null if the name does not match.
+
     """
     stem = pc.extract_regex(path, r"^(?s:(?:.*/)?(?P<stem>[^/]*)\.[^./]*)$").field("stem")
     return pc.extract_regex(stem, pattern.regex)
 
 
-def fit(path: pa.Array, pattern: Pattern, root: str) -> dict[str, pa.Array]:
-    """Give a column of text (large_string [n]) for each part of the pattern; `root` is the folder that errors name.
+def read_names(path: pa.Array, pattern: Pattern, root: str) -> dict[str, pa.Array]:
+    """Return a column of text, large_string [n], for each part of the pattern.
+
+    Args:
+        path: large_string [n], with extensions.
+        pattern: the pattern.
+        root: the folder that errors name.
 
     Raises:
-        SourceError: the name of a path does not fit.
+        SourceError: a file name does not match.
 
     """
-    found = captured(path, pattern)
+    found = match_names(path, pattern)
     if found.null_count:
         wrong = path.filter(pc.is_null(found))
-        shown = ", ".join(map(printable, wrong.slice(0, 3).to_pylist())) + (", ..." if len(wrong) > 3 else "")
+        more = f" and {len(wrong) - 3:,} more" if len(wrong) > 3 else ""
+        shown = ", ".join(map(printable, wrong.slice(0, 3).to_pylist())) + more
         raise SourceError(
-            f"{len(wrong):,} of {len(path):,} images have names that do not fit {pattern.text!r}: {shown}",
+            f"{len(wrong):,} of {len(path):,} file names do not match {pattern.text!r}: {shown}",
             file=root,
-            hint="give the --pattern that all names fit (* is any text; the extension does not count), "
-            "or move those images away",
+            hint="set --pattern to a pattern that all names match (* is any text; leave out the extension), "
+            "or move these images away",
         )
     return {name: found.field(name) for name in pattern.names}
 
 
-def numbered(column: pa.Array) -> pa.Array:
-    """Make whole numbers (int64) of a column of text if all of it are: 0002 is 2, and -1 is one.
+def to_integers(column: pa.Array) -> pa.Array:
+    """Convert a column of text to int64 if all of its values are integers of at most 18 digits, such as 0002 or -1.
 
-    It stays text where two different names would become one number, 1 and 01, or have more than 18 digits.
+    The column stays text if two different values would become the same number, as 1 and 01 would.
     """
-    if not pc.all(pc.match_substring_regex(column, f"^{NUMBER}$"), min_count=0).as_py():
+    if not pc.all(pc.match_substring_regex(column, f"^{INTEGER}$"), min_count=0).as_py():
         return column
     number = column.cast(pa.int64())
     return number if pc.count_distinct(number).as_py() == pc.count_distinct(column).as_py() else column
 
 
-def in_order(column: pa.Array) -> tuple[str, ...]:
-    """Give the different texts of a column in sorted order: by number where all are numbers, else by name."""
+def sorted_values(column: pa.Array) -> tuple[str, ...]:
+    """Return the distinct values of a column of text, sorted as numbers if all are integers, else as text."""
     names = pc.unique(column).to_pylist()
-    return tuple(sorted(names, key=int) if pa.types.is_integer(numbered(column).type) else sorted(names))
+    return tuple(sorted(names, key=int) if pa.types.is_integer(to_integers(column).type) else sorted(names))

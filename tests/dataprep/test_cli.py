@@ -404,8 +404,8 @@ WRONG = [
     (["--src", "{src}", "--workers", "0"], "--workers"),
     (["--src", "{src}", "--split-by", "x"], "--split-by needs --val-fraction"),
     (["--src", "{src}", "--split-by", "x", "--val-fraction", "0.5"], "no such column"),
-    (["--src", "{src}", "--path-column", "x"], "--path-column goes with"),
-    (["--src", "{src}", "--image-root", "x"], "--image-root goes with"),
+    (["--src", "{src}", "--path-column", "x"], "--path-column needs"),
+    (["--src", "{src}", "--image-root", "x"], "--image-root needs"),
     (["--src", "{src}", "--classes", "{none}"], "--classes"),
     (["--src", "{src}", "--classes", "{src}"], "--classes"),
     (["--src", "{src}", "--out", "{file}"], "{file}"),
@@ -485,7 +485,7 @@ def test_classes_of_a_file(image_folder, tmp_path, out, invoke):
     names = tmp_path / "names.txt"
     names.write_bytes("\ufeff日本\r\ncat\r\nein Häßlicher Name\r\nmore\r\n".encode())
     result = invoke(*once("convert", "--src", image_folder, "--out", out, "--classes", names))
-    assert "1 of 4 classes have no image: more" in result.stderr
+    assert "1 of 4 classes have no images: more" in result.stderr
     assert next(iter(json.loads(invoke("info", out, "--json").stdout)["splits"]["train"]["labels"])) == "日本"
     for text, words in (
         ("a\nb\na\n", "class 'a' is listed twice"),

@@ -1,4 +1,4 @@
-"""Patterns of files' names: what each part takes, against a matcher that tries lengths one by one."""
+"""Patterns of file names, compared with a simple matcher that tries all lengths."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dataprep.sources.patterns import (
+    INTEGER,
     MAX_PATTERN,
-    NUMBER,
-    captured,
-    fit,
-    in_order,
-    label_of,
-    numbered,
+    find_label,
+    match_names,
     parse_pattern,
+    read_names,
+    sorted_values,
+    to_integers,
 )
 from manifests.errors import CallError, SourceError
 
@@ -26,9 +26,9 @@ def text(values):
     return pa.array(values, pa.large_string())
 
 
-def read(pattern, stem, folder="some/fol.der/", **how):
-    """Parts of one name, or none if it does not fit."""
-    return captured(text([f"{folder}{stem}.jpg"]), parse_pattern(pattern, **how))[0].as_py()
+def read(pattern, stem, folder="some/fol.der/", **options):
+    """Return the parts of one name, or `None` if it does not match."""
+    return match_names(text([f"{folder}{stem}.jpg"]), parse_pattern(pattern, **options))[0].as_py()
 
 
 # --- matching -----------------------------------------------------------------------------------
@@ -54,20 +54,20 @@ def read(pattern, stem, folder="some/fol.der/", **how):
         ("{a}x", "ax\n", None),
     ],
 )
-def test_names(pattern, stem, parts):
+def test_parts_of_a_name(pattern, stem, parts):
     assert read(pattern, stem) == parts
 
 
-def test_neither_folder_nor_extension_is_matched():
-    assert read("{a}.b", "x.b", folder="a.b/x.b/c") == {"a": "cx.b"[:-2]}
+def test_folder_and_extension_are_not_matched():
+    assert read("{a}.b", "x.b", folder="a.b/x.b/c") == {"a": "cx"}
     assert read("{a}_z", "x_z", folder="") == {"a": "x"}
     assert read("{a}.jpg", "x") is None
 
 
 @pytest.mark.parametrize("stem", ["a_c1", "_c1", "--1_c1", "1a_c1", "1_c", f"{10**18}_c1", "٣_c1"])
-def test_a_layout_takes_numbers_only(stem):
-    assert read("{identity}_c{camera}", "-0001_c01", run=NUMBER) == {"identity": "-0001", "camera": "01"}
-    assert read("{identity}_c{camera}", stem, run=NUMBER) is None
+def test_integer_patterns_reject_other_text(stem):
+    assert read("{identity}_c{camera}", "-0001_c01", value=INTEGER) == {"identity": "-0001", "camera": "01"}
+    assert read("{identity}_c{camera}", stem, value=INTEGER) is None
 
 
 LETTERS = "ab_é1.\\[^$+(|\n"
@@ -76,7 +76,7 @@ LITERALS = st.text(LETTERS, min_size=1, max_size=3)
 
 @st.composite
 def patterns(draw):
-    """Parts of a pattern: `{n0}`, `*`, `?` and plain text, with text behind each name that is not the last part."""
+    """Parts of a pattern: `{n0}`, `*`, `?` and plain text, with text after each name that is not the last part."""
     parts, names = [], 0
     for kind in draw(st.lists(st.sampled_from(["{", "*", "?", "text"]), max_size=8)):
         if kind == "{":
@@ -87,8 +87,8 @@ def patterns(draw):
     return [*parts, f"{{n{names}}}"] if draw(st.booleans()) or not names else parts
 
 
-def first_fit(parts, stem):
-    """Try every length of every part, short ones first, from left to right."""
+def first_match(parts, stem):
+    """Try all lengths of all parts from left to right, the shortest first."""
 
     @cache
     def rest(number, at):
@@ -107,19 +107,19 @@ def first_fit(parts, stem):
 
 
 @given(st.data(), patterns())
-def test_any_pattern_takes_the_shortest_from_left_to_right(data, parts):
+def test_parts_match_the_shortest_text_from_left_to_right(data, parts):
     some = st.text(LETTERS, max_size=3)
     filled = "".join(data.draw(some) if part[0] in "{*?" else part for part in parts)
     stem = data.draw(st.sampled_from([filled, filled + "a", filled[1:]]) | st.text(LETTERS, max_size=12))
     found = read("".join(parts), stem)
-    expected = first_fit(parts, stem)
+    expected = first_match(parts, stem)
     assert (tuple(found.values()) if found else None) == expected
     if found:
         assert list(found) == [part[1:-1] for part in parts if part[0] == "{"]
 
 
 @given(st.lists(st.text() | st.sampled_from(["{a}", "{b}", "*", "?", "{", "}"])).map("".join), st.text(max_size=40))
-def test_whatever_is_a_pattern_can_be_matched(pattern, stem):
+def test_every_valid_pattern_can_be_matched(pattern, stem):
     try:
         names = parse_pattern(pattern + "{z}").names
     except CallError as error:
@@ -131,7 +131,7 @@ def test_whatever_is_a_pattern_can_be_matched(pattern, stem):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "stem", "fits"),
+    ("pattern", "stem", "matches"),
     [
         ("{q}_" + "*a" * 125, "q_" + "a" * 249 + "b", False),
         ("{q}_" + "*a" * 125, "q_" + "a" * 249, True),
@@ -141,13 +141,13 @@ def test_whatever_is_a_pattern_can_be_matched(pattern, stem):
         ("?" * 250 + "{q}", "日" * 80, False),
     ],
 )
-def test_no_pattern_takes_long(pattern, stem, fits):
-    # A matcher that goes back and forth would not end.
+def test_matching_takes_linear_time(pattern, stem, matches):
+    # A backtracking matcher would run for years.
     names = text([f"{stem}.jpg"] * 1000)
-    assert captured(names, parse_pattern(pattern)).null_count == (0 if fits else 1000)
+    assert match_names(names, parse_pattern(pattern)).null_count == (0 if matches else 1000)
 
 
-# --- what is no pattern -------------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -155,25 +155,25 @@ def test_no_pattern_takes_long(pattern, stem, fits):
     [
         ("", "1 to 255 characters"),
         ("{a}_" + "b" * MAX_PATTERN, "1 to 255 characters"),
-        ("{a", "{ is no {name}"),
-        ("a}", "} is no {name}"),
-        ("{}", "{} is no {name}"),
-        ("{{a}}", "{ is no {name}"),
-        ("{a b}", "{a b} is no {name}"),
-        ("{1a}", "{1a} is no {name}"),
-        ("{\n}", "is no {name}"),
-        (f"{{{'a' * 101}}}", "is no {name} of at most 100"),
-        ("{é}", "{é} is no {name}"),
-        ("{a}_{a}", "{a} twice"),
-        ("{a}{b}", "nothing says where {a} ends"),
-        ("{a}*", "nothing says where {a} ends"),
-        ("{a}?_", "nothing says where {a} ends"),
+        ("{a", "{ is not a {name}"),
+        ("a}", "} is not a {name}"),
+        ("{}", "{} is not a {name}"),
+        ("{{a}}", "{ is not a {name}"),
+        ("{a b}", "{a b} is not a {name}"),
+        ("{1a}", "{1a} is not a {name}"),
+        ("{\n}", "is not a {name}"),
+        (f"{{{'a' * 101}}}", "is not a {name} of at most 100"),
+        ("{é}", "{é} is not a {name}"),
+        ("{a}_{a}", "{a} occurs twice"),
+        ("{a}{b}", "the end of {a} is ambiguous"),
+        ("{a}*", "the end of {a} is ambiguous"),
+        ("{a}?_", "the end of {a} is ambiguous"),
         ("train/{a}", "without its folder"),
         ("{a}\0", "without its folder"),
         ("{a}\udcff", "without its folder"),
     ],
 )
-def test_what_is_no_pattern(pattern, words):
+def test_invalid_patterns(pattern, words):
     with pytest.raises(CallError) as caught:
         parse_pattern(pattern)
     assert "--pattern" in str(caught.value)
@@ -182,7 +182,7 @@ def test_what_is_no_pattern(pattern, words):
     str(caught.value).encode()
 
 
-def test_the_longest_name():
+def test_longest_name():
     assert parse_pattern(f"{{{'a' * 100}}}").names == ("a" * 100,)
 
 
@@ -196,40 +196,45 @@ def test_the_longest_name():
         ("{a}_{b}", "b", "b"),
     ],
 )
-def test_which_part_is_the_label(pattern, given, label):
-    assert label_of(parse_pattern(pattern), given, ("label", "class", "target", "identity")) == label
+def test_label_of_a_pattern(pattern, given, label):
+    assert find_label(parse_pattern(pattern), given, ("label", "class", "target", "identity")) == label
 
 
 @pytest.mark.parametrize(
     ("pattern", "given", "words"),
     [
-        ("{a}_{b}", None, "--pattern names no label"),
-        ("{identity}_x", "camera", "--label-column camera: --pattern has no {camera}"),
+        ("{a}_{b}", None, "--pattern has no part for the label"),
+        (
+            "{identity}_x",
+            "camera",
+            "--label-column camera: --pattern has no {camera}. Hint: valid names are 'identity'.",
+        ),
+        ("{identity}_x", "Identity", "--pattern has no {Identity}. Hint: did you mean 'identity'?"),
         ("{identity}_{key}", None, "{key} is a name that sample tables use"),
         ("{identity}_{label}", "identity", "{label} is a name that sample tables use"),
     ],
 )
-def test_no_label_or_a_column_that_cannot_be(pattern, given, words):
+def test_missing_label_and_reserved_names(pattern, given, words):
     with pytest.raises(CallError) as caught:
-        label_of(parse_pattern(pattern), given, ("label", "identity"))
+        find_label(parse_pattern(pattern), given, ("label", "identity"))
     assert words in str(caught.value)
 
 
-def test_names_that_do_not_fit_are_counted_and_the_first_three_named():
+def test_error_counts_names_that_do_not_match_and_shows_three():
     paths = text(["a/1_x.jpg", "a/b1.jpg", "a/\nb2.jpg", "b3.png", "b4.png"])
     with pytest.raises(SourceError) as caught:
-        fit(paths, parse_pattern("{a}_{b}"), "photos")
-    assert str(caught.value).startswith("photos: 4 of 5 images have names that do not fit '{a}_{b}': a/b1.jpg, ")
-    assert "b3.png, ..." in str(caught.value)
+        read_names(paths, parse_pattern("{a}_{b}"), "photos")
+    assert str(caught.value).startswith("photos: 4 of 5 file names do not match '{a}_{b}': a/b1.jpg, ")
+    assert "b3.png and 1 more" in str(caught.value)
     assert "b4" not in str(caught.value)
     assert "--pattern" in caught.value.hint
 
 
-def test_no_name_at_all():
-    assert fit(text([]), parse_pattern("{a}"), "photos")["a"].to_pylist() == []
+def test_no_names():
+    assert read_names(text([]), parse_pattern("{a}"), "photos")["a"].to_pylist() == []
 
 
-# --- numbers ------------------------------------------------------------------------------------
+# --- integers -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -245,20 +250,20 @@ def test_no_name_at_all():
         (["9" * 19], None),
     ],
 )
-def test_whole_numbers(names, values):
-    column = numbered(text(names))
+def test_to_integers(names, values):
+    column = to_integers(text(names))
     assert column.type == (pa.int64() if values else pa.large_string())
     assert column.to_pylist() == (values or names)
 
 
 @given(st.lists(st.from_regex(r"-?[0129]{1,4}", fullmatch=True), min_size=1, max_size=6))
-def test_numbers_tell_apart_what_names_do(names):
-    column = numbered(text(names))
-    apart = len({int(name) for name in names}) == len({*names})
-    assert column.to_pylist() == ([int(name) for name in names] if apart else names)
+def test_to_integers_keeps_distinct_names_distinct(names):
+    column = to_integers(text(names))
+    distinct = len({int(name) for name in names}) == len({*names})
+    assert column.to_pylist() == ([int(name) for name in names] if distinct else names)
 
 
-def test_classes_are_sorted_by_number_or_by_name():
-    assert in_order(text(["10", "9", "-1", "10"])) == ("-1", "9", "10")
-    assert in_order(text(["10", "9", "x"])) == ("10", "9", "x")
-    assert in_order(text(["0010", "0009", "0002"])) == ("0002", "0009", "0010")
+def test_classes_are_sorted_as_numbers_or_as_text():
+    assert sorted_values(text(["10", "9", "-1", "10"])) == ("-1", "9", "10")
+    assert sorted_values(text(["10", "9", "x"])) == ("10", "9", "x")
+    assert sorted_values(text(["0010", "0009", "0002"])) == ("0002", "0009", "0010")

@@ -10,7 +10,7 @@ MakeTree = Callable[..., Path]
 
 @pytest.fixture
 def make_tree(tmp_path: Path) -> MakeTree:
-    """Make files under a folder: names alone get a byte each, a mapping gives their content."""
+    """Write files into a folder: names get one byte of content each, a mapping gives the content."""
 
     def make(files: Mapping[str, str | bytes] | Iterable[str], **more: str | bytes) -> Path:
         content = dict(files) if isinstance(files, Mapping) else dict.fromkeys(files, b"x")

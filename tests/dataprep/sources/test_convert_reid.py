@@ -1,4 +1,4 @@
-"""Images whose names say identity and camera, from `dataprep convert` to the sample tables and the shards."""
+"""Re-identification datasets through `dataprep convert`, up to the sample tables and shards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from helpers.pictures import encode, photo
 
 from manifests.store import read_manifest
 
-#: Each image with its split, identity and camera; junk has none.
+#: Images with their split, identity and camera; `None` for junk.
 MARKET = {
     "bounding_box_train/0002_c1s1_000451_03.jpg": ("train", 2, 1),
     "bounding_box_train/0002_c2s1_000451_03.jpg": ("train", 2, 2),
@@ -43,7 +43,7 @@ PATTERN = "{identity}_c{camera}s*"
 
 @pytest.fixture
 def make_people(tmp_path):
-    """Write a small photograph under each name."""
+    """Write a small photo to each path."""
 
     def make(names):
         for number, name in enumerate(names):
@@ -69,13 +69,15 @@ def convert(invoke, out):
 
 
 def tables(out):
-    """Sample table of each split."""
-    return {split.name: pa.concat_tables(pq.read_table(out / shard.table.name) for shard in split.shards)
-            for split in read_manifest(str(out)).splits}  # fmt: skip
+    """Return the sample table of each split."""
+    return {
+        split.name: pa.concat_tables(pq.read_table(out / shard.table.name) for shard in split.shards)
+        for split in read_manifest(str(out)).splits
+    }
 
 
 @LAYOUTS
-def test_from_a_known_layout_to_the_tables(make_people, convert, out, invoke, images, labels):
+def test_tables_of_published_layouts(make_people, convert, out, invoke, images, labels):
     convert(make_people(images))
     found = {}
     for split, rows in tables(out).items():
@@ -88,26 +90,26 @@ def test_from_a_known_layout_to_the_tables(make_people, convert, out, invoke, im
     invoke("verify", out, "--decode", "--workers", 1)
 
 
-def test_shards_carry_identity_and_camera(make_people, convert, out):
+def test_records_have_identity_and_camera(make_people, convert, out):
     convert(make_people(MARKET), "--fmt", "tfrecord", "--no-shuffle")
     first = oracles.parse_example(oracles.read_tfrecord(out / "train-00000.tfrecord")[0])
     assert (first["identity"], first["camera"], first["image/class/label"]) == ([2], [1], [1])
 
 
-def test_junk_is_left_out_and_said_in_a_line_and_is_no_rejected_image(make_people, convert, out):
+def test_junk_is_skipped_with_a_note_and_not_rejected(make_people, convert, out):
     many = {f"bounding_box_test/-1_c1s1_{number:06d}_00.jpg": None for number in range(20)}
     result = convert(make_people({**MARKET, **many}), "--max-rejected", "0")
-    assert "note: left out, for identity -1 is junk: 21 images" in result.stderr
-    assert "identity 0000 are distractors and are kept in gallery: 1 images" in result.stderr
+    assert "note: skipped 21 junk images (identity -1)" in result.stderr
+    assert "kept 1 distractor image (identity 0000) in gallery" in result.stderr
     assert not (out / "rejected.jsonl").exists()
 
 
-def test_that_splits_share_no_identity_is_one_line(make_people, convert):
+def test_note_that_splits_share_no_identity(make_people, convert):
     notes = [line for line in convert(make_people(DUKE), "--dry-run").stderr.splitlines() if line.startswith("note:")]
-    assert notes == ["note: classes: train 1, gallery 1, query 1; train shares none with query and gallery"]
+    assert notes == ["note: classes: train 1, gallery 1, query 1; train shares no classes with query and gallery"]
 
 
-def test_a_validation_split_that_shares_no_identity(make_people, convert, out):
+def test_validation_split_by_identity(make_people, convert, out):
     names = [f"bounding_box_train/{number // 4:04d}_c{number % 4}s1_{number:06d}_01.jpg" for number in range(40)]
     convert(make_people([*names, "query/0100_c1s1_000001_00.jpg"]), "--val-fraction", 0.3, "--split-by", "identity")
     identity = {split: set(rows["identity"].to_pylist()) for split, rows in tables(out).items()}
@@ -117,7 +119,7 @@ def test_a_validation_split_that_shares_no_identity(make_people, convert, out):
     assert not identity["train"] & identity["val"]
 
 
-def test_a_folder_by_a_pattern(make_people, convert, out):
+def test_folder_with_a_pattern(make_people, convert, out):
     src = make_people(["b/0002_c1s1_x.jpg", "a/-1_c2sy.png", "0010_c3s_.jpg"])
     convert(src, "--pattern", PATTERN, "--fmt", "webdataset")
     rows = tables(out)["train"]
@@ -126,7 +128,7 @@ def test_a_folder_by_a_pattern(make_people, convert, out):
     assert read_manifest(str(out)).classes == ("-1", "0002", "0010")
 
 
-def test_a_pattern_carries_text_as_it_is(make_people, convert, out):
+def test_columns_of_a_pattern_keep_their_text(make_people, convert, out):
     convert(make_people(["cat-007-日 本.jpg", "dog-7-x.jpg"]), "--pattern", "{label}-{number}-{place}", "--no-shuffle")
     rows = tables(out)["train"]
     assert rows.select(["label", "number", "place"]).to_pylist() == [
@@ -139,14 +141,14 @@ def test_a_pattern_carries_text_as_it_is(make_people, convert, out):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--pattern", "{identity}-{camera}"), "do not fit '{identity}-{camera}': 0001_c2_f0046182.jpg"),
-        (("--pattern", "{identity}*"), "--pattern {identity}*: nothing says where {identity} ends"),
-        (("--pattern", "{person}_*"), "--pattern names no label"),
+        (("--pattern", "{identity}-{camera}"), "do not match '{identity}-{camera}': 0001_c2_f0046182.jpg"),
+        (("--pattern", "{identity}*"), "--pattern {identity}*: the end of {identity} is ambiguous"),
+        (("--pattern", "{person}_*"), "--pattern has no part for the label"),
         (("--pattern", "{identity}_*", "--label-column", "camera"), "--label-column camera: --pattern has no {camera}"),
-        (("--label-column", "camera"), "--label-column goes with a table or --pattern"),
+        (("--label-column", "camera"), "--label-column needs a table or --pattern"),
     ],
 )  # fmt: skip
-def test_wrong_calls_write_nothing(make_people, convert, out, options, words, dry):
+def test_errors_write_nothing(make_people, convert, out, options, words, dry):
     src = make_people([name.rpartition("/")[2] for name in DUKE])
     result = convert(src, *options, *dry, status=2)
     assert words in result.stderr
@@ -154,7 +156,7 @@ def test_wrong_calls_write_nothing(make_people, convert, out, options, words, dr
     assert not out.exists()
 
 
-def test_a_pattern_takes_other_splits_of_the_same_names(make_people, convert, out):
+def test_pattern_keeps_the_junk_of_a_published_layout(make_people, convert, out):
     convert(make_people(MARKET), "--pattern", PATTERN, "--fmt", "webdataset")
     assert {split: len(rows) for split, rows in tables(out).items()} == {"train": 4, "gallery": 3, "query": 1}
     with tarfile.open(out / "query-00000.tar") as shard:

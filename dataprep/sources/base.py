@@ -1,0 +1,84 @@
+"""The records of this package: `Source`, the samples to convert as columns, and `SourceOptions`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from manifests.schema import TABLE_COLUMNS
+
+#: Default names of the label column. A column of such a name is not also kept as a further column.
+LABEL_COLUMNS = ("label", "class", "target")
+
+#: Names that sample tables and records use themselves. Further columns cannot have them.
+RESERVED_COLUMNS = (*TABLE_COLUMNS, "class")
+
+#: Longest name of a further column, in bytes, that fits into the header of a TFRecord feature as the index reads it.
+MAX_COLUMN_NAME = 100
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """How to read a source that does not follow the defaults.
+
+    Attributes:
+        image_root: folder that the paths of a list or table are relative to; `None` is the folder of the list.
+        path_column: column of a table with the path of each image; `None` tries common names.
+        label_column: column of a table, or part of `pattern`, with the label; `None` tries common names.
+        split_column: column of a table with the split; `None` is ``split`` if there is such a column.
+        classes: class names in label order; `None` takes them from the source.
+        pattern: pattern of the file names, as in `dataprep.sources.patterns.parse_pattern`.
+
+    """
+
+    image_root: str | None = None
+    path_column: str | None = None
+    label_column: str | None = None
+    split_column: str | None = None
+    classes: tuple[str, ...] | None = None
+    pattern: str | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Samples to convert, as columns of n rows: sorted by path within a class or split, or in the order of a list.
+
+    Attributes:
+        root: folder that paths are relative to.
+        layout: the layout that was recognized, for the user.
+        classes: class names in label order.
+        splits: split names; `split` holds indices into them.
+        path: Arrow large_string [n], relative to `root` unless absolute.
+        label: int32 [n], 0 to ``len(classes) - 1``.
+        split: int8 [n], 0 to ``len(splits) - 1``.
+        size: int64 [n], file size in bytes; `UNREADABLE` if it is not known.
+        extra: Arrow table of n rows with the further columns of the source.
+        notices: messages for the user, one line each.
+        rejected: rows for ``rejected.jsonl`` that the scan already found.
+        scanned: the images were found by scanning `root`, so the output must not be inside it.
+
+    """
+
+    root: str
+    layout: str
+    classes: tuple[str, ...]
+    splits: tuple[str, ...]
+    path: pa.Array
+    label: NDArray[np.int32]
+    split: NDArray[np.int8]
+    size: NDArray[np.int64]
+    extra: pa.Table
+    notices: tuple[str, ...] = ()
+    rejected: tuple[dict[str, str], ...] = ()
+    scanned: bool = False
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @property
+    def bytes(self) -> int:
+        """Total size of all images of known size."""
+        return int(self.size.clip(min=0).sum())

@@ -1,0 +1,116 @@
+"""Folders of images whose file names give the labels, as in ``0002_c1s1_000451_03.jpg``. No image is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataprep.sources.base import LABEL_COLUMNS, Source, SourceOptions
+from dataprep.sources.columns import number_labels
+from dataprep.sources.patterns import Pattern, find_label, parse_pattern, read_names, sorted_values, to_integers
+from dataprep.sources.scan import Scan, list_images, map_splits, stray_notices
+from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.text import plural, printable
+
+#: Folders that are splits: those of ImageFolders, and those of re-identification datasets.
+SPLIT_FOLDERS = {
+    **SPLIT_ALIASES,
+    "query": "query",
+    "gallery": "gallery",
+    "bounding_box_train": "train",
+    "bounding_box_test": "gallery",
+    "image_train": "train",
+    "image_query": "query",
+    "image_test": "gallery",
+}
+
+
+def read_by_pattern(src: str, folders: Sequence[str], text: str, options: SourceOptions) -> Source:
+    """Read all images in `src` and its subfolders by a pattern of their file names.
+
+    Folders with the name of a split are splits if there are at least two of them, or no other folders. Otherwise all
+    images are in ``train``.
+
+    Raises:
+        CallError: the pattern is not valid, or has no part for the label.
+        SourceError: a file name does not match the pattern.
+
+    """
+    pattern = parse_pattern(text)
+    named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
+    splits = map_splits(src, named, SPLIT_FOLDERS) if len(named) > 1 or len(named) == len(folders) else {}
+    layout = f"file names like {printable(text)}"
+    source = read_filenames(src, splits or {"train": ""}, pattern, options, layout=layout)
+    stray = stray_notices(list_images(src), "outside of the splits") if splits else []
+    return replace(source, notices=(*skipped_folders(folders, splits), *stray, *source.notices))
+
+
+def skipped_folders(folders: Sequence[str], splits: Mapping[str, str]) -> list[str]:
+    """Return a message about folders that are not splits (split -> folder); nothing if there are no splits."""
+    others = [f"{printable(name)}/" for name in folders if name not in splits.values()] if splits else []
+    return [f"skipped folders that are not splits: {', '.join(others)}"] if others else []
+
+
+def read_filenames(
+    src: str,
+    splits: Mapping[str, str],
+    pattern: Pattern,
+    options: SourceOptions,
+    *,
+    layout: str,
+    junk: str | None = None,
+) -> Source:
+    """Scan the folder of each split, and read the label and further columns from the file names.
+
+    Args:
+        src: the folder that paths are relative to.
+        splits: the folder of each split (split -> folder).
+        pattern: of the file names.
+        options: may name the part with the label, and give the class names. By default these are the labels of all
+            splits in sorted order.
+        layout: for `Source.layout`.
+        junk: images with this label are skipped.
+
+    Raises:
+        CallError: the pattern has no part for the label.
+        SourceError: a file name does not match the pattern, or a label is not in `options.classes`.
+
+    """
+    label_name = find_label(pattern, options.label_column, (*LABEL_COLUMNS, "identity"))
+    scan, order = Scan(src), split_order(set(splits))
+    counts = [scan.add(splits[split]) for split in order]
+    path, size = scan.path, scan.size
+    split = np.repeat(np.arange(len(order), dtype=np.int8), counts)
+    columns = read_names(path, pattern, src)
+    notices = scan.notices
+    if junk is not None:
+        keep = pc.not_equal(columns[label_name], junk)
+        rows = np.flatnonzero(keep)
+        if skipped := len(path) - len(rows):
+            notices = [*notices, f"skipped {plural(skipped, 'junk image')} ({label_name} {junk})"]
+        path, size, split = path.filter(keep), size[rows], split[rows]
+        columns = {name: column.filter(keep) for name, column in columns.items()}
+    text = columns[label_name]
+    label, classes = number_labels(
+        text, options.classes or sorted_values(text), lambda row: (f"{src}/{path[row]}", None)
+    )
+    # As in tables, a label with a name of its own, such as `identity`, is also kept as a further column.
+    further = [name for name in pattern.names if name != label_name or name not in LABEL_COLUMNS]
+    return Source(
+        root=src,
+        layout=layout,
+        classes=classes,
+        splits=order,
+        path=path,
+        label=label,
+        split=split,
+        size=size,
+        extra=pa.table({name: to_integers(columns[name]) for name in further}),
+        notices=tuple(notices),
+        rejected=tuple(scan.rejected),
+        scanned=True,
+    )

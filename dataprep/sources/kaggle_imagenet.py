@@ -1,0 +1,129 @@
+"""ImageNet in Kaggle's layout: ``ILSVRC/Data/CLS-LOC`` with a flat ``val/``, whose labels are in a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dataprep.sources.base import Source, SourceOptions
+from dataprep.sources.columns import concat
+from dataprep.sources.folders import read_class_folders
+from dataprep.sources.scan import Scan, is_folder
+from manifests.errors import SourceError
+
+
+def find_kaggle_imagenet(src: str) -> str | None:
+    """Return the folder CLS-LOC: `src`, or a folder in it."""
+    for folder in (src, os.path.join(src, "Data/CLS-LOC"), os.path.join(src, "ILSVRC/Data/CLS-LOC")):
+        if os.path.basename(os.path.abspath(folder)) == "CLS-LOC" and os.path.isdir(f"{folder}/train"):
+            return folder
+    return None
+
+
+def read_kaggle_imagenet(root: str, options: SourceOptions) -> Source:
+    """Read the class folders of train/, and the flat val/ with the labels from LOC_val_solution.csv.
+
+    Raises:
+        SourceError: a label file is missing or damaged, or does not match the images.
+
+    """
+    train = sorted(entry.name for entry in os.scandir(f"{root}/train") if is_folder(entry))
+    classes = _read_classes(root, train)
+    source = read_class_folders(
+        root,
+        {"train": [(f"train/{name}", name) for name in train]},
+        "ImageNet in Kaggle's layout",
+        replace(options, classes=options.classes or classes),
+    )
+    notices = ["skipped test/: it has no labels"] if os.path.isdir(f"{root}/test") else []
+    if not os.path.isdir(f"{root}/val"):
+        return replace(source, notices=(*source.notices, *notices))
+    scan = Scan(root)
+    scan.add("val")
+    labels = _read_val_labels(root, scan.path, {name: label for label, name in enumerate(source.classes)})
+    return replace(
+        source,
+        splits=("train", "val"),
+        path=concat([source.path, scan.path]),
+        label=np.concatenate([source.label, labels]),
+        split=np.concatenate([source.split, np.ones(len(labels), np.int8)]),
+        size=np.concatenate([source.size, scan.size]),
+        notices=(*source.notices, *scan.notices, *notices),
+        rejected=(*source.rejected, *scan.rejected),
+    )
+
+
+def _find_upward(root: str, name: str) -> str | None:
+    """Find a file in a folder or in one of the three folders above it, where Kaggle's archive has it."""
+    folder = os.path.abspath(root)
+    for _ in range(4):
+        if os.path.isfile(os.path.join(folder, name)):
+            return os.path.join(folder, name)
+        folder = os.path.dirname(folder)
+    return None
+
+
+def _lines(file: str) -> Iterator[str]:
+    with open(file, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield line.decode()
+            except UnicodeDecodeError:
+                raise SourceError(
+                    "the line is not valid UTF-8", file=file, line=number, hint="save the file as UTF-8"
+                ) from None
+
+
+def _read_classes(root: str, train: Sequence[str]) -> tuple[str, ...]:
+    mapping = _find_upward(root, "LOC_synset_mapping.txt")
+    if mapping is None:
+        return tuple(train)
+    synsets = sorted({line.split(maxsplit=1)[0] for line in _lines(mapping) if line.strip()})
+    if unknown := sorted(set(train) - set(synsets)):
+        raise SourceError(
+            f"the file does not name {unknown[0]!r}, a folder of train/",
+            file=mapping,
+            hint="unpack Kaggle's file again",
+        )
+    return tuple(synsets)
+
+
+def _read_val_labels(root: str, path: pa.Array, label_of: dict[str, int]) -> NDArray[np.int32]:
+    """Return the labels of the images in val/, int32 [n]."""
+    solution = _find_upward(root, "LOC_val_solution.csv")
+    if solution is None:
+        raise SourceError(
+            "the folder is flat, and LOC_val_solution.csv with its labels does not exist",
+            file=f"{root}/val",
+            hint="put Kaggle's file next to ILSVRC/, or move val/ away to convert only train/",
+        )
+    labels: dict[str, int] = {}
+    for line, row in enumerate(csv.reader(_lines(solution)), 1):
+        if line == 1 and row[:1] == ["ImageId"]:
+            continue
+        synset = row[1].split(maxsplit=1)[:1] if len(row) > 1 else []
+        if not synset or synset[0] not in label_of:
+            raise SourceError(
+                f"the line {','.join(row)!r} has no known class",
+                file=solution,
+                line=line,
+                hint="write each line as `ImageId,synset x y x y`",
+            )
+        labels[row[0]] = label_of[synset[0]]
+    stems = [os.path.splitext(os.path.basename(name))[0] for name in path.to_pylist()]
+    if missing := next((stem for stem in stems if stem not in labels), None):
+        raise SourceError(f"the file has no label for val/{missing}", file=solution, hint="add a line for the image")
+    if len(labels) > len(stems):
+        gone = sorted(set(labels) - set(stems))
+        raise SourceError(
+            f"image val/{gone[0]}.JPEG is missing ({len(gone):,} such images)",
+            file=solution,
+            hint="unpack val/ again",
+        )
+    return np.array([labels[stem] for stem in stems], np.int32)

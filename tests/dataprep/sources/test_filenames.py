@@ -1,0 +1,114 @@
+"""Folders of images with labels in their file names, read with --pattern."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from helpers.sources import MARKET, read, rows
+
+from manifests.errors import CallError, DatasetError, SourceError
+
+PATTERN = "{identity}_c{camera}s*"
+NUMBERS = {"identity": pa.int64(), "camera": pa.int64()}
+
+
+def types(source):
+    return {field.name: field.type for field in source.extra.schema}
+
+
+def test_pattern_reads_labels_and_columns(make_tree):
+    source = read(make_tree(["b/10_c2sx.jpg", "a/2_c1s.png", "2_c10s_.jpg"]), pattern=PATTERN)
+    assert source.layout == "file names like {identity}_c{camera}s*"
+    assert source.splits == ("train",)
+    assert source.classes == ("2", "10")
+    assert rows(source) == [
+        ("train", "2_c10s_.jpg", "2", 2, 10),
+        ("train", "a/2_c1s.png", "2", 2, 1),
+        ("train", "b/10_c2sx.jpg", "10", 10, 2),
+    ]
+    assert types(source) == NUMBERS
+    assert source.notices == ()
+
+
+def test_columns_that_are_not_integers_stay_text(make_tree):
+    source = read(make_tree(["anna_c1sx.jpg", "7_c01s.jpg"]), pattern=PATTERN)
+    assert source.classes == ("7", "anna")
+    assert types(source) == {"identity": pa.large_string(), "camera": pa.large_string()}
+    assert source.extra.to_pylist() == [{"identity": "7", "camera": "01"}, {"identity": "anna", "camera": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("options", "classes", "labels", "columns"),
+    [
+        ({"pattern": "{label}-{camera}"}, ("cat", "dog"), [0, 1], ["camera"]),
+        ({"pattern": "{class}-{camera}"}, ("cat", "dog"), [0, 1], ["camera"]),
+        ({"pattern": "{label}-*"}, ("cat", "dog"), [0, 1], []),
+        ({"pattern": "{kind}-{camera}", "label_column": "kind"}, ("cat", "dog"), [0, 1], ["kind", "camera"]),
+        ({"pattern": "{identity}-{camera}", "label_column": "camera"}, ("1", "2"), [0, 1], ["identity", "camera"]),
+        ({"pattern": "{label}-{camera}", "classes": ("dog", "cow", "cat")}, ("dog", "cow", "cat"), [2, 0], ["camera"]),
+    ],
+)
+def test_the_label_of_a_pattern(make_tree, options, classes, labels, columns):
+    source = read(make_tree(["cat-1.jpg", "dog-2.jpg"]), **options)
+    assert source.classes == classes
+    assert source.extra.column_names == columns
+    assert source.label.tolist() == labels
+
+
+def test_label_that_is_not_in_classes(make_tree):
+    root = make_tree(["cat-1.jpg", "dog-2.jpg"])
+    with pytest.raises(SourceError, match="label 'dog' is not in --classes") as caught:
+        read(root, pattern="{label}-*", classes=("cat",))
+    assert caught.value.file == f"{root}/dog-2.jpg"
+
+
+@pytest.mark.parametrize(
+    ("folders", "splits"),
+    [
+        (("train", "val", "test"), ("train", "val", "test")),
+        (("train", "query", "gallery"), ("train", "gallery", "query")),
+        (("Training", "Validation"), ("train", "val")),
+        (("bounding_box_train", "query", "bounding_box_test"), ("train", "gallery", "query")),
+        (("train", "query", "gt_query"), ("train", "query")),
+        (("gallery",), ("gallery",)),
+        (("train", "car"), ("train",)),
+        (("0001", "0002"), ("train",)),
+    ],
+)
+def test_splits_of_a_pattern(make_tree, folders, splits):
+    source = read(make_tree([f"{folder}/deep/{n}_c1s.jpg" for n, folder in enumerate(folders)]), pattern=PATTERN)
+    assert source.splits == splits
+    skipped = folders[2:] if "gt_query" in folders else ()
+    assert len(source) == len(folders) - len(skipped)
+    assert [notice for notice in source.notices if "not splits" in notice] == [
+        f"skipped folders that are not splits: {name}/" for name in skipped
+    ]
+
+
+def test_images_outside_of_the_splits_are_reported(make_tree):
+    source = read(make_tree(["train/1_c1s.jpg", "val/1_c1s.jpg", "cover.jpg"]), pattern=PATTERN)
+    assert len(source) == 2
+    assert "skipped 1 image outside of the splits: cover.jpg" in source.notices
+
+
+@pytest.mark.parametrize(
+    ("files", "src", "options", "kind", "words"),
+    [
+        (["1_c1s.jpg"], "", {"pattern": "{identity}_d*"}, SourceError, "1_c1s.jpg"),
+        (["notes.txt"], "", {"pattern": PATTERN}, SourceError, "contains no images"),
+        ({"list.txt": "a.jpg 1", "a.jpg": "x"}, "list.txt", {"pattern": PATTERN}, CallError, "--pattern needs a"),
+        ({"t.csv": "path,label\na.jpg,1", "a.jpg": "x"}, "t.csv", {"pattern": PATTERN}, CallError, "--pattern needs a"),
+        (["1_c1s.jpg"], "", {"pattern": PATTERN, "image_root": "x"}, CallError, "--image-root needs a list"),
+        (["1_c1s.jpg"], "", {"pattern": PATTERN, "split_column": "x"}, CallError, "--split-column needs a"),
+        (["1_c1s.jpg"], "", {"pattern": ""}, CallError, "--pattern : the pattern is not 1 to 255"),
+        (MARKET, "", {"label_column": "camera"}, CallError, "--label-column needs a table or --pattern"),
+        (["train/1_c1s.jpg", "training/1_c1s.jpg"], "", {"pattern": PATTERN}, SourceError, "names of the same split"),
+        (["1_c1s.jpg"], "", {}, SourceError, "--pattern"),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_apply_and_names_that_do_not_match(make_tree, files, src, options, kind, words):
+    root = make_tree(files)
+    with pytest.raises(DatasetError) as caught:
+        read(root / src, **options)
+    assert type(caught.value) is kind
+    assert words in str(caught.value)

@@ -1,0 +1,112 @@
+"""What holds for every layout: order, options that do not apply, and that no image is opened."""
+
+from __future__ import annotations
+
+import builtins
+import os
+
+import pytest
+from helpers.sources import DUKE, MARKET, VERI, msmt17, read, rows, shuffled_scandir
+
+from manifests.errors import CallError, DatasetError, SourceError
+
+KAGGLE = "ILSVRC/Data/CLS-LOC"
+IMAGES = dict.fromkeys(["1.jpg", "2.jpg", "a/3.jpg"], "x")
+
+
+@pytest.mark.parametrize("layout", ["{c}/{n}.jpg", "train/{c}/{n}.jpg", KAGGLE + "/train/{c}/{n}.JPEG"])
+def test_class_folders_are_sorted_in_any_order_of_the_file_system(make_tree, monkeypatch, layout):
+    names = [layout.format(c=c, n=n) for c in ("b", "a", "a b", "Z") for n in (3, 20, 1, "x/1")]
+    root = make_tree(names)
+    orders = []
+    for seed in range(8):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "scandir", shuffled_scandir(seed))
+            source = read(root)
+        orders.append((source.path.to_pylist(), source.label.tolist(), source.classes))
+    assert all(order == orders[0] for order in orders)
+    paths, _, classes = orders[0]
+    assert list(classes) == sorted(classes)
+    by_class = [[path for path in paths if f"/{c}/" in f"/{path}"] for c in classes]
+    assert paths == [path for group in by_class for path in sorted(group)]
+
+
+REID = pytest.mark.parametrize("files", [MARKET, DUKE, VERI, msmt17()], ids=["Market", "Duke", "VeRi", "MSMT17"])
+
+
+@REID
+def test_reid_datasets_do_not_depend_on_the_order_of_the_file_system(make_tree, monkeypatch, files):
+    root = make_tree(files)
+    expected = rows(read(root))
+    for seed in range(4):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "scandir", shuffled_scandir(seed))
+            assert rows(read(root)) == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "src"),
+    [
+        (["a/1.jpg", "b/2.jpg"], ""),
+        (["train/a/1.jpg", "val/a/2.jpg"], ""),
+        ({"1.jpg": "x", "list.txt": "1.jpg 0\n"}, "list.txt"),
+        ({"1.jpg": "x", "list.csv": "path,label\n1.jpg,0\n"}, "list.csv"),
+        (MARKET, ""),
+        (DUKE, ""),
+        (VERI, ""),
+        (msmt17(), ""),
+    ],
+    ids=["ImageFolder", "splits", "list", "table", "Market", "Duke", "VeRi", "MSMT17"],
+)
+def test_no_image_is_opened(make_tree, monkeypatch, files, src):
+    root = make_tree(files)
+    opened = []
+    for module, name in ((builtins, "open"), (os, "open")):
+        original = getattr(module, name)
+
+        def spy(path, *args, original=original, **options):
+            opened.append(str(path))
+            return original(path, *args, **options)
+
+        monkeypatch.setattr(module, name, spy)
+    assert len(read(root / src))
+    assert not [path for path in opened if path.endswith(".jpg")]
+
+
+@pytest.mark.parametrize(
+    ("files", "src", "options", "kind", "message"),
+    [
+        (["a/1.jpg"], "nowhere", {}, CallError, "nowhere does not exist"),
+        (["a/1.jpg"], "", {"image_root": "x"}, CallError, "--image-root needs a list or a table"),
+        (["a/1.jpg"], "", {"label_column": "x"}, CallError, "--label-column needs a table or --pattern"),
+        ({**IMAGES, "l.txt": "1.jpg 0\n"}, "l.txt", {"path_column": "x"}, CallError, "--path-column needs a table"),
+        (
+            {**IMAGES, "l.txt": "1.jpg 0\n"},
+            "l.txt",
+            {"split_column": "x"},
+            CallError,
+            "--split-column needs a table",
+        ),
+        (["1.jpg"], "", {}, SourceError, "has no class folders"),
+        (["a/notes.txt"], "", {}, SourceError, "the source contains no images"),
+        ({"l.txt": ""}, "l.txt", {}, SourceError, "the source contains no images"),
+    ],
+)
+def test_sources_and_options_that_are_refused(make_tree, files, src, options, kind, message):
+    root = make_tree(files)
+    with pytest.raises(kind, match=message) as caught:
+        read(root / src, **options)
+    assert isinstance(caught.value, DatasetError)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_permission(make_tree):
+    root = make_tree(["a/1.jpg", "b/1.jpg"])
+    (root / "b").chmod(0)
+    try:
+        if os.access(root / "b", os.R_OK):
+            pytest.skip("this user reads everything")
+        with pytest.raises(SourceError, match="b: the path cannot be read"):
+            read(root)
+    finally:
+        (root / "b").chmod(0o755)
