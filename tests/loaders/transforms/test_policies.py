@@ -20,7 +20,14 @@ from skimage import data
 
 from loaders.dali import apply
 from loaders.dali.graph import GraphContext, RandomStreams
-from loaders.dali.policies import Steps, draw_chains, draw_shares, draw_steps, make_steps, weighted_orders
+from loaders.dali.policy_sampling import (
+    StepTable,
+    draw_chains,
+    draw_shares,
+    draw_steps,
+    make_step_table,
+    weighted_orders,
+)
 from loaders.dali.policy_steps import family, settings
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.parse import known_transforms
@@ -193,9 +200,9 @@ def test_cutout() -> None:
 # Draws ---------------------------------------------------------------------------------------------------------------
 
 
-def drawn_steps(operation: Any, count: int, *, seed: int = 0) -> tuple[Steps, list[tuple[np.ndarray, np.ndarray]]]:
+def drawn_steps(operation: Any, count: int, *, seed: int = 0) -> tuple[StepTable, list[tuple[np.ndarray, np.ndarray]]]:
     """Give branches and settings of each step, in order, for images of `SIDES`."""
-    steps, size, rng = make_steps(operation), (SIDES[1], SIDES[0]), np.random.default_rng(seed)
+    steps, size, rng = make_step_table(operation), (SIDES[1], SIDES[0]), np.random.default_rng(seed)
     if isinstance(operation, MixedChains):
         found = draw_chains(operation, steps, size, rng, np.ones(count, bool))
     else:
@@ -515,7 +522,7 @@ def check_whole(operation: RandomSteps | SubPolicies, size: Any = None, gpu: boo
         )
 
     results = run_graph(make, images, gpu=gpu)
-    table = make_steps(operation)
+    table = make_step_table(operation)
     _, rng, *_ = draws.generators
     # Arguments that are shares of a side are told of only where the size is known: so each image's own is given.
     found = {
@@ -525,7 +532,7 @@ def check_whole(operation: RandomSteps | SubPolicies, size: Any = None, gpu: boo
     met = set()
     for number, (picture, result) in enumerate(zip(images, results, strict=True)):
         wanted, drawn = picture, found[picture.shape]
-        for branches, values, centres in zip(drawn.branch, drawn.settings, drawn.centre, strict=True):
+        for branches, values, centres in zip(drawn.branch, drawn.settings, drawn.center, strict=True):
             step, amount = matched(steps, table.families[branches[number]], values[number], picture.shape)
             met.add(step.name)
             if step.name == "cutout":
