@@ -74,7 +74,8 @@ def group(codes: NDArray[np.uint64]) -> Groups:
     # One word holds code and row: words all differ, so the fastest sort there is gives the same order everywhere.
     words = (codes << np.uint64(32)) | np.arange(len(codes), dtype=np.uint64)
     words.sort()
-    members = (words & np.uint64(0xFFFFFFFF)).astype(np.int32 if len(codes) < 2**31 else np.int64)
+    kind: np.dtype[np.integer[Any]] = np.dtype(np.int32 if len(codes) < 2**31 else np.int64)
+    members = (words & np.uint64(0xFFFFFFFF)).astype(kind)
     words >>= np.uint64(32)
     return Groups(_starts(words[1:] != words[:-1]), members)
 

@@ -50,7 +50,7 @@ def _mixed(state: Keys) -> Keys:
 
 def uniform(bits: Keys) -> NDArray[np.float64]:
     """Return numbers from 0 to below 1, of 53 bits each, from random bits."""
-    numbers: NDArray[np.float64] = (bits >> _11) * 2.0**-53
+    numbers: NDArray[np.float64] = (bits >> _11) * np.float64(2.0**-53)
     return numbers
 
 
@@ -95,7 +95,7 @@ def _rank(place: Rows, size: Rows, key: Keys) -> Rows:
 def _walk(place: Rows, size: Rows, key: Keys) -> Rows:
     size = size.astype(np.uint64)
     width = np.ceil(np.sqrt(size)).astype(np.uint64)
-    height = (size + width - np.uint64(1)) // width
+    height: Keys = np.floor_divide(size + width - np.uint64(1), width, dtype=np.uint64)
     found = _network(place.astype(np.uint64), width, height, key)
     beyond = np.flatnonzero(found >= size)
     while beyond.size:
