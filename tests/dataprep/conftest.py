@@ -1,22 +1,16 @@
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from helpers.pictures import encode
 from PIL import Image
 
 Photographs = list[tuple[str, bytes]]
 Invoke = Callable[..., Result]
-
-
-def _encoded(picture: Image.Image, kind: str, **options: object) -> bytes:
-    out = io.BytesIO()
-    picture.save(out, kind, **options)
-    return out.getvalue()
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +29,7 @@ def photographs() -> Photographs:
         picture = Image.fromarray(np.asarray(getattr(data, name)()))
         picture.thumbnail((90 + 7 * number, 90))
         extension, options = kinds[number % len(kinds)]
-        kind = {"jpg": "JPEG"}.get(extension.lower(), extension.upper())
-        out.append((extension, _encoded(picture, kind, **options)))
+        out.append((extension, encode(picture, extension, **options)))
     return out
 
 

@@ -1,12 +1,12 @@
 """What `loaders.build` gives on the GPU: every kind of image decodes there, and as Pillow has it."""
 
-import io
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
+from helpers.pictures import encode
 from PIL import Image, ImageOps
 
 import loaders
@@ -35,43 +35,37 @@ def photograph(seed, size=(420, 330)):
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
 
 
-def saved(image, kind, **options):
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
 def deep(image):
     """16 bits a pixel, grey."""
-    return saved(Image.fromarray(np.asarray(image)[..., 0].astype("<u2") * 257), "PNG")
+    return encode(Image.fromarray(np.asarray(image)[..., 0].astype("<u2") * 257), "PNG")
 
 
 def turned(image):
     exif = Image.Exif()
     exif[0x0112] = 6
-    return saved(image, "JPEG", quality=92, exif=exif)
+    return encode(image, "JPEG", quality=92, exif=exif)
 
 
 #: Name of the kind, extension, encoder. Those of the first table must look as in Pillow.
 FAITHFUL = {
-    "jpeg-420": ("jpg", lambda image: saved(image, "JPEG", quality=92, subsampling=2)),
-    "jpeg-444": ("jpg", lambda image: saved(image, "JPEG", quality=92, subsampling=0)),
-    "jpeg-progressive": ("jpg", lambda image: saved(image, "JPEG", quality=92, progressive=True)),
-    "jpeg-gray": ("jpg", lambda image: saved(image.convert("L"), "JPEG", quality=92)),
+    "jpeg-420": ("jpg", lambda image: encode(image, "JPEG", quality=92, subsampling=2)),
+    "jpeg-444": ("jpg", lambda image: encode(image, "JPEG", quality=92, subsampling=0)),
+    "jpeg-progressive": ("jpg", lambda image: encode(image, "JPEG", quality=92, progressive=True)),
+    "jpeg-gray": ("jpg", lambda image: encode(image.convert("L"), "JPEG", quality=92)),
     "jpeg-turned": ("jpg", turned),
-    "jpeg-trailing": ("jpg", lambda image: saved(image, "JPEG", quality=92) + b"garbage" * 99),
-    "png": ("png", lambda image: saved(image, "PNG")),
-    "png-palette": ("png", lambda image: saved(image.quantize(64), "PNG")),
-    "webp": ("webp", lambda image: saved(image, "WEBP", quality=92)),
+    "jpeg-trailing": ("jpg", lambda image: encode(image, "JPEG", quality=92) + b"garbage" * 99),
+    "png": ("png", lambda image: encode(image, "PNG")),
+    "png-palette": ("png", lambda image: encode(image.quantize(64), "PNG")),
+    "webp": ("webp", lambda image: encode(image, "WEBP", quality=92)),
 }
 DECODABLE = {
-    "jpeg-cmyk": ("jpg", lambda image: saved(image.convert("CMYK"), "JPEG", quality=92)),
+    "jpeg-cmyk": ("jpg", lambda image: encode(image.convert("CMYK"), "JPEG", quality=92)),
     "png-16": (
         "png",
         deep,
     ),
-    "png-alpha": ("png", lambda image: saved(image.convert("RGBA"), "PNG")),
-    "png-gray-alpha": ("png", lambda image: saved(image.convert("LA"), "PNG")),
+    "png-alpha": ("png", lambda image: encode(image.convert("RGBA"), "PNG")),
+    "png-gray-alpha": ("png", lambda image: encode(image.convert("LA"), "PNG")),
 }
 KINDS = FAITHFUL | DECODABLE
 
@@ -80,10 +74,10 @@ KINDS = FAITHFUL | DECODABLE
 def images(tmp_path_factory):
     """An ImageFolder whose classes are the kinds."""
     folder = tmp_path_factory.mktemp("images")
-    for kind, (extension, encode) in KINDS.items():
+    for kind, (extension, make) in KINDS.items():
         (folder / kind).mkdir()
         for number in range(COPIES):
-            (folder / kind / f"{number}.{extension}").write_bytes(encode(photograph(number)))
+            (folder / kind / f"{number}.{extension}").write_bytes(make(photograph(number)))
     return folder
 
 

@@ -6,7 +6,8 @@ import io
 import numpy as np
 import pytest
 import torch
-from helpers.handmade import encode, make_dataset
+from helpers.handmade import make_dataset
+from helpers.pictures import encode
 from PIL import Image
 
 import loaders

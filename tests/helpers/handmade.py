@@ -7,7 +7,6 @@ import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 from awscrt.checksums import crc32c
 from PIL import Image
 
@@ -16,13 +15,6 @@ from manifests.store import MANIFEST_NAME, build_table, manifest_bytes, write_ta
 
 #: Extension, encoded image, label.
 Sample = tuple[str, bytes, int]
-
-
-def encode(pixels: np.ndarray, extension: str, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    kind = {"jpg": "JPEG", "JPG": "JPEG", "png": "PNG", "webp": "WEBP"}[extension]
-    Image.fromarray(pixels).save(buffer, kind, **options)
-    return buffer.getvalue()
 
 
 def make_dataset(

@@ -1,4 +1,4 @@
-"""Small images that look like photographs, for tests that need no real ones."""
+"""Small images that look like photographs, for tests that do not need real ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
 
 
 def photo(seed: int, width: int = 64, height: int = 48) -> Image.Image:
-    """Smooth colours with a little noise, as a camera gives them."""
+    """Make an RGB image of smooth colors with a little noise, as from a camera."""
     rng = np.random.default_rng(seed)
     smooth = Image.fromarray(rng.integers(0, 256, (5, 6, 3), np.uint8)).resize(
         (width, height), Image.Resampling.BICUBIC
@@ -20,7 +20,16 @@ def photo(seed: int, width: int = 64, height: int = 48) -> Image.Image:
     return Image.fromarray((np.asarray(smooth) + noise).clip(0, 255).astype(np.uint8))
 
 
-def encode(image: Image.Image, kind: str = "JPEG", **options: object) -> bytes:
+def encode(image: Image.Image | np.ndarray, kind: str = "JPEG", **options: object) -> bytes:
+    """Encode an image, or uint8 pixels [H, W] or [H, W, 3].
+
+    Args:
+        image: the image or its pixels.
+        kind: a format of Pillow or a file extension, in any case: ``"JPEG"``, ``"jpg"``, ``"png"``.
+        options: for `PIL.Image.Image.save`.
+
+    """
+    picture = image if isinstance(image, Image.Image) else Image.fromarray(image)
     out = io.BytesIO()
-    image.save(out, kind, **options)
+    picture.save(out, {"JPG": "JPEG"}.get(kind.upper(), kind.upper()), **options)
     return out.getvalue()

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import handmade
+from helpers.pictures import encode
 
 MakeDataset = Callable[..., Path]
 
@@ -18,7 +19,7 @@ def mixed() -> list[handmade.Sample]:
     for label in range(23):
         pixels = np.full((40 + label, 60 - label, 3), 10 * label, np.uint8)
         extension = extensions[label % 4]
-        samples.append((extension, handmade.encode(pixels, extension), label))
+        samples.append((extension, encode(pixels, extension), label))
     return samples
 
 

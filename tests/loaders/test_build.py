@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers.handmade import encode
+from helpers.pictures import encode
 
 import loaders
 from loaders import transforms

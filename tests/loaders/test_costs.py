@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers.handmade import encode
+from helpers.pictures import encode
 
 import loaders
 from loaders.build import read_transforms

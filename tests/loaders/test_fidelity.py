@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from helpers.handmade import encode
+from helpers.pictures import encode
 from PIL import Image
 
 import loaders

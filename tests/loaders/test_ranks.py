@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import HELPERS
-from helpers.handmade import encode
+from helpers.pictures import encode
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from helpers.handmade import encode
+from helpers.pictures import encode
 
 import loaders
 import loaders.dali.readers

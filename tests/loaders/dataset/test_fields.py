@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from helpers.handmade import encode
+from helpers.pictures import encode
 
 import loaders
 from loaders.dataset.split import open_split

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 from helpers import handmade
+from helpers.pictures import encode
 
 from loaders.transforms.mixing import Cutmix, MixOneOf, Mixup, MixupCutmix
 from loaders.transforms.parse import read_recipe
@@ -551,7 +552,7 @@ def pictures(tmp_path_factory):
     samples = []
     for label in range(12):
         pixels = rng.integers(0, 256, (90 + label, 130 - 5 * label, 3), np.uint8)
-        samples.append(("jpg", handmade.encode(pixels, "jpg"), label))
+        samples.append(("jpg", encode(pixels, "jpg"), label))
     return handmade.make_dataset(tmp_path_factory.mktemp("configs") / "data", "tfrecord", samples)
 
 
@@ -584,7 +585,7 @@ def test_each_split_takes_its_section(write, tmp_path, split, side):
             Gallery: {dataset: {transform_ops: [{ResizeImage: {size: 24}}]}, sampler: {batch_size: 4}}
     """)
     pixels = np.zeros((30, 40, 3), np.uint8)
-    samples = [("jpg", handmade.encode(pixels, "jpg"), 0)] * 4
+    samples = [("jpg", encode(pixels, "jpg"), 0)] * 4
     folder = handmade.make_dataset(tmp_path / "data", "tfrecord", samples, shards=1, split=split)
     with loaders.build(folder, split=split, transforms=path, device="cpu", num_threads=1, dtype="uint8") as loader:
         images, _ = next(iter(loader))
