@@ -1,4 +1,4 @@
-"""Classes brought nearer to each other in number: weights of classes, and the plan that keeps to them. NumPy only."""
+"""`ClassBalancedSampler`: draw rare classes more often, by one of three weightings."""
 
 from __future__ import annotations
 
@@ -12,35 +12,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.options import keep_whole
-from loaders.samplers.base import Plan, named_column, needs_samples, slots
-from loaders.samplers.groups import Groups, codes_of, group
-from loaders.samplers.permutation import Rows, hashed, permute, stream, uniform
+from loaders.samplers.base import (
+    ORDER_VERSION,
+    EpochPlan,
+    Indices,
+    Plan,
+    Rows,
+    batch_slice,
+    check_column_name,
+    check_not_empty,
+)
+from loaders.samplers.groups import Groups, count_within, group, read_codes
+from loaders.samplers.shuffle import random_words, shuffled, shuffled_within, uniform
 from manifests.errors import CallError
 
-# What each draw is for: with seed and epoch, it names a stream of its own.
-_SLOT, _ROUNDING, _IMAGE = 0, 1, 2
+# The purpose of each draw: the last number of its key.
+_ORDER, _ROUNDING, _MEMBERS, _DRAW = 0, 1, 2, 3
 
-#: Quotas are whole numbers of 1 / 2**24 sample, so that their sums and what is rounded are exact.
+#: Quotas are integers in units of 2**-24 sample, so that sums and rounding are exact.
 _BITS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class ClassBalancedSampler:
-    """Samples of rare classes oftener than they are stored, by one of three weightings.
+    """Oversamples rare classes, by one of three weightings.
 
     Args:
-        by: column of the sample tables that tells the class.
-        alpha: a sample of a class of n weighs ``n ** -alpha``, from 0 to 1: 0 leaves the classes as they are, 0.5 is
-            square-root sampling, 1 makes them alike. Taken as 1 where no weighting is said.
-        beta: a sample of a class of n weighs ``(1 - beta) / (1 - beta ** n)``, from 0 to below 1: the effective number
-            of samples (Cui et al., CVPR 2019).
-        threshold: a sample of a class with the share f of all samples weighs ``max(1, sqrt(threshold / f))``, above 0
-            and up to 1: repeat-factor sampling (Gupta et al., LVIS, CVPR 2019).
-        replacement: draw each sample by itself. Otherwise each class has its quota of the epoch to within one sample,
-            what is rounded being drawn each epoch, and all samples of a class come equally often in an epoch, to
-            within one.
-        samples: how many an epoch has over all ranks; none means as many as the split has, or with `threshold` the
-            sum of all weights.
+        by: column of the sample tables that names the class.
+        alpha: each sample of a class of n samples gets the weight ``n ** -alpha``, from 0 to 1. 0 keeps the classes as
+            they are, 0.5 is square-root sampling, 1 makes all classes equally frequent. 1 if no weighting is given.
+        beta: each sample of a class of n samples gets the weight ``(1 - beta) / (1 - beta ** n)``, from 0 to below 1:
+            the effective number of samples (Cui et al., CVPR 2019).
+        threshold: each sample of a class with the share f of all samples gets the weight
+            ``max(1, sqrt(threshold / f))``, above 0 and up to 1: repeat-factor sampling (LVIS, Gupta et al.,
+            CVPR 2019).
+        replacement: draw each sample independently. Without replacement, each class gets its share of the epoch to
+            within one sample, with random rounding in each epoch, and all samples of a class appear equally often in an
+            epoch, to within one.
+        samples: samples in an epoch over all ranks. ``None`` means the number of samples in the split; with
+            `threshold`, the sum of all weights.
 
     Raises:
         CallError: an argument is wrong; the message names it.
@@ -55,12 +65,12 @@ class ClassBalancedSampler:
     samples: int | None = None
 
     def __post_init__(self) -> None:
-        named_column("by", self.by)
-        said = self._said()
-        if len(said) > 1:
-            raise CallError(f"{' and '.join(said)} are different weightings", hint="say one of them")
-        for name, value in said.items():
-            _in_range(name, value)
+        check_column_name("by", self.by)
+        given = self._given()
+        if len(given) > 1:
+            raise CallError(f"{' and '.join(given)} are different weightings", hint="give only one of them")
+        for name, value in given.items():
+            _check_range(name, value)
         if not isinstance(self.replacement, bool):
             raise CallError(f"replacement must be True or False, got {self.replacement!r}")
         if self.samples is not None:
@@ -68,35 +78,37 @@ class ClassBalancedSampler:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The one that tells the class."""
+        """The column that names the class."""
         return (self.by,)
 
     def plan(
         self, columns: Mapping[str, NDArray[Any]], *, samples: int, batch_size: int, world_size: int, seed: int
     ) -> Plan:
-        """Fit to a split; see `Sampler`.
+        """Fit the sampler to a split; see `Sampler`.
 
         Raises:
-            CallError: the split has no sample, or the column is missing or lacks values.
+            CallError: the split has no samples, or the column is missing or lacks values.
 
         """
-        needs_samples(samples)
-        classes = group(codes_of(columns, self.by, samples))
+        check_not_empty(samples)
+        classes = group(read_codes(columns, self.by, samples))
         weights = classes.sizes * self._weights(classes.sizes)
         length = self.samples or (samples if self.threshold is None else round(float(weights.sum())))
-        return _BalancedPlan(self, classes, _ends_of(weights, length), length, batch_size * world_size, seed)
+        quotas = _Quotas(self, classes, _quota_ends(weights, length), length)
+        make = _DrawnPlan if self.replacement else _QuotaPlan
+        return make(quotas, batch_size * world_size, seed)
 
     @property
     def weighting(self) -> str:
-        """The one that was said, as it was said."""
-        return "".join(f"{name}={value:g}" for name, value in self._said().items()) or "alpha=1"
+        """The weighting and its parameter, for example ``"alpha=0.5"``."""
+        return "".join(f"{name}={value:g}" for name, value in self._given().items()) or "alpha=1"
 
-    def _said(self) -> dict[str, float]:
-        named = {"alpha": self.alpha, "beta": self.beta, "threshold": self.threshold}
-        return {name: value for name, value in named.items() if value is not None}
+    def _given(self) -> dict[str, float]:
+        weightings = {"alpha": self.alpha, "beta": self.beta, "threshold": self.threshold}
+        return {name: value for name, value in weightings.items() if value is not None}
 
     def _weights(self, sizes: Rows) -> NDArray[np.float64]:
-        """Return what a sample of each class weighs."""
+        """Return the weight of one sample of each class."""
         n = sizes.astype(np.float64)
         weights: NDArray[np.float64]
         if self.beta is not None:
@@ -108,57 +120,31 @@ class ClassBalancedSampler:
         return weights
 
 
-def _in_range(name: str, value: object) -> None:
-    least, most, words = {
+def _check_range(name: str, value: object) -> None:
+    least, most, text = {
         "alpha": (0.0, 1.0, "from 0 to 1"),
         "beta": (0.0, math.nextafter(1.0, 0.0), "from 0 to below 1"),
         "threshold": (math.ulp(0.0), 1.0, "above 0 and at most 1"),
     }[name]
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real) or not least <= float(value) <= most:
-        raise CallError(f"{name} must be {words}, got {value!r}")
+        raise CallError(f"{name} must be {text}, got {value!r}")
 
 
-def _ends_of(weights: NDArray[np.float64], length: int) -> Rows:
-    """Return where each class's quota of an epoch begins and ends: int64 [classes + 1], in 1 / 2**24 sample."""
+def _quota_ends(weights: NDArray[np.float64], length: int) -> Rows:
+    """Return the boundaries of the classes' shares of an epoch, int64 [classes + 1], in units of 2**-24 sample."""
     quotas = np.rint(weights * (length / weights.sum()) * 2**_BITS).astype(np.int64)
     quotas[quotas.argmax()] += (length << _BITS) - quotas.sum()
     return np.concatenate([[0], np.cumsum(quotas)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _BalancedPlan:
+class _Quotas:
+    """The share of each class: class c has ``ends[c + 1] - ends[c]`` of the epoch, in units of 2**-24 sample."""
+
     sampler: ClassBalancedSampler
     classes: Groups
     ends: Rows
     samples: int
-    global_batch: int
-    seed: int
-
-    def batch(self, epoch: int, number: int) -> Rows:
-        places = slots(number, self.global_batch, self.samples)
-        draw = self._drawn if self.sampler.replacement else self._dealt
-        chosen, members = draw(places, epoch)
-        return self.classes.rows(chosen, members)
-
-    def _drawn(self, places: Rows, epoch: int) -> tuple[Rows, Rows]:
-        """Return for each place a class, and a number within it: each drawn by itself."""
-        target = uniform(hashed(stream(self.seed, epoch, _SLOT), places)) * self.ends[-1]
-        chosen = np.searchsorted(self.ends[1:], target.astype(np.int64), side="right")
-        share = uniform(hashed(stream(self.seed, epoch, _IMAGE), places))
-        return chosen, (share * self.classes.sizes_of(chosen)).astype(np.int64)
-
-    def _dealt(self, places: Rows, epoch: int) -> tuple[Rows, Rows]:
-        """Return for each place a class, and a number within it: class c has the places from end to end, shuffled.
-
-        Systematic sampling: all ends are moved by one random part of a sample and then rounded, so that each class
-        has its quota on average, and the quotas add up.
-        """
-        moved = int(hashed(stream(self.seed, epoch, _ROUNDING), 0)[0]) >> (64 - _BITS)
-        dealt = permute(places, self.samples, stream(self.seed, epoch, _SLOT))
-        chosen = np.searchsorted(self.ends[1:], ((dealt + 1) << _BITS) - moved, side="left")
-        turn = dealt - ((self.ends[chosen] + moved) >> _BITS)
-        sizes = self.classes.sizes_of(chosen)
-        return chosen, permute(turn % sizes, sizes, hashed(stream(self.seed, epoch, _IMAGE), chosen))
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -170,7 +156,62 @@ class _BalancedPlan:
             f"weighted by {self.sampler.weighting}.",
             f"An epoch has {self.samples:,} samples, drawn {how} replacement: {quotas.min():,.1f} to "
             f"{quotas.max():,.1f} of each class on average.",
-            f"The samples of {np.count_nonzero(more):,} classes come more than once an epoch, at most "
-            f"{(quotas / sizes).max():,.1f} times on average; of {np.count_nonzero(fewer):,} classes "
-            f"{(sizes - quotas)[fewer].sum():,.0f} samples fewer come than there are.",
+            f"{np.count_nonzero(more):,} classes are oversampled: each of their samples appears up to "
+            f"{(quotas / sizes).max():,.1f} times per epoch on average. {np.count_nonzero(fewer):,} classes are "
+            f"undersampled: an epoch leaves out {(sizes - quotas)[fewer].sum():,.0f} of their samples.",
         )
+
+
+class _QuotaPlan(EpochPlan):
+    """Without replacement: each class fills its quota by cycling through its shuffled samples."""
+
+    def __init__(self, quotas: _Quotas, global_batch: int, seed: int) -> None:
+        super().__init__(quotas.samples, global_batch, seed)
+        self._quotas = quotas
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return self._quotas.lines
+
+    def compute_epoch(self, epoch: int) -> Indices:
+        classes = self._quotas.classes
+        counts = self._counts(epoch)
+        order = shuffled_within(np.repeat(np.arange(len(counts)), classes.sizes), self.seed, epoch, _MEMBERS)
+        places = count_within(counts) % np.repeat(classes.sizes, counts) + np.repeat(classes.starts[:-1], counts)
+        rows = classes.members[order[places]]
+        return rows[shuffled(len(rows), self.seed, epoch, _ORDER)]
+
+    def _counts(self, epoch: int) -> Rows:
+        """Return how many samples of each class an epoch has.
+
+        Systematic sampling: shift all boundaries by one random fraction of a sample, then round down. So each class
+        gets its quota on average, and the counts add up to the epoch.
+        """
+        shift = int(random_words(1, self.seed, epoch, _ROUNDING)[0]) >> (64 - _BITS)
+        return np.diff((self._quotas.ends + shift) >> _BITS)
+
+
+class _DrawnPlan:
+    """With replacement: each batch draws its classes, then a sample of each, all independent."""
+
+    order_version = ORDER_VERSION
+
+    def __init__(self, quotas: _Quotas, global_batch: int, seed: int) -> None:
+        self.samples = quotas.samples
+        self._quotas = quotas
+        self._global_batch = global_batch
+        self._seed = seed
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return self._quotas.lines
+
+    def batch(self, epoch: int, number: int) -> Rows:
+        part = batch_slice(number, self._global_batch, self.samples)
+        classes, ends = self._quotas.classes, self._quotas.ends
+        drawn = uniform(random_words(2 * self._global_batch, self._seed, epoch, number, _DRAW))
+        class_draw, sample_draw = drawn.reshape(-1, 2)[: part.stop - part.start].T
+        chosen = np.searchsorted(ends[1:], (class_draw * ends[-1]).astype(np.int64), side="right")
+        first, end = classes.starts[chosen], classes.starts[chosen + 1]
+        rows: Rows = classes.members[first + (sample_draw * (end - first)).astype(np.int64)].astype(np.int64)
+        return rows

@@ -1,43 +1,59 @@
-"""What a sampler is: the two interfaces, and what all samplers here share. It must never know a file or a graph."""
+"""The interface of samplers: `Sampler`, `Plan` and their contract; and `EpochPlan`, which most samplers build on.
+
+Never imports files or DALI.
+"""
 
 from __future__ import annotations
 
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.samplers.permutation import Rows
 from manifests.errors import CallError
+
+Rows: TypeAlias = NDArray[np.int64]
+#: int32 or int64: whatever is wide enough.
+Indices: TypeAlias = NDArray[np.integer[Any]]
+
+#: Version of the orders that these samplers draw. Raise it when a sampler with the same arguments draws other samples
+#: than before, so that a checkpoint saved earlier is refused instead of resuming on other samples.
+ORDER_VERSION = 2
 
 
 class Plan(Protocol):
-    """A sampler fitted to a split: which rows each batch holds.
+    """A sampler fitted to a split: it knows the rows of every batch of every epoch.
 
-    Duties, most of which `check_sampler` tries: a plan has no state, so any batch of any epoch can be asked for alone,
-    in any order, and the answer is the same each time, and the same from a plan made anew by an equal call.
-    A global batch depends on ``batch_size * world_size``, never on either alone.
+    Contract, tested by `check_sampler`:
+
+    - Deterministic: `batch` depends on its arguments and on those of `Sampler.plan` alone, in any process. A call never
+      depends on earlier calls, so a loader can resume at any batch of any epoch.
+    - Independent of the number of ranks: a global batch depends on ``batch_size * world_size``, not on either alone.
+    - Thread-safe: several threads may call `batch` at once.
+    - Not pickled: every process makes its own plan.
     """
 
     @property
     def samples(self) -> int:
-        """How many samples an epoch has over all ranks, at least 1."""
+        """Samples in an epoch over all ranks, at least 1."""
         ...
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What ``explain()`` says of it, one sentence each; what `build` is to warn of stands in ``notes`` too."""
+        """One sentence for each line of ``explain()``. `build` also warns of those in ``notes``, if it exists."""
         ...
 
     def batch(self, epoch: int, number: int) -> NDArray[np.int64]:
-        """Return the rows of a global batch, int64 [batch_size * world_size], the last of an epoch perhaps shorter.
+        """Return the rows of a global batch, int64 [batch_size * world_size]; the last batch may be shorter.
 
-        Rank r takes ``[r * batch_size : (r + 1) * batch_size]`` of it.
+        Rank r reads ``[r * batch_size : (r + 1) * batch_size]``.
 
         Args:
             epoch: from 0.
-            number: of the batch in the epoch, from 0.
+            number: index of the batch in the epoch, from 0.
 
         Raises:
             IndexError: the epoch has no such batch.
@@ -47,59 +63,90 @@ class Plan(Protocol):
 
 
 class Sampler(Protocol):
-    """What a user gives to ``loaders.build(sampler=...)``: a frozen record of choices.
+    """The argument of ``loaders.build(sampler=...)``: an immutable record of options.
 
-    Duties: it holds no state, and `plan` changes nothing that it is given.
+    Contract, tested by `check_sampler`:
+
+    - Deterministic: equal calls of `plan` return plans with equal batches.
+    - Free of side effects: `plan` does not modify its arguments.
+    - Picklable: a copy sent to another process returns plans with the same batches.
     """
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of the sample tables that `plan` needs: ``("label",)``, say."""
+        """Columns of the sample tables that `plan` needs, for example ``("label",)``."""
         ...
 
     def plan(
         self, columns: Mapping[str, NDArray[Any]], *, samples: int, batch_size: int, world_size: int, seed: int
     ) -> Plan:
-        """Fit to a split.
+        """Fit the sampler to a split.
 
         Args:
-            columns: each an array [samples], of numbers or of objects, in the order of the split's rows.
-            samples: rows of the split.
+            columns: one array [samples] for each name in `columns`, numbers or objects, in the order of the rows.
+            samples: number of rows in the split.
             batch_size: samples in a batch of one rank.
-            world_size: ranks that share an epoch.
+            world_size: number of ranks that share an epoch.
             seed: from 0 to 2**63.
 
         Raises:
-            CallError: this split cannot be sampled so; the message says what to change.
+            CallError: the sampler cannot sample this split; the hint says what to change.
 
         """
         ...
 
 
-def slots(number: int, global_batch: int, samples: int) -> Rows:
-    """Return the places in the epoch that a batch takes: int64, at most `global_batch` of them.
+class EpochPlan(ABC):
+    """A plan that computes an array for a whole epoch once and makes each batch from it.
+
+    It keeps the arrays of the two epochs that were requested last: computing one takes up to seconds, slicing a batch
+    microseconds, and a loader prefetches batches of the next epoch while it reads the current one.
+    """
+
+    order_version = ORDER_VERSION
+
+    def __init__(self, samples: int, global_batch: int, seed: int) -> None:
+        """Plan epochs of `samples` samples; `global_batch` is the batch size over all ranks."""
+        self.samples = samples
+        self.global_batch = global_batch
+        self.seed = seed
+        self._epochs: dict[int, Indices] = {}
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def compute_epoch(self, epoch: int) -> Indices:
+        """Return the rows of an epoch in order, int32 or int64 [samples]."""
+
+    def batch(self, epoch: int, number: int) -> Rows:
+        """Return the rows of a global batch; see `Plan.batch`."""
+        return self.epoch(epoch)[batch_slice(number, self.global_batch, self.samples)].astype(np.int64)
+
+    def epoch(self, epoch: int) -> Indices:
+        """Return what `compute_epoch` returns, computed once."""
+        with self._lock:
+            array = self._epochs.pop(epoch, None)
+            if array is None:
+                while len(self._epochs) > 1:  # Free the older epoch before the new one takes its memory.
+                    del self._epochs[next(iter(self._epochs))]
+                array = self.compute_epoch(epoch)
+            self._epochs[epoch] = array
+            return array
+
+
+def batch_slice(number: int, global_batch: int, samples: int) -> slice:
+    """Return the part of an epoch of `samples` samples that a batch takes.
 
     Raises:
-        IndexError: an epoch of so many samples has no such batch.
+        IndexError: the epoch has no such batch.
 
     """
-    needs_batch(number, -(-samples // global_batch))
-    first = number * global_batch
-    return np.arange(first, min(first + global_batch, samples))
-
-
-def needs_batch(number: int, batches: int) -> None:
-    """Refuse a batch that is not in the epoch.
-
-    Raises:
-        IndexError: `number` is not from 0 to below `batches`.
-
-    """
+    batches = -(-samples // global_batch)
     if not 0 <= number < batches:
-        raise IndexError(f"batch {number} of an epoch of {batches} batches")
+        raise IndexError(f"batch {number} is not in an epoch of {batches} batches")
+    return slice(number * global_batch, min((number + 1) * global_batch, samples))
 
 
-def needs_samples(samples: int) -> None:
+def check_not_empty(samples: int) -> None:
     """Refuse a split without rows.
 
     Raises:
@@ -107,15 +154,15 @@ def needs_samples(samples: int) -> None:
 
     """
     if samples < 1:
-        raise CallError("there is no sample to draw from", hint="choose a split, or a condition, that has some")
+        raise CallError("the split has no samples to draw from", hint="choose another split")
 
 
-def named_column(argument: str, name: object) -> None:
-    """Refuse what cannot be a column's name.
+def check_column_name(argument: str, name: object) -> None:
+    """Refuse an argument that cannot be the name of a column.
 
     Raises:
-        CallError: it is no text, or empty; the message names the argument.
+        CallError: it is not a string, or it is empty; the message names the argument.
 
     """
     if not isinstance(name, str) or not name:
-        raise CallError(f"{argument} must name a column of the sample tables, got {name!r}")
+        raise CallError(f"{argument} must be the name of a column of the sample tables, got {name!r}")

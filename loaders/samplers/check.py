@@ -1,19 +1,20 @@
-"""Whether a sampler keeps the duties that `Sampler` and `Plan` state: a test for samplers of your own. NumPy only."""
+"""`check_sampler`: test whether a sampler keeps the contract of `Sampler` and `Plan`. For samplers of your own."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.samplers.base import Plan, Sampler
-from loaders.samplers.permutation import Rows
+from loaders.samplers.base import Plan, Rows, Sampler
 from manifests.errors import CallError
 
-#: Batches of an epoch that are looked at, from the first to the last.
-_LOOKED_AT = 32
+#: Batches of an epoch that are tested, spread from the first to the last.
+_BATCHES = 32
 
 
 def check_sampler(
@@ -26,93 +27,125 @@ def check_sampler(
     seed: int = 0,
     epochs: int = 2,
 ) -> None:
-    """Try the duties of a sampler on a split, on up to 32 batches of each epoch.
+    """Test the contract of a sampler on a split, with up to 32 batches of each epoch.
 
     Args:
-        sampler: to try; or a function of the batch size that makes one, where the sampler fits one batch size only:
-            ``lambda size: PKSampler(size // 4, 4)``. Without the function such a sampler's cuts cannot be compared.
-        columns: those it needs, each an array [samples].
-        samples: rows of the split.
+        sampler: the sampler; or a function that returns one for a batch size, if the sampler fits one batch size only:
+            ``lambda size: PKSampler(size // 4, 4)``. Without a function, the global batches of such a sampler cannot be
+            compared between numbers of ranks.
+        columns: the columns that the sampler needs, each an array [samples].
+        samples: number of rows in the split.
         batch_size: samples in a batch of one rank.
-        world_sizes: numbers of ranks to try; those that divide ``batch_size * max(world_sizes)`` share a global batch
-            of that many samples in turn, which has to be the same.
+        world_sizes: numbers of ranks to test. Those that divide ``batch_size * max(world_sizes)`` are also tested with
+            a global batch of that size, which must be the same for all of them.
         seed: from 0 to 2**63.
-        epochs: how many to try.
+        epochs: number of epochs to test.
 
     Raises:
-        AssertionError: a duty is broken; the sentence says which.
+        AssertionError: the sampler breaks the contract; the message says how.
         CallError: the sampler refuses the split.
 
     """
 
-    def fit(size: int, world_size: int) -> Plan:
-        made = sampler(size) if callable(sampler) else sampler
+    def make(size: int) -> Sampler:
+        return sampler(size) if callable(sampler) else sampler
+
+    def fit(made: Sampler, size: int, world_size: int) -> Plan:
         for name in made.columns:
-            _duty(name in columns, f"columns names {name!r}, which is not among the columns given")
+            _require(name in columns, f"columns has {name!r}, which is not one of the columns given")
         given = {name: columns[name].copy() for name in made.columns}
         plan = made.plan(given, samples=samples, batch_size=size, world_size=world_size, seed=seed)
-        unchanged = all(_same(given[name], columns[name]) for name in given)
-        _duty(unchanged, "plan() must not change the columns")
+        unchanged = all(_equal(given[name], columns[name]) for name in given)
+        _require(unchanged, "plan() must not change the columns")
         return plan
 
     most = max(world_sizes)
-    reference = fit(batch_size, most)
+    reference = fit(make(batch_size), batch_size, most)
     for world_size in world_sizes:
-        plan = fit(batch_size, world_size)
-        _check_form(plan, samples, batch_size * world_size, epochs)
-        _check_repeatable(plan, fit(batch_size, world_size), batch_size * world_size, epochs)
-        size, left = divmod(batch_size * most, world_size)
-        if left:
+        made, global_batch = make(batch_size), batch_size * world_size
+        plan = fit(made, batch_size, world_size)
+        _check_form(plan, samples, global_batch, epochs)
+        _check_independent_calls(plan, global_batch, epochs)
+        again = fit(make(batch_size), batch_size, world_size)
+        _check_equal(again, plan, global_batch, epochs, "an equal call of plan() must give an equal plan")
+        _check_threads(fit(made, batch_size, world_size), plan, global_batch, epochs)
+        copy = fit(_pickled(made), batch_size, world_size)
+        _check_equal(copy, plan, global_batch, epochs, "a pickled sampler must give an equal plan")
+
+        size, rest = divmod(batch_size * most, world_size)
+        if rest:
             continue
         try:
-            cut = fit(size, world_size)
+            cut = fit(make(size), size, world_size)
         except CallError:
             if callable(sampler):
                 raise
-            continue  # The record fits one batch size only.
-        where = f"{world_size} ranks of batch_size {size} and {most} of {batch_size}"
-        _check_equal(cut, reference, batch_size * most, epochs, f"a global batch must not depend on its cut: {where}")
+            continue  # This sampler fits one batch size only.
+        _check_equal(
+            cut,
+            reference,
+            batch_size * most,
+            epochs,
+            "a global batch must not depend on the number of ranks that share it: "
+            f"{world_size} ranks with batch_size {size}, {most} ranks with batch_size {batch_size}",
+        )
 
 
 def _check_form(plan: Plan, samples: int, global_batch: int, epochs: int) -> None:
-    _duty(plan.samples >= 1, f"samples must be at least 1, got {plan.samples}")
+    _require(plan.samples >= 1, f"samples must be at least 1, got {plan.samples}")
     lines = plan.lines
-    _duty(isinstance(lines, tuple) and all(isinstance(line, str) for line in lines), "lines must be a tuple of texts")
-    for epoch, number in _looked_at(plan, global_batch, epochs):
-        rows, where = plan.batch(epoch, number), f"batch {number} of epoch {epoch}"
-        _duty(isinstance(rows, np.ndarray) and rows.dtype == np.int64, f"{where} must be an array of int64")
-        wanted = min(global_batch, plan.samples - number * global_batch)
-        _duty(rows.shape == (wanted,), f"{where} must have the shape ({wanted},), got {rows.shape}")
+    _require(isinstance(lines, tuple) and all(isinstance(line, str) for line in lines), "lines must be a tuple of str")
+    for epoch, number in _tested(plan, global_batch, epochs):
+        rows, batch = plan.batch(epoch, number), f"batch {number} of epoch {epoch}"
+        _require(isinstance(rows, np.ndarray) and rows.dtype == np.int64, f"{batch} must be an array of int64")
+        expected = min(global_batch, plan.samples - number * global_batch)
+        _require(rows.shape == (expected,), f"{batch} must have shape ({expected},), got {rows.shape}")
         inside = bool(np.all((rows >= 0) & (rows < samples)))
-        _duty(inside, f"{where} must hold rows from 0 to {samples - 1}, got {rows.min()} to {rows.max()}")
+        _require(inside, f"{batch} must have rows from 0 to {samples - 1}, got {rows.min()} to {rows.max()}")
 
 
-def _check_repeatable(plan: Plan, anew: Plan, global_batch: int, epochs: int) -> None:
-    numbers = list(_looked_at(plan, global_batch, epochs))
-    forward = [plan.batch(*each).copy() for each in numbers]
-    backward = [plan.batch(*each).copy() for each in reversed(numbers)][::-1]
-    for each, first, again in zip(numbers, forward, backward, strict=True):
-        _duty(_same(first, again), f"batch {each[1]} of epoch {each[0]} must not depend on what was asked before")
-    _check_equal(anew, plan, global_batch, epochs, "an equal call of plan() must give an equal plan")
+def _check_independent_calls(plan: Plan, global_batch: int, epochs: int) -> None:
+    tested = _tested(plan, global_batch, epochs)
+    forward = [plan.batch(*each).copy() for each in tested]
+    backward = [plan.batch(*each).copy() for each in reversed(tested)][::-1]
+    for (epoch, number), first, second in zip(tested, forward, backward, strict=True):
+        _require(_equal(first, second), f"batch {number} of epoch {epoch} must not depend on earlier calls")
 
 
-def _check_equal(plan: Plan, other: Plan, global_batch: int, epochs: int, duty: str) -> None:
-    _duty(plan.samples == other.samples, f"{duty}; samples are {plan.samples} and {other.samples}")
-    for epoch, number in _looked_at(plan, global_batch, epochs):
-        same = _same(plan.batch(epoch, number), other.batch(epoch, number))
-        _duty(same, f"{duty}; batch {number} of epoch {epoch} differs")
+def _check_threads(fresh: Plan, plan: Plan, global_batch: int, epochs: int) -> None:
+    tested = _tested(plan, global_batch, epochs)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda each: fresh.batch(*each).copy(), tested))
+    for (epoch, number), rows in zip(tested, found, strict=True):
+        same = _equal(rows, plan.batch(epoch, number))
+        _require(same, f"batch {number} of epoch {epoch} must be the same if several threads call batch() at once")
 
 
-def _looked_at(plan: Plan, global_batch: int, epochs: int) -> Sequence[tuple[int, int]]:
+def _check_equal(plan: Plan, other: Plan, global_batch: int, epochs: int, rule: str) -> None:
+    _require(plan.samples == other.samples, f"{rule}; samples are {plan.samples} and {other.samples}")
+    for epoch, number in _tested(plan, global_batch, epochs):
+        same = _equal(plan.batch(epoch, number), other.batch(epoch, number))
+        _require(same, f"{rule}; batch {number} of epoch {epoch} differs")
+
+
+def _pickled(sampler: Sampler) -> Sampler:
+    try:
+        copy: Sampler = pickle.loads(pickle.dumps(sampler))  # noqa: S301
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise AssertionError(f"the sampler must be picklable: {error}") from error
+    return copy
+
+
+def _tested(plan: Plan, global_batch: int, epochs: int) -> Sequence[tuple[int, int]]:
     last = -(-plan.samples // global_batch) - 1
-    numbers: Rows = np.unique(np.linspace(0, last, _LOOKED_AT).astype(np.int64))
+    numbers: Rows = np.unique(np.linspace(0, last, _BATCHES).astype(np.int64))
     return [(epoch, number) for epoch in range(epochs) for number in numbers.tolist()]
 
 
-def _same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def _equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-def _duty(kept: bool, sentence: str) -> None:
+def _require(kept: bool, message: str) -> None:
     if not kept:
-        raise AssertionError(sentence)
+        raise AssertionError(message)

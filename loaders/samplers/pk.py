@@ -1,4 +1,4 @@
-"""P identities a batch with K samples each. NumPy only."""
+"""`PKSampler`: batches of P identities with K samples each. `pk_epoch` draws the batches."""
 
 from __future__ import annotations
 
@@ -10,37 +10,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.options import keep_whole
-from loaders.samplers.base import Plan, named_column, needs_batch, needs_samples
-from loaders.samplers.groups import Groups, codes_of, group, group_within, value_at
-from loaders.samplers.permutation import Keys, Rows, hashed, permute, stream
-from loaders.samplers.rounds import Rounds, make_rounds
+from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, batch_slice, check_column_name, check_not_empty
+from loaders.samplers.groups import Groups, group, group_within, read_codes, value_at
+from loaders.samplers.pk_epoch import draw_across, draw_samples, draw_turns, round_sizes
 from manifests.errors import CallError
-
-# What each draw is for: with seed and epoch, it names a stream of its own.
-_PLACE, _ROUND, _IMAGE = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class PKSampler:
-    """Batches of P identities with K different samples each, identity after identity; over all ranks P x world size.
+    """Batches of P identities with K different samples each; over all ranks, P x world size identities.
 
-    An epoch goes in rounds: each identity that takes part has one turn, and if the last batch is not full some have a
-    second. The identities of a global batch are all different, and over its turns in an epoch no sample of an identity
-    comes twice before all have come, but for at most K - 1 left over, others each time.
+    A batch lists the K samples of its first identity, then those of the second, and so on. An epoch consists of rounds:
+    each identity has one turn per round, and some have a second if the last batch of the round is not full. The
+    identities of a global batch are all different. Within an epoch, the turns of an identity go through all of its
+    samples, except for at most K - 1 left over, before any sample repeats.
 
     Args:
         classes_per_batch: P, identities in a batch of one rank.
-        samples_per_class: K.
-        by: column of the sample tables that tells the identity.
-        few: what becomes of an identity of fewer than K samples: ``repeat`` takes them as often as K needs, each as
-            often as the others to within one; ``drop`` leaves it out; ``error`` refuses.
-        across: a column, ``"camera"`` say: the K samples of a turn come from as many of the identity's cameras as
-            can be, evenly, drawn anew each turn (as in fast-reid's BalancedIdentitySampler). Then samples may come
-            again before all have come.
-        weight: ``identity`` lets all take part in every round, and an epoch has about as many samples as the split;
-            ``sample`` lets an identity of n samples take part in n // K rounds, at least one, as in fast-reid and
-            PaddleClas (``sample_avg_prob``), and rounds of fewer identities than a batch takes are left out.
-        batches: how many an epoch has; none means as `weight` says.
+        samples_per_class: K, samples of each identity.
+        by: column of the sample tables that names the identity.
+        few: how to treat identities with fewer than K samples. ``"repeat"`` repeats their samples within a turn, all
+            equally often to within one; ``"drop"`` leaves the identities out; ``"error"`` raises.
+        across: a second column, for example ``"camera"``: the K samples of a turn come from as many of the identity's
+            cameras as possible, evenly, and are drawn anew for each turn (as in fast-reid's BalancedIdentitySampler).
+            So a sample may repeat before all others had their turn.
+        weight: ``"identity"`` gives all identities equally many turns, and an epoch about as many samples as the split.
+            ``"sample"`` gives an identity with n samples n // K turns, at least one, as fast-reid and PaddleClas
+            (``sample_avg_prob``) do; rounds with fewer identities than a global batch needs are left out.
+        batches: batches in an epoch. ``None`` means the number that follows from `weight`.
 
     Raises:
         CallError: an argument is wrong; the message names it.
@@ -58,219 +55,198 @@ class PKSampler:
     def __post_init__(self) -> None:
         for name in ("classes_per_batch", "samples_per_class"):
             keep_whole(self, name, 1)
-        named_column("by", self.by)
+        check_column_name("by", self.by)
         if self.few not in ("repeat", "drop", "error"):
             raise CallError(f"few must be 'repeat', 'drop' or 'error', got {self.few!r}")
         if self.weight not in ("identity", "sample"):
             raise CallError(f"weight must be 'identity' or 'sample', got {self.weight!r}")
         if self.across is not None:
-            named_column("across", self.across)
+            check_column_name("across", self.across)
         if self.across == self.by:
-            raise CallError(f"across={self.across!r} is the column that tells the identity", hint="name another")
+            raise CallError(
+                f"across={self.across!r} is the column that already names the identity", hint="choose another column"
+            )
         if self.batches is not None:
             keep_whole(self, "batches", 1)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The one that tells the identity, and that of `across`."""
+        """The column that names the identity, and the column of `across`."""
         return (self.by,) if self.across is None else (self.by, self.across)
 
     def plan(
         self, columns: Mapping[str, NDArray[Any]], *, samples: int, batch_size: int, world_size: int, seed: int
     ) -> Plan:
-        """Fit to a split; see `Sampler`.
+        """Fit the sampler to a split; see `Sampler`.
 
         Raises:
-            CallError: the batch size is not P x K, there are too few identities, or `few` refuses one; the split has
-                no sample, or a column is missing or lacks values.
+            CallError: the batch size is not P x K, the split has too few identities or no samples, ``few="error"``
+                found an identity with fewer than K samples, or a column is missing or lacks values.
 
         """
         self._check_batch_size(batch_size)
-        needs_samples(samples)
+        check_not_empty(samples)
         identities, cameras = self._grouped(columns, samples)
         sizes = identities.sizes
         if self.few == "error":
-            self._refuse_few(identities, columns[self.by])
+            self._check_none_small(identities, columns[self.by])
         kept = np.flatnonzero(sizes >= self.samples_per_class) if self.few == "drop" else np.arange(len(sizes))
         width = self.classes_per_batch * world_size
-        self._check_width(width, world_size, len(kept), len(sizes))
+        self._check_enough_identities(width, world_size, len(kept), len(sizes))
         turns = self._turns(sizes[kept], width)
-        order = np.argsort(-turns, kind="stable")
-        rounds = make_rounds(_taking(turns, width), width)
-        batches = self.batches or self._batches(int(sizes[kept].sum()), rounds)
-        return _PKPlan(self, identities, cameras, kept[order], _blocks(turns[order]), rounds, batches, seed)
+        batches = self.batches or self._batches(int(sizes[kept].sum()), turns, width)
+        return _PKPlan(
+            self,
+            identities=identities,
+            cameras=cameras,
+            kept=kept,
+            turns=turns,
+            width=width,
+            batches=batches,
+            seed=seed,
+        )
 
     def _grouped(self, columns: Mapping[str, NDArray[Any]], samples: int) -> tuple[Groups, Rows | None]:
-        codes = codes_of(columns, self.by, samples)
+        codes = read_codes(columns, self.by, samples)
         if self.across is None:
             return group(codes), None
-        return group_within(codes, codes_of(columns, self.across, samples))
+        return group_within(codes, read_codes(columns, self.across, samples))
 
     def _check_batch_size(self, batch_size: int) -> None:
-        asked = self.classes_per_batch * self.samples_per_class
-        if batch_size != asked:
+        p, k = self.classes_per_batch, self.samples_per_class
+        if batch_size != p * k:
             raise CallError(
-                f"batch_size={batch_size}, and the sampler makes batches of {self.classes_per_batch} identities x "
-                f"{self.samples_per_class} samples",
-                hint=f"say batch_size={asked}, or other classes_per_batch and samples_per_class",
+                f"batch_size={batch_size}, but PKSampler({p}, {k}) makes batches of {p * k}",
+                hint=f"set batch_size={p * k}",
             )
 
-    def _refuse_few(self, identities: Groups, column: NDArray[Any]) -> None:
-        few = np.flatnonzero(identities.sizes < self.samples_per_class)
-        if few.size:
-            label = value_at(column, int(identities.members[identities.starts[few[0]]]))
+    def _check_none_small(self, identities: Groups, column: NDArray[Any]) -> None:
+        small = np.flatnonzero(identities.sizes < self.samples_per_class)
+        if small.size:
+            label = value_at(column, int(identities.members[identities.starts[small[0]]]))
             raise CallError(
-                f"{len(few):,} identities of column {self.by!r} have fewer than samples_per_class="
-                f"{self.samples_per_class} samples, {label!r} the first with {identities.sizes[few[0]]}",
-                hint='say few="repeat" or few="drop"',
+                f"{len(small):,} identities of column {self.by!r} have fewer than samples_per_class="
+                f"{self.samples_per_class} samples; the first is {label!r} with {identities.sizes[small[0]]}",
+                hint='set few="repeat" or few="drop"',
             )
 
-    def _check_width(self, width: int, world_size: int, kept: int, found: int) -> None:
+    def _check_enough_identities(self, width: int, world_size: int, kept: int, found: int) -> None:
         if width <= kept:
             return
         dropped = f" ({found - kept:,} more have fewer than {self.samples_per_class} samples)" if kept < found else ""
         raise CallError(
-            f"a batch takes {width} different identities (classes_per_batch={self.classes_per_batch} on each of "
-            f"{world_size} ranks), and column {self.by!r} has {kept:,}{dropped}",
-            hint=self._width_hint(kept, world_size),
+            f"a batch needs {width} different identities (classes_per_batch={self.classes_per_batch} on each of "
+            f"{world_size} ranks), but column {self.by!r} has {kept:,}{dropped}",
+            hint=self._identities_hint(kept, world_size),
         )
 
-    def _width_hint(self, kept: int, world_size: int) -> str:
+    def _identities_hint(self, kept: int, world_size: int) -> str:
         if not kept:
-            return f"say few='repeat', or fewer samples_per_class than {self.samples_per_class}"
+            return f'set few="repeat", or samples_per_class to less than {self.samples_per_class}'
         if kept < world_size:
             return "use fewer ranks"
         most = kept // world_size
-        return f"say classes_per_batch={most}, and batch_size={most * self.samples_per_class}"
+        return f"set classes_per_batch={most} and batch_size={most * self.samples_per_class}"
 
     def _turns(self, sizes: Rows, width: int) -> Rows:
-        """Return in how many rounds each identity takes part."""
+        """Return the number of rounds that each identity takes part in."""
         if self.weight == "sample":
             return np.maximum(1, sizes // self.samples_per_class)
         per_round = -(-len(sizes) // width) * width * self.samples_per_class
         return np.full(len(sizes), max(1, -(-int(sizes.sum()) // per_round)))
 
-    def _batches(self, samples: int, rounds: Rounds) -> int:
+    def _batches(self, samples: int, turns: Rows, width: int) -> int:
+        rounds = -(-round_sizes(turns, width) // width)  # batches of each round
         if self.weight == "sample":
-            return rounds.batches
-        one_round = int(rounds.first[1])
-        return max(one_round, samples // (rounds.width * self.samples_per_class))
+            return int(rounds.sum())
+        return max(int(rounds[0]), samples // (width * self.samples_per_class))
 
 
-def _taking(turns: Rows, width: int) -> Rows:
-    """Return how many identities each round has, as long as they fill a batch."""
-    rising = np.sort(turns)
-    return len(turns) - np.searchsorted(rising, np.arange(rising[-width]), side="right")
+class _PKPlan(EpochPlan):
+    """The plan of a `PKSampler`.
 
-
-def _blocks(turns: Rows) -> Rows:
-    """Return for each identity, most turns first, where those of as many turns begin and how many: int64 [2, n]."""
-    _, starts, sizes = np.unique(-turns, return_index=True, return_counts=True)
-    return np.stack([np.repeat(starts, sizes), np.repeat(sizes, sizes)])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _PKPlan:
-    """The choices fitted to a split.
-
-    Attributes:
-        cameras: where the samples of each camera of each identity start, among the identities' members; none
-            without `across`.
-        order: identities that take part, as numbers of groups, those of most turns first.
-        blocks: those of as many turns as each; among them the epoch's shuffle gives places.
-        batches: how many an epoch has.
+    Args:
+        sampler: the options.
+        identities: rows of each identity; with `cameras`, camera after camera.
+        cameras: where each camera of each identity starts among the members; ``None`` without `across`.
+        kept: the groups of `identities` that take part.
+        turns: number of rounds that each of them takes part in.
+        width: identities in a global batch.
+        batches: batches in an epoch.
+        seed: from 0 to 2**63.
 
     """
 
-    sampler: PKSampler
-    identities: Groups
-    cameras: Rows | None
-    order: Rows
-    blocks: Rows
-    rounds: Rounds
-    batches: int
-    seed: int
+    def __init__(
+        self,
+        sampler: PKSampler,
+        *,
+        identities: Groups,
+        cameras: Rows | None,
+        kept: Rows,
+        turns: Rows,
+        width: int,
+        batches: int,
+        seed: int,
+    ) -> None:
+        global_batch = width * sampler.samples_per_class
+        super().__init__(batches * global_batch, global_batch, seed)
+        self._sampler = sampler
+        self._identities = identities
+        self._cameras = cameras
+        self._kept = kept
+        self._turns = turns
+        self._width = width
+        self._batches = batches
 
-    @property
-    def samples(self) -> int:
-        return self.batches * self._global_batch
-
-    @property
-    def _global_batch(self) -> int:
-        return self.rounds.width * self.sampler.samples_per_class
+    def compute_epoch(self, epoch: int) -> Indices:
+        """Return the rows of an epoch; with `across`, its turns, because their samples are drawn batch by batch."""
+        turns = self._kept[draw_turns(self._turns, self._width, self._batches, self.seed, epoch)]
+        if self._cameras is not None:
+            return turns.astype(self._identities.members.dtype)
+        return draw_samples(turns, self._identities, self._sampler.samples_per_class, self.seed, epoch)
 
     def batch(self, epoch: int, number: int) -> Rows:
-        needs_batch(number, self.batches)
-        places, turn = self.rounds.turns(number, (self.seed, epoch, _ROUND))
-        starts, sizes = self.blocks[:, places]
-        places = starts + permute(places - starts, sizes, hashed(stream(self.seed, epoch, _PLACE, 0), starts))
-        chosen = self.order[places]
-        keys = hashed(stream(self.seed, epoch, _IMAGE, 0), chosen)
-        if self.cameras is None:
-            return self._from_all(chosen, turn, keys)
-        return self._across(self.cameras, chosen, turn, keys)
-
-    def _from_all(self, chosen: Rows, turn: Rows, keys: Keys) -> Rows:
-        """Return K rows of each identity: the next K of a random order of its samples, another after each cycle."""
-        wanted = self.sampler.samples_per_class
-        sizes = self.identities.sizes_of(chosen)
-        cycle, part = np.divmod(turn, np.maximum(1, sizes // wanted))
-        places = (part[:, None] * wanted + np.arange(wanted)) % sizes[:, None]
-        found = permute(places, sizes[:, None], hashed(keys, cycle)[:, None])
-        return self.identities.rows(chosen[:, None], found).ravel()
-
-    def _across(self, starts: Rows, chosen: Rows, turn: Rows, keys: Keys) -> Rows:
-        """Return K rows of each identity: one of each camera in a random order, then a second of each, and so on."""
-        wanted = np.arange(self.sampler.samples_per_class)
-        keys = hashed(keys, turn)[:, None]
-        first, end = np.searchsorted(starts, self.identities.starts[np.stack([chosen, chosen + 1])])
-        count = (end - first)[:, None]
-        cameras = first[:, None] + permute(wanted % count, count, keys)
-        sizes = np.where(wanted < count, starts[cameras + 1] - starts[cameras], 0)
-        # Every (how manieth of its camera, camera) that there is, in that order; the first K are taken.
-        there = (wanted[:, None] < sizes[:, None, :]).reshape(len(chosen), -1)
-        listed = np.argsort(~there, axis=1, kind="stable")[:, : len(wanted)]
-        taken = np.take_along_axis(listed, wanted % np.count_nonzero(there, axis=1)[:, None], 1)
-        nth, camera = np.divmod(taken, len(wanted))
-        camera = np.take_along_axis(cameras, camera, 1)
-        found = permute(nth, starts[camera + 1] - starts[camera], hashed(keys, camera))
-        rows: Rows = self.identities.members[starts[camera] + found].astype(np.int64)
-        return rows.ravel()
+        if self._cameras is None:
+            return super().batch(epoch, number)
+        turns = self.epoch(epoch)[batch_slice(number, self._width, self._batches * self._width)]
+        k = self._sampler.samples_per_class
+        return draw_across(turns, self._identities, self._cameras, k, self.seed, epoch, number)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is said at once: how many identities have too few samples, and what becomes of them."""
-        few = int((self.identities.sizes < self.sampler.samples_per_class).sum())
+        """The line about identities with fewer than K samples, if the split has any."""
+        few = int((self._identities.sizes < self._sampler.samples_per_class).sum())
         return (self._line_of_few(),) if few else ()
 
     def _line_of_few(self) -> str:
-        sizes, wanted = self.identities.sizes, self.sampler.samples_per_class
+        sizes, wanted = self._identities.sizes, self._sampler.samples_per_class
         few = sizes[sizes < wanted]
-        fate = "are left out" if self.sampler.few == "drop" else "are taken repeatedly"
-        return f"The {few.sum():,} samples of {len(few):,} identities with fewer than {wanted} {fate}."
+        effect = "left out" if self._sampler.few == "drop" else "repeated"
+        return f"{len(few):,} identities have fewer than {wanted} samples; their {few.sum():,} samples are {effect}."
 
     @property
     def lines(self) -> tuple[str, ...]:
-        said, sizes, wanted = self.sampler, self.identities.sizes, self.sampler.samples_per_class
+        sampler, sizes, wanted = self._sampler, self._identities.sizes, self._sampler.samples_per_class
         lines = [
-            f"Column {said.by!r} has {len(sizes):,} identities of {sizes.min():,} to {sizes.max():,} samples, "
-            f"{np.median(sizes):,.0f} in the middle.",
+            f"Column {sampler.by!r} has {len(sizes):,} identities of {sizes.min():,} to {sizes.max():,} samples, "
+            f"median {np.median(sizes):,.0f}.",
             self._line_of_few(),
-            f"An epoch has {self.batches:,} batches of {self.rounds.width:,} identities x {wanted} samples over all "
-            f"ranks: {self.batches * self.rounds.width / len(self.order):,.1f} turns an identity on average.",
+            f"An epoch has {self._batches:,} batches of {self._width:,} identities x {wanted} samples over all ranks: "
+            f"{self._batches * self._width / len(self._kept):,.1f} turns per identity on average.",
             self._line_of_rounds(),
         ]
-        if said.across is not None:
-            lines.append(f"The samples of a turn come from as many values of column {said.across!r} as can be.")
+        if sampler.across is not None:
+            lines.append(f"The samples of a turn come from as many values of column {sampler.across!r} as possible.")
         return tuple(lines)
 
     def _line_of_rounds(self) -> str:
-        rounds, wanted = self.rounds, self.sampler.samples_per_class
+        rounds = round_sizes(self._turns, self._width)
+        second = int((-rounds % self._width).sum())
         line = (
-            f"In {len(rounds.taking):,} rounds of {rounds.taking[-1]:,} to {rounds.taking[0]:,} identities "
-            f"{len(rounds.doubled):,} turns are second ones, which fill up last batches"
+            f"{len(rounds):,} rounds of {rounds[-1]:,} to {rounds[0]:,} identities; {second:,} second turns fill up "
+            "the last batches of rounds"
         )
-        if self.sampler.weight == "identity":
+        if self._sampler.weight == "identity":
             return f"{line}."
-        offered = np.maximum(1, self.identities.sizes_of(self.order) // wanted).sum()
-        return f"{line}; {offered - rounds.taking.sum():,} turns are left out, of which too few are left for a batch."
+        return f"{line}; {self._turns.sum() - rounds.sum():,} turns are left out because they do not fill a batch."

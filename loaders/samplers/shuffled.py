@@ -1,35 +1,31 @@
-"""Every sample once an epoch, in an order of its own. NumPy only."""
+"""`ShuffledSampler`: every sample once per epoch, in a random order of the whole split."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.samplers.base import Plan, needs_samples, slots
-from loaders.samplers.permutation import Keys, Rows, hashed, permute, stream
+from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, check_not_empty
+from loaders.samplers.shuffle import shuffled, shuffled_within
 from manifests.errors import CallError
 
-# What each draw is for: with seed and epoch, it names a stream of its own.
-_LAYER, _LEFT = 0, 1
-
-#: Places of an order that are computed at once. A place costs about 450 ns among 256, and 120 among 4,096 or more.
-_STRETCH = 4096
+# The purpose of each draw: the last number of its key.
+_ORDER, _LAYER, _LAST_BATCH = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffledSampler:
-    """Every sample once an epoch, in a random order of the whole split, another each epoch.
+    """Every sample once per epoch, in a random order of the whole split that changes every epoch.
 
     Args:
-        spread: whether large images are spread over the batches: the samples are sorted by their pixels into as many
-            layers as a global batch has places, and each batch takes one of each layer. So the worst batch takes
-            hardly more memory than the mean. Who is in a batch with whom stays random, between the layers.
+        spread: spread large images over the batches. The samples are sorted by their number of pixels and cut into as
+            many layers as a global batch has samples; each batch takes one sample of each layer. So the largest batch
+            needs hardly more memory than the mean batch. Which samples meet in a batch stays random between layers.
 
     """
 
@@ -41,96 +37,69 @@ class ShuffledSampler:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """None, or the images' sizes where large ones are spread."""
+        """Width and height with ``spread=True``, otherwise empty."""
         return ("width", "height") if self.spread else ()
 
     def plan(
         self, columns: Mapping[str, NDArray[Any]], *, samples: int, batch_size: int, world_size: int, seed: int
     ) -> Plan:
-        """Fit to a split; see `Sampler`.
+        """Fit the sampler to a split; see `Sampler`.
 
         Raises:
-            CallError: the split has no sample, or large images are to be spread and some sizes are not known.
+            CallError: the split has no samples, or ``spread=True`` and the size of an image is unknown.
 
         """
-        needs_samples(samples)
-        if not self.spread:
-            return _ShuffledPlan(samples, batch_size * world_size, seed)
-        sides = [columns[name] for name in self.columns]
-        if any(side.dtype.kind not in "iu" for side in sides):
+        check_not_empty(samples)
+        if self.spread:
+            return _SpreadPlan(self._sorted_by_pixels(columns), batch_size * world_size, seed)
+        return _ShuffledPlan(samples, batch_size * world_size, seed)
+
+    def _sorted_by_pixels(self, columns: Mapping[str, NDArray[Any]]) -> Indices:
+        width, height = (columns[name] for name in self.columns)
+        if width.dtype.kind not in "iu" or height.dtype.kind not in "iu":
             raise CallError(
-                "spread=True, and the sample tables do not state the sizes of all images",
-                hint="leave spread out, or index the shards with `--validate header`",
+                "spread=True needs the sizes of all images, and the sample tables do not have them",
+                hint="leave out spread=True, or index the shards with `--validate header`",
             )
-        order = np.argsort(sides[0].astype(np.int64) * sides[1], kind="stable")
-        return _SpreadPlan(order.astype(np.int32 if samples < 2**31 else np.int64), batch_size * world_size, seed)
+        order = np.argsort(width.astype(np.int64) * height, kind="stable")
+        return order.astype(np.int32 if len(order) < 2**31 else np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class _ShuffledPlan:
-    samples: int
-    global_batch: int
-    seed: int
-
+class _ShuffledPlan(EpochPlan):
     @property
     def lines(self) -> tuple[str, ...]:
         return (f"An epoch has each of {self.samples:,} samples once, in a random order of the whole split.",)
 
-    def batch(self, epoch: int, number: int) -> Rows:
-        places = slots(number, self.global_batch, self.samples)
-        first, last = (int(place) // _STRETCH for place in places[[0, -1]])
-        parts = [_stretch(self.samples, self.seed, epoch, each) for each in range(first, last + 1)]
-        rows: Rows = np.concatenate(parts)[places - first * _STRETCH]
-        return rows
+    def compute_epoch(self, epoch: int) -> Indices:
+        return shuffled(self.samples, self.seed, epoch, _ORDER)
 
 
-@lru_cache(maxsize=16)
-def _stretch(samples: int, seed: int, epoch: int, number: int) -> Rows:
-    """Return what stands at places [number * _STRETCH, (number + 1) * _STRETCH) of an epoch's order."""
-    places = np.arange(number * _STRETCH, min((number + 1) * _STRETCH, samples))
-    return permute(places, samples, stream(seed, epoch))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _SpreadPlan:
-    """Layer j of the whole batches are places [j * batches, (j + 1) * batches) of the sorted samples.
-
-    What does not fill a batch is drawn out of all first, so that it falls on no size.
-    """
-
-    order: NDArray[np.signedinteger[Any]]
-    global_batch: int
-    seed: int
-
-    @property
-    def samples(self) -> int:
-        return len(self.order)
+class _SpreadPlan(EpochPlan):
+    def __init__(self, by_pixels: Indices, global_batch: int, seed: int) -> None:
+        super().__init__(len(by_pixels), global_batch, seed)
+        self._by_pixels = by_pixels
 
     @property
     def lines(self) -> tuple[str, ...]:
         return (
-            f"An epoch has each of {self.samples:,} samples once; each batch has one of each of {self.global_batch:,} "
-            "layers of like size, drawn at random.",
+            f"An epoch has each of {self.samples:,} samples once; a batch has one random sample from each of "
+            f"{self.global_batch:,} layers of images of similar size.",
         )
 
-    def batch(self, epoch: int, number: int) -> Rows:
-        places = slots(number, self.global_batch, self.samples)
-        batches, left = divmod(self.samples, self.global_batch)
-        out = np.sort(permute(np.arange(left), self.samples, stream(self.seed, epoch, _LEFT)))
-        if number == batches:
-            return self.order[out].astype(np.int64)
-        layers = _turns(len(places))
-        keys: Keys = hashed(stream(self.seed, epoch, _LAYER), layers)
-        within = permute(np.full(len(places), number), np.full(len(places), batches), keys)
-        kept = layers * batches + within
-        # Place k of those that are not drawn out, among all: past every drawn one that stands before it.
-        among = kept + np.searchsorted(out - np.arange(left), kept, side="right")
-        rows: Rows = self.order[among].astype(np.int64)
-        return rows
+    def compute_epoch(self, epoch: int) -> Indices:
+        layers = self.global_batch
+        batches, rest = divmod(self.samples, layers)
+        # Draw the samples of the short last batch from all samples first, so that it has images of every size.
+        last = np.sort(shuffled(self.samples, self.seed, epoch, _LAST_BATCH)[:rest])
+        full = np.delete(self._by_pixels, last)
+        # Each layer is a row: shuffle every row, then read the columns as batches.
+        order = shuffled_within(np.repeat(np.arange(layers), batches), self.seed, epoch, _LAYER)
+        matrix = full[order].reshape(layers, batches)[_interleaved(layers)]
+        return np.concatenate([matrix.T.ravel(), self._by_pixels[last]])
 
 
-def _turns(count: int) -> Rows:
-    """Return 0 .. count - 1 in an order of which any stretch is spread evenly, for each rank takes a stretch."""
+def _interleaved(count: int) -> Rows:
+    """Return 0 .. count - 1 in an order whose every slice is spread evenly, because each rank reads a slice."""
     step = round(count * (5**0.5 - 1) / 2)
     while math.gcd(step, count) > 1:
         step += 1

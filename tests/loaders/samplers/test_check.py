@@ -1,0 +1,116 @@
+"""`check_sampler` finds every way to break the contract, and accepts samplers that keep it."""
+
+import threading
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import pytest
+
+from loaders.samplers import check_sampler
+from manifests.errors import CallError
+
+PLANS = count()
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A sampler that breaks one rule of the contract."""
+
+    fault: str
+
+    columns = ("label",)
+
+    def __reduce__(self):
+        if self.fault == "unpicklable":
+            raise TypeError("cannot pickle this")
+        return Broken, ("rolled" if self.fault == "copy" else self.fault,)
+
+    def plan(self, columns, *, samples, batch_size, world_size, seed):
+        if self.fault == "changes":
+            columns["label"][0] += 1
+        if self.fault == "refuses" and batch_size > 4:
+            raise CallError("the batch size is too large")
+        return BrokenPlan(self.fault, samples, batch_size, world_size, next(PLANS), [])
+
+
+@dataclass
+class BrokenPlan:
+    fault: str
+    rows: int
+    batch_size: int
+    world_size: int
+    plan_number: int
+    asked: list
+
+    @property
+    def samples(self):
+        return 0 if self.fault == "empty" else self.rows
+
+    @property
+    def lines(self):
+        return "one line" if self.fault == "lines" else ("one line",)
+
+    def batch(self, epoch, number):
+        size = self.batch_size * self.world_size
+        rows = np.arange(number * size, min(number * size + size, self.rows))
+        self.asked.append(number)
+        if self.fault == "cut":
+            return np.roll(rows, self.world_size)
+        if self.fault == "rolled":
+            return np.roll(rows, 1)
+        if self.fault == "threads":
+            return np.roll(rows, threading.current_thread() is not threading.main_thread())
+        if self.fault == "state":
+            return np.roll(rows, len(self.asked))
+        if self.fault == "anew":
+            return np.roll(rows, self.plan_number)
+        if self.fault == "long" and len(rows) < size:
+            return np.arange(size)
+        return {"beyond": rows + 1, "below": rows - 1, "int32": rows.astype(np.int32), "list": rows.tolist()}.get(
+            self.fault, rows
+        )
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("changes", "plan() must not change the columns"),
+        ("empty", "samples must be at least 1, got 0"),
+        ("lines", "lines must be a tuple of str"),
+        ("long", "batch 12 of epoch 0 must have shape (2,), got (8,)"),
+        ("beyond", "batch 12 of epoch 0 must have rows from 0 to 97, got 97 to 98"),
+        ("below", "batch 0 of epoch 0 must have rows from 0 to 97, got -1 to 6"),
+        ("int32", "batch 0 of epoch 0 must be an array of int64"),
+        ("list", "batch 0 of epoch 0 must be an array of int64"),
+        ("state", "must not depend on earlier calls"),
+        ("anew", "an equal call of plan() must give an equal plan"),
+        ("threads", "must be the same if several threads call batch() at once"),
+        ("unpicklable", "the sampler must be picklable: cannot pickle this"),
+        ("copy", "a pickled sampler must give an equal plan"),
+        (
+            "cut",
+            "a global batch must not depend on the number of ranks that share it: 1 ranks with batch_size 32, 4 ranks "
+            "with batch_size 8",
+        ),
+    ],
+)
+def test_every_broken_rule_is_found(fault, message):
+    with pytest.raises(AssertionError) as caught:
+        check_sampler(Broken(fault), {"label": np.arange(98)}, samples=98, batch_size=8)
+    assert message in str(caught.value)
+
+
+def test_a_custom_sampler_that_keeps_the_contract_passes():
+    check_sampler(Broken("none"), {"label": np.arange(98)}, samples=98, batch_size=8)
+    check_sampler(Broken("refuses"), {"label": np.arange(98)}, samples=98, batch_size=4)
+
+
+def test_a_function_must_return_a_sampler_for_every_batch_size():
+    with pytest.raises(CallError, match="the batch size is too large"):
+        check_sampler(lambda size: Broken("refuses"), {"label": np.arange(98)}, samples=98, batch_size=4)
+
+
+def test_a_missing_column_is_found():
+    with pytest.raises(AssertionError, match="columns has 'label', which is not one of the columns given"):
+        check_sampler(Broken("none"), {}, samples=98, batch_size=8)

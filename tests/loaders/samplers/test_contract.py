@@ -1,0 +1,151 @@
+"""What all samplers have in common: the contract, the epochs they keep in memory, and orders that never change."""
+
+import hashlib
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from loaders.samplers import ClassBalancedSampler, PKSampler, ShuffledSampler, check_sampler
+from loaders.samplers.base import ORDER_VERSION, EpochPlan
+from manifests.errors import CallError
+
+NUMBERS = np.arange(3000)
+COLUMNS = {
+    "label": NUMBERS**2 % 101 % 60,
+    "camera": NUMBERS % 5,
+    "width": 100 + NUMBERS**2 % 997,
+    "height": 100 + NUMBERS % 13,
+}
+
+SAMPLERS = {
+    "shuffled": lambda size: ShuffledSampler(),
+    "spread": lambda size: ShuffledSampler(spread=True),
+    "alpha": lambda size: ClassBalancedSampler(alpha=0.5),
+    "replacement": lambda size: ClassBalancedSampler(replacement=True, samples=777),
+    "beta": lambda size: ClassBalancedSampler(beta=0.99),
+    "threshold": lambda size: ClassBalancedSampler(threshold=0.05),
+    "PK": lambda size: PKSampler(size // 2, 2),
+    "PK, across": lambda size: PKSampler(size // 2, 2, across="camera", few="drop"),
+    "PK, weight sample": lambda size: PKSampler(size // 2, 2, weight="sample"),
+    "PK, many batches": lambda size: PKSampler(size // 2, 2, weight="sample", batches=500),
+}
+
+#: Of ten batches of epochs 0 and 3 with seed 7. If one of these changes, raise `ORDER_VERSION`.
+DIGESTS = {
+    "shuffled": "d54f662429ebe2f7",
+    "spread": "225328b1dc3e0ebd",
+    "alpha": "11b40231afd4a868",
+    "replacement": "276755c51de42e3d",
+    "beta": "dc1f8cbaf4d19be1",
+    "threshold": "06d4aeb9b6e5ed5a",
+    "PK": "5f8a64106cd85e94",
+    "PK, across": "6ccaadf77b3f62fe",
+    "PK, weight sample": "5cc76e67ab9f1e92",
+    "PK, many batches": "f3d053e8968756c6",
+}
+
+
+def fit(name, seed=0, batch_size=8, world_size=1):
+    sampler = SAMPLERS[name](batch_size)
+    return sampler.plan(COLUMNS, samples=3000, batch_size=batch_size, world_size=world_size, seed=seed)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("seed", [0, 2**63 - 1])
+def test_every_sampler_keeps_the_contract(name, seed):
+    check_sampler(SAMPLERS[name], COLUMNS, samples=3000, batch_size=8, seed=seed)
+    check_sampler(SAMPLERS[name](6), COLUMNS, samples=3000, batch_size=6, world_sizes=(3, 2), seed=seed)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_seed_and_epoch_has_its_own_order(name):
+    def batch(seed, epoch):
+        return fit(name, seed, world_size=2).batch(epoch, 1).tobytes()
+
+    assert len({batch(seed, epoch) for seed in (0, 1, 2, 2**32) for epoch in (0, 1, 2, 2**32)}) == 16
+
+
+def digest(name):
+    plan = fit(name, seed=7)
+    rows = np.concatenate([plan.batch(epoch, number) for epoch in (0, 3) for number in range(10)])
+    return hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_orders_are_the_same_with_every_release(name):
+    assert ORDER_VERSION == 2
+    assert digest(name) == DIGESTS[name]
+
+
+def test_orders_are_the_same_in_another_process():
+    code = (
+        "import sys, importlib.util as u; spec = u.spec_from_file_location('contract', sys.argv[1]);"
+        "m = u.module_from_spec(spec); spec.loader.exec_module(m); print({n: m.digest(n) for n in m.SAMPLERS})"
+    )
+    done = subprocess.run([sys.executable, "-c", code, __file__], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(DIGESTS)
+
+
+@pytest.mark.parametrize("number", [-1, 3])
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_batch_outside_the_epoch_is_refused(name, number):
+    plan = fit(name)
+    with pytest.raises(IndexError):
+        plan.batch(0, number if number < 0 else -(-plan.samples // 8))
+
+
+@pytest.mark.parametrize("sampler", [ShuffledSampler(), ClassBalancedSampler(), PKSampler(2, 2)])
+def test_a_split_without_samples_is_refused(sampler):
+    with pytest.raises(CallError, match="the split has no samples to draw from"):
+        sampler.plan({"label": np.zeros(0, np.int64)}, samples=0, batch_size=4, world_size=1, seed=0)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_samplers_are_immutable_records(name):
+    sampler = SAMPLERS[name](8)
+    assert sampler == replace(sampler)
+    assert hash(sampler) == hash(replace(sampler))
+    assert sampler == pickle.loads(pickle.dumps(sampler))
+
+
+class Counting(EpochPlan):
+    """Counts how often each epoch is computed."""
+
+    def __init__(self):
+        super().__init__(40, 4, 0)
+        self.computed = []
+
+    def compute_epoch(self, epoch):
+        self.computed.append(epoch)
+        return np.arange(40, dtype=np.int32) + epoch
+
+
+def test_two_epochs_stay_in_memory():
+    """A loader prefetches from the next epoch while it reads the current one."""
+    plan = Counting()
+    for _ in range(3):
+        assert plan.batch(0, 9).tolist() == [36, 37, 38, 39]
+        assert plan.batch(1, 0).tolist() == [1, 2, 3, 4]
+    assert plan.computed == [0, 1]
+    plan.batch(2, 0)
+    plan.batch(1, 0)
+    assert plan.computed == [0, 1, 2]
+    plan.batch(0, 0)
+    assert plan.computed == [0, 1, 2, 0]
+
+
+def test_threads_compute_an_epoch_once():
+    plan = Counting()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: plan.batch(5, number % 10), range(200)))
+    assert plan.computed == [5]
+
+
+def test_importing_samplers_is_light():
+    code = "import sys, loaders.samplers; print([m for m in ('torch', 'nvidia.dali', 'pyarrow') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,0 +1,106 @@
+"""`ShuffledSampler`: each sample once, and with ``spread=True`` no batch is much heavier than another."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import loaders
+from loaders.samplers.shuffle import shuffled
+from manifests.errors import CallError
+
+
+def epoch_of(plan, epoch, global_batch):
+    return np.concatenate([plan.batch(epoch, number) for number in range(-(-plan.samples // global_batch))])
+
+
+@given(st.integers(1, 500), st.integers(1, 40), st.integers(1, 4), st.integers(0, 3))
+def test_an_epoch_has_each_row_once(samples, batch_size, world_size, epoch):
+    plan = loaders.ShuffledSampler().plan({}, samples=samples, batch_size=batch_size, world_size=world_size, seed=5)
+    assert plan.samples == samples
+    assert sorted(epoch_of(plan, epoch, batch_size * world_size).tolist()) == list(range(samples))
+
+
+@given(st.integers(1, 20_000), st.integers(1, 9_000), st.data())
+def test_batches_are_slices_of_one_order(samples, batch_size, data):
+    plan = loaders.ShuffledSampler().plan({}, samples=samples, batch_size=batch_size, world_size=1, seed=5)
+    number = data.draw(st.integers(0, (samples - 1) // batch_size))
+    order = shuffled(samples, 5, 2, 0)
+    batch = plan.batch(2, number)
+    np.testing.assert_array_equal(batch, order[number * batch_size :][:batch_size])
+    batch[:] = 0  # The caller may change its batch.
+    np.testing.assert_array_equal(plan.batch(2, number), order[number * batch_size :][:batch_size])
+
+
+def spread_plan(widths, batch_size, world_size=1, seed=0):
+    columns = {"width": np.array(widths), "height": np.ones(len(widths), np.int64)}
+    return loaders.ShuffledSampler(spread=True).plan(
+        columns, samples=len(widths), batch_size=batch_size, world_size=world_size, seed=seed
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(1, 4000), min_size=1, max_size=300), st.integers(1, 40), st.integers(0, 5))
+def test_spread_has_each_sample_once(widths, batch, seed):
+    plan = spread_plan(widths, batch, seed=seed)
+    for epoch in range(2):
+        batches = [plan.batch(epoch, number) for number in range(-(-len(widths) // batch))]
+        assert sorted(np.concatenate(batches).tolist()) == list(range(len(widths)))
+        assert all(len(rows) == batch for rows in batches[:-1])
+        again = spread_plan(widths, batch, seed=seed)
+        assert np.array_equal(again.batch(epoch, len(batches) - 1), batches[-1])
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 4000), min_size=1, max_size=300), st.integers(1, 40))
+def test_a_spread_batch_has_one_sample_of_each_layer(widths, batch):
+    plan = spread_plan(widths, batch)
+    batches, rest = divmod(len(widths), batch)
+    by_width = np.argsort(widths, kind="stable")
+    last = plan.batch(0, batches) if rest else []
+    layer_of = dict(
+        zip(by_width[~np.isin(by_width, last)].tolist(), np.arange(batches * batch) // max(1, batches), strict=True)
+    )
+    for number in range(batches):
+        assert sorted(layer_of[row] for row in plan.batch(0, number).tolist()) == list(range(batch))
+
+
+def test_no_batch_is_much_heavier_for_any_rank():
+    draw = np.random.default_rng(3)
+    widths = draw.choice([300, 2000, 20_000], 64 * 200, p=[0.8, 0.15, 0.05])
+    spread = spread_plan(widths, 16, 4)
+    plain = loaders.ShuffledSampler().plan({}, samples=len(widths), batch_size=16, world_size=4, seed=0)
+    spread_sums, plain_sums = (
+        np.array([widths[plan.batch(0, number)].sum() for number in range(200)]) for plan in (spread, plain)
+    )
+    assert spread_sums.max() < 1.2 * spread_sums.mean()
+    assert plain_sums.max() > 1.5 * plain_sums.mean()
+    parts = np.array([widths[spread.batch(0, number)].reshape(4, 16).sum(1) for number in range(200)])
+    assert parts.max() < 2.2 * parts.mean()
+
+
+def test_batches_mix_differently_in_each_epoch():
+    plan = spread_plan(np.arange(1, 401), 20)
+    first, second = ([set(plan.batch(epoch, number).tolist()) for number in range(20)] for epoch in (0, 1))
+    assert max(len(one & other) for one in first for other in second) < 10
+
+
+def test_the_short_last_batch_has_samples_of_every_size():
+    plan = spread_plan(np.arange(1, 12), 4)
+    left = {row for epoch in range(200) for row in plan.batch(epoch, 2).tolist()}
+    assert left == set(range(11))
+
+
+def test_unknown_sizes_are_refused():
+    columns = {"width": np.array([1, None], object), "height": np.array([1, 2])}
+    with pytest.raises(CallError) as caught:
+        loaders.ShuffledSampler(spread=True).plan(columns, samples=2, batch_size=1, world_size=1, seed=0)
+    assert str(caught.value) == (
+        "spread=True needs the sizes of all images, and the sample tables do not have them. "
+        "Hint: leave out spread=True, or index the shards with `--validate header`."
+    )
+
+
+def test_spread_must_be_a_boolean():
+    with pytest.raises(CallError, match="spread must be True or False, got 1"):
+        loaders.ShuffledSampler(spread=1)
