@@ -108,6 +108,12 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
     if not (whole and _possible(position, batches)):
         raise CallError("this is no state of a loader: its parts do not fit together", hint="load another")
     for name, value in built.items():
+        if name == "sample_order" and found.get(name) != value:
+            raise CallError(
+                f"this state was saved by a release whose samplers draw other samples (sample order "
+                f"{found.get(name) or 1}; this release draws order {value})",
+                hint="resume it with the release that saved it, or start a new epoch without load_state_dict()",
+            )
         if found.get(name) != value:
             raise CallError(
                 f"this state is of a loader with {name} {found.get(name)!r}, and this one has {value!r}",

@@ -219,6 +219,7 @@ class Loader:
             "batch_size": options.batch_size,
             "shuffle": options.shuffle,
             "sampler": self._order.text,
+            "sample_order": self._order.version,
             "seed": options.seed,
             "rank": options.ranks.rank,
             "world_size": options.ranks.world_size,

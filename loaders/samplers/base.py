@@ -133,6 +133,11 @@ class EpochPlan(ABC):
             return array
 
 
+def index_dtype(count: int) -> np.dtype[np.integer[Any]]:
+    """Return the integer type that the indexes of `count` rows fit into: int32 or int64."""
+    return np.dtype(np.int32 if count < 2**31 else np.int64)
+
+
 def batch_slice(number: int, global_batch: int, samples: int) -> slice:
     """Return the part of an epoch of `samples` samples that a batch takes.
 

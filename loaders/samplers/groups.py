@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.samplers.base import Indices, Rows
+from loaders.samplers.base import Indices, Rows, index_dtype
 from manifests.errors import CallError
 
 
@@ -64,8 +64,7 @@ def group(codes: NDArray[np.uint64]) -> Groups:
     # Pack code and row into one word: all words are different, so the fastest sort gives the same order everywhere.
     words = (codes << np.uint64(32)) | np.arange(len(codes), dtype=np.uint64)
     words.sort()
-    kind: np.dtype[np.integer[Any]] = np.dtype(np.int32 if len(codes) < 2**31 else np.int64)
-    members = (words & np.uint64(0xFFFFFFFF)).astype(kind)
+    members = (words & np.uint64(0xFFFFFFFF)).astype(index_dtype(len(codes)))
     words >>= np.uint64(32)
     return Groups(_starts(words[1:] != words[:-1]), members)
 

@@ -24,6 +24,7 @@ class StoredOrder:
         last_batch: ``"drop"``, ``"partial"`` or ``"pad"``.
         shuffle: whether DALI shuffles the shards and its buffer.
         text: how `explain()` and checkpoints name the sampler; ``None``, because there is no sampler.
+        version: of the sampler's orders; ``None``, because there is no sampler.
 
     """
 
@@ -33,6 +34,7 @@ class StoredOrder:
     last_batch: str
     shuffle: bool
     text: None = None
+    version: None = None
 
     @property
     def batches(self) -> int:
@@ -77,6 +79,12 @@ class PlannedOrder:
     spread: bool = False
 
     @property
+    def version(self) -> int | None:
+        """`ORDER_VERSION` of the sampler, which checkpoints compare; ``None`` for a custom sampler without one."""
+        version: int | None = getattr(self.plan, "order_version", None)
+        return version
+
+    @property
     def batches(self) -> int:
         """Batches in an epoch, equal on every rank."""
         full, rest = divmod(self.plan.samples, self.batch_size * self.ranks.world_size)
@@ -119,7 +127,7 @@ class PlannedOrder:
         expected = min(most, self.plan.samples - number * most)
         if rows.shape != (expected,) or rows.dtype.kind != "i" or rows.min() < 0 or rows.max() >= self.rows:
             raise CallError(
-                f"batch {number} of epoch {epoch} of the sampler must be {expected} integers from 0 to "
+                f"the sampler's batch {number} of epoch {epoch} must be {expected} integers from 0 to "
                 f"{self.rows - 1}, got {rows.dtype} {list(rows.shape)}",
                 hint="test the sampler with `loaders.samplers.check_sampler`",
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.samplers.base import Indices
+from loaders.samplers.base import Indices, index_dtype
 from loaders.samplers.groups import group
 
 
@@ -31,7 +31,7 @@ def random_words(count: int, *key: int) -> NDArray[np.uint64]:
 
 def uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Return uniform numbers in [0, 1) with 53 bits each, from random words."""
-    numbers: NDArray[np.float64] = (words >> np.uint64(11)) * 2.0**-53
+    numbers: NDArray[np.float64] = (words >> np.uint64(11)) * np.float64(2.0**-53)
     return numbers
 
 
@@ -46,7 +46,7 @@ def shuffled(count: int, *key: int) -> Indices:
     words |= np.arange(count, dtype=np.uint64)
     words.sort()
     words &= np.uint64((1 << bits) - 1)
-    return words.astype(np.int32 if count < 2**31 else np.int64)
+    return words.astype(index_dtype(count))
 
 
 def shuffled_within(groups: Indices, *key: int) -> Indices:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, check_not_empty
+from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, check_not_empty, index_dtype
 from loaders.samplers.shuffle import shuffled, shuffled_within
 from manifests.errors import CallError
 
@@ -62,7 +62,7 @@ class ShuffledSampler:
                 hint="leave out spread=True, or index the shards with `--validate header`",
             )
         order = np.argsort(width.astype(np.int64) * height, kind="stable")
-        return order.astype(np.int32 if len(order) < 2**31 else np.int64)
+        return order.astype(index_dtype(len(order)))
 
 
 class _ShuffledPlan(EpochPlan):

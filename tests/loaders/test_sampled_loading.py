@@ -316,7 +316,7 @@ def test_a_batch_larger_than_an_epoch_makes_no_filling(people):
 
 
 def test_too_few_samples_are_said_at_once(people):
-    with pytest.warns(UserWarning, match="The 2 samples of 2 identities with fewer than 2 are taken repeatedly"):
+    with pytest.warns(UserWarning, match="2 identities have fewer than 2 samples; their 2 samples are repeated"):
         build(people["tfrecord"], sampler=loaders.PKSampler(3, 2))
     with pytest.raises(CallError, match="say few='repeat', or fewer samples_per_class than 12"):
         build(people["tfrecord"], sampler=loaders.PKSampler(1, 12, few="drop"), batch_size=12)
@@ -382,7 +382,7 @@ def test_a_users_own_that_errs(people, wrong):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sampler": loaders.PKSampler(4, 2)}, "batch_size=6.*4 identities x 2 samples.*batch_size=8"),
+        ({"sampler": loaders.PKSampler(4, 2)}, "batch_size=6, but PKSampler.4, 2. makes batches of 8.*batch_size=8"),
         ({"sampler": loaders.PKSampler(11, 2), "batch_size": 22}, "11.*10"),
         ({"sampler": loaders.PKSampler(3, 2, by="person")}, "'person', which is no column of the sample tables.*label"),
         ({"sampler": loaders.PKSampler(3, 2, by="identitty")}, "did you mean 'identity'"),

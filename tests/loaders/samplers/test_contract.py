@@ -10,8 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from loaders.checkpoint import Position, State, read_state
+from loaders.ranks import Ranks
 from loaders.samplers import ClassBalancedSampler, PKSampler, ShuffledSampler, check_sampler
 from loaders.samplers.base import ORDER_VERSION, EpochPlan
+from loaders.samplers.order import PlannedOrder
 from manifests.errors import CallError
 
 NUMBERS = np.arange(3000)
@@ -111,6 +114,25 @@ def test_samplers_are_immutable_records(name):
     assert sampler == replace(sampler)
     assert hash(sampler) == hash(replace(sampler))
     assert sampler == pickle.loads(pickle.dumps(sampler))
+
+
+def planned(name):
+    return PlannedOrder(fit(name), 3000, Ranks(), 8, "drop", name)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_checkpoint_of_other_orders_is_refused(name):
+    """Releases before order 2 did not save a version."""
+    order = planned(name)
+    built = {"sampler": order.text, "sample_order": order.version}
+    saved = State({"sampler": order.text}, Position(), b"").to_dict()
+    with pytest.raises(CallError) as caught:
+        read_state(saved, built, batches=order.batches)
+    assert str(caught.value) == (
+        "this state was saved by a release whose samplers draw other samples (sample order 1; this release draws "
+        "order 2). Hint: resume it with the release that saved it, or start a new epoch without load_state_dict()."
+    )
+    assert read_state(State(built, Position(), b"").to_dict(), built, batches=order.batches).built == built
 
 
 class Counting(EpochPlan):
