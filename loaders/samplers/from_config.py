@@ -1,64 +1,71 @@
-"""The sampler of a PaddleClas config -> a sampler. It must never read a file."""
+"""Translate the sampler section of a PaddleClas config. Reads no files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from loaders.options import at_least
 from loaders.samplers.base import Sampler
 from loaders.samplers.pk import PKSampler
 from manifests.errors import CallError
 
-#: What reads every sample once an epoch, as loaders do without a sampler.
+#: PaddleClas samplers that read every sample once per epoch, as loaders without a sampler do.
 _PLAIN = [None, "BatchSampler", "DistributedBatchSampler"]
 
-#: What makes batches of identities, and its argument that is the number of samples each.
-_IDENTITIES = {
+#: PaddleClas samplers that make PK batches, with their argument for K.
+_PK = {
     "PKSampler": "sample_per_id",
     "DistributedRandomIdentitySampler": "num_instances",
     "NaiveIdentityBatchSampler": "num_instances",
 }
 
+_WEIGHTS: dict[str, Literal["identity", "sample"]] = {"sample_avg_prob": "sample", "id_avg_prob": "identity"}
+
 
 def configured_sampler(section: Mapping[str, Any], batch_size: int) -> tuple[Sampler | None, tuple[str, ...]]:
-    """Return the sampler that a config's section asks for, none for a plain one, and what of it is not followed.
+    """Return the sampler for a config's section, and notes on what differs from PaddleClas.
 
     Args:
-        section: of the config, as it stands.
+        section: the ``sampler`` section of the config.
         batch_size: samples in a batch of one rank.
 
+    Returns:
+        The sampler, ``None`` if every sample is read once per epoch; and one note for each difference.
+
     Raises:
-        CallError: an argument of the section is wrong, or does not divide the batch size.
+        CallError: an argument of the section is wrong, or K does not divide the batch size.
 
     """
     name = section.get("name")
     if name in _PLAIN:
         return None, ()
     if not isinstance(name, str):
-        raise CallError(f"the config's sampler.name must be a name, got {name!r}")
-    if name not in _IDENTITIES:
-        return None, (f"its sampler {name} is not followed: every sample is read once an epoch",)
-    key = _IDENTITIES[name]
+        raise CallError(f"the config's sampler.name must be a string, got {name!r}")
+    if name not in _PK:
+        return None, (f"the config's sampler {name} is not supported and ignored: every sample is read once per epoch",)
+    key = _PK[name]
     if section.get(key) is None:
-        raise CallError(f"the config's sampler {name} states no {key}", hint=f"say {key} in the config")
-    each = at_least(f"the config's sampler.{key}", section[key], 1)
-    if batch_size % each:
+        raise CallError(f"the config's sampler {name} has no {key}", hint=f"set {key} in the config")
+    k = at_least(f"the config's sampler.{key}", section[key], 1)
+    if batch_size % k:
         raise CallError(
-            f"batch_size={batch_size}, and the config's sampler takes {each} samples of an identity ({key})",
-            hint=f"say a batch_size that {each} divides",
+            f"batch_size={batch_size} is not a multiple of the config's sampler.{key}={k}",
+            hint=f"set batch_size to a multiple of {k}",
         )
     method = section.get("sample_method") or "sample_avg_prob"
-    if method not in ("sample_avg_prob", "id_avg_prob"):
-        raise CallError(
-            f"the config's sampler.sample_method is {method!r}", hint="known are 'sample_avg_prob', 'id_avg_prob'"
-        )
-    weight = "sample" if method == "sample_avg_prob" else "identity"
+    if method not in list(_WEIGHTS):  # it may be unhashable
+        known = " or ".join(map(repr, _WEIGHTS))
+        raise CallError(f"the config's sampler.sample_method is {method!r}", hint=f"set it to {known}")
     batches = section.get("max_iters")
     if batches is not None:
         batches = at_least("the config's sampler.max_iters", batches, 1)
-    sampler = PKSampler(batch_size // each, each, weight=weight, batches=batches)  # type: ignore[arg-type]
-    notes = [f"its sampler {name} is {sampler!r}: an identity comes again when all have come, not by independent draws"]
+    sampler = PKSampler(batch_size // k, k, weight=_WEIGHTS[method], batches=batches)
+    notes = [
+        f"the config's sampler {name} becomes {sampler!r}, which draws identities in rounds instead of independently"
+    ]
     if section.get("ratio"):
-        notes.append("its sampler's id_list and ratio are not followed: no identity comes oftener by its number")
+        notes.append(
+            "the config's sampler.id_list and sampler.ratio are ignored: the listed identities are not drawn more often"
+        )
     return sampler, tuple(notes)

@@ -142,7 +142,7 @@ class PKSampler:
 
     def _identities_hint(self, kept: int, world_size: int) -> str:
         if not kept:
-            return f'set few="repeat", or samples_per_class to less than {self.samples_per_class}'
+            return f'set few="repeat", or samples_per_class below {self.samples_per_class}'
         if kept < world_size:
             return "use fewer ranks"
         most = kept // world_size

@@ -19,7 +19,6 @@ from helpers.pictures import encode
 
 import loaders
 import loaders.dali.readers
-from loaders.samplers.from_config import configured_sampler
 from manifests.errors import CallError, ShardError
 from manifests.store import manifest_bytes, read_manifest
 
@@ -318,7 +317,7 @@ def test_a_batch_larger_than_an_epoch_makes_no_filling(people):
 def test_too_few_samples_are_said_at_once(people):
     with pytest.warns(UserWarning, match="2 identities have fewer than 2 samples; their 2 samples are repeated"):
         build(people["tfrecord"], sampler=loaders.PKSampler(3, 2))
-    with pytest.raises(CallError, match="say few='repeat', or fewer samples_per_class than 12"):
+    with pytest.raises(CallError, match='Hint: set few="repeat", or samples_per_class below 12'):
         build(people["tfrecord"], sampler=loaders.PKSampler(1, 12, few="drop"), batch_size=12)
 
 
@@ -428,42 +427,9 @@ def test_samplers_of_configs(people, tmp_path):
     }
     file = tmp_path / "reid.yaml"
     file.write_text(json.dumps(config))
-    with pytest.warns(UserWarning, match=r"its sampler PKSampler is PKSampler\(classes_per_batch=3"):
+    with pytest.warns(UserWarning, match=r"the config's sampler PKSampler becomes PKSampler\(classes_per_batch=3"):
         loader = loaders.build(people["tfrecord"], transforms=file, device="cpu", fields=("label",))
     for (labels,) in loader:
         assert sorted(Counter(labels.tolist()).values()) == [2, 2, 2]
     with pytest.raises(CallError, match="shuffle=False, and a sampler decides the order"):
         loaders.build(people["tfrecord"], transforms=file, device="cpu", shuffle=False)
-
-
-@pytest.mark.parametrize(
-    ("section", "expected"),
-    [
-        ({}, None),
-        ({"name": "DistributedBatchSampler"}, None),
-        ({"name": "PKSampler", "sample_per_id": 4}, loaders.PKSampler(3, 4, weight="sample")),
-        ({"name": "PKSampler", "sample_per_id": 4, "sample_method": "id_avg_prob"}, loaders.PKSampler(3, 4)),
-        (
-            {"name": "DistributedRandomIdentitySampler", "num_instances": 2, "max_iters": 9},
-            loaders.PKSampler(6, 2, weight="sample", batches=9),
-        ),
-    ],
-)
-def test_sections_of_configs(section, expected):
-    assert configured_sampler(section, 12)[0] == expected
-
-
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({"name": "PKSampler"}, "states no sample_per_id"),
-        ({"name": ["PKSampler"]}, "sampler.name must be a name"),
-        ({"name": "PKSampler", "sample_per_id": 4, "max_iters": 0}, "sampler.max_iters must be"),
-        ({"name": "PKSampler", "sample_per_id": 5}, "batch_size=12.*takes 5 samples"),
-        ({"name": "PKSampler", "sample_per_id": "4"}, "whole number"),
-        ({"name": "PKSampler", "sample_per_id": 4, "sample_method": "x"}, "sample_method is 'x'"),
-    ],
-)
-def test_wrong_sections_of_configs(section, message):
-    with pytest.raises(CallError, match=message):
-        configured_sampler(section, 12)

@@ -1,0 +1,62 @@
+"""The sampler section of a PaddleClas config: supported samplers, ignored options, and wrong sections."""
+
+import pytest
+
+from loaders.samplers import PKSampler
+from loaders.samplers.from_config import configured_sampler
+from manifests.errors import CallError
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({}, None),
+        ({"name": "DistributedBatchSampler"}, None),
+        ({"name": "PKSampler", "sample_per_id": 4}, PKSampler(3, 4, weight="sample")),
+        ({"name": "PKSampler", "sample_per_id": 4, "sample_method": "id_avg_prob"}, PKSampler(3, 4)),
+        (
+            {"name": "DistributedRandomIdentitySampler", "num_instances": 2, "max_iters": 9},
+            PKSampler(6, 2, weight="sample", batches=9),
+        ),
+    ],
+)
+def test_sections_become_samplers(section, expected):
+    assert configured_sampler(section, 12)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"name": "PKSampler"}, "has no sample_per_id"),
+        ({"name": ["PKSampler"]}, "sampler.name must be a string"),
+        ({"name": "PKSampler", "sample_per_id": 4, "max_iters": 0}, "sampler.max_iters must be"),
+        (
+            {"name": "PKSampler", "sample_per_id": 5},
+            "batch_size=12 is not a multiple of the config's sampler.sample_per_id=5. Hint: set",
+        ),
+        ({"name": "PKSampler", "sample_per_id": "4"}, "whole number"),
+        ({"name": "PKSampler", "sample_per_id": 4, "sample_method": "x"}, "sample_method is 'x'"),
+        (
+            {"name": "PKSampler", "sample_per_id": 4, "sample_method": ["x"]},
+            "Hint: set it to 'sample_avg_prob' or 'id_avg_prob'",
+        ),
+    ],
+)
+def test_wrong_sections_are_refused(section, message):
+    with pytest.raises(CallError) as caught:
+        configured_sampler(section, 12)
+    assert message in str(caught.value)
+
+
+def test_what_differs_from_paddleclas_is_noted():
+    sampler, notes = configured_sampler({"name": "PKSampler", "sample_per_id": 4, "ratio": [2]}, 12)
+    assert sampler == PKSampler(3, 4, weight="sample")
+    assert notes == (
+        f"the config's sampler PKSampler becomes {sampler!r}, which draws identities in rounds instead of independently",
+        "the config's sampler.id_list and sampler.ratio are ignored: the listed identities are not drawn more often",
+    )
+    sampler, notes = configured_sampler({"name": "WeightedRandomSampler"}, 12)
+    assert sampler is None
+    assert notes == (
+        "the config's sampler WeightedRandomSampler is not supported and ignored: every sample is read once per epoch",
+    )
