@@ -52,7 +52,8 @@ def test_what_differs_from_paddleclas_is_noted():
     sampler, notes = configured_sampler({"name": "PKSampler", "sample_per_id": 4, "ratio": [2]}, 12)
     assert sampler == PKSampler(3, 4, weight="sample")
     assert notes == (
-        f"the config's sampler PKSampler becomes {sampler!r}, which draws identities in rounds instead of independently",
+        f"the config's sampler PKSampler becomes {sampler!r}, which draws identities in rounds instead of "
+        "independently",
         "the config's sampler.id_list and sampler.ratio are ignored: the listed identities are not drawn more often",
     )
     sampler, notes = configured_sampler({"name": "WeightedRandomSampler"}, 12)
