@@ -1,4 +1,4 @@
-"""Bad and odd images, made here: each a name, its bytes, and what becomes of it."""
+"""Damaged and unusual images: each with a file name, its bytes, and the reason for which it is rejected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ KEPT = ""
 
 
 class Case(NamedTuple):
-    """An image file, and the reason for which it is rejected in each mode; `KEPT` where it is kept."""
+    """An image file, and the reason for which it is rejected at each level of validation.
+
+    Attributes:
+        name: file name.
+        data: the encoded image.
+        header: reason at ``validation="header"``, or `KEPT`.
+        decode: reason at ``validation="decode"``, or `KEPT`.
+
+    """
 
     name: str
     data: bytes
@@ -31,12 +39,12 @@ def jpeg(seed: int = 1, **options: object) -> bytes:
 
 
 def marker(data: bytes, code: int) -> int:
-    """Where a JPEG's marker begins."""
+    """Return the offset of a JPEG's marker."""
     return data.index(bytes((0xFF, code)))
 
 
 def with_frame(code: int, precision: int = 8, height: int = 48) -> bytes:
-    """A JPEG whose frame header says something else."""
+    """Make a JPEG with a changed frame header."""
     data = bytearray(jpeg())
     at = marker(data, 0xC0)
     data[at + 1], data[at + 4] = code, precision
@@ -51,12 +59,12 @@ def exif(orientation: int = 1, thumbnail: bytes = b"") -> bytes:
     return block + thumbnail
 
 
-#: Rows of a PNG of 64x48 pixels in RGB, each after a byte that says how it is filtered.
+#: Rows of an RGB PNG of 64x48 pixels, each after its filter byte.
 ROWS = b"".join(b"\0" + row.tobytes() for row in np.asarray(photo(4)))
 
 
 def interlaced_rows() -> bytes:
-    """The same as Adam7 has them: every eighth pixel of every eighth row, and so on."""
+    """Return the same pixels in the seven passes of Adam7: every eighth pixel of every eighth row, and so on."""
     pixels = np.asarray(photo(4))
     parts = [pixels[::8, ::8], pixels[::8, 4::8], pixels[4::8, ::4], pixels[::4, 2::4]]
     parts += [pixels[2::4, ::2], pixels[::2, 1::2], pixels[1::2]]
@@ -66,9 +74,19 @@ def interlaced_rows() -> bytes:
 def png_of(
     width: int, height: int, pixels: bytes = b"", *, cut: int = 0, flip: int | None = None, interlaced: bool = False
 ) -> bytes:
-    """A PNG of RGB whose chunks are right; the stream in them cut short, or with a byte flipped."""
+    """Make an RGB PNG with correct chunks.
 
-    def part(name: bytes, data: bytes) -> bytes:
+    Args:
+        width: as written in the header.
+        height: as written in the header.
+        pixels: the rows.
+        cut: bytes to remove from the end of the compressed stream.
+        flip: offset of a byte in the compressed stream to change.
+        interlaced: as written in the header.
+
+    """
+
+    def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
     stream = bytearray(zlib.compress(pixels))
@@ -76,7 +94,7 @@ def png_of(
         stream[flip] ^= 0x10
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, interlaced)
     data = bytes(stream[: len(stream) - cut])
-    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", data) + part(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
 
 def png16() -> bytes:
@@ -94,7 +112,7 @@ def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes((data[at] ^ 0x10,)) + data[at + 1 :]
 
 
-def saved(kind: str, mode: str = "RGB", **options: object) -> bytes:
+def encoded_photo(kind: str, mode: str = "RGB", **options: object) -> bytes:
     return encode(photo(7).convert(mode), kind, **options)
 
 
@@ -105,7 +123,7 @@ def animated(kind: str) -> bytes:
 
 
 def optional(make: Callable[[], bytes]) -> bytes | None:
-    """Make an image of a format that not every Pillow writes."""
+    """Make an image of a format that not every build of Pillow writes; `None` if this one does not."""
     try:
         return make()
     except (KeyError, OSError, ValueError):
@@ -120,7 +138,7 @@ def cases() -> Iterator[Case]:
 
 
 def write_cases(folder: Path) -> Path:
-    """Make an ImageFolder of one class that holds all of them."""
+    """Write an ImageFolder with all cases in one class."""
     (folder / "class").mkdir(parents=True)
     for case in cases():
         (folder / "class" / case.name).write_bytes(case.data)
@@ -142,7 +160,7 @@ def _no_images() -> Iterator[Case]:
 def _jpegs() -> Iterator[Case]:
     whole = jpeg()
     scan = marker(whole, 0xDA)
-    yield Case("sound.jpg", whole, KEPT, KEPT)
+    yield Case("intact.jpg", whole, KEPT, KEPT)
     yield Case("cut in the header.jpg", whole[:20], "truncated", "truncated")
     yield Case("cut before the frame.jpg", whole[: marker(whole, 0xC0) + 6], "truncated", "truncated")
     yield Case("cut right after the scan header.jpg", whole[: scan + 14], "truncated", "truncated")
@@ -150,7 +168,7 @@ def _jpegs() -> Iterator[Case]:
     yield Case("last byte missing.jpg", whole[:-1], "truncated", "truncated")
     yield Case("end marker missing.jpg", whole[:-2], "truncated", "truncated")
     yield Case("cut and filled with zeros.jpg", whole[: len(whole) // 2] + bytes(900), "truncated", "truncated")
-    # Only decoding finds these two: the frame is whole, what is in it is not.
+    # Only decoding finds these: the frame is complete, but its data is not.
     yield Case("cut, with an end marker.jpg", whole[: len(whole) - 300] + b"\xff\xd9", KEPT, "corrupt")
     yield Case("damaged in mid-stream.jpg", whole[: scan + 60] + bytes(200) + whole[scan + 260 :], KEPT, "corrupt")
     yield Case("no scan.jpg", whole[:scan] + b"\xff\xd9", KEPT, "corrupt")
@@ -158,15 +176,15 @@ def _jpegs() -> Iterator[Case]:
     yield Case("trailing zeros.jpg", whole + bytes(900), KEPT, KEPT)
     yield Case("two images.jpg", whole + jpeg(2), KEPT, KEPT)
     yield Case("progressive.jpg", jpeg(progressive=True), KEPT, KEPT)
-    yield Case("gray.jpg", saved("JPEG", "L"), KEPT, KEPT)
-    yield Case("cmyk.jpg", saved("JPEG", "CMYK"), KEPT, KEPT)
+    yield Case("gray.jpg", encoded_photo("JPEG", "L"), KEPT, KEPT)
+    yield Case("cmyk.jpg", encoded_photo("JPEG", "CMYK"), KEPT, KEPT)
     yield Case("restart markers.jpg", jpeg(restart_marker_blocks=2), KEPT, KEPT)
     yield Case("4-4-4.jpg", jpeg(subsampling=0), KEPT, KEPT)
-    end = scan + 2 + int.from_bytes(whole[scan + 2 : scan + 4], "big")  # some cameras state no range of coefficients
-    yield Case("an odd scan header.jpg", whole[: end - 2] + b"\0" + whole[end - 1 :], KEPT, KEPT)
+    end = scan + 2 + int.from_bytes(whole[scan + 2 : scan + 4], "big")  # some cameras write no range of coefficients
+    yield Case("unusual scan header.jpg", whole[: end - 2] + b"\0" + whole[end - 1 :], KEPT, KEPT)
     yield Case("one pixel.jpg", encode(photo(1, 1, 1), "JPEG"), KEPT, KEPT)
     for orientation in (3, 6, 8):
-        yield Case(f"turned {orientation}.jpg", jpeg(exif=exif(orientation)), KEPT, KEPT)
+        yield Case(f"orientation {orientation}.jpg", jpeg(exif=exif(orientation)), KEPT, KEPT)
     yield Case("thumbnail.jpg", jpeg(exif=exif(6, encode(photo(2, 16, 12), "JPEG"))), KEPT, KEPT)
     thumbnail = jpeg(exif=exif(1, encode(photo(2, 16, 12), "JPEG")))
     yield Case("thumbnail, cut.jpg", thumbnail[:-200], "truncated", "truncated")
@@ -180,13 +198,13 @@ def _jpegs() -> Iterator[Case]:
 
 
 def _pngs() -> Iterator[Case]:
-    whole = saved("PNG")
+    whole = encoded_photo("PNG")
     pixels = whole.index(b"IDAT") + 4
     yield Case("a png.JPEG", whole, KEPT, KEPT)
-    yield Case("gray.png", saved("PNG", "L"), KEPT, KEPT)
-    yield Case("palette.png", saved("PNG", "P"), KEPT, KEPT)
-    yield Case("one bit.png", saved("PNG", "1"), KEPT, KEPT)
-    yield Case("rgba.png", saved("PNG", "RGBA"), KEPT, KEPT)
+    yield Case("gray.png", encoded_photo("PNG", "L"), KEPT, KEPT)
+    yield Case("palette.png", encoded_photo("PNG", "P"), KEPT, KEPT)
+    yield Case("one bit.png", encoded_photo("PNG", "1"), KEPT, KEPT)
+    yield Case("rgba.png", encoded_photo("PNG", "RGBA"), KEPT, KEPT)
     yield Case("16 bits.png", png16(), KEPT, KEPT)
     yield Case("bomb.png", png_of(60000, 60000), "too-large", "too-large")
     yield Case("no pixels.png", png_of(64, 48), KEPT, "corrupt")
@@ -204,49 +222,51 @@ def _pngs() -> Iterator[Case]:
     yield Case("cut in the header.png", whole[:18], "truncated", "truncated")
     yield Case("last byte missing.png", whole[:-1], "truncated", "truncated")
     yield Case("trailing garbage.png", whole + b"garbage", KEPT, KEPT)
-    # The checksum of a chunk, which DALI's decoder checks, is the only thing that shows these.
+    # Only the checksum of a chunk shows these. DALI checks it.
     yield Case("a pixel flipped.png", flipped(whole, pixels + 900), "corrupt", "corrupt")
     yield Case("a checksum flipped.png", flipped(whole, len(whole) - 14), "corrupt", "corrupt")
     yield Case("animated.png", animated("PNG"), KEPT, KEPT)
 
 
 def _others() -> Iterator[Case]:
-    webp = saved("WEBP")
+    webp = encoded_photo("WEBP")
     yield Case("lossy.webp", webp, KEPT, KEPT)
-    yield Case("lossless.webp", saved("WEBP", lossless=True), KEPT, KEPT)
-    yield Case("rgba.webp", saved("WEBP", "RGBA"), KEPT, KEPT)
+    yield Case("lossless.webp", encoded_photo("WEBP", lossless=True), KEPT, KEPT)
+    yield Case("rgba.webp", encoded_photo("WEBP", "RGBA"), KEPT, KEPT)
     yield Case("cut.webp", webp[:-20], "truncated", "truncated")
     yield Case("cut in the header.webp", webp[:24], "truncated", "truncated")
     yield Case("damaged.webp", webp[:40] + bytes(60) + webp[100:], KEPT, KEPT)  # lossy WebP has no checksum
     yield Case("animated.webp", animated("WEBP"), "unsupported", "unsupported")
     yield Case("trailing garbage.webp", webp + b"garbage!", KEPT, KEPT)
-    bmp = saved("BMP")
+    bmp = encoded_photo("BMP")
     yield Case("plain.bmp", bmp, KEPT, KEPT)
-    yield Case("gray.bmp", saved("BMP", "L"), KEPT, KEPT)
-    yield Case("palette.bmp", saved("BMP", "P"), KEPT, KEPT)
+    yield Case("gray.bmp", encoded_photo("BMP", "L"), KEPT, KEPT)
+    yield Case("palette.bmp", encoded_photo("BMP", "P"), KEPT, KEPT)
     yield Case("16 bits.bmp", bmp_of_16_bits(), "unsupported", "unsupported")
     yield Case("cut.bmp", bmp[:-50], "truncated", "truncated")
-    tiff = saved("TIFF")
+    tiff = encoded_photo("TIFF")
     yield Case("plain.tif", tiff, KEPT, KEPT)
-    yield Case("deflated.tif", saved("TIFF", compression="tiff_adobe_deflate"), KEPT, KEPT)
-    yield Case("lzw.tif", saved("TIFF", compression="tiff_lzw"), KEPT, KEPT)
-    yield Case("gray.tif", saved("TIFF", "L"), KEPT, KEPT)
-    yield Case("palette.tif", saved("TIFF", "P"), KEPT, KEPT)
-    yield Case("cmyk.tif", saved("TIFF", "CMYK"), KEPT, KEPT)
-    yield Case("one bit.tif", saved("TIFF", "1"), "unsupported", "unsupported")
-    yield Case("32 bits.tif", saved("TIFF", "I"), "unsupported", "unsupported")
-    yield Case("pages.tif", saved("TIFF", save_all=True, append_images=[photo(8)]), "unsupported", "unsupported")
+    yield Case("deflated.tif", encoded_photo("TIFF", compression="tiff_adobe_deflate"), KEPT, KEPT)
+    yield Case("lzw.tif", encoded_photo("TIFF", compression="tiff_lzw"), KEPT, KEPT)
+    yield Case("gray.tif", encoded_photo("TIFF", "L"), KEPT, KEPT)
+    yield Case("palette.tif", encoded_photo("TIFF", "P"), KEPT, KEPT)
+    yield Case("cmyk.tif", encoded_photo("TIFF", "CMYK"), KEPT, KEPT)
+    yield Case("one bit.tif", encoded_photo("TIFF", "1"), "unsupported", "unsupported")
+    yield Case("32 bits.tif", encoded_photo("TIFF", "I"), "unsupported", "unsupported")
+    yield Case(
+        "pages.tif", encoded_photo("TIFF", save_all=True, append_images=[photo(8)]), "unsupported", "unsupported"
+    )
     yield Case("cut.tif", tiff[: len(tiff) // 2], "truncated", "truncated")
-    yield Case("picture.gif", saved("GIF"), "unsupported", "unsupported")
+    yield Case("picture.gif", encoded_photo("GIF"), "unsupported", "unsupported")
     yield Case("a gif.jpg", animated("GIF"), "unsupported", "unsupported")
     for name, kind in (("picture.avif", "AVIF"), ("picture.jp2", "JPEG2000")):
-        if (data := optional(lambda kind=kind: saved(kind))) is not None:
+        if (data := optional(lambda kind=kind: encoded_photo(kind))) is not None:
             yield Case(name, data, "unsupported", "unsupported")
     yield Case("picture.heic", b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "unsupported", "unsupported")
 
 
-#: What is decided by the file's name or kind; the image in it is sound.
-ODD_NAMES = (
+#: Unusual file names for intact images.
+UNUSUAL_NAMES = (
     " leading blank.jpg",
     "two  blanks .jpg",
     "-rf.jpg",
@@ -270,8 +290,8 @@ ODD_NAMES = (
     "x" * 200 + ".jpg",
 )
 
-#: Sound images of every kind that is kept, for a fuzzer to begin from.
-CASES_TO_MUTATE = tuple(
+#: Intact images of every kind that is kept, for a fuzzer to start from.
+IMAGES_TO_MUTATE = tuple(
     encode(photo(5, 24, 16).convert(mode), kind, **options)
     for kind, mode, options in (
         ("JPEG", "RGB", {}),

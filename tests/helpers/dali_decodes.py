@@ -1,7 +1,7 @@
-"""Which images does DALI not decode on the processor? A program of its own, since some end the process.
+"""Find the images that DALI does not decode on the CPU. A separate program, because some images end the process.
 
-Reads a pickled list of bytes from standard input; prints a line of JSON: [[number, what happened], ...].
-It imports DALI once and tries each batch in a fork, halving a batch that fails.
+Reads a pickled list of bytes from stdin. Prints one line of JSON: [[index, what happened], ...].
+Imports DALI once, tries each batch in a forked process, and bisects a batch that fails.
 """
 
 import json
@@ -19,8 +19,8 @@ def pipeline(batch):
     return fn.decoders.image(source, device="cpu", output_type=types.RGB)
 
 
-def attempt(images: list[bytes]) -> str:
-    """Decode a batch in a process of its own; give what went wrong, if anything did."""
+def decode(images: list[bytes]) -> str:
+    """Decode a batch in a forked process; return what went wrong, or ``""``."""
     child = os.fork()
     if not child:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -37,15 +37,16 @@ def attempt(images: list[bytes]) -> str:
     return "an error" if status else ""
 
 
-def search(images: list[bytes], first: int) -> list[tuple[int, str]]:
-    what = attempt(images) if images else ""
-    if not what:
+def bisect(images: list[bytes], first: int) -> list[tuple[int, str]]:
+    """Return the index, counted from `first`, of each image that fails, with what happened."""
+    failure = decode(images) if images else ""
+    if not failure:
         return []
     if len(images) == 1:
-        return [(first, what)]
+        return [(first, failure)]
     half = len(images) // 2
-    return search(images[:half], first) + search(images[half:], first + half)
+    return bisect(images[:half], first) + bisect(images[half:], first + half)
 
 
 if __name__ == "__main__":
-    print(json.dumps(search(pickle.load(sys.stdin.buffer), 0)))
+    print(json.dumps(bisect(pickle.load(sys.stdin.buffer), 0)))

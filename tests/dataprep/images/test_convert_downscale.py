@@ -1,0 +1,231 @@
+"""Datasets of downscaled images and raw pixels: `convert_dataset` and `dataprep convert`."""
+
+from __future__ import annotations
+
+import json
+
+import PIL
+import pytest
+from helpers import oracles
+from helpers.bad_images import exif
+from helpers.pictures import encode, photo
+from helpers.shards import stored_samples
+from helpers.similarity import open_image
+
+from dataprep.convert import convert_dataset
+from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
+from dataprep.sources import read_source
+from dataprep.verify import verify_dataset
+from manifests.errors import CallError
+from manifests.schema import TABLE_COLUMNS
+from manifests.store import read_manifest, read_table, read_table_metadata
+
+FORMATS = ("tfrecord", "webdataset")
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """An ImageFolder of tiny, large, rotated, CMYK and damaged images, and a table of them with a further column."""
+    folder = tmp_path_factory.mktemp("mixed") / "images"
+    files = {f"{number:02d} large.jpg": encode(photo(number, 640, 480)) for number in range(6)}
+    files |= {f"{number:02d} tiny.png": encode(photo(number, 40, 30), "PNG") for number in range(4)}
+    files |= {f"orientation {value}.jpg": encode(photo(value, 320, 240), exif=exif(value)) for value in (3, 6)}
+    files |= {"cmyk.jpg": encode(photo(9, 320, 240).convert("CMYK")), "rgba.webp": encode(photo(1, 300, 200), "WEBP")}
+    whole = encode(photo(1, 640, 480))
+    files |= {"broken.jpg": whole[:-2000] + b"\xff\xd9", "page.jpg": b"<html>", "cut.jpg": whole[:-900]}
+    for number, (name, data) in enumerate(files.items()):
+        path = folder / f"class {number % 3}" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    rows = [
+        f"{path.relative_to(folder.parent)},{path.parent.name},{n}" for n, path in enumerate(sorted(folder.glob("*/*")))
+    ]
+    (folder.parent / "list.csv").write_text("\n".join(["path,label,camera", *rows]) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_bytes_do_not_depend_on_workers_and_the_table_lists_the_changes(fmt, mixed, snapshot, tmp_path):
+    options = Options(fmt=fmt, shard_samples=4, downscale=Downscale(100, longest=120))
+    source = read_source(str(mixed))
+    for workers in (1, 2, 3):
+        convert_dataset(source, str(tmp_path / str(workers)), options, workers=workers)
+    assert snapshot(tmp_path / "1") == snapshot(tmp_path / "2") == snapshot(tmp_path / "3")
+    out = tmp_path / "1"
+    assert verify_dataset(str(out), decode=True, workers=1).faults == ()
+    found = {row.source.split("/")[1]: (row, data) for row, data in stored_samples(out)}
+    assert len(found) == 14
+    for name, (row, data) in found.items():
+        came = next(mixed.glob(f"*/{name}")).read_bytes()
+        assert (row.extra["original_width"], row.extra["original_height"]) == open_image(came).size
+        assert (row.width, row.height) == open_image(data).size
+        assert (row.extra["change"] == "") == (data == came) == ("tiny" in name)
+        assert row.extra["original_format"] == open_image(came).format.lower()
+    assert found["orientation 6.jpg"][0].extra["change"] == "resized turned"
+    assert found["cmyk.jpg"][0].extra["change"] == "resized rgb"
+    rejected = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
+    assert {(line["source"].split("/")[1], line["reason"]) for line in rejected} == {
+        ("broken.jpg", "corrupt"), ("page.jpg", "not-an-image"), ("cut.jpg", "truncated"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_records_have_the_change_columns(fmt, mixed, tmp_path):
+    out = tmp_path / "out"
+    convert_dataset(
+        read_source(str(mixed.parent / "list.csv")), str(out), Options(fmt=fmt, downscale=Downscale(100)), workers=1
+    )
+    rows = [row for row, _ in stored_samples(out)]
+    assert list(rows[0].extra) == ["camera", *CHANGE_COLUMNS]
+    shard = out / ("train-00000.tar" if fmt == "webdataset" else "train-00000.tfrecord")
+    if fmt == "webdataset":
+        records = [json.loads(sample["json"]) for sample in oracles.read_with_webdataset(shard)]
+        assert [{name: record[name] for name in row.extra} for record, row in zip(records, rows, strict=True)] == [
+            dict(row.extra) for row in rows
+        ]
+        return
+    records = [oracles.parse_example(payload) for payload in oracles.read_tfrecord(shard)]
+    for record, row in zip(records, rows, strict=True):
+        assert record["original_width"] == [row.extra["original_width"]]
+        assert record["change"] == [row.extra["change"].encode()]
+        assert record["image/width"] == [row.width]
+
+
+def test_dataset_without_these_options_has_no_trace_of_them(mixed, tmp_path):
+    convert_dataset(read_source(str(mixed)), str(tmp_path / "out"), Options(), workers=1)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert not {"downscale", "raw"} & set(manifest["options"])
+    assert "pixels" not in manifest
+    assert tuple(read_table(tmp_path / "out" / "train-00000.parquet").column_names) == TABLE_COLUMNS
+
+
+def test_other_options_are_refused_unless_overwrite(mixed, tmp_path, snapshot):
+    source, out = read_source(str(mixed)), tmp_path / "out"
+    convert_dataset(source, str(out), Options(downscale=Downscale(100)), workers=1)
+    before = snapshot(out)
+    others = [
+        Options(),
+        Options(raw=Raw(64)),
+        *(Options(downscale=Downscale(**choice)) for choice in (
+            {"shorter": 101}, {"shorter": 100, "longest": 900}, {"shorter": 100, "only_above": 300},
+            {"shorter": 100, "quality": 91}, {"shorter": 100, "subsampling": "444"}, {"shorter": 100, "filter": "box"},
+        )),
+    ]  # fmt: skip
+    for options in others:
+        with pytest.raises(CallError, match="not of this source with these options"):
+            convert_dataset(source, str(out), options, workers=1)
+        assert snapshot(out) == before
+    result = convert_dataset(source, str(out), Options(downscale=Downscale(100)), workers=1)
+    assert (result.resumed, snapshot(out)) == (1, before)
+    convert_dataset(source, str(out), others[-1], workers=1, overwrite=True)
+    assert read_manifest(out).options["downscale"]["filter"] == "box"
+
+
+def test_resume_refuses_other_library_versions(mixed, tmp_path, snapshot, monkeypatch):
+    """Another version might encode differently, so the shards of a dataset would not be consistent."""
+    source, out = read_source(str(mixed)), tmp_path / "out"
+    options = Options(downscale=Downscale(100), shard_samples=2)
+    convert_dataset(source, str(out), options, workers=1)
+    (out / "manifest.json").unlink()
+    before = snapshot(out)
+    assert read_table_metadata(out / "train-00000.parquet").conversion.plan
+    with monkeypatch.context() as patch:
+        patch.setattr("PIL.__version__", "0.0.1")
+        with pytest.raises(CallError, match=r"these options and Pillow 0\.0\.1 and simplejpeg \d"):
+            convert_dataset(source, str(out), options, workers=1)
+    assert snapshot(out) == before
+    assert convert_dataset(source, str(out), options, workers=1).resumed == len(list(out.glob("*.parquet")))
+    assert set(read_manifest(out).options["made_by"]) == {"Pillow", "simplejpeg"}
+    release = PIL.__version__
+    with monkeypatch.context() as patch:
+        patch.setattr("PIL.__version__", "0.0.1")
+        with pytest.raises(CallError, match=rf"Pillow 0\.0\.1 and .* \(but with Pillow {release} and .*options and"):
+            convert_dataset(source, str(out), options, workers=1)
+    with pytest.raises(CallError, match="with these options, or is damaged"):
+        convert_dataset(source, str(out), Options(downscale=Downscale(99), shard_samples=2), workers=1)
+
+
+def test_column_with_the_name_of_a_change_column_is_refused(mixed, tmp_path):
+    table = mixed.parent / "clash.csv"
+    table.write_text("path,label,change\nimages/class 0/00 large.jpg,1,2\n")
+    source = read_source(str(table))
+    for options in (Options(downscale=Downscale(9)), Options(raw=Raw(9))):
+        with pytest.raises(CallError, match=r"a column 'change'.*rename the column of the source"):
+            convert_dataset(source, str(tmp_path / "out"), options, workers=1)
+
+
+def test_shard_size_counts_stored_bytes(tmp_path, make_photos):
+    """Downscaling large images does not produce many tiny shards."""
+    folder = make_photos(tmp_path / "photos", 60, side=200)
+    source = read_source(str(folder))
+    lengths = {}
+    for name, options in (
+        ("came", Options(shard_bytes=100_000)),
+        ("small", Options(shard_bytes=100_000, downscale=Downscale(16))),
+        ("raw", Options(shard_bytes=100_000, raw=Raw(16))),
+    ):
+        manifest = convert_dataset(source, str(tmp_path / name), options, workers=1).manifest
+        lengths[name] = [shard.samples for shard in manifest.splits[0].shards]
+    assert len(lengths["came"]) > 3
+    assert lengths["small"] == [60]
+    assert lengths["raw"] == [60]
+
+
+# --- the command -----------------------------------------------------------------------------------
+
+
+def test_summary_of_changes(mixed, tmp_path, invoke):
+    call = ["convert", "--src", mixed, "--resize-shorter", 100, "--out", tmp_path / "out", "--max-rejected", 1]
+    call += ["--workers", 1, "--samples-per-shard", 4]
+    lines = [line.split() for line in invoke(*call).stdout.splitlines()]
+    total = sum(path.stat().st_size for path in mixed.glob("*/*.*"))
+    counts = {line[0]: line[1] for line in lines if line and line[0] in ("kept", "resized", "rejected", "all")}
+    assert counts == {"kept": "4", "resized": "10", "rejected": "3", "all": "17"}
+    text = invoke(*call).stdout  # all done by an earlier run: the same is told
+    assert "4 shards were done by an earlier run" in text
+    assert "repaired: 3 images (rotated upright 2, converted to RGB 1)" in text
+    assert f"{total / 1000:,.1f} KB" in text
+    assert "kept" not in invoke("convert", "--src", mixed, "--out", tmp_path / "b", "--max-rejected", 1).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--quality", 80], "--quality 80 requires --resize-shorter or --max-side"),
+        (["--subsampling", "444"], "--subsampling 444 requires --resize-shorter"),
+        (["--filter", "box"], "--filter box requires"),
+        (["--only-above", 500], "--only-above 500 requires"),
+        (["--raw-size", 64], "--raw-size 64 requires --store raw"),
+        (["--raw-fit", "pad"], "--raw-fit pad requires --store raw"),
+        (["--store", "raw", "--resize-shorter", 64], "--resize-shorter 64 cannot be used with --store raw"),
+        (["--store", "raw", "--quality", 64], "--quality 64 cannot be used with --store raw"),
+        (["--resize-shorter", 256, "--only-above", 200], "--only-above 200 is less than --resize-shorter 256"),
+        (["--max-side", 256, "--only-above", 200], "--only-above 200 is less than --max-side 256"),
+        (["--resize-shorter", 0], "--resize-shorter"),
+        (["--quality", 101, "--max-side", 9], "--quality"),
+    ],
+)
+def test_options_that_contradict_each_other(options, words, mixed, tmp_path, invoke):
+    result = invoke("convert", "--src", mixed, "--out", tmp_path / "out", *options, status=2)
+    assert words in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_dry_run_estimates_sizes(mixed, tmp_path, invoke):
+    """So few images are all converted for the estimate, which is exact without rejected images."""
+    intact = tmp_path / "intact"
+    for path in sorted(mixed.glob("*/*large*")):
+        (intact / path.parent.name).mkdir(parents=True, exist_ok=True)
+        (intact / path.parent.name / path.name).write_bytes(path.read_bytes())
+    came = sum(path.stat().st_size for path in intact.glob("*/*"))
+    text = invoke("convert", "--src", intact, "--resize-shorter", 100, "--dry-run", "--workers", 1).stdout
+    invoke("convert", "--src", intact, "--resize-shorter", 100, "--out", tmp_path / "out", "--workers", 1)
+    stored = sum(row.size for row, _ in stored_samples(tmp_path / "out"))
+    assert f"about {stored / 1000:.1f} KB to write" in text
+    assert f"{came / 1000:.1f} KB for the images as they are" in text
+    assert f"about {stored / 1000:.1f} KB with --resize-shorter 100, measured on 6 images" in text
+    assert "1.2 MB with --store raw --raw-size 256" in text  # 6 x 256 x 256 x 3
+    plain = invoke("convert", "--src", intact, "--dry-run", "--workers", 1).stdout
+    assert "with --resize-shorter 256, measured on 6 images" in plain
+    raw = invoke("convert", "--src", intact, "--store", "raw", "--raw-size", 64, "--dry-run", "--workers", 1).stdout
+    assert f", {6 * 64 * 64 * 3 / 1000:.1f} KB to write" in raw

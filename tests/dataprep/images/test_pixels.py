@@ -1,0 +1,169 @@
+"""Orientation, profiles and colors of decoded images, compared with Pillow and DALI."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from helpers.bad_images import exif
+from helpers.pictures import encode, photo
+from helpers.similarity import open_image, similarity
+from PIL import Image, ImageCms, ImageOps, TiffImagePlugin
+
+from dataprep.images.downscale import prepare
+from dataprep.options import Downscale, Options, Raw
+
+LANCZOS = Image.Resampling.LANCZOS
+#: Encoding loses almost nothing, so comparisons measure the decoding and resizing.
+HIGH_QUALITY = {"quality": 100, "subsampling": "444"}
+
+
+def change_of(data: bytes, options: Options) -> str:
+    return str(prepare(data, options).further["change"])
+
+
+# --- orientation -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("orientation", range(10))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_orientation_is_applied_and_removed(orientation, kind, picture):
+    data = encode(picture.crop((0, 0, 512, 300)), kind, exif=exif(orientation))
+    stored = prepare(data, Options(downscale=Downscale(100, **HIGH_QUALITY)))
+    upright = ImageOps.exif_transpose(open_image(data))
+    image = open_image(stored.data)
+    assert image.getexif() == {}
+    assert image.size == (stored.info.width, stored.info.height)
+    assert similarity(image, upright.resize(image.size, LANCZOS))[0] > 37
+    assert (stored.further["original_width"], stored.further["original_height"]) == (512, 300)
+    assert stored.further["change"] == ("resized turned" if 2 <= orientation <= 8 else "resized")
+    square = Image.frombytes("RGB", (64, 64), prepare(data, Options(raw=Raw(64))).data)
+    assert similarity(square, ImageOps.fit(upright.convert("RGB"), (64, 64), LANCZOS))[0] > 37
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_orientation_of_a_tiff(orientation, picture):
+    tags = TiffImagePlugin.ImageFileDirectory_v2()
+    tags[0x0112] = orientation
+    data = encode(picture.crop((0, 0, 512, 300)), "TIFF", tiffinfo=tags)
+    image = open_image(prepare(data, Options(downscale=Downscale(100, **HIGH_QUALITY))).data)
+    upright = open_image(data)
+    assert image.size == ((100, 171) if orientation in (6, 8) else (171, 100))
+    assert similarity(image, upright.resize(image.size, LANCZOS))[0] > 37
+
+
+@pytest.mark.parametrize(
+    "block", [b"Exif\0\0", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12"]
+)
+def test_damaged_exif_block_is_ignored(block, picture):
+    data = encode(picture, exif=block)
+    assert change_of(data, Options(downscale=Downscale(100))) == "resized"
+
+
+# --- profiles --------------------------------------------------------------------------------------
+
+
+SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+
+
+def other_profile() -> bytes:
+    """Return sRGB with red and green exchanged, which changes all colors visibly."""
+    return SRGB.replace(b"rXYZ", b"tmp!").replace(b"gXYZ", b"rXYZ").replace(b"tmp!", b"gXYZ")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_profile_is_converted_to_srgb(kind, picture):
+    data = encode(picture, kind, icc_profile=other_profile())
+    source = ImageCms.ImageCmsProfile(io.BytesIO(other_profile()))
+    expected = ImageCms.profileToProfile(open_image(data), source, ImageCms.createProfile("sRGB"), outputMode="RGB")
+    expected = expected.resize((100, 100), LANCZOS)
+    stored = prepare(data, Options(downscale=Downscale(100, **HIGH_QUALITY)))
+    assert stored.further["change"] == "resized icc"
+    assert open_image(stored.data).info.get("icc_profile") is None
+    assert similarity(open_image(stored.data), expected)[0] > 36
+    assert similarity(expected, picture.resize((100, 100)))[0] < 25  # the conversion makes a difference
+
+
+@pytest.mark.parametrize("profile", [SRGB, SRGB[:200], b"not a profile", other_profile()[:-40]])
+def test_profiles_without_effect(profile, picture):
+    data = encode(picture, "PNG", icc_profile=profile)
+    stored = prepare(data, Options(downscale=Downscale(100, **HIGH_QUALITY)))
+    assert stored.further["change"] == "resized"
+    assert stored.data == prepare(encode(picture, "PNG"), Options(downscale=Downscale(100, **HIGH_QUALITY))).data
+
+
+def test_gray_image_with_an_rgb_profile(picture):
+    data = encode(picture.convert("L"), icc_profile=other_profile())
+    assert change_of(data, Options(downscale=Downscale(100))) == "resized"
+
+
+# --- colors ----------------------------------------------------------------------------------------
+
+
+def with_alpha(mode: str) -> Image.Image:
+    """Make an image whose transparent pixels have colors of their own."""
+    image = photo(3, 64, 64).convert(mode[:-1])
+    image.putalpha(Image.linear_gradient("L").resize((64, 64)))
+    return image
+
+
+def images_of_other_modes() -> dict[str, tuple[bytes, str]]:
+    """Return images of all color modes, each with the repairs it needs."""
+    rgb = photo(3, 64, 64)
+    deep = Image.fromarray(np.linspace(0, 65535, 4096).astype(np.uint16).reshape(64, 64))
+    return {
+        "rgb jpeg": (encode(rgb), ""),
+        "gray jpeg": (encode(rgb.convert("L")), ""),
+        "cmyk jpeg": (encode(rgb.convert("CMYK"), quality=95), "rgb"),
+        "cmyk tiff": (encode(rgb.convert("CMYK"), "TIFF"), "rgb"),
+        "palette png": (encode(rgb.convert("P"), "PNG"), "rgb"),
+        "palette png, one color transparent": (encode(rgb.convert("P"), "PNG", transparency=7), "rgb alpha"),
+        "palette png, partly transparent": (
+            encode(rgb.convert("P"), "PNG", transparency=bytes(256)),
+            "rgb alpha",
+        ),
+        "palette bmp": (encode(rgb.convert("P"), "BMP"), "rgb"),
+        "one bit png": (encode(rgb.convert("1"), "PNG"), "rgb"),
+        "16 bits png": (encode(deep, "PNG"), "rgb"),
+        "16 bits tiff": (encode(deep, "TIFF"), "rgb"),
+        "rgba png": (encode(with_alpha("RGBA"), "PNG"), "alpha"),
+        "gray and alpha png": (encode(with_alpha("LA"), "PNG"), "alpha"),
+        "rgba webp": (encode(with_alpha("RGBA"), "WEBP", lossless=True, exact=True), "alpha"),
+        "rgba tiff": (encode(with_alpha("RGBA"), "TIFF"), "alpha"),
+        "one color transparent png": (encode(rgb, "PNG", transparency=(0, 0, 0)), "alpha"),
+    }
+
+
+MODES = images_of_other_modes()
+
+
+GRAY = ("gray jpeg", "one bit png", "16 bits png", "16 bits tiff", "gray and alpha png")
+
+
+def decode_with_dali(data: bytes) -> np.ndarray:
+    from nvidia.dali import fn, pipeline_def, types
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def pipeline():
+        image = fn.external_source(lambda: [np.frombuffer(data, np.uint8)])
+        return fn.decoders.image(image, device="cpu", output_type=types.RGB)
+
+    pipe = pipeline()
+    pipe.build()
+    return np.asarray(pipe.run()[0].at(0))
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_colors_match_those_that_dali_decodes(name):
+    """Resized images and images stored unchanged have the same colors in training."""
+    data, change = MODES[name]
+    stored = prepare(data, Options(raw=Raw(64)))
+    assert stored.further["change"] == change
+    ours = np.frombuffer(stored.data, np.uint8).reshape(64, 64, 3)
+    # DALI does not decode a CMYK TIFF.
+    expected = np.asarray(open_image(data).convert("RGB")) if name == "cmyk tiff" else decode_with_dali(data)
+    assert np.abs(ours.astype(int) - expected).max() <= 2
+    resized = prepare(data, Options(downscale=Downscale(20)))
+    assert resized.further["change"] == f"resized {change}".strip()
+    assert open_image(resized.data).mode == ("L" if name in GRAY else "RGB")

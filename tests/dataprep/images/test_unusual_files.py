@@ -1,0 +1,168 @@
+"""Unusual file names, links, values and column names, through `convert_dataset`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from helpers.bad_images import UNUSUAL_NAMES
+from helpers.oracles import read_with_tfrecord_package
+from helpers.pictures import encode, photo
+from helpers.shards import decode_with_dali, stored_samples
+
+from dataprep.cli import main
+from dataprep.convert import convert_dataset
+from dataprep.options import Options
+from dataprep.sources import read_source
+from dataprep.verify import verify_dataset
+from manifests.errors import SourceError
+
+FORMATS = ("tfrecord", "webdataset")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "images" / "class"
+    path.mkdir(parents=True)
+    (path / "intact.jpg").write_bytes(encode(photo(0)))
+    return path
+
+
+def convert(folder: Path, out: Path, **options: object) -> tuple[set[str], dict[str, str]]:
+    """Convert; return the sources that are kept, and the reasons of those that are rejected."""
+    convert_dataset(read_source(str(folder.parent)), str(out), Options(**options), workers=1)
+    rejected = out / "rejected.jsonl"
+    lines = [json.loads(line) for line in rejected.read_text().splitlines()] if rejected.exists() else []
+    assert verify_dataset(str(out), workers=1).faults == ()
+    return {row.source for row, _ in stored_samples(out)}, {line["source"]: line["reason"] for line in lines}
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_unusual_names(fmt, folder, tmp_path):
+    content = {name: encode(photo(number)) for number, name in enumerate(UNUSUAL_NAMES, 1)}
+    for name, data in content.items():
+        (folder / name).write_bytes(data)
+    kept, rejected = convert(folder, tmp_path / "out", fmt=fmt)
+    assert kept == {"class/intact.jpg", *(f"class/{name}" for name in UNUSUAL_NAMES)}
+    assert rejected == {}
+    assert {
+        row.source[6:]: data for row, data in stored_samples(tmp_path / "out") if row.source[6:] in content
+    } == content
+    assert len(decode_with_dali(tmp_path / "out")) == len(UNUSUAL_NAMES) + 1
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_other_libraries_read_unusual_names(fmt, folder, tmp_path):
+    for number, name in enumerate(UNUSUAL_NAMES, 1):
+        (folder / name).write_bytes(encode(photo(number)))
+    convert_dataset(read_source(str(folder.parent)), str(tmp_path / "out"), Options(fmt=fmt), workers=1)
+    path, expected = tmp_path / "out" / "train-00000", {f"class/{name}" for name in ("intact.jpg", *UNUSUAL_NAMES)}
+    if fmt == "webdataset":
+        webdataset = pytest.importorskip("webdataset")
+        read = list(webdataset.WebDataset(f"{path}.tar", shardshuffle=False))
+        assert {json.loads(sample["json"])["source"] for sample in read} == expected
+    else:
+        read = read_with_tfrecord_package(path.with_suffix(".tfrecord"), image="image/filename")
+        assert {name.decode() for name, _ in read} == expected
+
+
+def test_name_that_is_not_utf8_is_rejected(folder, tmp_path):
+    with open(os.fsencode(folder) + b"/caf\xe9.jpg", "wb") as file:
+        file.write(encode(photo(1)))
+    kept, rejected = convert(folder, tmp_path / "out")
+    assert kept == {"class/intact.jpg"}
+    assert rejected == {"class/caf\\xe9.jpg": "bad-name"}
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_output_folder_with_a_name_that_is_not_utf8(fmt, folder, dataprep, tmp_path):
+    out = os.fsencode(tmp_path) + b"/caf\xe9"
+    done = dataprep("convert", "--src", folder.parent, "--out", out, "--fmt", fmt)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0 or (done.returncode == 2 and "--out" in done.stderr)
+    if done.returncode == 0:
+        for verb in ("verify", "info"):
+            assert dataprep(verb, out).returncode == 0
+
+
+def test_pipes_links_and_folders_with_image_names(folder, tmp_path):
+    """A pipe or a broken link is rejected as unreadable; a folder with an image's name is scanned."""
+    os.mkfifo(folder / "pipe.jpg")
+    (folder / "dangling.jpg").symlink_to("nowhere.jpg")
+    (folder / "itself.jpg").symlink_to("itself.jpg")
+    (folder / "a.jpg").symlink_to("b.jpg")
+    (folder / "b.jpg").symlink_to("a.jpg")
+    (folder / "link.jpg").symlink_to("intact.jpg")
+    (folder / "folder.jpg").mkdir()
+    (folder / "folder.jpg" / "inside.jpg").write_bytes(encode(photo(2)))
+    kept, rejected = convert(folder, tmp_path / "out")
+    assert kept == {"class/intact.jpg", "class/link.jpg", "class/folder.jpg/inside.jpg"}
+    broken = ("pipe", "dangling", "itself", "a", "b")
+    assert rejected == dict.fromkeys((f"class/{name}.jpg" for name in broken), "unreadable")
+
+
+def test_links_to_folders_above(folder, tmp_path):
+    (folder / "below").mkdir()
+    (folder / "below" / "up").symlink_to("..")
+    (folder / "round").symlink_to(".")
+    source = read_source(str(folder.parent))
+    assert source.path.to_pylist() == ["class/intact.jpg"]
+    assert sum("it is a link to a folder above it" in notice for notice in source.notices) == 2
+
+
+def test_class_folder_that_links_to_itself(folder, tmp_path):
+    (folder.parent / "loop").symlink_to("loop")
+    source = read_source(str(folder.parent))
+    assert source.path.to_pylist() == ["class/intact.jpg"]
+
+
+def run(*arguments: object) -> Result:
+    """Run the command line in this process; a traceback fails the test."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    assert "Traceback" not in result.stderr
+    return result
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_dataset_without_kept_images(fmt, tmp_path):
+    (tmp_path / "images" / "class").mkdir(parents=True)
+    (tmp_path / "images" / "class" / "empty.jpg").write_bytes(b"")
+    result = run("convert", "--src", tmp_path / "images", "--out", tmp_path / "out", "--fmt", fmt, "--workers", 1)
+    assert result.exit_code == 1
+    assert "rejected: 1 of 1 image " in result.stdout
+    for command in (["info"], ["info", "--json"], ["verify", "--workers", 1]):
+        assert run(*command, tmp_path / "out").exit_code in (0, 1)
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize(
+    "value",
+    ["1e300", "-1e39", "inf", "nan", "9223372036854775807", "-1", "18446744073709551615", '"a\nb"', "", "é" * 5000],
+)
+def test_unusual_values_in_further_columns(fmt, value, folder, tmp_path):
+    table = folder.parent / "list.csv"
+    table.write_text(f"path,label,value\nclass/intact.jpg,3,{value}\n")
+    result = run("convert", "--src", table, "--out", tmp_path / "out", "--fmt", fmt, "--workers", 1)
+    assert result.exit_code == 0 or (result.exit_code == 2 and "'value'" in result.stderr), result.stderr
+    if result.exit_code == 0:
+        assert [str(fault) for fault in verify_dataset(str(tmp_path / "out"), workers=1).faults] == []
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("length", [1, 100, 101, 128, 300])
+def test_further_column_with_a_long_name(fmt, length, folder, tmp_path):
+    table, name = folder.parent / "list.csv", "x" * length
+    table.write_text(f"path,label,{name}\nclass/intact.jpg,3,7\n")
+    if length > 100:  # the limit leaves room below what one byte of a protobuf length holds
+        with pytest.raises(SourceError, match="rename it"):
+            read_source(str(table))
+        return
+    source = read_source(str(table))
+    convert_dataset(source, str(tmp_path / "out"), Options(fmt=fmt), workers=1)
+    assert verify_dataset(str(tmp_path / "out"), workers=1).faults == ()
+    ((row, data),) = stored_samples(tmp_path / "out")
+    assert (dict(row.extra), data) == ({name: 7}, (folder / "intact.jpg").read_bytes())
