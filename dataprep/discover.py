@@ -1,6 +1,6 @@
-"""Shards that someone else wrote: which files they are, of which format and split, and where a record has what.
+"""Find shards that another tool wrote: which files they are, and where a record has its image and label.
 
-It must never read more of them than the first record.
+Only the first record of the first shard is read.
 """
 
 from __future__ import annotations
@@ -8,96 +8,139 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from dataprep import formats, storage
+from braceexpand import braceexpand
+
+from dataprep import storage
+from dataprep.formats import FORMATS, ScanOptions
 from dataprep.options import IndexOptions
 from manifests.errors import CallError, ShardError, TableError
-from manifests.schema import FORMAT_NAMES, SPLIT_ALIASES, Format, TableMetadata
+from manifests.schema import SPLIT_ALIASES, Format, TableMetadata
 from manifests.store import read_table_metadata
 
-_OF = re.compile(r"-\d+-of-\d+$")  # TensorFlow's names: train-00012-of-01024
+#: TensorFlow Datasets and many scripts write TFRecord shards without an extension: ``train-00012-of-01024``.
+_TENSORFLOW_NAME = re.compile(r"-\d+-of-\d+$")
 
 
-def find_shards(paths: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the dataset's folder and the shards in it, in the order of their names.
+@dataclass(frozen=True, slots=True)
+class FoundShards:
+    """The shards of one dataset.
 
-    Args:
-        paths: a folder of shards, or shards of one folder.
-
-    Raises:
-        CallError: there are none, one is named twice, files lie in several folders, or two would share an index file.
+    Attributes:
+        folder: folder of the dataset.
+        names: paths relative to `folder`: sorted if the user named a folder, else in the order given.
+        format: record format of all shards.
 
     """
-    files: list[str] = []
-    for path in paths:
-        if os.path.isdir(path):
-            files += sorted(_shards_below(path))
-        elif os.path.isfile(path):
-            files.append(path)
-        else:
-            raise CallError(f"{path} does not exist", hint="name a folder of shards, or shards")
+
+    folder: str
+    names: tuple[str, ...]
+    format: Format
+
+    @property
+    def paths(self) -> Iterator[str]:
+        """Paths of the shards, in the order of `names`."""
+        return (os.path.join(self.folder, name) for name in self.names)
+
+
+def find_shards(paths: Sequence[str]) -> FoundShards:
+    """Find the shards that the user names.
+
+    Args:
+        paths: a folder, which is searched with all its subfolders, or shards of one folder. A path that does not
+            exist is expanded like in a shell: ``train-{000..012}.tar`` names 13 shards.
+
+    Raises:
+        CallError: a path does not exist, there are no shards, they are in several folders or formats, or two of them
+            would have the same index file.
+
+    """
+    files = [file for path in paths for each in _expand_braces(path) for file in _shards_of(each)]
     if not files:
         raise CallError(
-            f"{paths[0]} holds no .tar, .tfrecord or NAME-00000-of-00001 file",
-            hint="compressed shards (.tar.gz, .tgz) must be unpacked first",
+            f"{paths[0]} contains no .tar, .tfrecord or NAME-00000-of-00001 file",
+            hint="unpack compressed shards (.tar.gz, .tgz) first",
         )
-    if len(paths) == 1 and os.path.isdir(paths[0]):
-        folder = paths[0]
+    folder = paths[0] if len(paths) == 1 and os.path.isdir(paths[0]) else _common_folder(files)
+    names = tuple(os.path.relpath(file, folder) for file in files)
+    _check_names(names)
+    return FoundShards(folder, names, _format_of(names, folder))
+
+
+def _expand_braces(path: str) -> Iterator[str]:
+    if os.path.exists(path):  # its name may contain braces
+        yield path
+        return
+    try:
+        yield from braceexpand(path)
+    except ValueError:  # UnbalancedBracesError, which the package's stubs lack
+        raise CallError(f"{path} does not exist, and its braces are unbalanced", hint="close each brace") from None
+
+
+def _shards_of(path: str) -> Iterator[str]:
+    if os.path.isdir(path):
+        yield from sorted(_walk(path))
+    elif os.path.isfile(path):
+        yield path
     else:
-        folders = {os.path.dirname(os.path.abspath(file)) for file in files}
-        if len(folders) > 1:
-            raise CallError(f"the shards lie in {len(folders)} folders", hint="name the one folder that holds them all")
-        folder = folders.pop()
-    names = [os.path.relpath(file, folder) for file in files]
-    if len(set(names)) < len(names):
-        raise CallError("a shard is named twice")
-    stems: dict[str, str] = {}
-    for name in names:
-        if (other := stems.setdefault(stem(name), name)) != name:
-            raise CallError(f"{other} and {name} would have the same index file", hint="rename one")
-    return folder, names
+        raise CallError(f"{path} does not exist", hint="give a folder of shards, or shards")
 
 
-def _shards_below(folder: str) -> Iterator[str]:
+def _walk(folder: str) -> Iterator[str]:
     for parent, folders, files in os.walk(folder):
         folders.sort()
         for name in files:
-            if not name.startswith(".") and _is_shard(name):
+            if not name.startswith(".") and _formats_of(name):
                 yield os.path.join(parent, name)
 
 
-def _is_shard(name: str) -> bool:
-    suffixes = tuple(suffix for fmt in FORMAT_NAMES for suffix in formats.FORMATS[fmt].SUFFIXES)
-    return name.lower().endswith(suffixes) or _OF.search(name) is not None
+def _common_folder(files: Sequence[str]) -> str:
+    folders = {os.path.dirname(os.path.abspath(file)) for file in files}
+    if len(folders) > 1:
+        raise CallError(f"the shards are in {len(folders)} folders", hint="give the one folder that contains them all")
+    return folders.pop()
 
 
-def stem(name: str) -> str:
-    """Return a shard's name without what says the format; its index and table are named by it."""
-    return name if _OF.search(name) else os.path.splitext(name)[0]
-
-
-def format_of(names: Sequence[str], folder: str) -> Format:
-    """Tell the one format of shards by their names.
-
-    Raises:
-        CallError: there are two, or none.
-
-    """
-    kinds: dict[Format, str] = {}
+def _check_names(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise CallError(f"{repeated} is given twice", hint="give each shard once")
+    by_stem: dict[str, str] = {}
     for name in names:
-        for fmt in FORMAT_NAMES:
-            if name.lower().endswith(formats.FORMATS[fmt].SUFFIXES) or (fmt == "tfrecord" and _OF.search(name)):
-                kinds.setdefault(fmt, name)
-    if len(kinds) > 1:
-        raise CallError(f"{folder} holds both {' and '.join(kinds.values())}", hint="index one format at a time")
-    if not kinds:
-        raise CallError(f"{names[0]} is neither .tar nor .tfrecord", hint="rename it, if it is one")
-    return next(iter(kinds))
+        other = by_stem.setdefault(shard_stem(name), name)
+        if other != name:
+            raise CallError(f"{other} and {name} would have the same index file", hint="rename one of them")
+
+
+def _format_of(names: Sequence[str], folder: str) -> Format:
+    examples: dict[Format, str] = {}
+    for name in names:
+        for fmt in _formats_of(name):
+            examples.setdefault(fmt, name)
+    if len(examples) > 1:
+        raise CallError(
+            f"{folder} contains several record formats: {', '.join(examples.values())}", hint="index one at a time"
+        )
+    if not examples:
+        raise CallError(f"{names[0]} is neither a .tar nor a .tfrecord file", hint="rename it, if it is a shard")
+    return next(iter(examples))
+
+
+def _formats_of(name: str) -> tuple[Format, ...]:
+    """Return the format that a file name stands for, if any."""
+    if _TENSORFLOW_NAME.search(name):
+        return ("tfrecord",)
+    return tuple(fmt for fmt, record_format in FORMATS.items() if name.lower().endswith(record_format.SUFFIXES))
+
+
+def shard_stem(name: str) -> str:
+    """Return a shard's name without its extension. The index and the table are named after it."""
+    return name if _TENSORFLOW_NAME.search(name) else os.path.splitext(name)[0]
 
 
 def split_of(name: str, options: IndexOptions) -> str:
-    """Tell a shard's split: as the options say, else by a word in its name or folder; train where there is none."""
+    """Return the split of a shard: the one in the options, else the last split word in its path, else ``"train"``."""
     if options.split:
         return SPLIT_ALIASES.get(options.split.lower(), options.split)
     words = re.split(r"[^a-z]+", name.lower())
@@ -105,64 +148,88 @@ def split_of(name: str, options: IndexOptions) -> str:
 
 
 def table_name(folder: str, name: str) -> str:
-    """Name a shard's table; img2dataset has a Parquet file of its own under the first choice, which must stay."""
-    first = f"{stem(name)}.parquet"
+    """Return the name of a shard's sample table: ``STEM.parquet``, or ``STEM.samples.parquet`` if that is taken.
+
+    img2dataset writes a Parquet file of its own beside each shard, which is kept.
+    """
+    first = f"{shard_stem(name)}.parquet"
     path = os.path.join(folder, first)
-    if not os.path.exists(path) or stated_by_table(path):
+    if not os.path.exists(path) or table_metadata(path):
         return first
-    return f"{stem(name)}.samples.parquet"
+    return f"{shard_stem(name)}.samples.parquet"
 
 
-def stated_by_table(path: str) -> TableMetadata | None:
-    """Return what a sample table says of itself; nothing where the file is missing, damaged or another's."""
+def table_metadata(path: str) -> TableMetadata | None:
+    """Read the metadata of a sample table. `None` if the file is missing, damaged, or another tool's."""
     try:
         return read_table_metadata(path)
     except TableError:
         return None
 
 
-def find_components(folder: str, names: Sequence[str], fmt: Format, options: IndexOptions) -> formats.ScanOptions:
-    """Find out by the first record, and by what the options name, where records have image and label.
+# --- where a record has its image and label -----------------------------------------------------
+
+
+def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
+    """Find out where records have the image and the label, from the options and the first record.
 
     Raises:
-        CallError: there is none, or none of the name that an option says; or options exclude each other.
+        CallError: the first record has no image or label under the name that an option gives, no label at all, or
+            the options contradict each other.
         ShardError: the first record cannot be read.
 
     """
-    path = os.path.join(folder, names[0])
-    with storage.open_view(path) as (view, size):
-        components = formats.FORMATS[fmt].find_components(view, size, path, options.image)
     if options.label and options.label_key:
-        raise CallError("--label and --label-key exclude each other", hint="leave one out")
-    if options.label_key and fmt != "webdataset":
-        raise CallError("--label-key goes with WebDataset shards", hint="name the label's feature with --label")
+        raise CallError("--label and --label-key cannot be used together", hint="leave one of them out")
+    if options.label_key and shards.format != "webdataset":
+        raise CallError("--label-key requires WebDataset shards", hint="name the feature of the label with --label")
+    path = next(shards.paths)
+    with storage.open_view(path) as (view, size):
+        components = FORMATS[shards.format].find_components(view, size, path, options.image)
     label = None if options.label_key else options.label or components.label
     if label is None and options.label_key is None:
         raise CallError(
-            f"{names[0]} shows no label in its first record",
+            f"{shards.names[0]} has no label in its first record",
             hint="name its feature or extension with --label, or a member of its .json with --label-key",
         )
-    want = formats.ScanOptions(replace(components, label=label, label_offset=options.label_offset), options.label_key)
+    scan = ScanOptions(replace(components, label=label, label_offset=options.label_offset), options.label_key)
     if options.label or options.label_key:
-        _check_label(path, fmt, want)
-    return want
+        _check_label(path, shards.format, scan)
+    return scan
 
 
-def _check_label(path: str, fmt: Format, want: formats.ScanOptions) -> None:
-    """Refuse a name under which the first record, sound otherwise, has no integer label: the call is wrong."""
-    unlabelled = want._replace(components=replace(want.components, label=None), label_key=None)
+def _check_label(path: str, fmt: Format, scan: ScanOptions) -> None:
+    """Check that the first record has an integer label under the name that an option gives.
+
+    A damaged record is not reported here: indexing the shard reports it.
+
+    Raises:
+        CallError: the record is sound, but has no such label.
+        ShardError: the record cannot be read even without its label.
+
+    """
+    message = _label_problem(path, fmt, scan)
+    if message is None:
+        return
+    if scan.label_key:
+        option, hint = f"--label-key {scan.label_key}", "name the member that contains the label"
+    else:
+        option, hint = f"--label {scan.components.label}", "name the feature or extension that contains the label"
+    raise CallError(f"{option}: {path} {message}", hint=hint)
+
+
+def _label_problem(path: str, fmt: Format, scan: ScanOptions) -> str | None:
+    without_label = scan._replace(components=replace(scan.components, label=None), label_key=None)
     with storage.open_view(path) as (view, size):
         try:
-            if next(formats.FORMATS[fmt].scan(view, size, path, want)).label is not None:
-                return
-            message = "has no integer of that name in its first record"
+            record = next(FORMATS[fmt].scan(view, size, path, scan))
         except ShardError as error:
-            if want.label_key and error.byte is not None:  # its .json cannot be read, whatever member is asked for
-                return
+            if scan.label_key and error.byte is not None:  # the .json is damaged: no other member would help
+                return None
             message = error.message
-        next(formats.FORMATS[fmt].scan(view, size, path, unlabelled))
-    if want.label_key:
-        raise CallError(f"--label-key {want.label_key}: {path} {message}", hint="name the member that holds the label")
-    raise CallError(
-        f"--label {want.components.label}: {path} {message}", hint="name the feature or extension that holds the label"
-    )
+        else:
+            if record.label is not None:
+                return None
+            message = "has no integer of that name in its first record"
+        next(FORMATS[fmt].scan(view, size, path, without_label))
+    return message

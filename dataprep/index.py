@@ -1,14 +1,17 @@
-"""Index, sample table and manifest for shards that someone else wrote. It never changes a shard."""
+"""Index a dataset that another tool wrote: DALI indexes, sample tables and a manifest. Shards are never changed."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
-from dataprep import engines, formats, storage
-from dataprep.discover import find_components, find_shards, format_of, split_of, stated_by_table, stem
-from dataprep.index_shard import THREADS, Indexed, IndexTask, index_batch
+from dataprep import engines, storage
+from dataprep.discover import FoundShards, find_components, find_shards, shard_stem, split_of, table_metadata
+from dataprep.formats import ScanOptions
+from dataprep.index_shard import THREADS, FailedShard, IndexedShard, IndexTask, index_batch
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
 from manifests.errors import CallError, DamagedError
@@ -22,24 +25,28 @@ from manifests.store import (
     rejected_bytes,
 )
 
+#: By default, one process per this many bytes of shards. To start a process takes about 0.25 s, in which one process
+#: reads the headers of 10,000 records.
+_BYTES_PER_WORKER = 32 << 20
+
 
 @dataclass(frozen=True)
 class IndexResult:
     """What `index_shards` did.
 
     Attributes:
-        folder: where the manifest is.
-        manifest: none where a shard could not be indexed.
-        errors: one for each such shard.
-        rejected: how many records were left out of the index.
-        notices: what a user should be told.
+        folder: folder of the dataset.
+        manifest: the new manifest, or `None` if a shard cannot be indexed.
+        errors: one error per shard that cannot be indexed.
+        rejected: number of records that were left out of the index.
+        notices: what the user should know, one sentence each.
 
     """
 
     folder: str
     manifest: Manifest | None
-    errors: tuple[DamagedError, ...]
-    rejected: int
+    errors: tuple[DamagedError, ...] = ()
+    rejected: int = 0
     notices: tuple[str, ...] = ()
 
 
@@ -48,112 +55,149 @@ def index_shards(
     options: IndexOptions | None = None,
     *,
     workers: int | None = None,
-    progress: Progress[Indexed] | None = None,
+    progress: Progress[IndexedShard | FailedShard] | None = None,
 ) -> IndexResult:
-    """Make the index and the sample table of every shard, and a manifest when all of them are sound.
+    """Write the index and the sample table of every shard, then the manifest.
+
+    If a shard cannot be indexed, nothing in the folder changes.
 
     Args:
-        paths: a folder of shards, or shards of one folder.
-        options: what to look for in a record.
-        workers: processes; as many as there are processors where none is given.
-        progress: receives the number of shards, then each finished shard.
+        paths: a folder of shards, or shards of one folder; see `discover.find_shards`.
+        options: where records have the image and the label, and how to validate them.
+        workers: number of processes. By default one per CPU, and fewer for small datasets.
+        progress: receives the number of shards, then each indexed shard.
 
     Raises:
-        CallError: there are no shards, or they are not of one format and folder.
-        StorageError: the folder cannot be written.
+        CallError: there are no shards, they are in several folders or formats, or files that `dataprep index` did
+            not make would be replaced.
+        ShardError: the first record of the first shard cannot be read.
+        StorageError: a file cannot be read or written, or another run is working in the folder.
 
     """
     options = options or IndexOptions()
-    folder, names = find_shards(paths)
-    fmt = format_of(names, folder)
+    shards = find_shards(paths)
     if progress:
-        progress.start(len(names))
-    done: dict[str, Indexed] = {}
-    with (
-        storage.locked(folder),
-        storage.clean_partials({os.path.dirname(os.path.join(folder, name)) for name in names}),
-    ):
-        _check_ours(folder, names, options)
-        want = find_components(folder, names, fmt, options)
-        count = min(workers or engines.default_workers(), len(names))
-        batches = max(count, -(-len(names) // (2 * THREADS)))
-        tasks = [IndexTask(folder, tuple(names[at::batches]), fmt, want, options) for at in range(batches)]
-        for batch in engines.run(index_batch, tasks, min(count, len(tasks))):
-            for shard in batch:
-                done[shard.name] = shard
-                if progress:
-                    progress.advance(shard)
-        errors = tuple(done[name].error for name in names if done[name].error)
-        if errors:  # all or nothing: what an earlier run made stays as it was
-            return IndexResult(folder, None, errors, 0)  # type: ignore[arg-type]
-        return _finish(folder, [done[name] for name in names], fmt, want, options)
+        progress.start(len(shards.names))
+    with storage.locked(shards.folder), storage.clean_partials({os.path.dirname(path) for path in shards.paths}):
+        if not options.overwrite:
+            _refuse_to_replace(shards)
+        scan = find_components(shards, options)
+        results: dict[str, IndexedShard | FailedShard] = {}
+        tasks, workers = _make_tasks(shards, scan, options, workers or _default_workers(shards))
+        with closing(engines.run(index_batch, tasks, workers)) as batches:
+            for batch in batches:
+                for result in batch:
+                    results[result.name] = result
+                    if progress:
+                        progress.advance(result)
+        in_order = [results[name] for name in shards.names]
+        errors = tuple(result.error for result in in_order if isinstance(result, FailedShard))
+        if errors:
+            return IndexResult(shards.folder, None, errors)
+        indexed = [result for result in in_order if isinstance(result, IndexedShard)]
+        return _commit(shards, indexed, scan, options)
 
 
-def _check_ours(folder: str, names: Sequence[str], options: IndexOptions) -> None:
-    """Refuse to replace another tool's manifest, or tables of `dataprep convert`, which say more than the shards."""
-    if not options.overwrite and not has_no_other_manifest(folder):
+def _refuse_to_replace(shards: FoundShards) -> None:
+    """Refuse to replace another tool's manifest, or tables of ``dataprep convert``, which contain more columns."""
+    if not has_no_other_manifest(shards.folder):
         raise CallError(
-            f"{os.path.join(folder, MANIFEST_NAME)} is another tool's",
+            f"{os.path.join(shards.folder, MANIFEST_NAME)} was written by another tool",
             hint="move it away, or replace it with --overwrite",
         )
-    for name in names:
-        table = os.path.join(folder, f"{stem(name)}.parquet")
-        metadata = stated_by_table(table) if os.path.exists(table) else None
-        if not options.overwrite and metadata and metadata.creator == "convert":
+    for path in shards.paths:
+        metadata = table_metadata(f"{shard_stem(path)}.parquet")
+        if metadata and metadata.creator == "convert":
             raise CallError(
-                f"{folder} was made by `dataprep convert` and has its index and tables",
-                hint="to replace them by what the shards alone say, use --overwrite",
+                f"{shards.folder} was made by `dataprep convert` and already has indexes and tables",
+                hint="--overwrite replaces them with what the shards alone contain",
             )
 
 
-def _finish(
-    folder: str, shards: Sequence[Indexed], fmt: Format, want: formats.ScanOptions, options: IndexOptions
+def _default_workers(shards: FoundShards) -> int:
+    limit = engines.default_workers()
+    size = 0
+    for path in shards.paths:
+        with storage.translate_errors(path, "read"):
+            size += os.path.getsize(path)
+        if size >= limit * _BYTES_PER_WORKER:
+            return limit
+    return max(1, math.ceil(size / _BYTES_PER_WORKER))
+
+
+def _make_tasks(
+    shards: FoundShards, scan: ScanOptions, options: IndexOptions, workers: int
+) -> tuple[list[IndexTask], int]:
+    """Divide the shards into at least one task per worker, of at most `2 * THREADS` shards each."""
+    workers = min(workers, len(shards.names))
+    count = max(workers, math.ceil(len(shards.names) / (2 * THREADS)))
+    tasks = [
+        IndexTask(shards.folder, shards.names[first::count], shards.format, scan, options) for first in range(count)
+    ]
+    return tasks, workers
+
+
+def _commit(
+    shards: FoundShards, indexed: Sequence[IndexedShard], scan: ScanOptions, options: IndexOptions
 ) -> IndexResult:
-    """Write ``rejected.jsonl`` where there is cause, and the manifest."""
-    rejected = [row for shard in shards for row in shard.rejected]
-    rejected_file = None
-    # The manifest first: it must not stand beside other indexes than its own.
+    """Give all files their final names: indexes and tables, then ``rejected.jsonl``, the manifest last."""
+    folder = shards.folder
+    rejected = [row for shard in indexed for row in shard.rejected]
+    # Remove the old manifest first: it must never describe indexes of another run.
     for name in (MANIFEST_NAME, REJECTED_NAME):
         storage.remove(os.path.join(folder, name))
-    storage.publish_all(pair for shard in shards for pair in shard.pending)
+    storage.publish_all(pair for shard in indexed for pair in shard.pending)
     if rejected:
         storage.replace_file(os.path.join(folder, REJECTED_NAME), rejected_bytes(rejected))
-        rejected_file = storage.describe(folder, REJECTED_NAME)
-    splits: dict[str, list[Shard]] = {}
-    for shard in shards:
-        if shard.shard is not None:
-            splits.setdefault(split_of(shard.name, options), []).append(shard.shard)
     manifest = Manifest(
         creator="index",
-        format=fmt,
+        format=shards.format,
         store="encoded",
-        components=_components(fmt, want, options, shards),
-        classes=options.classes or _class_names(shards),
-        splits=tuple(Split(name, tuple(splits[name])) for name in split_order(set(splits))),
-        rejected=rejected_file,
+        components=_components(shards.format, indexed, scan, options),
+        classes=options.classes or _class_names(indexed),
+        splits=_splits(indexed, options),
+        rejected=storage.describe(folder, REJECTED_NAME) if rejected else None,
         options={"made_by": "dataprep index", "label_key": options.label_key, "validate": options.validate},
     )
     storage.replace_file(os.path.join(folder, MANIFEST_NAME), manifest_bytes(manifest))
-    unread = "images were not read, so `dataprep verify` has no checksum for them"
-    notices = (unread,) if options.validate == "none" else ()
-    return IndexResult(folder, read_manifest(folder), (), len(rejected), notices)
+    notices = ("the images were not read, so there are no checksums for `dataprep verify` to compare with",)
+    return IndexResult(
+        folder,
+        read_manifest(folder),
+        rejected=len(rejected),
+        notices=notices if options.validate == "none" else (),
+    )
 
 
-def _components(fmt: Format, want: formats.ScanOptions, options: IndexOptions, shards: Sequence[Indexed]) -> Components:
+def _splits(indexed: Sequence[IndexedShard], options: IndexOptions) -> tuple[Split, ...]:
+    by_name: dict[str, list[Shard]] = {}
+    for shard in indexed:
+        by_name.setdefault(split_of(shard.name, options), []).append(shard.shard)
+    return tuple(Split(name, tuple(by_name[name])) for name in split_order(set(by_name)))
+
+
+def _components(fmt: Format, indexed: Sequence[IndexedShard], scan: ScanOptions, options: IndexOptions) -> Components:
+    """Return where records have image and label. Of the image extensions that dataprep knows, keep those that occur."""
     if fmt == "tfrecord" or options.image:
-        return want.components
-    found = sorted({component for shard in shards for component in shard.components})
-    return replace(want.components, image=tuple(found))
+        return scan.components
+    found = sorted({component for shard in indexed for component in shard.image_components})
+    return replace(scan.components, image=tuple(found))
 
 
-def _class_names(shards: Sequence[Indexed]) -> tuple[str, ...]:
-    """Class names that the records state, if every label has one of its own; else the labels' numbers."""
-    count = max(shard.max_label for shard in shards) + 1
-    stated: dict[int, set[str]] = {}
-    for shard in shards:
+def _class_names(indexed: Sequence[IndexedShard]) -> tuple[str, ...]:
+    """Return the class names in the records if they are unambiguous and distinct, else the labels as text.
+
+    A label without a class name in any record gets its number as name.
+    """
+    names = _stored_class_names(indexed)
+    classes = max(shard.max_label for shard in indexed) + 1
+    return tuple(names.get(label, str(label)) for label in range(classes))
+
+
+def _stored_class_names(indexed: Sequence[IndexedShard]) -> Mapping[int, str]:
+    names: dict[int, str] = {}
+    for shard in indexed:
         for label, name in shard.class_names.items():
-            stated.setdefault(label, set()).add(name)
-    names = {label: next(iter(found)) for label, found in stated.items() if len(found) == 1}
-    if len(names) < len(stated) or len(set(names.values())) < len(names):
-        names = {}
-    return tuple(names.get(label, str(label)) for label in range(count))
+            if names.setdefault(label, name) != name:
+                return {}
+    return names if len(set(names.values())) == len(names) else {}

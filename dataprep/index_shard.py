@@ -1,210 +1,256 @@
-"""A shard that someone else wrote -> its index and its sample table. It must never know the manifest.
+"""Index one shard that another tool wrote: make its DALI index and its sample table.
 
-Only headers are read unless the images are to be validated: of a record of 110 KB, one page or two.
+Without validation only headers are read: one or two pages (4 KiB) of a record of 110 KB.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from awscrt.checksums import crc32c
 
-from dataprep import formats, storage
-from dataprep.discover import stem, table_name
-from dataprep.images.base import MAX_BYTES, Rejected
+from dataprep import storage
+from dataprep.discover import shard_stem, table_name
+from dataprep.formats import FORMATS, Record, ScanOptions, View, image_header
+from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
 from dataprep.options import IndexOptions
-from dataprep.sources.columns import MAX_LABEL
 from manifests.errors import CallError, DamagedError, ShardError
-from manifests.schema import File, Format, Shard, TableMetadata
+from manifests.schema import MAX_LABEL, File, Format, Shard, TableMetadata
 from manifests.store import build_table, checksum_text, write_table
 
-#: Shards that one worker walks at a time where the disk is slow: while one waits, another is parsed.
+#: Shards that one process indexes at the same time if they are not in the page cache: while one thread waits for the
+#: disk, another parses.
 THREADS = 16
 
+_HEADER_SPAN, _FULL_SPAN = 4096, 1 << 20
 
-class IndexTask(NamedTuple):
-    """Shards, by name in the folder, that one worker takes together."""
+
+@dataclass(frozen=True, slots=True)
+class IndexTask:
+    """Shards that one process indexes together.
+
+    Attributes:
+        folder: folder of the dataset.
+        names: the shards, relative to `folder`.
+        format: their record format.
+        scan: where a record has its image and label.
+        options: the user's options.
+
+    """
 
     folder: str
     names: tuple[str, ...]
-    fmt: Format
-    want: formats.ScanOptions
+    format: Format
+    scan: ScanOptions
     options: IndexOptions
 
 
-class Indexed(NamedTuple):
-    """A shard with its new index and table, or what is wrong with it.
+@dataclass(frozen=True, slots=True)
+class IndexedShard:
+    """A shard whose index and table are written, under temporary names.
 
     Attributes:
-        name: the shard.
-        shard: its files; none where `error` is given.
-        components: under which image components were found.
-        class_names: class name of each label, where records say it.
-        max_label: the largest label in it.
+        name: the shard, relative to the dataset's folder.
+        shard: its entry in the manifest.
+        image_components: features or extensions in which images were found.
+        class_names: class name of each label, if the records have class names.
+        max_label: the largest label.
         rejected: rows for ``rejected.jsonl``.
-        error: why it was not indexed.
-        pending: its index and table, each under a temporary and a final name.
+        pending: temporary and final path of the index and of the table.
 
     """
 
     name: str
-    shard: Shard | None
-    components: frozenset[str] = frozenset()
-    class_names: dict[int, str] = {}  # noqa: RUF012  (never changed)
-    max_label: int = -1
-    rejected: tuple[dict[str, str], ...] = ()
-    error: DamagedError | None = None
-    pending: tuple[tuple[str, str], ...] = ()
+    shard: Shard
+    image_components: frozenset[str]
+    class_names: Mapping[int, str]
+    max_label: int
+    rejected: tuple[dict[str, str], ...]
+    pending: tuple[tuple[str, str], ...]
 
 
-def index_batch(task: IndexTask) -> list[Indexed]:
-    """Index several shards; side by side where the disk must be waited for."""
+@dataclass(frozen=True, slots=True)
+class FailedShard:
+    """A shard that cannot be indexed, and why."""
+
+    name: str
+    error: DamagedError
+
+
+def index_batch(task: IndexTask) -> list[IndexedShard | FailedShard]:
+    """Index several shards, in threads if they have to be read from the disk.
+
+    Raises:
+        CallError: an index file exists and differs, and the options do not allow to replace it.
+        StorageError: a file cannot be read or written.
+
+    """
     cached = storage.is_cached(os.path.join(task.folder, task.names[0]))
     with ThreadPoolExecutor(1 if cached else THREADS) as pool:
         return list(pool.map(lambda name: _index_shard(task, name), task.names))
 
 
-def _index_shard(task: IndexTask, name: str) -> Indexed:
+def _index_shard(task: IndexTask, name: str) -> IndexedShard | FailedShard:
     try:
         return _write_index(task, name)
     except DamagedError as error:
         error.file = os.path.join(task.folder, name)
-        return Indexed(name, None, error=error)
+        return FailedShard(name, error)
 
 
-class _Columns:
-    """Columns of a table that grows record by record, and what else a shard shows on the way."""
-
-    def __init__(self, stem: str) -> None:
-        self.stem = stem
-        self.rows: list[tuple[Any, ...]] = []
-        self.lines: list[str] = []
-        self.components: set[str] = set()
-        self.class_names: dict[int, str] = {}
-        self.rejected: list[dict[str, str]] = []
-
-    def table(self) -> Any:
-        names = ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
-        columns = zip(*self.rows, strict=True) if self.rows else ((),) * len(names)
-        columns_by_name = {name: list(column) for name, column in zip(names, columns, strict=True)}
-        return build_table(columns_by_name, TableMetadata())
-
-
-def _write_index(task: IndexTask, name: str) -> Indexed:
-    record_format = formats.FORMATS[task.fmt]
+def _write_index(task: IndexTask, name: str) -> IndexedShard:
+    read_all = task.options.validate != "none"
     path = os.path.join(task.folder, name)
-    columns = _Columns(re.sub(r"[.\s/]", "_", stem(name)))
-    whole = task.options.validate != "none"
-    with storage.open_view(path, span=1 << 20 if whole else 4096) as (view, size):
-        for number, record in enumerate(record_format.scan(view, size, name, task.want)):
-            _add(columns, number, record, view, (task, name))
-    if not columns.rows:
-        raise ShardError("holds no sample that could be indexed", file=name, hint="leave it out")
-    index_name, own_table = f"{stem(name)}.idx", table_name(task.folder, name)
-    data = record_format.index_bytes(columns.lines)
-    index_path, table_path = (os.path.join(task.folder, found) for found in (index_name, own_table))
-    _write_pair(task, index_path, data, table_path, columns)
-    described = storage.describe(task.folder, os.path.relpath(storage.partial_path(table_path), task.folder))
-    shard = Shard(
-        storage.describe(task.folder, name) if whole else File(name, size, None),
-        len(columns.rows),
-        File(index_name, len(data), checksum_text(crc32c(data))),
-        replace(described, name=own_table),
-    )
-    labels = max(row[1] for row in columns.rows)
-    pending = tuple((storage.partial_path(path), path) for path in (index_path, table_path))
-    return Indexed(
-        name,
-        shard,
-        frozenset(columns.components),
-        columns.class_names,
-        labels,
-        tuple(columns.rejected),
-        pending=pending,
+    with storage.open_view(path, span=_FULL_SPAN if read_all else _HEADER_SPAN) as (view, size):
+        shard = _ShardReader(task, name, view)
+        for number, record in enumerate(FORMATS[task.format].scan(view, size, name, task.scan)):
+            shard.add(number, record)
+    if not shard.rows:
+        raise ShardError("has no sample that can be indexed", file=name, hint="remove the shard")
+    index_name, samples_name = f"{shard_stem(name)}.idx", table_name(task.folder, name)
+    index_path, table_path = os.path.join(task.folder, index_name), os.path.join(task.folder, samples_name)
+    index = FORMATS[task.format].index_bytes(shard.index_lines)
+    if not task.options.overwrite:
+        _refuse_to_replace(index_path, index)
+    _write_partials(index_path, index, table_path, shard.table())
+    partial_table = os.path.relpath(storage.partial_path(table_path), task.folder)
+    return IndexedShard(
+        name=name,
+        shard=Shard(
+            file=storage.describe(task.folder, name) if read_all else File(name, size, None),
+            samples=len(shard.rows),
+            index=File(index_name, len(index), checksum_text(crc32c(index))),
+            table=replace(storage.describe(task.folder, partial_table), name=samples_name),
+        ),
+        image_components=frozenset(shard.image_components),
+        class_names=shard.class_names,
+        max_label=max(row.label for row in shard.rows),
+        rejected=tuple(shard.rejected),
+        pending=tuple((storage.partial_path(path), path) for path in (index_path, table_path)),
     )
 
 
-def _add(
-    columns: _Columns, number: int, record: formats.Record, view: formats.View, where: tuple[IndexTask, str]
-) -> None:
-    task, name = where
-    label = _label(record, number, task, name)
-    crc = None
-    try:
-        if task.options.validate == "none":
-            info = formats.image_header(view, record.image, record.size)
-        else:
-            info, crc = _validated(view, record, number, where)
-    except Rejected as error:
-        columns.rejected.append(
-            {
-                "source": f"{name}#{number}",
-                "reason": error.reason,
-                "detail": f"byte {record.image}: {error.detail}",
-            }
-        )
+def _refuse_to_replace(path: str, data: bytes) -> None:
+    if not os.path.exists(path):
         return
-    key = record.key or f"{columns.stem}-{number:06d}"
-    source = record.source or f"{name}#{number}"
-    columns.rows.append((key, label, record.image, record.size, info.width, info.height, source, crc))
-    columns.lines.append(record.line)
-    columns.components.add(record.component)
-    if record.class_name:
-        columns.class_names.setdefault(label, record.class_name)
+    with storage.translate_errors(path, "read"), open(path, "rb") as file:
+        if file.read(len(data) + 1) != data:
+            raise CallError(f"{path} exists and differs from the new index", hint="replace it with --overwrite")
 
 
-def _validated(
-    view: formats.View, record: formats.Record, number: int, where: tuple[IndexTask, str]
-) -> tuple[Any, int]:
-    task, name = where
-    fault = formats.FORMATS[task.fmt].fault(view, record, name)
-    if fault is not None:
-        raise ShardError(fault.message, file=name, record=number, byte=fault.byte, hint="copy or make it again")
-    if record.size > MAX_BYTES:
-        raise Rejected("too-large", f"{record.size} bytes, the limit is {MAX_BYTES}")
-    data, i = view(record.image, record.size)
-    image = bytes(data[i : i + record.size])
-    return inspect(image, task.options.validate), crc32c(image)
-
-
-def _label(record: formats.Record, number: int, task: IndexTask, name: str) -> int:
-    if record.label is None:
-        what = f"under {task.want.components.label!r}"
-        raise ShardError(
-            f"has no integer label {what}",
-            file=name,
-            record=number,
-            byte=record.start,
-            hint="name another with --label",
-        )
-    label = record.label + task.options.label_offset
-    limit = len(task.options.classes) if task.options.classes else MAX_LABEL + 1
-    if not 0 <= label < limit:
-        raise ShardError(
-            f"has the label {label}, out of the range 0 to {limit - 1}",
-            file=name, record=number, byte=record.start, hint="see --label-offset and --classes",
-        )  # fmt: skip
-    return label
-
-
-def _write_pair(task: IndexTask, index_path: str, data: bytes, table_path: str, columns: _Columns) -> None:
-    if not task.options.overwrite and os.path.exists(index_path):
-        with storage.translate_errors(index_path, "read"), open(index_path, "rb") as file:
-            if file.read(len(data) + 1) != data:
-                raise CallError(
-                    f"{index_path} is there already and says something else",
-                    hint="replace it with --overwrite",
-                )
+def _write_partials(index_path: str, index: bytes, table_path: str, table: Any) -> None:
     try:
         with storage.translate_errors(index_path, "write"):
             with open(storage.partial_path(index_path), "wb") as file:
-                file.write(data)
-            write_table(columns.table(), storage.partial_path(table_path))
+                file.write(index)
+            write_table(table, storage.partial_path(table_path))
     except BaseException:
         storage.discard([index_path, table_path])
         raise
+
+
+class _Row(NamedTuple):
+    """A row of the sample table; the fields are its columns."""
+
+    key: str
+    label: int
+    offset: int
+    size: int
+    width: int
+    height: int
+    source: str
+    crc32c: int | None
+
+
+class _ShardReader:
+    """Collects what the records of one shard contribute to its index, its table and the manifest."""
+
+    def __init__(self, task: IndexTask, name: str, view: View) -> None:
+        self.rows: list[_Row] = []
+        self.index_lines: list[str] = []
+        self.image_components: set[str] = set()
+        self.class_names: dict[int, str] = {}
+        self.rejected: list[dict[str, str]] = []
+        self._task = task
+        self._name = name
+        self._view = view
+        self._key_prefix = re.sub(r"[.\s/]", "_", shard_stem(name))
+        self._labels = len(task.options.classes) if task.options.classes else MAX_LABEL + 1
+
+    def add(self, number: int, record: Record) -> None:
+        """Add a record, or reject it if its image is broken.
+
+        Args:
+            number: the record's position in the shard, from 0.
+            record: the record.
+
+        Raises:
+            ShardError: the record is damaged or has no valid label.
+
+        """
+        label = self._label(number, record)
+        crc = None
+        try:
+            if self._task.options.validate == "none":
+                info = image_header(self._view, record.image, record.size)
+            else:
+                info, crc = self._read_image(number, record)
+        except Rejected as error:
+            detail = f"byte {record.image}: {error.detail}"
+            self.rejected.append({"source": f"{self._name}#{number}", "reason": error.reason, "detail": detail})
+            return
+        key = record.key or f"{self._key_prefix}-{number:06d}"
+        source = record.source or f"{self._name}#{number}"
+        self.rows.append(_Row(key, label, record.image, record.size, info.width, info.height, source, crc))
+        self.index_lines.append(record.line)
+        self.image_components.add(record.component)
+        if record.class_name:
+            self.class_names.setdefault(label, record.class_name)
+
+    def table(self) -> Any:
+        """Return the sample table as an Arrow table."""
+        columns = dict(zip(_Row._fields, map(list, zip(*self.rows, strict=True)), strict=True))
+        return build_table(columns, TableMetadata())
+
+    def _label(self, number: int, record: Record) -> int:
+        if record.label is None:
+            raise ShardError(
+                f"has no integer label under {self._task.scan.components.label!r}",
+                file=self._name,
+                record=number,
+                byte=record.start,
+                hint="name another feature or extension with --label",
+            )
+        label = record.label + self._task.options.label_offset
+        if not 0 <= label < self._labels:
+            raise ShardError(
+                f"has the label {label}, which is out of the range 0 to {self._labels - 1}",
+                file=self._name,
+                record=number,
+                byte=record.start,
+                hint="check --label-offset and --classes",
+            )
+        return label
+
+    def _read_image(self, number: int, record: Record) -> tuple[ImageInfo, int]:
+        """Read and validate a whole record; return its image's header and CRC-32C."""
+        damage = FORMATS[self._task.format].fault(self._view, record, self._name)
+        if damage is not None:
+            raise ShardError(
+                damage.message,
+                file=self._name,
+                record=number,
+                byte=damage.byte,
+                hint="copy the shard again, or make it again",
+            )
+        if record.size > MAX_BYTES:
+            raise Rejected("too-large", f"{record.size} bytes, but the limit is {MAX_BYTES}")
+        data, start = self._view(record.image, record.size)
+        image = bytes(data[start : start + record.size])
+        return inspect(image, self._task.options.validate), crc32c(image)

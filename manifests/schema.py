@@ -36,6 +36,9 @@ SPLIT_ALIASES = {
 #: Columns of every sample table, in this order. Columns that the source adds follow them.
 TABLE_COLUMNS = ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
 
+#: Larger labels are treated as a mistake, because the manifest names every class up to the largest label.
+MAX_LABEL = 10_000_000
+
 #: Size of a source file whose size could not be read.
 UNREADABLE = -1
 

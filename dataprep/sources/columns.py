@@ -15,10 +15,7 @@ from numpy.typing import NDArray
 
 from dataprep.sources.base import Source
 from manifests.errors import SourceError
-from manifests.schema import UNREADABLE
-
-#: Larger integer labels are treated as a mistake, because the manifest names every class up to the largest label.
-MAX_LABEL = 10_000_000
+from manifests.schema import MAX_LABEL, UNREADABLE
 
 #: Returns the file, and the line if it has lines, that a row comes from.
 Locate = Callable[[int], tuple[str, int | None]]

@@ -1,4 +1,4 @@
-"""Shards that others wrote, indexed: as NVIDIA's tools would, without reading the images, and read by DALI."""
+"""`dataprep index`: indexes equal those of NVIDIA's tools, images are not read, and DALI reads the result."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -20,11 +22,12 @@ from awscrt.checksums import crc32c
 from helpers import oracles
 
 from dataprep import index as index_module
+from dataprep.engines import local
 from dataprep.index import index_shards
 from dataprep.options import IndexOptions
-from dataprep.sources.columns import MAX_LABEL
 from dataprep.verify import verify_dataset
 from manifests.errors import CallError, DamagedError, ShardError
+from manifests.schema import MAX_LABEL
 from manifests.store import read_manifest, read_table
 
 
@@ -46,11 +49,11 @@ def run(folder, **options):
 
 
 def check(folder, expected, tmp_path, *, offset=0, dali=True, official=True, **options):
-    """Index a folder; compare index, table and manifest with what is known of it and what DALI reads.
+    """Index a folder; compare index, table and manifest with the expected samples and with what DALI reads.
 
     Args:
-        expected: for each shard, (image, stored label) of every sample.
-        offset: what `--label-offset` adds to the stored label.
+        expected: (image, stored label) of every sample, by shard.
+        offset: the value of `--label-offset`.
     """
     result = run(folder, label_offset=offset, **options)
     components = result.manifest.components
@@ -83,7 +86,7 @@ def labelled(images, first=0):
 
 @pytest.fixture
 def folder(tmp_path):
-    path = tmp_path / "shards of others"
+    path = tmp_path / "downloaded shards"
     path.mkdir()
     return path
 
@@ -107,7 +110,7 @@ def example(image, label, *, order=1, image_name="image/encoded", label_name="im
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["image first", "image last"])
-def test_tfrecord_whatever_the_order_of_features(folder, tmp_path, jpegs, order):
+def test_tfrecord_features_in_any_order(folder, tmp_path, jpegs, order):
     samples = labelled(jpegs)
     oracles.write_tfrecord(folder / "train.tfrecord", [example(*sample, order=order) for sample in samples])
     result = check(folder, {"train.tfrecord": samples}, tmp_path)
@@ -115,7 +118,7 @@ def test_tfrecord_whatever_the_order_of_features(folder, tmp_path, jpegs, order)
     assert result.manifest.classes == ("0", "1", "2")
 
 
-def test_tfrecord_by_tensorflow_counted_from_one(folder, tmp_path, jpegs):
+def test_tfrecord_written_by_tensorflow_with_labels_from_one(folder, tmp_path, jpegs):
     tf = pytest.importorskip("tensorflow")
     names = [f"train-{n:05d}-of-00002" for n in range(2)] + ["validation-00000-of-00001"]
     parts = [labelled(jpegs[:4], 1), labelled(jpegs[4:], 1), labelled(jpegs[:2], 1)]
@@ -143,7 +146,7 @@ def test_tfrecord_by_tensorflow_counted_from_one(folder, tmp_path, jpegs):
     assert result.manifest.components.label_offset == -1
 
 
-def test_tfrecord_of_other_feature_names(folder, tmp_path, jpegs):
+def test_tfrecord_with_other_feature_names(folder, tmp_path, jpegs):
     samples = labelled(jpegs)
     made = [example(*s, image_name="picture", label_name="what", mask=b"\0\1\2", **{"class": 9}) for s in samples]
     oracles.write_tfrecord(folder / "a.tfrec", made)
@@ -168,16 +171,16 @@ def test_tfrecord_with_two_images_in_a_record(folder, tmp_path, jpegs):
     [
         ({"image/class/label": b"3"}, "no integer label under 'image/class/label'"),
         ({"image/class/label": [3, 5]}, "label"),
-        ({"image/class/label": -4}, "label -4, out of the range"),
+        ({"image/class/label": -4}, "label -4, which is out of the range"),
         ({"image/class/label": MAX_LABEL + 1}, "out of the range"),
         ({"image/class/label": 1 << 40}, "out of the range"),
         ({"image/encoded": 3}, "no image under the feature 'image/encoded'"),
         ({"image/encoded": [b"a", b"b"]}, "record 1"),
     ],
 )
-def test_tfrecord_with_a_record_that_cannot_be_used(folder, monkeypatch, jpegs, more, message):
-    # Were it not refused, ten million class names would be made of it.
-    monkeypatch.setattr(index_module, "_finish", lambda *_: pytest.fail("was taken"))
+def test_tfrecord_with_an_invalid_record(folder, monkeypatch, jpegs, more, message):
+    # Without a limit, a large label would make millions of class names.
+    monkeypatch.setattr(index_module, "_commit", lambda *_: pytest.fail("was accepted"))
     made = [example(jpegs[0], 0), oracles.make_example({"image/encoded": jpegs[1], "image/class/label": 1, **more})]
     oracles.write_tfrecord(folder / "a.tfrecord", made)
     (error,) = index_shards([str(folder)], workers=1).errors
@@ -187,7 +190,7 @@ def test_tfrecord_with_a_record_that_cannot_be_used(folder, monkeypatch, jpegs, 
     assert os.listdir(folder) == ["a.tfrecord"]
 
 
-def test_a_text_of_several_values_is_no_fault(folder, tmp_path, jpegs):
+def test_a_class_name_with_several_values_is_accepted(folder, tmp_path, jpegs):
     samples = labelled(jpegs)
     made = [example(*s, **{"image/class/text": [b"tench", b"Tinca tinca"]}) for s in samples]
     oracles.write_tfrecord(folder / "a.tfrecord", made)
@@ -197,7 +200,7 @@ def test_a_text_of_several_values_is_no_fault(folder, tmp_path, jpegs):
 # --- WebDataset ---------------------------------------------------------------------------------
 
 
-def test_by_shard_writer(folder, tmp_path, jpegs, photographs):
+def test_shards_of_webdataset_shard_writer(folder, tmp_path, jpegs, photographs):
     import webdataset
 
     with webdataset.ShardWriter(str(folder / "train-%04d.tar"), maxcount=6, verbose=0) as writer:
@@ -241,17 +244,17 @@ TAR_KINDS = {
 
 
 @pytest.mark.parametrize("kind", TAR_KINDS)
-def test_archives_of_every_kind(folder, tmp_path, jpegs, kind):
+def test_all_tar_formats(folder, tmp_path, jpegs, kind):
     form, names = TAR_KINDS[kind]
     samples = labelled(jpegs)
     write_tar(folder / "a.tar", members(samples, names), form)
-    # Of a GNU long name the official tool takes the name's own block for the file's data.
+    # For a GNU long name, the official tool takes the block with the name for the data of the file.
     check(folder, {"a.tar": samples}, tmp_path, official="GNU, long" not in kind)
 
 
 @pytest.mark.parametrize("form", ["gnu", "oldgnu", "pax", "ustar", "v7"])
 @pytest.mark.parametrize("prefix", ["", "./"])
-def test_by_tar_itself_with_folders_and_links_inside(folder, tmp_path, jpegs, form, prefix):
+def test_archives_of_tar_with_folders_and_links(folder, tmp_path, jpegs, form, prefix):
     samples = labelled(jpegs)
     source = tmp_path / "source"
     (source / "deep/er").mkdir(parents=True)
@@ -270,11 +273,11 @@ def test_by_tar_itself_with_folders_and_links_inside(folder, tmp_path, jpegs, fo
         f"{prefix}deep",
         f"{prefix}z.link",
     )
-    # Sorted by name, a sample's label comes before its image.
+    # In name order, the label of a sample comes before its image.
     check(folder, {"a.tar": samples}, tmp_path)
 
 
-def test_a_name_in_latin_1_is_refused_in_words(folder, jpegs):
+def test_a_latin_1_file_name_is_refused(folder, jpegs):
     with tarfile.open(folder / "a.tar", "w", format=tarfile.USTAR_FORMAT, encoding="latin-1") as archive:
         for name, data in members(labelled(jpegs[:1]), "café"):
             member = tarfile.TarInfo(name)
@@ -286,8 +289,8 @@ def test_a_name_in_latin_1_is_refused_in_words(folder, jpegs):
 
 
 @pytest.mark.parametrize("blank", [" ", "\t", "\n", "\v", "\f", "\r"])
-def test_a_blank_in_a_name_is_refused(folder, jpegs, blank):
-    """DALI parses its index by blanks."""
+def test_whitespace_in_a_file_name_is_refused(folder, jpegs, blank):
+    """DALI splits the lines of its index at whitespace."""
     samples = labelled(jpegs[:3])
     write_tar(folder / "a.tar", [*members(samples[:2]), *members(samples[2:], f"b{blank}c")])
     (error,) = index_shards([str(folder)], workers=1).errors
@@ -297,7 +300,7 @@ def test_a_blank_in_a_name_is_refused(folder, jpegs, blank):
     assert os.listdir(folder) == ["a.tar"]
 
 
-def test_extensions_of_several_parts(folder, tmp_path, jpegs, photographs):
+def test_extensions_with_several_parts(folder, tmp_path, jpegs, photographs):
     png = next(image for extension, image in photographs if extension == "png")
     samples = labelled(jpegs)
     files = [
@@ -331,7 +334,7 @@ def test_img2dataset(folder, tmp_path, jpegs):
     write_tar(folder / "00000.tar", files)
     (folder / "00000_stats.json").write_text("{}")
     (folder / "00000.parquet.txt").write_text("")
-    with pytest.raises(CallError, match=r"shows no label in its first record\. Hint: .*--label-key"):
+    with pytest.raises(CallError, match=r"has no label in its first record\. Hint: .*--label-key"):
         index_shards([str(folder)], workers=1)
     with pytest.raises(CallError, match=r"--label-key nix: .*members that are integers: label, other"):
         index_shards([str(folder)], IndexOptions(label_key="nix"), workers=1)
@@ -343,7 +346,7 @@ def test_img2dataset(folder, tmp_path, jpegs):
 
 
 @pytest.mark.parametrize("text", [b"[1, 2]", b"null", b"{", b"\xff", b"[" * 5000, b'"' + b"x" * (1 << 20) + b'"'])
-def test_a_json_that_is_not_asked_for_may_be_anything(folder, tmp_path, jpegs, text):
+def test_an_unused_json_may_contain_anything(folder, tmp_path, jpegs, text):
     samples = labelled(jpegs[:2])
     files = [(name, data) for n, s in enumerate(samples) for name, data in [*members([s], str(n)), (f"{n}.json", text)]]
     write_tar(folder / "a.tar", files)
@@ -354,7 +357,7 @@ def test_a_json_that_is_not_asked_for_may_be_anything(folder, tmp_path, jpegs, t
 
 @pytest.mark.parametrize("kind", ["tfrecord", "webdataset"])
 @pytest.mark.parametrize("label", ["nope", "txt"])
-def test_a_label_that_is_not_there_is_a_wrong_call(folder, jpegs, invoke, kind, label):
+def test_a_missing_label_component_is_wrong_usage(folder, jpegs, invoke, kind, label):
     samples = labelled(jpegs)
     if kind == "tfrecord":
         oracles.write_tfrecord(folder / "a.tfrecord", [example(*sample, txt=b"a caption") for sample in samples])
@@ -368,7 +371,7 @@ def test_a_label_that_is_not_there_is_a_wrong_call(folder, jpegs, invoke, kind, 
     assert sorted(os.listdir(folder)) == before
 
 
-def test_a_name_that_is_not_there_is_a_wrong_call(folder, jpegs, invoke):
+def test_a_missing_json_member_or_image_is_wrong_usage(folder, jpegs, invoke):
     files = [("0.jpg", jpegs[0]), ("0.cls", b"0"), ("0.json", b'{"other": 3}')]
     write_tar(folder / "a.tar", files)
     said = invoke("index", folder, "--label-key", "nix", status=2).stderr
@@ -378,7 +381,7 @@ def test_a_name_that_is_not_there_is_a_wrong_call(folder, jpegs, invoke):
     assert os.listdir(folder) == ["a.tar"]
 
 
-def test_a_damaged_shard_is_no_wrong_call(folder, invoke):
+def test_a_damaged_shard_is_not_wrong_usage(folder, invoke):
     (folder / "a.tar").write_bytes(b"text " * 500)
     invoke("index", folder, "--label", "cls", status=1)
 
@@ -389,7 +392,7 @@ def test_a_damaged_shard_is_no_wrong_call(folder, invoke):
         b"1_0", b" 10", b"10 ", b"\t10", b"\n10", b"10\n\n", b"+10", b"1e1", b"10.0", b"", b"\n", "१०".encode(), b"1\0",
     ))],
 )  # fmt: skip
-def test_a_label_is_decimal_ascii(folder, jpegs, text, label):
+def test_labels_are_decimal_ascii(folder, jpegs, text, label):
     write_tar(folder / "a.tar", [("0.jpg", jpegs[0]), ("0.cls", b"0"), ("1.jpg", jpegs[1]), ("1.cls", text)])
     result = index_shards([str(folder)], workers=1)
     if label is None:
@@ -399,8 +402,8 @@ def test_a_label_is_decimal_ascii(folder, jpegs, text, label):
         assert read_table(folder / "a.parquet")["label"].to_pylist() == [0, label]
 
 
-def test_warnings_of_a_process_survive_threads(photographs, monkeypatch):
-    """What is an error is set for all threads: one that ends must not undo, or keep, what another has set."""
+def test_decoding_in_threads_keeps_the_warning_filters(photographs, monkeypatch):
+    """Warning filters are global: a thread that ends must neither undo nor keep what another thread set."""
     from PIL import Image
 
     from dataprep.images.validate import inspect
@@ -409,9 +412,9 @@ def test_warnings_of_a_process_survive_threads(photographs, monkeypatch):
     inside, plain, left = threading.Barrier(2), Image.open, [0.0, 0.2]
 
     def slowly(*arguments, **options):
-        with contextlib.suppress(threading.BrokenBarrierError):  # both are in at once, or never are
+        with contextlib.suppress(threading.BrokenBarrierError):  # both threads are inside at once, or neither ever is
             inside.wait(0.3)
-        time.sleep(left.pop())  # who came first leaves last, or last first
+        time.sleep(left.pop())  # the first in is the last out, or the other way round
         return plain(*arguments, **options)
 
     monkeypatch.setattr(Image, "open", slowly)
@@ -427,7 +430,7 @@ def test_warnings_of_a_process_survive_threads(photographs, monkeypatch):
     [
         ([("0.jpg", 0), ("1.cls", b"1")], "no integer label"),
         ([("0.jpg", 0), ("0.cls", b"cat")], "'cat', which is no integer"),
-        ([("0.jpg", 0), ("0.cls", b"-1")], "label -1, out of the range"),
+        ([("0.jpg", 0), ("0.cls", b"-1")], "label -1, which is out of the range"),
         ([("0.jpg", 0), ("0.cls", str(MAX_LABEL + 1).encode())], "out of the range"),
         ([("0.jpg", 0), ("0.cls", b"9" * 5000)], "label"),
         ([("0.txt", b"x"), ("0.cls", b"1")], "has no image under"),
@@ -435,8 +438,8 @@ def test_warnings_of_a_process_survive_threads(photographs, monkeypatch):
         ([("0.jpg", 0), ("0.png", 0), ("0.cls", b"1")], "two files of the kind"),
     ],
 )
-def test_a_sample_that_cannot_be_used(folder, monkeypatch, jpegs, files, message):
-    monkeypatch.setattr(index_module, "_finish", lambda *_: pytest.fail("was taken"))
+def test_an_invalid_webdataset_sample(folder, monkeypatch, jpegs, files, message):
+    monkeypatch.setattr(index_module, "_commit", lambda *_: pytest.fail("was accepted"))
     first = list(members(labelled(jpegs[:1]), "first"))
     write_tar(folder / "a.tar", [*first, *((name, data or jpegs[1]) for name, data in files)])
     (error,) = index_shards([str(folder)], workers=1).errors
@@ -445,7 +448,7 @@ def test_a_sample_that_cannot_be_used(folder, monkeypatch, jpegs, files, message
     assert os.listdir(folder) == ["a.tar"]
 
 
-# --- what is read -------------------------------------------------------------------------------
+# --- bytes read -------------------------------------------------------------------------------
 
 COUNT, LENGTH = 12, 1 << 20
 
@@ -462,7 +465,7 @@ def big_shard(folder, kind, image):
 
 @pytest.fixture
 def bytes_read(monkeypatch):
-    """Count what is read from shards; reading them in another way fails."""
+    """Record the length of each `os.pread`. Reading with mmap fails the test."""
     read = []
     pread = os.pread
 
@@ -472,12 +475,12 @@ def bytes_read(monkeypatch):
         return data
 
     monkeypatch.setattr(os, "pread", counted)
-    monkeypatch.setattr("mmap.mmap", lambda *_, **__: pytest.fail("mapped"))
+    monkeypatch.setattr("mmap.mmap", lambda *_, **__: pytest.fail("used mmap"))
     return read
 
 
 @pytest.mark.parametrize("kind", ["tar", "image first", "image last"])
-def test_headers_alone_are_read(folder, jpegs, bytes_read, kind):
+def test_only_headers_are_read(folder, jpegs, bytes_read, kind):
     big_shard(folder, kind, jpegs[0])
     (result,) = run(folder).manifest.splits
     assert result.samples == COUNT
@@ -486,7 +489,7 @@ def test_headers_alone_are_read(folder, jpegs, bytes_read, kind):
     assert max(bytes_read) <= 1 << 16
 
 
-def test_to_validate_everything_is_read(folder, jpegs, bytes_read):
+def test_validation_reads_everything(folder, jpegs, bytes_read):
     image = big_shard(folder, "tar", jpegs[0])
     (result,) = run(folder, validate="header").manifest.splits
     data = (folder / "a.tar").read_bytes()
@@ -495,8 +498,8 @@ def test_to_validate_everything_is_read(folder, jpegs, bytes_read):
     assert read_table(folder / "a.parquet")["crc32c"].to_pylist() == [crc32c(image)] * COUNT
 
 
-def test_broken_images_are_left_out_with_a_reason(folder, tmp_path, jpegs, invoke):
-    # The middle of a JPEG is damaged, another lacks its end, a third is none.
+def test_broken_images_are_rejected_with_a_reason(folder, tmp_path, jpegs, invoke):
+    # One JPEG is damaged in the middle, one is truncated, and one file is not an image.
     good = labelled(jpegs[:2])
     middle = jpegs[2][: len(jpegs[2]) // 2]
     damaged = middle + b"\xff\xd9"
@@ -537,7 +540,7 @@ def test_splits_and_classes(folder, tmp_path, jpegs):
     assert all("range 0 to 1" in str(error) and "--classes" in str(error) for error in result.errors)
 
 
-def test_some_shards_of_a_folder(folder, jpegs):
+def test_only_the_given_shards_are_indexed(folder, jpegs):
     for number in range(3):
         write_tar(folder / f"{number}.tar", members(labelled(jpegs)))
     result = index_shards([str(folder / "2.tar"), str(folder / "0.tar")], workers=1)
@@ -545,21 +548,90 @@ def test_some_shards_of_a_folder(folder, jpegs):
     assert not (folder / "1.idx").exists()
 
 
-def test_an_index_that_differs_is_replaced_only_when_asked(folder, jpegs):
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("train-{000..002}.tar", ["train-000.tar", "train-001.tar", "train-002.tar"]),
+        ("{train-{001,000},val-0}.tar", ["train-001.tar", "train-000.tar", "val-0.tar"]),
+        ("odd{0..1}.tar", ["odd{0..1}.tar"]),
+    ],
+)
+def test_braces_in_a_path_are_expanded_as_in_a_shell(folder, jpegs, pattern, names):
+    """A file whose name has the braces comes first."""
+    for name in ("train-000.tar", "train-001.tar", "train-002.tar", "val-0.tar", "odd{0..1}.tar", "odd0.tar"):
+        write_tar(folder / name, members(labelled(jpegs)))
+    result = index_shards([str(folder / pattern)], workers=1)
+    assert [shard.name for split in result.manifest.splits for shard in split.shards] == names
+    assert len(list(folder.glob("*.idx"))) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("{000..002}.tar", r"001\.tar does not exist"),
+        ("{000,001.tar", r"\{000,001\.tar does not exist, and its braces are unbalanced"),
+        ("{000,000}.tar", r"000\.tar is given twice"),
+    ],
+)
+def test_braces_that_name_no_shards(folder, jpegs, pattern, message):
+    write_tar(folder / "000.tar", members(labelled(jpegs)))
+    with pytest.raises(CallError, match=message):
+        index_shards([str(folder / pattern)], workers=1)
+
+
+def test_a_small_dataset_starts_no_worker(folder, jpegs, monkeypatch):
+    """To start a process takes longer than to index the shards."""
+    for number in range(3):
+        write_tar(folder / f"{number}.tar", members(labelled(jpegs)))
+    monkeypatch.setattr(local, "WorkerProcess", lambda *_: pytest.fail("started a worker"))
+    monkeypatch.setattr(local, "default_workers", lambda: 8)
+    monkeypatch.setattr(index_module.engines, "default_workers", lambda: 8)
+    assert index_shards([str(folder)]).manifest is not None
+
+
+def test_the_default_number_of_workers_grows_with_the_dataset(folder, jpegs, monkeypatch):
+    for number in range(3):
+        write_tar(folder / f"{number}.tar", members(labelled(jpegs)))
+    seen = []
+
+    def run(function, tasks, workers):
+        seen.append(workers)
+        yield from map(function, tasks)
+
+    monkeypatch.setattr(index_module.engines, "run", run)
+    monkeypatch.setattr(index_module.engines, "default_workers", lambda: 2)
+    for bytes_per_worker in (1 << 30, 1):
+        monkeypatch.setattr(index_module, "_BYTES_PER_WORKER", bytes_per_worker)
+        index_shards([str(folder)])
+    index_shards([str(folder)], workers=9)
+    assert seen == [1, 2, 3]
+
+
+def test_index_imports_only_what_it_needs(folder, jpegs):
+    """Imports are most of the time that a small folder takes."""
+    write_tar(folder / "a.tar", members(labelled(jpegs)))
+    code = "import sys; from dataprep.cli import main; main(sys.argv[1:], standalone_mode=False); print(*sys.modules)"
+    arguments = [sys.executable, "-c", code, "index", str(folder)]
+    modules = set(subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.split())
+    assert "dataprep.index" in modules
+    assert not modules & {"dataprep.sources", "dataprep.convert", "pyarrow.compute", "PIL", "torch", "webdataset"}
+
+
+def test_a_different_index_is_replaced_only_with_overwrite(folder, jpegs):
     write_tar(folder / "a.tar", members(labelled(jpegs)))
     run(folder)
     right = (folder / "a.idx").read_bytes()
-    run(folder)  # the same again is no difference
+    run(folder)  # an equal index is not replaced
     (folder / "a.idx").write_bytes(b"v1.1 0\n")
-    with pytest.raises(CallError, match=r"a\.idx is there already.*--overwrite"):
+    with pytest.raises(CallError, match=r"a\.idx exists and differs from the new index.*--overwrite"):
         index_shards([str(folder)], workers=1)
     assert (folder / "a.idx").read_bytes() == b"v1.1 0\n"
     run(folder, overwrite=True)
     assert (folder / "a.idx").read_bytes() == right
 
 
-def test_what_convert_made_is_not_indexed_away(image_folder, tmp_path, invoke):
-    """Tables of `convert` hold checksums and further columns that no shard shows."""
+def test_tables_of_convert_are_not_replaced(image_folder, tmp_path, invoke):
+    """They contain checksums and columns that the shards do not contain."""
     out = tmp_path / "out"
     invoke("convert", "--src", image_folder, "--out", out, "--workers", 1)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
@@ -567,7 +639,7 @@ def test_what_convert_made_is_not_indexed_away(image_folder, tmp_path, invoke):
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_shards_are_never_changed_and_nothing_else_is_left(folder, jpegs):
+def test_shards_are_unchanged_and_no_other_files_remain(folder, jpegs):
     write_tar(folder / "a.tar", members(labelled(jpegs)))
     before = (folder / "a.tar").read_bytes()
     run(folder)
@@ -575,7 +647,7 @@ def test_shards_are_never_changed_and_nothing_else_is_left(folder, jpegs):
     assert sorted(os.listdir(folder)) == ["a.idx", "a.parquet", "a.tar", "manifest.json"]
 
 
-def test_the_same_with_more_workers(folder, tmp_path, jpegs):
+def test_more_workers_give_the_same_files(folder, tmp_path, jpegs):
     for number in range(3):
         write_tar(folder / f"{number}.tar", members(labelled(jpegs[number:])))
     other = tmp_path / "other"
@@ -585,20 +657,20 @@ def test_the_same_with_more_workers(folder, tmp_path, jpegs):
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == {p.name: p.read_bytes() for p in other.iterdir()}
 
 
-# --- calls and damage ---------------------------------------------------------------------------
+# --- wrong usage and damage ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("files", "options", "message"),
     [
-        ({}, {}, "holds no .tar"),
-        ({"a.txt": b""}, {}, "holds no .tar"),
-        ({"a.tar": b"", "b.tfrecord": b""}, {}, "holds both"),
+        ({}, {}, "contains no .tar"),
+        ({"a.txt": b""}, {}, "contains no .tar"),
+        ({"a.tar": b"", "b.tfrecord": b""}, {}, r"contains several record formats: a\.tar, b\.tfrecord"),
         ({"a.tfrecord": b"", "a.tfrecords": b""}, {}, "would have the same index file"),
         ({"a.tar.gz": gzip.compress(b"x", mtime=0)}, {}, "unpack"),
     ],
 )
-def test_calls_that_cannot_be_answered(folder, files, options, message):
+def test_folders_that_cannot_be_indexed(folder, files, options, message):
     for name, data in files.items():
         (folder / name).write_bytes(data)
     with pytest.raises(CallError, match=message):
@@ -606,15 +678,15 @@ def test_calls_that_cannot_be_answered(folder, files, options, message):
     assert sorted(os.listdir(folder)) == sorted(files)
 
 
-def test_a_label_key_goes_with_webdataset(folder, jpegs):
+def test_label_key_requires_webdataset(folder, jpegs):
     oracles.write_tfrecord(folder / "a.tfrecord", [example(*sample) for sample in labelled(jpegs)])
     with pytest.raises(CallError, match="--label-key"):
         index_shards([str(folder)], IndexOptions(label_key="label"), workers=1)
 
 
 @pytest.mark.parametrize("text", [b'{"other": 3}', b"{"])
-def test_a_member_that_some_records_lack(folder, jpegs, text):
-    """The call is right, and the data wrong: nothing is written, and the shard is named."""
+def test_a_json_member_missing_in_some_records(folder, jpegs, text):
+    """The options are right and the data is wrong: nothing is written, and the error names the shard."""
     good, wrong = b'{"label": 0}', text
     for name, texts in {"a.tar": (good, wrong), "b.tar": (good, good)}.items():
         files = [(f"{n}.jpg", jpegs[0]) for n in range(2)] + [(f"{n}.json", text) for n, text in enumerate(texts)]
@@ -625,7 +697,7 @@ def test_a_member_that_some_records_lack(folder, jpegs, text):
     assert sorted(os.listdir(folder)) == ["a.tar", "b.tar"]
 
 
-NO_SHARDS = {
+NOT_SHARDS = {
     "empty": b"",
     "a byte": b"x",
     "compressed": gzip.compress(bytes(5000), mtime=0),
@@ -636,10 +708,10 @@ NO_SHARDS = {
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tfrecord"])
-@pytest.mark.parametrize("data", NO_SHARDS.values(), ids=NO_SHARDS)
-def test_what_is_no_shard(folder, name, data):
+@pytest.mark.parametrize("data", NOT_SHARDS.values(), ids=NOT_SHARDS)
+def test_a_file_that_is_not_a_shard(folder, name, data):
     (folder / name).write_bytes(data)
-    # The folder's first shard is looked into before any is indexed, so this ends the run.
+    # The first shard is read before any is indexed, so this ends the run.
     with pytest.raises(DamagedError) as caught:
         index_shards([str(folder)], workers=1)
     assert caught.value.file == str(folder / name)
@@ -657,7 +729,7 @@ def shard_of(kind, path, samples):
 
 @pytest.mark.parametrize("kind", ["tar", "tfrecord"])
 @pytest.mark.parametrize("where", ["header", "after the header", "image start", "image", "image end", "label", "end"])
-def test_a_shard_cut_short(folder, jpegs, kind, where):
+def test_a_truncated_shard(folder, jpegs, kind, where):
     samples = labelled(jpegs[:3])
     for name in ("a", "b"):
         shard_of(kind, folder / f"{name}.{kind}", samples)
@@ -695,7 +767,7 @@ def test_a_shard_cut_short(folder, jpegs, kind, where):
 
 
 @pytest.mark.parametrize("kind", ["tar", "tfrecord"])
-def test_a_failed_run_changes_nothing_of_an_earlier_one(folder, jpegs, kind, invoke):
+def test_a_failed_run_keeps_the_files_of_an_earlier_one(folder, jpegs, kind, invoke):
     for name in "ab":
         shard_of(kind, folder / f"{name}.{kind}", labelled(jpegs))
     invoke("index", folder, "--workers", 1)
@@ -703,13 +775,13 @@ def test_a_failed_run_changes_nothing_of_an_earlier_one(folder, jpegs, kind, inv
     os.truncate(folder / f"b.{kind}", 700)
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     result = invoke("index", folder, "--workers", 1, "--overwrite", status=1)
-    assert "nothing in" in result.stderr
+    assert f"so {folder} was not changed" in result.stderr
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
 @pytest.mark.parametrize("kind", ["tar", "tfrecord"])
-def test_a_flipped_bit_is_found_where_checksums_are(folder, jpegs, kind):
-    """In headers always; in a TFRecord's payload when it is read; an archive has no checksum of its data."""
+def test_a_flipped_bit_is_found_where_there_are_checksums(folder, jpegs, kind):
+    """In headers always; in the payload of a TFRecord only if it is read; tar has no checksum of the data."""
     shard_of(kind, folder / f"a.{kind}", labelled(jpegs[:3]))
     run(folder)
     row = read_table(folder / "a.parquet").to_pylist()[2]
@@ -726,7 +798,7 @@ def test_a_flipped_bit_is_found_where_checksums_are(folder, jpegs, kind):
         assert error.record == 2
 
 
-def test_every_broken_shard_is_named(folder, jpegs, invoke):
+def test_every_broken_shard_is_reported(folder, jpegs, invoke):
     for number in range(4):
         shard_of("tar", folder / f"{number}.tar", labelled(jpegs))
         if number % 2:
@@ -734,12 +806,12 @@ def test_every_broken_shard_is_named(folder, jpegs, invoke):
     result = invoke("index", folder, "--workers", 1, status=1)
     lines = result.stderr.splitlines()
     assert [str(folder / f"{n}.tar") in lines[n // 2] for n in (1, 3)] == [True, True]
-    assert "2 shards could not be indexed" in lines[-1]
+    assert "2 shards cannot be indexed" in lines[-1]
 
 
 @pytest.mark.parametrize("size", [b"-0000001000", b"0000001_000", b"0o000001000"])
-def test_a_size_that_is_no_octal_number(folder, jpegs, size):
-    """Such a header must neither hold the walk up nor lead it back."""
+def test_a_tar_size_that_is_not_octal(folder, jpegs, size):
+    """The scan must neither hang nor jump back."""
     write_tar(folder / "a.tar", members(labelled(jpegs[:1])))
     data = bytearray((folder / "a.tar").read_bytes())
     data[124:136] = size.ljust(12, b"\0")

@@ -7,8 +7,8 @@ import unicodedata
 import pytest
 from helpers.sources import read, rows
 
-from dataprep.sources.columns import MAX_LABEL
 from manifests.errors import SourceError
+from manifests.schema import MAX_LABEL
 
 IMAGES = dict.fromkeys(["1.jpg", "2.jpg", "a/3.jpg"], "x")
 IMAGENET_LISTS = {
