@@ -1,11 +1,15 @@
-"""Operations -> DALI graph: `apply` builds one, `pipeline` a whole one. Nothing else in the package imports DALI."""
+"""The DALI graph of a loader. This is the only package that imports DALI.
+
+`pipeline` puts a graph together: `readers`, then `decode`, then each operation of `loaders.transforms` with `apply`,
+then `mixing` and `normalize`.
+"""
 
 from __future__ import annotations
 
 from loaders.dali import blur, color, crop, geometry, masks, normalize, policies, resize
 from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply
 
-# Imported because each registers with `apply` the operations of its family.
-_FAMILIES = (blur, color, crop, geometry, masks, normalize, policies, resize)
+# Importing these modules registers the operations that they implement with `apply`.
+_REGISTERED = (blur, color, crop, geometry, masks, normalize, policies, resize)
 
 __all__ = ["GraphContext", "Node", "Pipeline", "RandomStreams", "apply"]

@@ -1,4 +1,4 @@
-"""Blurs."""
+"""Gaussian blur and motion blur."""
 
 from __future__ import annotations
 
@@ -25,50 +25,53 @@ def _(operation: RandomBlur, image: Node, spec: ImageSpec, context: GraphContext
     kernels = motion_kernels(operation.motion_length, operation.motion_angle)
     kernel = types.Constant(kernels)[context.random.integers(operation, "motion", len(kernels))]
 
-    def focus(image: Node, window: Node, _: Node) -> Node:
+    def gaussian(image: Node, window: Node, _: Node) -> Node:
         return fn.gaussian_blur(image, window_size=window)
 
     def motion(image: Node, _: Node, kernel: Node) -> Node:
-        return _stretched(fn.filter(image, context.to_device(kernel)))
+        return stretch_contrast(fn.filter(image, context.to_device(kernel)))
 
     which = context.random.integers(operation, "which", 2)
     return where(
         context.random.coin(operation, "whether", operation.probability),
         (image, which, window, kernel),
-        lambda image, which, window, kernel: select(which, (image, window, kernel), (focus, motion)),
+        lambda image, which, window, kernel: select(which, (image, window, kernel), (gaussian, motion)),
     )
 
 
-def _stretched(image: Node) -> Node:
+def stretch_contrast(image: Node) -> Node:
+    """Scale the values of each image to the range 0 to 255, over all channels: uint8 HWC -> uint8 HWC."""
     least = fn.reductions.min(image)
-    room = math.max(fn.reductions.max(image) - least, 1)
-    return fn.cast((image - fn.cast(least, dtype=types.FLOAT)) * (255.0 / room), dtype=types.UINT8)
+    spread = math.max(fn.reductions.max(image) - least, 1)
+    return fn.cast((image - fn.cast(least, dtype=types.FLOAT)) * (255.0 / spread), dtype=types.UINT8)
 
 
 def motion_kernels(length: int, angle: int) -> NDArray[np.float32]:
-    """Return the mean along a line for each odd length from 5 and each whole angle from -angle: float32 [K, N, N].
+    """Return the kernels of motion blur, as in PaddleClas: float32 [K, N, N].
 
-    A line is the diagonal of a square, turned counter-clockwise and interpolated linearly; as in PaddleClas it turns
-    about the square's end of its middle pixel, so that the longer ones lose a little at their ends.
+    Each kernel averages along a line. There is one for every odd length from 5 to below `length` and every integer
+    angle from -`angle` to `angle` - 1 degrees. A line is the diagonal of a square, rotated counterclockwise with
+    linear interpolation. It rotates about the lower right corner of the middle pixel, so that longer lines lose a
+    little at their ends.
     """
     lengths = range(5, length, 2)
     widest = lengths[-1]
     kernels = np.zeros((len(lengths), 2 * angle, widest, widest))
-    turns = np.deg2rad(np.arange(-angle, angle))[:, None, None]
+    angles = np.deg2rad(np.arange(-angle, angle))[:, None, None]
     for number, side in enumerate(lengths):
         down, right = np.mgrid[:side, :side] - side / 2
-        # Where each pixel comes from.
-        x = np.cos(turns) * right - np.sin(turns) * down + side / 2
-        y = np.sin(turns) * right + np.cos(turns) * down + side / 2
+        # The position in the diagonal that each pixel comes from.
+        x = np.cos(angles) * right - np.sin(angles) * down + side / 2
+        y = np.sin(angles) * right + np.cos(angles) * down + side / 2
         line = np.pad(np.eye(side), 2)
         left, top = np.clip(np.floor(x), -2, side).astype(int), np.clip(np.floor(y), -2, side).astype(int)
         dx, dy = x - left, y - top
         inside = (x > -1) & (x < side) & (y > -1) & (y < side)
-        turned = sum(
+        rotated = sum(
             line[top + 2 + i, left + 2 + j] * (dy if i else 1 - dy) * (dx if j else 1 - dx)
             for i in (0, 1)
             for j in (0, 1)
         )
         margin = (widest - side) // 2
-        kernels[number, :, margin : margin + side, margin : margin + side] = np.where(inside, turned, 0) / side
+        kernels[number, :, margin : margin + side, margin : margin + side] = np.where(inside, rotated, 0) / side
     return kernels.reshape(-1, widest, widest).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Normalising, and the last step: layout and type of a batch."""
+"""Normalize images, and give a batch its dtype and layout."""
 
 from __future__ import annotations
 
@@ -6,21 +6,35 @@ from typing import Any
 
 from loaders.dali.geometry import flip_coin
 from loaders.dali.graph import GraphContext, Node, apply, fn, types
-from loaders.transforms.base import ImageSpec, Operation
+from loaders.transforms.base import ImageSpec
 from loaders.transforms.decode_normalize import Normalize, Rescale
 from loaders.transforms.fuse import FlipNormalize
 
-#: Types that DALI computes; of the others, the framework makes one from these.
+#: The dtype that DALI computes for each dtype of a batch. DALI has no bfloat16: the framework converts float32.
 _DTYPES = {"float16": types.FLOAT16, "float32": types.FLOAT, "bfloat16": types.FLOAT, "uint8": types.UINT8}
 
 
 def finish(
-    image: Node, last: Operation | None, spec: ImageSpec, context: GraphContext, *, dtype: str, layout: str
+    image: Node,
+    last: Normalize | FlipNormalize | None,
+    context: GraphContext,
+    *,
+    dtype: str,
+    layout: str,
 ) -> Node:
-    """Give images their type and layout; `last` is a normalisation still to be done with it, or none."""
+    """Give images the dtype and layout of the batch.
+
+    Args:
+        image: HWC images.
+        last: a normalization that ends the recipe. DALI applies it, the dtype and the layout in one operator.
+        context: where the graph runs, and its random values.
+        dtype: `"float16"`, `"bfloat16"` (returned as float32), `"float32"` or `"uint8"`.
+        layout: `"NCHW"` or `"NHWC"`.
+
+    """
     kind = _DTYPES[dtype]
     if last is not None:
-        return _normalized(image, last, context, dtype=kind, layout=layout[1:])
+        return _normalize(image, last, context, dtype=kind, layout=layout[1:])
     if layout == "NCHW":
         image = fn.transpose(image, perm=[2, 0, 1])
     return fn.cast(image, dtype=kind)
@@ -28,12 +42,12 @@ def finish(
 
 @apply.register
 def _(operation: Normalize, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    return _normalized(image, operation, context, dtype=types.FLOAT, layout="HWC")
+    return _normalize(image, operation, context, dtype=types.FLOAT, layout="HWC")
 
 
 @apply.register
 def _(operation: FlipNormalize, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    return _normalized(image, operation, context, dtype=types.FLOAT, layout="HWC")
+    return _normalize(image, operation, context, dtype=types.FLOAT, layout="HWC")
 
 
 @apply.register
@@ -41,12 +55,12 @@ def _(operation: Rescale, image: Node, spec: ImageSpec, context: GraphContext) -
     return fn.cast(image, dtype=types.FLOAT) / 255.0
 
 
-def _normalized(image: Node, operation: Operation, context: GraphContext, *, dtype: Any, layout: str) -> Node:
+def _normalize(
+    image: Node, operation: Normalize | FlipNormalize, context: GraphContext, *, dtype: Any, layout: str
+) -> Node:
     mirror: Node | int = 0
     if isinstance(operation, FlipNormalize):
         mirror, operation = flip_coin(operation.flip, context), operation.normalize
-    if not isinstance(operation, Normalize):
-        raise TypeError(f"{operation!r} is no normalisation")
     return fn.crop_mirror_normalize(
         image,
         mirror=mirror,

@@ -1,4 +1,4 @@
-"""A reader and a recipe -> DALI's pipeline. It must never know a framework of tensors, or who holds the pipeline."""
+"""Build a loader's DALI pipeline from a reader and a recipe."""
 
 from __future__ import annotations
 
@@ -25,21 +25,27 @@ def make_pipeline(
     gpu: int | None,
     checkpoint: bytes | None = None,
 ) -> Pipeline:
-    """Make a loader's pipeline, not yet built.
+    """Return a loader's pipeline, not yet built.
 
-    Its outputs, in order: the images if they are among the fields, on the GPU if there is one; what else the reader
-    gives (`readers.ReaderOutputs`, in its order); and where images are mixed, int32 partner and float32 share.
+    Its outputs, in order:
+
+    1. the images, if `"image"` is among the fields: on the GPU if there is one, in the dtype and layout of the batch,
+    2. the reader's other outputs (`ReaderOutputs.metadata`), on the CPU,
+    3. if the recipe mixes images: each sample's int32 partner and float32 share of its own label, on the CPU.
 
     Args:
-        read: makes the reader, in the pipeline's graph.
-        recipe: what becomes of an image.
-        options: the rest.
-        seed: of the transforms; another for each rank.
-        gpu: number of the GPU; none for the processor.
-        checkpoint: of an equal pipeline, to go on from.
+        read: adds the reader to the graph and returns its outputs.
+        recipe: the operations on an image.
+        options: batch size, threads, dtype, layout, fields and the other options of the loader.
+        seed: seed of the transforms; different on each rank.
+        gpu: the GPU's index; `None` to use the CPU alone.
+        checkpoint: a checkpoint of an equal pipeline to resume from.
+
+    Raises:
+        TypeError: the recipe doesn't start with decoding.
 
     """
-    # The dynamic executor gives each batch memory of its own, so that a held batch stays as it is.
+    # With the dynamic executor each batch has memory of its own, so users may keep a batch.
     pipeline: Pipeline = dali.Pipeline(
         batch_size=options.batch_size,
         num_threads=options.num_threads,
@@ -56,23 +62,26 @@ def make_pipeline(
         records = read()
         first, *operations = fuse(recipe.operations).operations
         if not isinstance(first, (Decode, DecodeCrop, Unpack)):
-            raise TypeError("a recipe begins with decoding")
+            raise TypeError(f"a recipe must start with Decode or Unpack, got {first!r}")
         image = decode(records.encoded, first, context, options.hw_decoder_load or 0.0)
         spec = first.output(ImageSpec())
-        ends_normal = bool(operations) and isinstance(operations[-1], (Normalize, FlipNormalize)) and not recipe.mixing
-        last = operations.pop() if ends_normal else None
+        last = operations[-1] if operations and not recipe.mixing else None
+        if isinstance(last, (Normalize, FlipNormalize)):
+            operations.pop()
+        else:
+            last = None
         for operation in operations:
             image = apply(operation, image, spec, context)
             spec = operation.output(spec)
         extra: list[Node] = []
         if recipe.mixing:
             image, *extra = mix(recipe.mixing, image, spec, context, wanted=wanted)
-        image = finish(image, last, spec, context, dtype=options.dtype, layout=options.layout)
-        # DALI runs what the outputs need: images that are not among them are not even decoded.
+        image = finish(image, last, context, dtype=options.dtype, layout=options.layout)
+        # DALI computes only what the outputs need: without images among them, it decodes none.
         pipeline.set_outputs(*([image] if wanted else []), *records.metadata, *extra)
     return pipeline
 
 
 def release_memory() -> None:
-    """Give back what DALI holds of memory and no pipeline uses; its pools outlive pipelines."""
+    """Free the memory in DALI's pools that no pipeline uses. The pools are global and outlive pipelines."""
     dali.backend.ReleaseUnusedMemory()

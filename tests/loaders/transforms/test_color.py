@@ -18,7 +18,7 @@ from PIL import Image, ImageEnhance
 from scipy import stats
 from skimage import color, data
 
-from loaders.dali.blur import _stretched, motion_kernels
+from loaders.dali.blur import motion_kernels, stretch_contrast
 from loaders.dali.color import _COMPONENTS, jitter_plans
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import (
@@ -321,7 +321,7 @@ def check_blurs_are_opencvs(gpu: bool = False) -> None:
     assert np.abs(kernels - expected).max() <= 0.006  # OpenCV interpolates by 32nds of a pixel
     for number in range(0, 360, 49):
         found = run_graph(
-            lambda image, run, kernel=kernels[number]: _stretched(
+            lambda image, run, kernel=kernels[number]: stretch_contrast(
                 fn.filter(image, run.to_device(types.Constant(kernel)))
             ),
             images,

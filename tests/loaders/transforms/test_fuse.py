@@ -410,7 +410,7 @@ def finished(
     image: np.ndarray, last: Operation | None, spec: ImageSpec, dtype: str, layout: str, gpu: bool
 ) -> np.ndarray:
     def make(node: Any, run: GraphContext) -> Any:
-        return finish(node, last, spec, run, dtype=dtype, layout=layout)
+        return finish(node, last, run, dtype=dtype, layout=layout)
 
     return run_graph(make, [image], gpu=gpu)[0]
 
