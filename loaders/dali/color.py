@@ -1,4 +1,7 @@
-"""Colours and blurs in DALI. Factors are computed on the processor, for operators take their arguments there."""
+"""Color: jitter, grayscale, PCA lighting, and conversion between color spaces.
+
+Factors and matrices are computed on the CPU, because DALI's operators take their arguments there.
+"""
 
 from __future__ import annotations
 
@@ -20,37 +23,41 @@ from loaders.transforms.color import (
     RandomGrayscale,
 )
 
-#: Shares of red, green and blue in gray (ITU-R BT.601), as in Pillow, OpenCV and torchvision.
+#: Weights of red, green and blue in gray (ITU-R BT.601), as in Pillow, OpenCV and torchvision.
 _LUMA = np.array([0.299, 0.587, 0.114])
 
-#: What rounding adds at most, and a little less: taking it off first rounds down, as blending does in Pillow.
+#: Subtracted before a cast that rounds to nearest, to round down as Pillow's blending does. It is below 0.5 because
+#: float32 results may be slightly below the integer that they stand for.
 _DOWN = 0.499
 
-#: Principal components of ImageNet's colours (rows are red, green, blue), each times its standard deviation.
+#: Principal components of ImageNet's colors (rows: red, green, blue), each times its standard deviation.
 _COMPONENTS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]) * np.array(
     [0.2175, 0.0188, 0.0045]
 )
 
-#: JPEG's Y, Cb and Cr (rows) of red, green and blue.
+#: JPEG's Y, Cb and Cr (rows) from red, green and blue (columns).
 _YCBCR = np.array([_LUMA, [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])
 
-#: CIE X, Y and Z (rows) of linear red, green and blue, over those of the white point D65.
+#: CIE X, Y and Z (rows) from linear red, green and blue (columns), relative to the white point D65.
 _XYZ = (
     np.array([[0.412453, 0.357580, 0.180423], [0.212671, 0.715160, 0.072169], [0.019334, 0.119193, 0.950227]])
     / np.array([[0.950456], [1.0], [1.088754]])
 )  # fmt: skip
 
-#: Where red, green and blue lie on the circle of hues, in sixths; it begins at 10, so that no hue is below 0.
+#: Positions of red, green and blue on the hue circle, in sixths of it. They start at 10 so that no hue is negative.
 _SIXTHS = np.array([10.0, 12.0, 14.0])
 
 
 def _by_channel(values: NDArray[np.float64], spec: ImageSpec, axis: int = -1) -> NDArray[np.float64]:
-    """Return what is given for red, green and blue in the order of the image's channels."""
+    """Return values for red, green and blue in the order of the image's channels."""
     return np.flip(values, axis) if spec.color_space == "BGR" else values
 
 
-def _linear(image: Node, matrix: Node | NDArray[np.float64], shift: Node = None, **options: object) -> Node:
-    """Multiply each pixel by a matrix and add a shift; arrays are the same for all samples, as a branch needs them."""
+def _transform_channels(image: Node, matrix: Node | NDArray[np.float64], shift: Node = None, **options: object) -> Node:
+    """Multiply each pixel by a matrix and add a shift.
+
+    An array applies to all samples. It is passed as a list, because a constant node can't be used inside a branch.
+    """
     if isinstance(matrix, np.ndarray):
         matrix = matrix.ravel().tolist()
     if shift is not None:
@@ -60,7 +67,7 @@ def _linear(image: Node, matrix: Node | NDArray[np.float64], shift: Node = None,
 
 # Jitter --------------------------------------------------------------------------------------------------------------
 
-#: Changes that multiply a pixel by a matrix.
+#: The adjustments that multiply a pixel by a matrix.
 _BLENDS = ("brightness", "saturation")
 
 
@@ -70,16 +77,16 @@ def _(operation: ColorJitter, image: Node, spec: ImageSpec, context: GraphContex
     names += ["hue"] if operation.hue != (0, 0) else []
     if not names:
         return image
-    row, plans = jitter_plans(names)
-    # On a GPU, a blend that changes nothing costs less than choosing.
-    chosen = [
+    slots, plans = jitter_plans(names)
+    # On a GPU, a blend that changes nothing takes less time than a branch.
+    branched = [
         not ((context.gpu and name != "hue") or (always and operation.probability == 1))
-        for name, always in zip(row, plans.min(axis=0) > 0, strict=True)
+        for name, always in zip(slots, plans.min(axis=0) > 0, strict=True)
     ]
-    changes: dict[str, Callable[..., Node]] = {
-        "blend": _blended,
-        "contrast": partial(_contrasted, spec, context),
-        "hue": partial(_turned, spec),
+    adjust: dict[str, Callable[..., Node]] = {
+        "blend": _blend,
+        "contrast": partial(_adjust_contrast, spec, context),
+        "hue": partial(_adjust_hue, spec),
     }
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
@@ -87,52 +94,59 @@ def _(operation: ColorJitter, image: Node, spec: ImageSpec, context: GraphContex
         plan *= rng.random((batch_size, 1)) < operation.probability
         amounts = _amounts(operation, names, spec, batch_size, rng)
         drawn: list[NDArray[Any]] = []
-        for name, made, choice in zip(row, plan.T, chosen, strict=True):
-            drawn += [amounts[name][made, np.arange(batch_size)].astype(np.float32), *([made > 0] if choice else [])]
+        for name, used, branch in zip(slots, plan.T, branched, strict=True):
+            drawn += [amounts[name][used, np.arange(batch_size)].astype(np.float32), *([used > 0] if branch else [])]
         return drawn
 
-    ranks = {"blend": [2], "contrast": [0], "hue": [1]}
-    drawn = iter(context.random.from_numpy(
-        operation, "changes", context.batch_size, draw,
-        [rank for name, choice in zip(row, chosen, strict=True) for rank in ranks[name] + [0] * choice],
-    ))  # fmt: skip
-    sixths = context.to_device(_sixths(spec))
-    for name, choice in zip(row, chosen, strict=True):
-        nodes = (image, next(drawn), *([sixths] if name == "hue" else []))
-        image = where(next(drawn), nodes, changes[name]) if choice else changes[name](*nodes)
+    ndim = {"blend": [2], "contrast": [0], "hue": [1]}
+    ndims = [each for name, branch in zip(slots, branched, strict=True) for each in ndim[name] + [0] * branch]
+    drawn = iter(context.random.from_numpy(operation, "changes", context.batch_size, draw, ndims))
+    positions = context.to_device(_hue_positions(spec))
+    for name, branch in zip(slots, branched, strict=True):
+        nodes = (image, next(drawn), *([positions] if name == "hue" else []))
+        image = where(next(drawn), nodes, adjust[name]) if branch else adjust[name](*nodes)
     return image
 
 
 def jitter_plans(names: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
-    """Return a row of changes in which every order of `names` is found, and where: int32 [orders, places].
+    """Return a sequence of slots that contains every order of the adjustments `names`.
 
-    Blends have places for all of them everywhere, and a number there says which is made, from 1; 0 is none. Contrast
-    has a place on either side of hue, if there are both; 1 says that it is made.
+    The graph is one fixed sequence of operators, and each sample uses some of its slots.
+
+    Returns:
+        The slots, each `"blend"`, `"contrast"` or `"hue"`; and int32 [orders, slots], one row for each order of
+        `names`: in a blend slot the number of the blend (brightness, saturation) that it applies, from 1; in another
+        slot 1 if it is used; 0 if it is not. There are slots for all blends between the others. Contrast has a slot
+        on either side of hue if both are in `names`.
+
     """
     blends = [name for name in names if name in _BLENDS]
     others = [name for name in names if name not in _BLENDS]
-    row = ["blend"] * len(blends)
+    slots = ["blend"] * len(blends)
     for name in (*others, *others[:-1]):
-        row += [name, *["blend"] * len(blends)]
+        slots += [name, *["blend"] * len(blends)]
     orders = list(permutations(names))
-    plans = np.zeros((len(orders), len(row)), np.int32)
+    plans = np.zeros((len(orders), len(slots)), np.int32)
     for order, plan in zip(orders, plans, strict=True):
-        place = -1
+        slot = -1
         for name in order:
-            place = row.index("blend" if name in blends else name, place + 1)
-            plan[place] = blends.index(name) + 1 if name in blends else 1
-    return row, plans
+            slot = slots.index("blend" if name in blends else name, slot + 1)
+            plan[slot] = blends.index(name) + 1 if name in blends else 1
+    return slots, plans
 
 
 def _amounts(
     operation: ColorJitter, names: Sequence[str], spec: ImageSpec, batch_size: int, rng: np.random.Generator
 ) -> dict[str, NDArray[np.float64]]:
-    """Draw what each change takes, for each number in a plan: [numbers, N, ...]; of number 0 nothing changes."""
+    """Draw the arguments of each kind of slot, for each number in a plan: [numbers, N, ...].
+
+    Number 0 changes nothing.
+    """
     factors = {}
     for name in (*_BLENDS, "contrast", "hue"):
         low, high = getattr(operation, name)
         factors[name] = rng.uniform(low, high, batch_size)
-    # Saturation blends with the gray: its rows have the shares of gray. Brightness blends with black.
+    # Saturation blends with gray, so its rows are the weights of gray. Brightness blends with black.
     other = {"saturation": np.tile(_by_channel(_LUMA, spec), (3, 1)), "brightness": np.zeros((3, 3))}
     matrices = [np.broadcast_to(np.eye(3), (batch_size, 3, 3))] + [
         other[name] + factors[name][:, None, None] * (np.eye(3) - other[name]) for name in names if name in _BLENDS
@@ -141,50 +155,52 @@ def _amounts(
     return {
         "blend": np.stack(matrices),
         "contrast": np.stack([np.ones(batch_size), factors["contrast"]]),
-        # What `_turned` adds to a hue for each channel.
+        # What `_adjust_hue` adds to the hue for each channel.
         "hue": turns - _by_channel(_SIXTHS, spec) * (np.pi / 3),
     }
 
 
-def _blended(image: Node, matrix: Node) -> Node:
-    return _linear(image, matrix, [-_DOWN] * 3, dtype=types.UINT8)
+def _blend(image: Node, matrix: Node) -> Node:
+    return _transform_channels(image, matrix, [-_DOWN] * 3, dtype=types.UINT8)
 
 
-def _contrasted(spec: ImageSpec, context: GraphContext, image: Node, factor: Node) -> Node:
-    # Pillow's mean is whole.
-    mean = math.floor(fn.reductions.mean(_linear(image, _by_channel(_LUMA, spec), [0.5])))
+def _adjust_contrast(spec: ImageSpec, context: GraphContext, image: Node, factor: Node) -> Node:
+    # Pillow rounds the mean to an integer.
+    mean = math.floor(fn.reductions.mean(_transform_channels(image, _by_channel(_LUMA, spec), [0.5])))
     scaled = fn.coord_transform(image, M=factor, T=-_DOWN)
     return fn.cast(scaled + mean * context.to_device(1.0 - factor), dtype=types.UINT8)
 
 
-def _sixths(spec: ImageSpec) -> Node:
+def _hue_positions(spec: ImageSpec) -> Node:
     return constant(_by_channel(_SIXTHS, spec))
 
 
-def _hue(image: Node, sixths: Node, spec: ImageSpec) -> tuple[Node, Node, Node]:
-    """Return HSV's value and chroma, uint8 [H, W, 1], and the hue: float32, sixths of the circle, from 9 to 15."""
+def _value_chroma_hue(image: Node, positions: Node, spec: ImageSpec) -> tuple[Node, Node, Node]:
+    """Return HSV's value and chroma, uint8 [H, W, 1], and the hue: float32 in sixths of the circle, from 9 to 15."""
     value = fn.reductions.max(image, axes=2, keep_dims=True)
     chroma = value - fn.reductions.min(image, axes=2, keep_dims=True)
-    # What comes after a channel on the circle, less what comes before it.
+    # For each channel: the next channel on the circle minus the previous one.
     differences = np.array([[0.0, 1, -1], [-1, 0, 1], [1, -1, 0]])
-    from_channel = _linear(image, -differences if spec.color_space == "BGR" else differences) / math.max(chroma, 1)
-    # The greatest channel counts; of two that are equally great, the last on the circle, which is the same hue.
-    return value, chroma, fn.reductions.max((from_channel + sixths) * (image == value), axes=2, keep_dims=True)
+    matrix = -differences if spec.color_space == "BGR" else differences
+    from_channel = _transform_channels(image, matrix) / math.max(chroma, 1)
+    # The largest channel determines the hue. If two are equal, both give the same hue, and the later one is used.
+    return value, chroma, fn.reductions.max((from_channel + positions) * (image == value), axes=2, keep_dims=True)
 
 
-def _turned(spec: ImageSpec, image: Node, shift: Node, sixths: Node) -> Node:
-    value, chroma, hue = _hue(image, sixths, spec)
-    # A channel has the value up to 60 degrees from it, the value less the chroma from 120 on, between them a line.
-    distance = math.acos(math.cos(_linear(hue, np.full(3, np.pi / 3), shift)))
+def _adjust_hue(spec: ImageSpec, image: Node, shift: Node, positions: Node) -> Node:
+    value, chroma, hue = _value_chroma_hue(image, positions, spec)
+    # A channel equals the value within 60 degrees of the hue, and value - chroma beyond 120 degrees. It is linear
+    # in between.
+    distance = math.acos(math.cos(_transform_channels(hue, np.full(3, np.pi / 3), shift)))
     top = fn.cast(value, dtype=types.FLOAT) + chroma
     return fn.cast(top - chroma * (3 / np.pi) * math.clamp(distance, np.pi / 3, 2 * np.pi / 3), dtype=types.UINT8)
 
 
-# Gray, lighting, spaces ----------------------------------------------------------------------------------------------
+# Grayscale, lighting, color spaces ------------------------------------------------------------------------------------
 
 
 def _gray(image: Node, spec: ImageSpec) -> Node:
-    return _linear(image, np.tile(_by_channel(_LUMA, spec), 3), dtype=types.UINT8)
+    return _transform_channels(image, np.tile(_by_channel(_LUMA, spec), 3), dtype=types.UINT8)
 
 
 @apply.register
@@ -201,7 +217,7 @@ def _(operation: PCALighting, image: Node, spec: ImageSpec, context: GraphContex
         return [(rng.normal(0, operation.std, (batch_size, 3)) @ components.T).astype(np.float32)]
 
     (shift,) = context.random.from_numpy(operation, "shift", context.batch_size, draw, (1,))
-    return _linear(image, np.eye(3), shift, dtype=types.UINT8 if spec.is_uint8 else types.FLOAT)
+    return _transform_channels(image, np.eye(3), shift, dtype=types.UINT8 if spec.is_uint8 else types.FLOAT)
 
 
 @apply.register
@@ -210,39 +226,40 @@ def _(operation: ConvertColor, image: Node, spec: ImageSpec, context: GraphConte
         case space if space == spec.color_space or (spec.color_space == "GRAY" and space in ("RGB", "BGR")):
             return image
         case "RGB" | "BGR":
-            return _linear(image, np.eye(3)[::-1], dtype=types.UINT8)
+            return _transform_channels(image, np.eye(3)[::-1], dtype=types.UINT8)
         case "GRAY":
             return _gray(image, spec)
         case "YCbCr":
-            return _linear(image, _by_channel(_YCBCR, spec), [0, 128, 128], dtype=types.UINT8)
+            return _transform_channels(image, _by_channel(_YCBCR, spec), [0, 128, 128], dtype=types.UINT8)
         case "HSV":
             return _hsv(image, spec, context)
     return _lab(image, spec)
 
 
 def _hsv(image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    value, chroma, hue = _hue(image, context.to_device(_sixths(spec)), spec)
+    value, chroma, hue = _value_chroma_hue(image, context.to_device(_hue_positions(spec)), spec)
     turn = (hue - 10.0) * math.min(chroma, 1) * (256 / 6)
-    # From -43 to 213; as a byte the circle closes.
+    # The range is -43 to 213. Modulo 256 it covers the circle.
     hue = fn.cast(math.floor(turn + 0.5), dtype=types.INT32) & 255
     saturation = chroma * 255.0 / math.max(value, 1)
     return fn.cat(*(fn.cast(each, dtype=types.UINT8) for each in (hue, saturation, value)), axis=2)
 
 
 def _lab(image: Node, spec: ImageSpec) -> Node:
-    # Tables: bytes to linear light, and light to the cube root with its linear foot, both over 0 to 65535.
+    # Two lookup tables: from sRGB bytes to linear light (0 to 65535), and from light to the cube root, which is
+    # linear near 0, as CIE Lab defines it.
     light = np.arange(256) / 255
     light = np.where(light <= 0.04045, light / 12.92, ((light + 0.055) / 1.055) ** 2.4)
     t = np.arange(65536) / 65535
     root = np.where(t > 216 / 24389, np.cbrt(t), t * (841 / 108) + 16 / 116)
-    linear = _table(image, light * 65535, types.UINT16)
-    xyz = _linear(linear, _by_channel(_XYZ, spec), dtype=types.UINT16)
+    linear = _lookup(image, light * 65535, types.UINT16)
+    xyz = _transform_channels(linear, _by_channel(_XYZ, spec), dtype=types.UINT16)
     matrix = np.array([[0, 116 * 2.55, 0], [500, -500, 0], [0, 200, -200]])
     return fn.cast(
-        _linear(_table(xyz, root, types.FLOAT), matrix, [-16 * 2.55, 128, 128]),
+        _transform_channels(_lookup(xyz, root, types.FLOAT), matrix, [-16 * 2.55, 128, 128]),
         dtype=types.UINT8,
     )
 
 
-def _table(image: Node, values: NDArray[np.float64], dtype: object) -> Node:
+def _lookup(image: Node, values: NDArray[np.float64], dtype: object) -> Node:
     return fn.lookup_table(image, keys=list(range(len(values))), values=values.tolist(), dtype=dtype)

@@ -1,6 +1,7 @@
-"""Hiding parts in DALI: one or two operators on images, the parts computed on the processor.
+"""Hide parts of images: random erasing, cutout, grids, hide-and-seek.
 
-Where a part lies and how large it is are float32 vectors: height before width, top before left.
+Positions and sizes of the parts are float32 vectors on the CPU: height before width, top before left. One or two
+operators then change the images.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, Ra
 _Array: TypeAlias = NDArray[Any]
 _Floats: TypeAlias = NDArray[np.floating[Any]]
 
-#: Moves a grid by less than a pixel, so that no pixel lies on its edge, where float32 decides.
+#: Shifts a grid by a fraction of a pixel, so that no pixel is exactly on an edge, where float32 rounding would decide.
 _OFF_EDGE = 0.005
 
 
@@ -27,8 +28,8 @@ def _sides(image: Node, spec: ImageSpec) -> Node:
     return constant(spec.size) if spec.size else image_sides(image)
 
 
-def _fill(values: Sequence[float], spec: ImageSpec) -> list[float]:
-    """Return what to fill with; where bytes are needed the nearest ones, for DALI would take the lowest eight bits."""
+def _fill_values(values: Sequence[float], spec: ImageSpec) -> list[float]:
+    """Return fill values. For uint8 images they are rounded and clipped, because DALI keeps only the lowest 8 bits."""
     return [float(each) for each in (np.clip(np.rint(values), 0, 255) if spec.is_uint8 else values)]
 
 
@@ -38,9 +39,9 @@ def _fill(values: Sequence[float], spec: ImageSpec) -> list[float]:
 @apply.register
 def _(operation: RandomErasing, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     start, part, *color = _part(operation, image, spec, context)
-    fill = _fill(operation.fill, spec)
+    fill = _fill_values(operation.fill, spec)
 
-    def put(image: Node, start: Node, part: Node, *drawn: Node) -> Node:
+    def erase(image: Node, start: Node, part: Node, *drawn: Node) -> Node:
         match operation.mode:
             case "constant":
                 return fn.erase(image, anchor=start, shape=part, fill_value=fill)
@@ -56,12 +57,12 @@ def _(operation: RandomErasing, image: Node, spec: ImageSpec, context: GraphCont
     nodes = [image, start, part, *color]
     if operation.mode == "pixels":
         nodes += [_noise(operation, part, spec, context), _sides(image, spec)]
-    # On a GPU, hiding a part that lies outside costs less than choosing.
-    return put(*nodes) if context.gpu else where(start[0] >= 0.0, nodes, put)
+    # On a GPU, erasing a part outside the image takes less time than a branch.
+    return erase(*nodes) if context.gpu else where(start[0] >= 0.0, nodes, erase)
 
 
 def _noise(operation: RandomErasing, part: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    """Draw noise for the part alone."""
+    """Draw normal noise of the size of the part: float32 HWC, or uint8 for uint8 images."""
     noise = fn.random.normal(
         shape=fn.cast(fn.cat(part, constant([3])), dtype=types.INT32),
         seed=context.random.seed(operation, "pixels"),
@@ -71,9 +72,9 @@ def _noise(operation: RandomErasing, part: Node, spec: ImageSpec, context: Graph
 
 
 def _part(operation: RandomErasing, image: Node, spec: ImageSpec, context: GraphContext) -> tuple[Node, ...]:
-    """Return start and sides of the part, both [2], and in mode ``color`` its colour, [3].
+    """Return the top left corner and the sides of the part, [2] each, and in mode `"color"` its color, [3].
 
-    Where nothing is hidden, the part is a pixel outside the image.
+    For samples where nothing is hidden, the part is one pixel outside the image.
     """
     size = spec.size
 
@@ -93,9 +94,11 @@ def _part(operation: RandomErasing, image: Node, spec: ImageSpec, context: Graph
 
 
 def draw_candidates(operation: RandomErasing, batch_size: int, rng: np.random.Generator) -> _Floats:
-    """Draw a part an attempt, height and width over the root of the image's area: [N, attempts, 2].
+    """Draw one part per attempt: its height and width relative to the square root of the image's area.
 
-    They are 0 where nothing is to be hidden.
+    Returns:
+        float64 [N, attempts, 2]; 0 for samples where nothing is hidden.
+
     """
     hidden = rng.random(batch_size) < operation.probability
     shape = (int(hidden.sum()), operation.attempts)
@@ -111,9 +114,19 @@ def draw_candidates(operation: RandomErasing, batch_size: int, rng: np.random.Ge
 
 
 def first_that_fits(candidates: _Floats, place: _Floats, size: Size) -> tuple[_Floats, _Floats]:
-    """Return start and sides, [N, 2], of each image's first part that is smaller than it; places are below 1."""
+    """Return the top left corner and the sides of each image's first candidate that is smaller than the image.
+
+    Args:
+        candidates: the result of `draw_candidates`.
+        place: where the part is, as fractions of the possible positions, 0 to below 1: [N, 2].
+        size: height and width of the images.
+
+    Returns:
+        Two arrays [N, 2], in pixels. If no candidate fits, the part is one pixel at -1, outside the image.
+
+    """
     sides = np.floor(candidates * np.sqrt(size[0] * size[1]) + 0.5)
-    # Much faster than `all` over an axis of two.
+    # Much faster than `all` over an axis of length 2.
     fits = (sides[..., 0] < size[0]) & (sides[..., 1] < size[1])
     first = np.arange(len(sides)), fits.argmax(axis=1)
     part = sides[first]
@@ -122,10 +135,10 @@ def first_that_fits(candidates: _Floats, place: _Floats, size: Size) -> tuple[_F
 
 
 def _first_that_fits(candidates: Node, place: Node, count: int, sides: Node) -> tuple[Node, Node]:
-    """Do the same in DALI, for images of any size."""
+    """Do what `first_that_fits` does in DALI, for images of any size."""
     parts = math.floor(candidates * math.sqrt(sides[0] * sides[1]) + 0.5)
     fits = fn.reductions.min(fn.cast(parts < sides, dtype=types.INT32), axes=1)
-    # The first has the greatest number.
+    # The first candidate has the largest number.
     best = fn.reductions.max(fits * types.Constant(np.arange(count, 0, -1, dtype=np.int32)))
     part = parts[math.min(count - best, count - 1)]
     hidden = (best > 0) & (fn.reductions.min(part) > 0.0)
@@ -133,11 +146,14 @@ def _first_that_fits(candidates: Node, place: Node, count: int, sides: Node) -> 
 
 
 def _at(place: Node, counts: Node) -> Node:
-    """Return whole float32 from 0 to `counts` - 1, of places from 0 to 1; a draw next to 1 may be rounded up to it."""
+    """Scale draws from [0, 1) to integers from 0 to `counts` - 1, as float32.
+
+    The minimum is needed because `place * counts` may be rounded up to `counts`.
+    """
     return math.min(math.floor(place * counts), counts - 1.0)
 
 
-# Squares, grids, cells -----------------------------------------------------------------------------------------------
+# Cutout, grids, cells -----------------------------------------------------------------------------------------------
 
 
 @apply.register
@@ -161,7 +177,7 @@ def _(operation: Cutout, image: Node, spec: ImageSpec, context: GraphContext) ->
             image,
             anchor=fn.reshape(start, shape=[-1]),
             shape=[2 * half] * (2 * count),
-            fill_value=_fill(operation.fill, spec),
+            fill_value=_fill_values(operation.fill, spec),
         )
     for hole in range(count):
         image = fn.erase(image, anchor=start[hole], shape=[2 * half] * 2, fill_value=colors[0][hole])
@@ -181,7 +197,7 @@ def _(operation: GridMask, image: Node, spec: ImageSpec, context: GraphContext) 
 
     def hide(image: Node, *settings: Node) -> Node:
         names = ("tile", "ratio", "shift_y", "shift_x", "angle")
-        # DALI blackens squares; what it took away is what lies in them.
+        # DALI blackens the squares. The difference to the image is the content of the squares.
         masked = fn.grid_mask(image, **dict(zip(names, settings, strict=True)))
         return masked if operation.hide == "squares" else image - masked
 
@@ -194,7 +210,7 @@ def _(operation: GridMask, image: Node, spec: ImageSpec, context: GraphContext) 
 @apply.register
 def _(operation: HideAndSeek, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     size = spec.size
-    # A pixel for each cell of the finest grid, black where it is hidden; coarser grids leave some of them unused.
+    # One pixel for each cell of the finest grid, 0 if the cell is hidden. Coarser grids use only some of them.
     finest = min(each for each in operation.sizes if each)
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[_Array]:
@@ -227,7 +243,8 @@ def _(operation: HideAndSeek, image: Node, spec: ImageSpec, context: GraphContex
     return where(hidden, (image, context.to_device(fn.reshape(cells[0], layout="HWC")), sides, matrix), hide)
 
 
-#: Anchors and shapes of what lies above, below, left and right of a part, from its start, its shape and the image's.
+#: Maps a part's start and shape and the image's shape, [6], to the starts and shapes of the four rectangles above,
+#: below, left and right of the part, [16].
 _AROUND = np.array([
     [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [1, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0],
     [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 0],
@@ -249,7 +266,7 @@ def _(operation: KeepPart, image: Node, spec: ImageSpec, context: GraphContext) 
     around = fn.reductions.sum(constant(_AROUND) * numbers, axes=1)
 
     def fill(image: Node, around: Node) -> Node:
-        return fn.erase(image, anchor=around[:8], shape=around[8:], fill_value=_fill([operation.fill], spec))
+        return fn.erase(image, anchor=around[:8], shape=around[8:], fill_value=_fill_values([operation.fill], spec))
 
     if operation.probability == 1:
         return fill(image, around)

@@ -1,0 +1,64 @@
+"""Which errors of DALI become errors of the dataset."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from loaders.dali import decode_errors
+from loaders.dali.decode_errors import translate_error
+from manifests.errors import DamagedError, IndexFileError
+
+SPLIT = SimpleNamespace(folder="/data/my set")
+
+MESSAGE = (
+    "Critical error in pipeline:\nError in CPU operator `nvidia.dali.fn.{operator}`,\nwhich was used in the pipeline "
+    'definition with the following traceback:\n\n  File "x.py", line 1, in <module>\n\nencountered:\n\n{reason}\n\n'
+    "C++ context: [/opt/dali/x.cc:1]\nCurrent pipeline object is no longer valid."
+)
+
+
+def error(operator, reason):
+    return RuntimeError(MESSAGE.format(operator=operator, reason=reason))
+
+
+@pytest.mark.parametrize("operator", ["decoders.image", "decoders.image_random_crop", "peek_image_shape", "reshape"])
+def test_an_image_that_cannot_be_decoded(operator):
+    found = translate_error(error(operator, "Failed to decode\nsample #3"), SPLIT)
+    assert isinstance(found, DamagedError)
+    assert str(found) == (
+        "/data/my set: an image cannot be decoded (DALI says: Failed to decode sample #3). "
+        "Hint: run `dataprep verify --decode '/data/my set'` to find it."
+    )
+
+
+def test_a_record_that_cannot_be_read(monkeypatch):
+    monkeypatch.setattr(decode_errors, "index_fault", lambda split: None)
+    found = translate_error(error("readers.tfrecord", "Invalid record"), SPLIT)
+    assert isinstance(found, DamagedError)
+    assert "/data/my set: a record cannot be read (DALI says: Invalid record)" in str(found)
+
+
+def test_a_damaged_index_is_the_cause_of_a_failed_read(monkeypatch):
+    fault = IndexFileError("is damaged", file="a.idx")
+    monkeypatch.setattr(decode_errors, "index_fault", lambda split: fault)
+    assert translate_error(error("readers.webdataset", "Malformed index"), SPLIT) is fault
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        error("decoders.image", "CUDA allocation failed: out of memory"),
+        error("decoders.image", "std::bad_alloc"),
+        error("decoders.image", "Batch size must not change"),
+        error("resize", "anything"),
+        ValueError("anything"),
+    ],
+)
+def test_other_errors_stay_as_they_are(other):
+    assert translate_error(other, SPLIT) is other
+
+
+def test_a_pipeline_that_has_ended():
+    assert isinstance(translate_error(StopIteration(), SPLIT), RuntimeError)
