@@ -1,48 +1,45 @@
-"""Scan -> plan -> shards -> manifest, resumable at every moment.
+"""Convert a source into a dataset: make the plan, write its shards in parallel, then write the manifest.
 
-A shard is one task: read, inspect, write, index, table, read back, publish. Its table is renamed last, so
-a shard whose table is there is done. The manifest is written when all shards are, so its presence means
-that the dataset is whole.
+Every step can be interrupted and resumed. A shard is done when its sample table has its final name, and the dataset
+is complete when ``manifest.json`` exists.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import NamedTuple
 
-from awscrt.checksums import crc32c
-
-from dataprep import engines, formats, storage
-from dataprep.images.base import EXTENSIONS, Rejected
-from dataprep.images.validate import inspect
+from dataprep import storage
+from dataprep.engines import Engine, LocalEngine
+from dataprep.formats import components
+from dataprep.images.base import EXTENSIONS
 from dataprep.options import Options
 from dataprep.plan import Plan, ShardPlan, key_of, make_plan
 from dataprep.progress import Progress
-from dataprep.resume import check_output, find_resumable, remove_outdated
-from dataprep.shards import ShardResult, ShardTask, preparation, read_image, write_shard
+from dataprep.resume import check_output, find_resumable, mark_complete, mark_incomplete, remove_outdated
+from dataprep.shards import ShardResult, ShardTask, write_shard
 from dataprep.sources import Source
 from manifests.errors import CallError
-from manifests.schema import Components, Manifest, Split
-from manifests.store import MANIFEST_NAME, REJECTED_NAME, manifest_bytes, read_manifest, rejected_bytes
+from manifests.schema import Components, File, Manifest, Split
+from manifests.store import REJECTED_NAME, read_manifest, rejected_bytes
 from manifests.text import printable
 
 
 @dataclass(frozen=True)
 class ConvertResult:
-    """What `convert_dataset` did, earlier runs of it included.
+    """The dataset in the output folder, and what went into it. Shards that earlier runs wrote are included.
 
     Attributes:
-        manifest: of the whole dataset.
-        images: how many there were to be read, rejected ones included.
-        bytes: of all that were read.
-        resumed: shards that an earlier run wrote.
-        rejected: images that were not written.
-        changes: for each value of the column ``change``: samples, their bytes as they came, and as they are stored.
+        manifest: manifest of the dataset.
+        images: number of images in the source, including rejected ones.
+        bytes: total size of the images that were read, in bytes.
+        resumed: number of shards that earlier runs wrote.
+        rejected: number of images that were not written.
+        changes: for each value of the column ``change``: number of samples, their total size in bytes in the source,
+            and as stored. Empty if the options store every image unchanged.
 
     """
 
@@ -51,7 +48,7 @@ class ConvertResult:
     bytes: int
     resumed: int
     rejected: int
-    changes: Mapping[str, Sequence[int]]
+    changes: Mapping[str, tuple[int, int, int]]
 
 
 def convert_dataset(
@@ -60,65 +57,59 @@ def convert_dataset(
     options: Options,
     *,
     workers: int | None = None,
-    engine: engines.Engine | None = None,
+    engine: Engine | None = None,
     overwrite: bool = False,
     progress: Progress[ShardResult] | None = None,
 ) -> ConvertResult:
-    """Write a source's images into shards, with index, table and manifest, in the folder `out`.
+    """Write the images of a source into shards, with indexes, sample tables and a manifest, in the folder `out`.
 
-    What an earlier run of the same source and options committed is kept. The bytes of every file depend on
-    neither the number of workers nor on how often the work was interrupted.
+    Shards that an earlier run with the same source and options finished are kept. The bytes of every file depend
+    neither on the number of workers nor on interruptions.
 
     Args:
-        source: samples to prepare.
-        out: folder to write into; made where it is missing.
-        options: all that decides the bytes.
-        workers: processes; as many as there are processors where none is given.
-        engine: where to work instead; its processes may have been started already, by a thread that
-            lives as long. It is closed at the end.
-        overwrite: remove what an earlier run with other options left in `out`.
+        source: the samples to convert.
+        out: output folder; created if it does not exist.
+        options: everything that determines the bytes.
+        workers: number of processes; `None` means one per CPU.
+        engine: runs the shard tasks instead of a new `LocalEngine`. Its workers may already be running; the thread
+            that started them must live until this call returns. The engine is closed at the end.
+        overwrite: remove a dataset with another source or other options from `out`.
         progress: receives the number of images, then each finished shard, including those of earlier runs.
 
     Raises:
-        CallError: `out` holds something else.
-        StoppedError: the machine stopped the work; the same call goes on.
+        CallError: the plan is impossible, or `out` cannot be used or contains something else.
+        StoppedError: the machine stopped the work; the same call resumes it.
 
     """
     check_output(source, out)
     plan = make_plan(source, options)
     _make_folder(out)
-    done: dict[str, ShardResult] = {}
-    engine = engine or engines.LocalEngine(workers)
+    engine = engine or LocalEngine(workers)
     with storage.locked(out), storage.clean_partials([out]), closing(engine):
-        found = find_resumable(plan, source, out, options, overwrite=overwrite)
+        found = find_resumable(plan, out, options, overwrite=overwrite)
+        if not found.is_complete:
+            mark_incomplete(out, plan, options)
         remove_outdated(out, found)
         if progress:
             progress.start(len(source))
-        left = [shard for shard in plan.shards if shard.name not in found.shards]
-        tasks = (_task(source, plan, shard, out, options) for shard in left)
-        with closing(engine.run(write_shard, tasks, len(left))) as written:
-            for shard in chain(found.shards.values(), written):
-                done[shard.name] = shard
+        remaining = [shard for shard in plan.shards if shard.name not in found.shards]
+        tasks = (_shard_task(source, out, options, plan, shard) for shard in remaining)
+        results: dict[str, ShardResult] = {}
+        with closing(engine.run(write_shard, tasks, len(remaining))) as written:
+            for result in chain(found.shards.values(), written):
+                results[result.name] = result
                 if progress:
-                    progress.advance(shard)
-        manifest = _finish(plan, source, out, options, done)
-    rejected = len(source.rejected) + sum(len(shard.rejected) for shard in done.values())
+                    progress.advance(result)
+        in_order = [results[shard.name] for shard in plan.shards]
+        manifest = _finish(source, out, options, plan, in_order)
     return ConvertResult(
         manifest,
         images=len(source) + len(source.rejected),
-        bytes=sum(shard.bytes for shard in done.values()),
+        bytes=sum(result.conversion.bytes for result in in_order),
         resumed=len(found.shards),
-        rejected=rejected,
-        changes=_sum_changes(done.values()),
+        rejected=len(source.rejected) + sum(len(result.conversion.rejected) for result in in_order),
+        changes=_sum_changes(in_order),
     )
-
-
-def _sum_changes(shards: Iterable[ShardResult]) -> dict[str, list[int]]:
-    totals: dict[str, list[int]] = {}
-    for shard in shards:
-        for change, counts in shard.changes.items():
-            totals[change] = [sum(pair) for pair in zip(totals.get(change, (0, 0, 0)), counts, strict=True)]
-    return totals
 
 
 def _make_folder(out: str) -> None:
@@ -129,7 +120,7 @@ def _make_folder(out: str) -> None:
         raise CallError(f"--out {printable(out)}: cannot make the folder ({error.strerror})", hint=hint) from None
 
 
-def _task(source: Source, plan: Plan, shard: ShardPlan, out: str, options: Options) -> ShardTask:
+def _shard_task(source: Source, out: str, options: Options, plan: Plan, shard: ShardPlan) -> ShardTask:
     labels = source.label[shard.rows].tolist()
     return ShardTask(
         out=out,
@@ -146,108 +137,62 @@ def _task(source: Source, plan: Plan, shard: ShardPlan, out: str, options: Optio
     )
 
 
-# --- the end ------------------------------------------------------------------------------------
+# --- after the last shard -----------------------------------------------------------------------
 
 
-def _finish(plan: Plan, source: Source, out: str, options: Options, done: dict[str, ShardResult]) -> Manifest:
+def _finish(source: Source, out: str, options: Options, plan: Plan, results: Sequence[ShardResult]) -> Manifest:
     """Write ``rejected.jsonl`` and the manifest, the manifest last."""
-    ordered = [done[shard.name] for shard in plan.shards]
-    rows = sorted((*source.rejected, *(row for shard in ordered for row in shard.rejected)), key=_by_source)
-    rejected = None
-    if rows:
-        storage.replace_file(os.path.join(out, REJECTED_NAME), rejected_bytes(rows))
-        rejected = storage.describe(out, REJECTED_NAME)
-    else:
-        storage.remove(os.path.join(out, REJECTED_NAME))
-    components = _components(options, {kind for shard in ordered for kind in shard.formats})
-    splits = tuple(
-        Split(name, tuple(done[s.name].shard for s in plan.shards if s.split == name and done[s.name].shard))  # type: ignore[misc]
-        for name in plan.splits
-    )
-    manifest = Manifest(
+    rejected = _write_rejected(source, out, results)
+    for result in results:
+        if result.shard is None:  # this table only told the next run that every image was rejected
+            storage.remove(os.path.join(out, result.table.name))
+    mark_complete(out, _build_manifest(source, options, plan, results, rejected))
+    return read_manifest(out)
+
+
+def _write_rejected(source: Source, out: str, results: Sequence[ShardResult]) -> File | None:
+    rows = [*source.rejected, *(row for result in results for row in result.conversion.rejected)]
+    path = os.path.join(out, REJECTED_NAME)
+    if not rows:
+        storage.remove(path)
+        return None
+    storage.replace_file(path, rejected_bytes(sorted(rows, key=lambda row: row["source"])))
+    return storage.describe(out, REJECTED_NAME)
+
+
+def _build_manifest(
+    source: Source, options: Options, plan: Plan, results: Sequence[ShardResult], rejected: File | None
+) -> Manifest:
+    shards = {result.name: result.shard for result in results}
+    return Manifest(
         creator="convert",
         format=options.fmt,
         store=options.store,
-        components=components,
+        components=_components(options, {name for result in results for name in result.conversion.formats}),
         classes=source.classes,
-        splits=splits,
+        splits=tuple(
+            Split(name, tuple(shard for each in plan.shards if each.split == name and (shard := shards[each.name])))
+            for name in plan.splits
+        ),
         rejected=rejected,
         options={**options.as_json(), "plan": plan.fingerprint},
         pixels=options.raw.pixels if options.raw else None,
     )
-    data = manifest_bytes(manifest)
-    path = os.path.join(out, MANIFEST_NAME)
-    for shard in ordered:
-        if shard.shard is None:  # it only said that every one of its images was rejected
-            storage.remove(os.path.join(out, f"{shard.name}.parquet"))
-    if _content(path) != data:
-        storage.replace_file(path, data)
-    return read_manifest(out)
 
 
-def _by_source(row: dict[str, str]) -> str:
-    return row["source"]
+def _components(options: Options, image_formats: set[str]) -> Components:
+    """Return where a record has image and label; of the extensions for images, only those that occur."""
+    all_components = components(options.fmt, options.store)
+    if options.fmt != "webdataset" or options.store != "encoded":
+        return all_components
+    extensions = tuple(extension for name, extension in EXTENSIONS.items() if name in image_formats)
+    return replace(all_components, image=extensions or ("jpg",))
 
 
-def _content(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CallError(f"--out: {printable(path)} cannot be read ({error.strerror})", hint="move it away") from None
-
-
-def _components(options: Options, kinds: set[str]) -> Components:
-    """Name in the manifest only those extensions that occur."""
-    components = formats.components(options.fmt, options.store)
-    if options.fmt == "webdataset" and options.store == "encoded":
-        return replace(components, image=tuple(EXTENSIONS[kind] for kind in EXTENSIONS if kind in kinds) or ("jpg",))
-    return components
-
-
-# --- the dry run --------------------------------------------------------------------------------
-
-
-class Trial(NamedTuple):
-    """Some images done as a worker would.
-
-    Attributes:
-        rate: images a second for one worker.
-        tried: how many there were.
-        stored: mean bytes of one as it would be stored.
-
-    """
-
-    rate: float
-    tried: int
-    stored: float
-
-
-def try_some(source: Source, shards: Sequence[ShardPlan], options: Options, seconds: float = 1.0) -> Trial:
-    """Read, inspect, alter and frame images as a worker would, for about `seconds`, writing nothing."""
-    record_format, prepare = formats.FORMATS[options.fmt], preparation(options)
-    begun = time.perf_counter()
-    tried = kept = stored = 0
-    for path, size in _spread(source, shards):
-        try:
-            data = read_image(source.root, path, size)
-            if prepare is None:
-                info = inspect(data, options.validate, options.max_pixels)
-            else:
-                data, info, _ = prepare(data, options)
-            record_format.frame(formats.PendingSample("0", 0, "", info, len(data), crc32c(data), path, {}))
-            kept, stored = kept + 1, stored + len(data)
-        except Rejected:
-            pass
-        tried += 1
-        if time.perf_counter() - begun > seconds:
-            break
-    return Trial(tried / max(time.perf_counter() - begun, 1e-9), tried, stored / max(kept, 1))
-
-
-def _spread(source: Source, shards: Sequence[ShardPlan]) -> Iterator[tuple[str, int]]:
-    for turn in range(2000):  # one of each shard in turn
-        for row in (int(shard.rows[turn]) for shard in shards if turn < len(shard.rows)):
-            yield source.path[row].as_py(), int(source.size[row])
+def _sum_changes(results: Iterable[ShardResult]) -> dict[str, tuple[int, int, int]]:
+    totals: dict[str, tuple[int, int, int]] = {}
+    for result in results:
+        for change, (samples, before, after) in (result.conversion.changes or {}).items():
+            total = totals.get(change, (0, 0, 0))
+            totals[change] = (total[0] + samples, total[1] + before, total[2] + after)
+    return totals

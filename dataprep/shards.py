@@ -1,33 +1,48 @@
-"""One shard: read its images, inspect, write, index, table, read back, publish. It must never know of another shard.
+"""Write one shard: its records, its DALI index and its sample table, then publish the three files.
 
-Arrow is imported only where a table is made, so that a worker can begin at once.
+A shard does not depend on any other shard. Arrow is imported only when the table is built, so a worker starts quickly.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from awscrt.checksums import combine_crc32c, crc32c
 
-from dataprep import formats, storage
-from dataprep.images.base import MAX_BYTES, Rejected
-from dataprep.images.validate import inspect
+from dataprep import storage
+from dataprep.formats import FORMATS, PendingSample, ScanOptions, components
+from dataprep.images.base import Rejected
 from dataprep.options import CHANGE_COLUMNS, Options
-from manifests.errors import SourceVanishedError, StorageError
-from manifests.schema import UNREADABLE, Conversion, File, Shard, TableMetadata
+from dataprep.source_image import load_image
+from manifests.errors import StorageError
+from manifests.schema import Conversion, File, Shard, TableMetadata
 from manifests.store import build_table, checksum_text, write_table
 
 if TYPE_CHECKING:
-    from dataprep.images.downscale import Prepared
+    import pyarrow as pa
 
 
-class ShardTask(NamedTuple):
-    """All that a worker needs to write one shard; columns hold a value a sample, in stored order."""
+@dataclass(frozen=True, slots=True)
+class ShardTask:
+    """Everything that a worker needs to write one shard. The lists have one element per image, in stored order.
+
+    Attributes:
+        out: the output folder.
+        name: the shard's file name without extension.
+        root: folder that relative `paths` start from.
+        options: options of the conversion.
+        fingerprint: fingerprint of the plan.
+        keys: keys of the samples.
+        paths: paths of the source images.
+        sizes: their sizes in bytes at the scan.
+        labels: labels, from 0.
+        class_names: names of these labels.
+        extra: further columns for the sample table; `None` if the source has none.
+
+    """
 
     out: str
     name: str
@@ -39,269 +54,230 @@ class ShardTask(NamedTuple):
     sizes: list[int]
     labels: list[int]
     class_names: list[str]
-    extra: Any  # an Arrow table; none where the source has no further columns
+    extra: pa.Table | None
 
 
-class ShardResult(NamedTuple):
-    """A shard that is on the disk.
+@dataclass(frozen=True, slots=True)
+class ShardResult:
+    """A shard that is completely on disk.
 
     Attributes:
-        name: the shard's name without suffix.
-        shard: its files; none where every one of its images was rejected.
-        images: how many images were read for it, rejected ones included.
-        bytes: their total length.
-        formats: image formats in it.
-        rejected: rows for ``rejected.jsonl``.
-        changes: for each value of the column ``change``: samples, their bytes as they came, and as they are stored.
-        resumed: whether an earlier run wrote it.
+        name: the shard's file name without extension.
+        conversion: what its sample table states about it.
+        table: its sample table.
+        resumed: whether an earlier run wrote the shard.
 
     """
 
     name: str
-    shard: Shard | None
-    images: int
-    bytes: int
-    formats: tuple[str, ...]
-    rejected: list[dict[str, str]]
-    changes: Mapping[str, Sequence[int]]
+    conversion: Conversion
+    table: File
     resumed: bool = False
+
+    @property
+    def shard(self) -> Shard | None:
+        """The files of the shard; `None` if every image was rejected."""
+        if not self.conversion.samples:
+            return None
+        return Shard(self.conversion.shard, self.conversion.samples, self.conversion.index, self.table)
 
 
 def write_shard(task: ShardTask) -> ShardResult:
-    """Write one shard with its index and table, read it back, and publish the three.
+    """Write one shard with its index and table, verify what was written, and publish the three files.
+
+    If every image is rejected, only the table is published: DALI refuses an empty shard, and the table alone tells
+    the next run that this shard is done.
 
     Raises:
-        SourceVanishedError: an image is gone, or was changed, since the scan.
-        StorageError: the output cannot be written, or what is read back is not what was written.
+        SourceVanishedError: an image is gone, or its size changed after the scan.
+        StorageError: the output cannot be written, or the disk returns other bytes than were written.
 
     """
-    suffix = formats.FORMATS[task.options.fmt].SUFFIX
-    paths = [os.path.join(task.out, task.name + end) for end in (suffix, ".idx", ".parquet")]
+    shard_path, index_path, table_path = paths = [
+        os.path.join(task.out, task.name + suffix) for suffix in (FORMATS[task.options.fmt].SUFFIX, ".idx", ".parquet")
+    ]
     try:
-        return _write_shard(task, paths)
+        conversion, table = _write_files(task, shard_path, index_path, table_path)
+        if conversion.samples:
+            storage.publish(paths)  # the table last: it marks the shard as done
+        else:
+            storage.discard([shard_path, index_path])
+            storage.publish([table_path])
     except BaseException:
         storage.discard(paths)
         raise
+    return ShardResult(task.name, conversion, table)
 
 
-class _Written(NamedTuple):
-    """A shard as it was meant to be: what is in it, and what the file must be."""
-
-    file: File
-    drafts: list[formats.PendingSample]
-    offsets: list[int]
-    lines: list[str]
-    rows: list[int]
-    rejected: list[dict[str, str]]
-
-
-def _write_shard(task: ShardTask, paths: list[str]) -> ShardResult:
-    shard_path, index_path, table_path = paths
-    written = _write_records(task, shard_path)
-    if written.drafts:
-        _check_first(task, written, storage.partial_path(shard_path))
-    index = formats.FORMATS[task.options.fmt].index_bytes(written.lines)
-    index_file = File(os.path.basename(index_path), len(index), checksum_text(crc32c(index)))
+def _write_files(task: ShardTask, shard_path: str, index_path: str, table_path: str) -> tuple[Conversion, File]:
+    """Write the three files under their temporary names."""
+    file = _ShardFile(shard_path)
+    try:
+        records, rejected = _write_records(task, file)
+        shard = file.finish(FORMATS[task.options.fmt].END)
+    finally:
+        file.close()
+    if records:
+        _check_first_record(task, records[0], storage.partial_path(shard_path))
+    index = FORMATS[task.options.fmt].index_bytes([record.index_line for record in records])
     conversion = Conversion(
         plan=task.fingerprint,
-        samples=len(written.drafts),
+        samples=len(records),
         images=len(task.keys),
         bytes=sum(max(size, 0) for size in task.sizes),
-        formats=tuple(sorted({draft.info.format for draft in written.drafts})),
-        shard=written.file,
-        index=index_file,
-        rejected=tuple(written.rejected),
-        changes=_changes(task, written) if task.options.alters else None,
+        formats=tuple(sorted({record.sample.info.format for record in records})),
+        shard=shard,
+        index=File(os.path.basename(index_path), len(index), checksum_text(crc32c(index))),
+        rejected=tuple(rejected),
+        changes=_count_changes(task, records) if task.options.alters else None,
     )
     with storage.translate_errors(table_path, "write"):
         with open(storage.partial_path(index_path), "wb") as out:
             out.write(index)
-        write_table(build_table(_columns(task, written), TableMetadata(conversion)), storage.partial_path(table_path))
-    table = storage.describe(task.out, os.path.basename(storage.partial_path(table_path)))
-    shard = None
-    if written.drafts:
-        table = replace(table, name=os.path.basename(table_path))
-        shard = Shard(written.file, len(written.drafts), index_file, table)
-    else:  # DALI refuses an empty shard; the table alone says that this one is done
-        storage.discard(paths[:2])
-        paths = paths[2:]
-    storage.publish(paths)
-    return ShardResult(
-        task.name,
-        shard,
-        conversion.images,
-        conversion.bytes,
-        conversion.formats,
-        written.rejected,
-        conversion.changes or {},
-    )
+        table = build_table(_table_columns(task, records), TableMetadata(conversion))
+        write_table(table, storage.partial_path(table_path))
+    described = storage.describe(task.out, os.path.basename(storage.partial_path(table_path)))
+    return conversion, replace(described, name=os.path.basename(table_path))
 
 
-def _changes(task: ShardTask, written: _Written) -> dict[str, tuple[int, int, int]]:
-    totals: dict[str, tuple[int, int, int]] = {}
-    for row, draft in zip(written.rows, written.drafts, strict=True):
-        samples, before, after = totals.get(draft.extra["change"], (0, 0, 0))
-        totals[draft.extra["change"]] = (samples + 1, before + task.sizes[row], after + draft.size)
-    return totals
+class _WrittenRecord(NamedTuple):
+    """A record in the shard, and what its table row and its index line say.
 
-
-def _columns(task: ShardTask, written: _Written) -> dict[str, Any]:
-    drafts = zip(*written.drafts, strict=True) if written.drafts else [()] * 8
-    keys, labels, _, infos, sizes, crcs, sources, extras = drafts
-    extra = task.extra.take(written.rows) if task.extra is not None else None
-    return {
-        "key": keys,
-        "label": labels,
-        "offset": written.offsets,
-        "size": sizes,
-        "width": [info.width for info in infos],
-        "height": [info.height for info in infos],
-        "source": sources,
-        "crc32c": crcs,
-        **({name: extra[name] for name in extra.column_names} if extra is not None else {}),
-        **({name: [further[name] for further in extras] for name in CHANGE_COLUMNS} if task.options.alters else {}),
-    }
-
-
-def _write_records(task: ShardTask, path: str) -> _Written:
-    """Write every image that passes, and read every byte back.
-
-    Raises:
-        StorageError: what was read back is not what was written.
+    Attributes:
+        row: index of the image in the lists of the task.
+        sample: the sample in the record.
+        offset: where the image begins in the shard, in bytes.
+        index_line: line of the DALI index.
 
     """
-    with storage.translate_errors(path, "write"):
-        handle = os.open(storage.partial_path(path), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    try:
-        return _write_into(handle, task, path)
-    finally:
-        os.close(handle)
+
+    row: int
+    sample: PendingSample
+    offset: int
+    index_line: str
 
 
-def _write_into(handle: int, task: ShardTask, path: str) -> _Written:
-    record_format = formats.FORMATS[task.options.fmt]
-    written = _Written(File(os.path.basename(path), 0, None), [], [], [], [], [])
-    extras = [{}] * len(task.keys) if task.extra is None else task.extra.to_pylist()
-    prepare = preparation(task.options)
-    reader = storage.ReadBack(handle)
-    crc = position = 0
+def _write_records(task: ShardTask, file: _ShardFile) -> tuple[list[_WrittenRecord], list[dict[str, str]]]:
+    """Append every valid image to the file; return the records, and rows for ``rejected.jsonl``."""
+    record_format = FORMATS[task.options.fmt]
+    extras: list[dict[str, Any]] = [{}] * len(task.keys) if task.extra is None else task.extra.to_pylist()
+    records, rejected = [], []
     for row, (source, size) in enumerate(zip(task.paths, task.sizes, strict=True)):
         try:
-            data = read_image(task.root, source, size)
-            if prepare is None:
-                info, extra = inspect(data, task.options.validate, task.options.max_pixels), extras[row]
-            else:
-                data, info, further = prepare(data, task.options)
-                extra = {**extras[row], **further}
+            data, info, changes = load_image(task.root, source, size, task.options)
         except Rejected as error:
-            written.rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
+            rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
             continue
-        image_crc, stored = crc32c(data), len(data)
-        draft = formats.PendingSample(
-            task.keys[row], task.labels[row], task.class_names[row], info, stored, image_crc, source, extra
+        crc = crc32c(data)
+        extra = {**extras[row], **changes} if changes else extras[row]
+        sample = PendingSample(
+            task.keys[row], task.labels[row], task.class_names[row], info, len(data), crc, source, extra
         )
-        head, tail = frame = record_format.frame(draft)
-        length = _append(handle, (head, data, tail), path)
-        # The three parts' checksums combine into the file's, so that the image is read but once.
-        crc = crc32c(tail, combine_crc32c(crc32c(head, crc), image_crc, stored))
-        written.drafts.append(draft)
-        written.offsets.append(position + len(head))
-        written.lines.append(record_format.index_line(position, draft, frame))
-        written.rows.append(row)
-        position += length
-        if position - reader.position > READ_BACK:
-            reader.advance(position)
-    position += _append(handle, (record_format.END,), path)
-    crc = crc32c(record_format.END, crc)
-    with storage.translate_errors(path, "read"):
-        reader.advance(position)
-    if reader.crc != crc:
-        raise _not_as_written(path)
-    return written._replace(file=File(os.path.basename(path), position, checksum_text(crc)))
+        head, tail = frame = record_format.frame(sample)
+        start = file.append(head, data, crc, tail)
+        line = record_format.index_line(start, sample, frame)
+        records.append(_WrittenRecord(row, sample, start + len(head), line))
+    return records, rejected
 
 
-def preparation(options: Options) -> Callable[[bytes, Options], Prepared] | None:
-    """Give what an image goes through that may be stored otherwise than it came; none where none may."""
-    if not options.alters:
-        return None
-    from dataprep.images.downscale import prepare  # imaging libraries take their time, and most runs need none
-
-    return prepare
-
-
-#: Bytes after which the last of a shard is read back, while the processor's cache still has them.
+#: Number of bytes after which the file is read back, while the CPU caches still contain the last of them.
 READ_BACK = 1 << 20
 
 
-def _append(handle: int, buffers: tuple[bytes, ...], path: str) -> int:
-    try:
-        return storage.write_all(handle, buffers)
-    except OSError:
+class _ShardFile:
+    """A shard under its temporary name. Everything that is appended is read back and compared by checksum."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
         with storage.translate_errors(path, "write"):
-            raise
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            self._handle = os.open(storage.partial_path(path), flags, 0o666)
+        self._reader = storage.ReadBack(self._handle)
+        self._length = 0
+        self._crc = 0
+
+    def append(self, head: bytes, image: bytes, image_crc: int, tail: bytes) -> int:
+        """Append one record; return the byte where it begins."""
+        start = self._length
+        self._write((head, image, tail))
+        # Combining the checksums of the three parts avoids a second pass over the image.
+        self._crc = crc32c(tail, combine_crc32c(crc32c(head, self._crc), image_crc, len(image)))
+        if self._length - self._reader.position > READ_BACK:
+            self._read_back()
+        return start
+
+    def finish(self, end: bytes) -> File:
+        """Append what follows the last record, and verify the rest of the file.
+
+        Raises:
+            StorageError: the disk returns other bytes than were written.
+
+        """
+        self._write((end,))
+        self._crc = crc32c(end, self._crc)
+        self._read_back()
+        if self._reader.crc != self._crc:
+            raise _not_as_written(self._path)
+        return File(os.path.basename(self._path), self._length, checksum_text(self._crc))
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+    def _write(self, buffers: tuple[bytes, ...]) -> None:
+        try:
+            self._length += storage.write_all(self._handle, buffers)
+        except OSError:  # enter the context manager only on failure: this runs once per image
+            with storage.translate_errors(self._path, "write"):
+                raise
+
+    def _read_back(self) -> None:
+        with storage.translate_errors(self._path, "read"):
+            self._reader.advance(self._length)
 
 
-def _check_first(task: ShardTask, written: _Written, path: str) -> None:
-    """Read the first record as any reader would, and compare it with what was meant."""
-    record_format = formats.FORMATS[task.options.fmt]
+def _check_first_record(task: ShardTask, written: _WrittenRecord, path: str) -> None:
+    """Read the first record with the format's own reader and compare it with what was written."""
+    options = ScanOptions(components(task.options.fmt, task.options.store))
     with storage.open_view(path) as (view, size):
-        want = formats.ScanOptions(formats.components(task.options.fmt, task.options.store))
-        record = next(record_format.scan(view, size, path, want))
-    draft = written.drafts[0]
-    found = (record.image, record.size, record.line, record.label, record.key or draft.key)
-    if found != (written.offsets[0], draft.size, written.lines[0], draft.label, draft.key):
+        found = next(FORMATS[task.options.fmt].scan(view, size, path, options))
+    sample = written.sample
+    actual = (found.image, found.size, found.line, found.label, found.key or sample.key)
+    if actual != (written.offset, sample.size, written.index_line, sample.label, sample.key):
         raise _not_as_written(path)
 
 
 def _not_as_written(path: str) -> StorageError:
-    return StorageError("what was read back is not what was written", file=path, hint="check the disk and the memory")
+    return StorageError(
+        "the file does not contain the bytes that were written", file=path, hint="check the disk and the memory"
+    )
 
 
-_REJECT_ERRNO = (
-    errno.EACCES,
-    errno.EPERM,
-    errno.ELOOP,
-    errno.EISDIR,
-    errno.ENXIO,
-    errno.ENAMETOOLONG,
-)
+def _table_columns(task: ShardTask, records: list[_WrittenRecord]) -> dict[str, Any]:
+    """Return the columns of the sample table, each in stored order."""
+    samples = [record.sample for record in records]
+    columns: dict[str, Any] = {
+        "key": [sample.key for sample in samples],
+        "label": [sample.label for sample in samples],
+        "offset": [record.offset for record in records],
+        "size": [sample.size for sample in samples],
+        "width": [sample.info.width for sample in samples],
+        "height": [sample.info.height for sample in samples],
+        "source": [sample.source for sample in samples],
+        "crc32c": [sample.crc32c for sample in samples],
+    }
+    if task.extra is not None:
+        extra = task.extra.take([record.row for record in records])
+        columns |= {name: extra[name] for name in extra.column_names}
+    if task.options.alters:
+        columns |= {name: [sample.extra[name] for sample in samples] for name in CHANGE_COLUMNS}
+    return columns
 
 
-def read_image(root: str, source: str, size: int) -> bytes:
-    """Read an encoded image whole.
-
-    Raises:
-        Rejected: the file system does not give it, or it is too long.
-        SourceVanishedError: it is gone, or has another length than at the scan.
-
-    """
-    if size > MAX_BYTES:
-        raise Rejected("too-large", f"{size} bytes, the limit is {MAX_BYTES}")
-    path = source if source.startswith("/") else f"{root}/{source}"
-    try:
-        # A pipe of that name must not hold the run up.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            # A pipe or a device had no length at the scan; files that have one need not be asked again.
-            if size <= 0 and (size == UNREADABLE or not stat.S_ISREG(os.fstat(handle).st_mode)):
-                raise Rejected("unreadable", "no regular file")
-            data = os.read(handle, size + 1)
-            while 0 < len(data) < size and (more := os.read(handle, size + 1 - len(data))):
-                data += more
-        finally:
-            os.close(handle)
-    except OSError as error:
-        if size == UNREADABLE or error.errno in _REJECT_ERRNO:
-            raise Rejected("unreadable", error.strerror or str(error)) from None
-        raise SourceVanishedError(
-            f"was there at the scan and cannot be read now ({error.strerror})",
-            file=path,
-            hint="bring the source back and run the same command again; finished shards are kept",
-        ) from None
-    if len(data) != size:
-        raise SourceVanishedError(
-            f"had {size} bytes at the scan and has {'more' if len(data) > size else len(data)} now",
-            file=path,
-            hint="wait until nothing writes to the source, then run again with --overwrite",
-        )
-    return data
+def _count_changes(task: ShardTask, records: list[_WrittenRecord]) -> Mapping[str, tuple[int, int, int]]:
+    """For each value of the column ``change``: the number of samples, their bytes in the source, and as stored."""
+    totals: dict[str, tuple[int, int, int]] = {}
+    for record in records:
+        change = record.sample.extra["change"]
+        samples, before, after = totals.get(change, (0, 0, 0))
+        totals[change] = (samples + 1, before + task.sizes[record.row], after + record.sample.size)
+    return totals

@@ -10,12 +10,12 @@ from dataclasses import replace
 import click
 
 from dataprep.commands.base import print_note
-from dataprep.convert import Trial, try_some
 from dataprep.humanize import format_bytes, format_duration
 from dataprep.options import Downscale, Options, Raw
 from dataprep.plan import ShardPlan, make_plan
 from dataprep.resume import check_writable, find_resumable
 from dataprep.sources import Source
+from dataprep.trial import Trial, run_trial
 from manifests.text import plural
 
 #: A note is printed if the free space is less than the estimated size of the shards times this factor.
@@ -32,7 +32,7 @@ def print_plan(source: Source, out: str, options: Options, workers: int, *, over
     """
     plan = make_plan(source, options)
     writable = check_writable(out)
-    finished = find_resumable(plan, source, out, options, overwrite=overwrite).shards
+    finished = find_resumable(plan, out, options, overwrite=overwrite).shards
     for split in plan.splits:
         shards = [shard for shard in plan.shards if shard.split == split]
         images = f"{plural(_count_images(shards), 'image')}, {format_bytes(_source_bytes(source, shards))}"
@@ -42,7 +42,7 @@ def print_plan(source: Source, out: str, options: Options, workers: int, *, over
         click.echo(
             f"done by an earlier run: {plural(len(finished), 'shard')}; to do: {plural(len(remaining), 'shard')}"
         )
-    trial = try_some(source, remaining, options)
+    trial = run_trial(source, remaining, options)
     images_left = _count_images(remaining)
     size = trial.stored * images_left if options.alters else _source_bytes(source, remaining)
     free = shutil.disk_usage(writable).free
@@ -65,7 +65,7 @@ def _disk_line(source: Source, shards: Sequence[ShardPlan], options: Options, tr
     images = _count_images(shards)
     downscale, raw = options.downscale or Downscale(shorter=256), options.raw or Raw()
     if not options.downscale:
-        trial = try_some(source, shards, replace(options, downscale=downscale, raw=None))
+        trial = run_trial(source, shards, replace(options, downscale=downscale, raw=None))
     sides = {"--resize-shorter": downscale.shorter, "--max-side": downscale.longest}
     resize = " ".join(f"{name} {side}" for name, side in sides.items() if side)
     return (

@@ -49,13 +49,13 @@ class ImagesBar:
         """Count the images and bytes of one finished shard."""
         if result.resumed and not self._bar.disable:
             # `initial` keeps images of earlier runs out of the rate and the remaining time.
-            self._bar.initial += result.images
-            self._bar.n += result.images
+            self._bar.initial += result.conversion.images
+            self._bar.n += result.conversion.images
             self._bar.last_print_n = self._bar.n
             self._bar.refresh()
             return
-        self._bytes += result.bytes
-        self._bar.update(result.images)
+        self._bytes += result.conversion.bytes
+        self._bar.update(result.conversion.images)
         seconds = self._bar.format_dict["elapsed"]
         if seconds:
             self._bar.set_postfix_str(f"{self._bytes / seconds / 1e6:,.0f} MB/s")

@@ -13,6 +13,7 @@ from dataprep.storage.local import (
     replace_file,
     translate_errors,
     write_all,
+    write_partial,
 )
 from dataprep.storage.views import FileView, ReadBack, checksum, describe, is_cached, open_view
 
@@ -35,4 +36,5 @@ __all__ = [
     "replace_file",
     "translate_errors",
     "write_all",
+    "write_partial",
 ]

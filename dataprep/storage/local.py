@@ -134,8 +134,8 @@ def flush(path: str) -> None:
         os.close(handle)
 
 
-def replace_file(path: str, data: bytes) -> None:
-    """Write a small file atomically: a reader sees the old content or all of the new."""
+def write_partial(path: str, data: bytes) -> None:
+    """Write a small file under its temporary name."""
     with translate_errors(path, "write"):
         try:
             with open(partial_path(path), "wb") as file:
@@ -143,6 +143,11 @@ def replace_file(path: str, data: bytes) -> None:
         except OSError:
             discard([path])
             raise
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """Write a small file atomically: a reader sees the old content or all of the new."""
+    write_partial(path, data)
     publish([path])
 
 

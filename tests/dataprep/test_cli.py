@@ -240,8 +240,8 @@ def test_a_dry_run_foretells_what_is_done(image_folder, out, invoke):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (["--seed", 1], "which is not of this source with these options"),
-        (["--fmt", "webdataset"], "which is not of this source with these options"),
+        (["--seed", 1], "which was not made from this source with these options"),
+        (["--fmt", "webdataset"], "which was not made from this source with these options"),
     ],
 )
 def test_a_dry_run_foretells_a_refusal(image_folder, out, invoke, change, words):

@@ -159,7 +159,7 @@ def test_other_pixels_are_another_dataset(made, snapshot):
     before = snapshot(out)
     for raw in (Raw(41), Raw(40, "pad"), Raw(40, filter="box")):
         options = Options(fmt=read_manifest(out).format, raw=raw, shard_samples=12)
-        with pytest.raises(CallError, match="not of this source with these options"):
+        with pytest.raises(CallError, match="not made from this source with these options"):
             convert_dataset(read_source(str(folder)), str(out), options, workers=1)
     assert snapshot(out) == before
 

@@ -243,7 +243,7 @@ def test_a_source_that_vanishes(start, slow, dataprep, snapshot, tmp_path):
     aside.rename(slow)
     line = only_line(done)
     assert line.startswith(f"dataprep: {slow}/class ")
-    assert "bring the source back and run the same command again" in line
+    assert "restore the source and run the same command again" in line
     assert committed(out, alone) >= 1
     done = dataprep(*call, "--out", out)
     assert "done by an earlier run" in done.stdout
@@ -300,7 +300,7 @@ def test_shards_of_other_options_are_not_touched(few, dataprep, snapshot, tmp_pa
     before = snapshot(out)
     for other in (["--seed", "1"], ["--fmt", "webdataset"], ["--samples-per-shard", "7"], ["--no-shuffle"]):
         line = only_line(dataprep("convert", "--src", few, "--out", out, *other), status=2)
-        assert "which is not of this source with these options" in line
+        assert "which was not made from this source with these options" in line
         assert "--overwrite" in line
         assert snapshot(out) == before
     done = dataprep("convert", "--src", few, "--out", out, "--fmt", "webdataset", "--overwrite")

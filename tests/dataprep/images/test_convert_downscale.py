@@ -112,7 +112,7 @@ def test_other_options_are_refused_unless_overwrite(mixed, tmp_path, snapshot):
         )),
     ]  # fmt: skip
     for options in others:
-        with pytest.raises(CallError, match="not of this source with these options"):
+        with pytest.raises(CallError, match="not made from this source with these options"):
             convert_dataset(source, str(out), options, workers=1)
         assert snapshot(out) == before
     result = convert_dataset(source, str(out), Options(downscale=Downscale(100)), workers=1)

@@ -1,0 +1,96 @@
+"""Read one source image, check it, and downscale it or convert it to pixels if the options say so."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
+from dataprep.images.validate import inspect
+from dataprep.options import Options
+from manifests.errors import SourceVanishedError
+from manifests.schema import UNREADABLE
+
+
+class LoadedImage(NamedTuple):
+    """An image as it is stored in a shard.
+
+    Attributes:
+        data: its bytes.
+        info: format and size.
+        changes: values for `CHANGE_COLUMNS`; empty if the options store images unchanged.
+
+    """
+
+    data: bytes
+    info: ImageInfo
+    changes: Mapping[str, str | int]
+
+
+def load_image(root: str, source: str, size: int, options: Options) -> LoadedImage:
+    """Read a source image and prepare it for a shard.
+
+    Args:
+        root: folder that relative paths start from.
+        source: path of the image.
+        size: its size in bytes when the source was scanned, or `UNREADABLE`.
+        options: how to check the image and how to store it.
+
+    Raises:
+        Rejected: the image must not go into a shard.
+        SourceVanishedError: the file is gone, or its size changed after the scan.
+
+    """
+    data = _read_file(root, source, size)
+    if not options.alters:
+        return LoadedImage(data, inspect(data, options.validate, options.max_pixels), {})
+    from dataprep.images.downscale import prepare  # imports imaging libraries that most runs do not need
+
+    return LoadedImage(*prepare(data, options))
+
+
+#: Errors of a single file. Any other error means that the source or its disk has a problem, and stops the run.
+_REJECTED_ERRNOS = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.ELOOP,
+    errno.EISDIR,
+    errno.ENXIO,
+    errno.ENAMETOOLONG,
+)
+
+
+def _read_file(root: str, source: str, size: int) -> bytes:
+    if size > MAX_BYTES:
+        raise Rejected("too-large", f"{size} bytes, the limit is {MAX_BYTES}")
+    path = source if source.startswith("/") else f"{root}/{source}"
+    try:
+        # Without O_NONBLOCK, opening a named pipe would block the run.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            # Pipes and devices have no size in the scan, so only files without one need this check.
+            if size <= 0 and (size == UNREADABLE or not stat.S_ISREG(os.fstat(handle).st_mode)):
+                raise Rejected("unreadable", "no regular file")
+            data = os.read(handle, size + 1)
+            while 0 < len(data) < size and (more := os.read(handle, size + 1 - len(data))):
+                data += more
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if size == UNREADABLE or error.errno in _REJECTED_ERRNOS:
+            raise Rejected("unreadable", error.strerror or str(error)) from None
+        raise SourceVanishedError(
+            f"was there at the scan and cannot be read now ({error.strerror})",
+            file=path,
+            hint="restore the source and run the same command again; finished shards are kept",
+        ) from None
+    if len(data) != size:
+        raise SourceVanishedError(
+            f"had {size} bytes at the scan and has {'more' if len(data) > size else len(data)} now",
+            file=path,
+            hint="wait until nothing writes to the source, then run again with --overwrite",
+        )
+    return data

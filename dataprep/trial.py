@@ -1,0 +1,59 @@
+"""Measure speed and stored size on a sample of the images, for the estimates of a dry run. Nothing is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from awscrt.checksums import crc32c
+
+from dataprep.formats import FORMATS, PendingSample
+from dataprep.images.base import Rejected
+from dataprep.options import Options
+from dataprep.plan import ShardPlan
+from dataprep.source_image import load_image
+from dataprep.sources import Source
+
+#: Maximum number of images to take from each shard.
+_MAX_PER_SHARD = 2000
+
+
+class Trial(NamedTuple):
+    """What a trial measured.
+
+    Attributes:
+        rate: images per second of one worker, without writing.
+        tried: number of images measured.
+        stored: mean size of a stored image in bytes.
+
+    """
+
+    rate: float
+    tried: int
+    stored: float
+
+
+def run_trial(source: Source, shards: Sequence[ShardPlan], options: Options, seconds: float = 1.0) -> Trial:
+    """Read, check, convert and frame images as a worker would, for about `seconds`."""
+    record_format = FORMATS[options.fmt]
+    start = time.perf_counter()
+    tried = kept = stored = 0
+    for path, size in _spread_out(source, shards):
+        try:
+            data, info, _ = load_image(source.root, path, size, options)
+            record_format.frame(PendingSample("0", 0, "", info, len(data), crc32c(data), path, {}))
+            kept, stored = kept + 1, stored + len(data)
+        except Rejected:
+            pass
+        tried += 1
+        if time.perf_counter() - start > seconds:
+            break
+    return Trial(tried / max(time.perf_counter() - start, 1e-9), tried, stored / max(kept, 1))
+
+
+def _spread_out(source: Source, shards: Sequence[ShardPlan]) -> Iterator[tuple[str, int]]:
+    """Yield path and size of images, one from each shard in turn."""
+    for position in range(_MAX_PER_SHARD):
+        for row in (int(shard.rows[position]) for shard in shards if position < len(shard.rows)):
+            yield source.path[row].as_py(), int(source.size[row])
