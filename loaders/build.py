@@ -1,150 +1,144 @@
-"""The arguments of `loaders.build` -> a loader. It must never know DALI's graph or a framework of tensors."""
+"""`loaders.build`. Importing this module is fast: what the call needs is imported by the call."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from loaders.costs import order_warnings
-from loaders.dataset.fields import shadowed
-from loaders.dataset.split import open_split
-from loaders.options import Options, at_least, read_bytes
-from loaders.order import fit_order
-from loaders.ranks import find_ranks
-from loaders.samplers import Sampler, ShuffledSampler
-from loaders.samplers.from_config import configured_sampler
-from loaders.transforms.parse import Recipe, read_recipe
-from loaders.transforms.parse.paddleclas import Config, read_config
-from loaders.transforms.presets import PRESETS, preset
-from manifests.errors import CallError
+from loaders.options import BuildRequest, DeviceChoice, DType, FrameworkName, LastBatch, Layout
+from loaders.samplers import Sampler
 
 if TYPE_CHECKING:
     from loaders.loader import Loader
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What `transforms` says: a recipe, and what a config says of the batches."""
-
-    recipe: Recipe
-    batch_size: int | None = None
-    drop_last: bool | None = None
-    shuffle: bool | None = None
-    sampler: Mapping[str, Any] | None = None
-
-
-def assemble(
+def build(
     dataset: str | os.PathLike[str],
     *,
-    split: str,
+    split: str = "train",
+    batch_size: int | None = None,
     transforms: str | os.PathLike[str] | Sequence[Any],
-    sampler: Sampler | None,
-    **arguments: Any,
+    sampler: Sampler | None = None,
+    shuffle: bool | None = None,
+    device: DeviceChoice = "auto",
+    device_id: int | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    seed: int = 0,
+    num_threads: int | None = None,
+    dtype: DType = "float16",
+    layout: Layout = "NCHW",
+    last_batch: LastBatch | None = None,
+    fields: Sequence[str] = ("image", "label"),
+    framework: FrameworkName = "torch",
+    prefetch: int | None = None,
+    hw_decoder_load: float | None = None,
+    memory_limit: int | str | None = None,
 ) -> Loader:
-    """Check everything, open the split and start the loader; `loaders.build` says what the arguments are."""
-    if not isinstance(dataset, (str, os.PathLike)) or not os.fspath(dataset):
-        raise CallError(f"dataset must be a path, got {dataset!r}", hint="name the folder of a prepared dataset")
-    if not isinstance(split, str):
-        raise CallError(f"split must be the name of one split, got {split!r}", hint='write "train", say')
-    training = split == "train"
-    asked = read_transforms(transforms, split=split)
-    options = _options(asked, training=training, **arguments)
-    if sampler is None and asked.sampler is not None:
-        sampler, notes = configured_sampler(asked.sampler, options.batch_size)
-        asked = replace(asked, recipe=replace(asked.recipe, notes=(*asked.recipe.notes, *notes)))
-    if sampler is not None and arguments["shuffle"] is not None:
-        raise CallError(
-            f"shuffle={arguments['shuffle']!r}, and a sampler decides the order",
-            hint="leave shuffle out, or say sampler=loaders.ShuffledSampler() for every sample once an epoch",
-        )
-    if options.dtype == "uint8" and not asked.recipe.output.is_uint8:
-        raise CallError(
-            'dtype="uint8", and the transforms end in values that are not whole',
-            hint="leave the normalisation out of the transforms, or say another dtype",
-        )
-    opened = open_split(dataset, split)
-    if opened.manifest.pixels is not None:
-        asked = replace(asked, recipe=replace(asked.recipe, raw_size=opened.manifest.pixels[:2]))
-        # Nothing is decoded, so that DALI's reader, which copies, is what all would wait for.
-        unsaid = training and asked.shuffle is None and arguments["shuffle"] is None
-        sampler = ShuffledSampler() if sampler is None and unsaid else sampler
-    options, order, said = fit_order(opened, split, sampler, options)
-    for note in said:
-        warnings.warn(note, stacklevel=3)
-    for warning in (*order_warnings(opened, asked.recipe, options.batch_size), *shadowed(opened, options.fields)):
-        warnings.warn(warning, stacklevel=3)
-    if asked.recipe.all_notes:
-        warnings.warn("not to the letter: " + "; ".join(asked.recipe.all_notes), stacklevel=3)
+    """Open one split of a prepared dataset as an iterable of batches.
+
+    >>> train = loaders.build("ILSVRC2012-tfrecord", batch_size=256, transforms="imagenet-train")
+    >>> for images, labels in train:  # float16 [256, 3, 224, 224] and int64 [256], both on the GPU
+    ...     ...
+
+    Each ``for`` loop over the loader is one epoch. Without a sampler, an epoch contains every sample once, divided
+    over all ranks. A batch is a tuple with one value per name in `fields`:
+
+    - ``"image"``: tensor [B, C, H, W], or [B, H, W, C] with ``layout="NHWC"``, of type `dtype`. Values are as the
+      transforms return them: 0 to 255 without normalization.
+    - ``"label"``: int64 tensor [B], from 0. With transforms that mix images: float32 tensor [B, classes].
+    - ``"index"``: int64 tensor [B], the row of the sample in the split.
+    - any other name: a column of the sample tables, such as ``"key"`` or ``"source"``. A tensor [B] if the column is
+      numeric, has no missing value, and has one type in all tables; else a list.
+
+    Without ``"image"`` in `fields`, no image is decoded. All tensors are on the loader's device. A batch stays valid
+    as long as you keep it.
+
+    Args:
+        dataset: folder that ``dataprep convert`` or ``dataprep index`` wrote.
+        split: name of the split.
+        batch_size: number of samples per batch on this rank (B). Optional if a PaddleClas config gives it.
+        transforms: operations on each image, and optionally on the batch:
+
+            - the name of a preset: ``"imagenet-train"``, ``"imagenet-eval"``, ``"modern-train"``, ``"reid-train"``,
+              ``"reid-eval"``
+            - a list. Each item is a name (``"ToCHWImage"``), a name with arguments as in PaddleClas'
+              ``transform_ops`` or torchvision (``{"ResizeImage": {"size": 224}}``), or a record of
+              `loaders.transforms`. The last items may be functions, which take and return the batch of images.
+            - the path of a YAML file that contains such a list or a PaddleClas training config
+        sampler: chooses the samples of each batch: `ShuffledSampler`, `ClassBalancedSampler`, `PKSampler`, or any
+            object that follows the protocol `loaders.samplers.Sampler`. `None` means the sampler of a PaddleClas
+            config, else every sample once per epoch, in the order that `shuffle` gives.
+        shuffle: whether each epoch has a new order. DALI's reader shuffles within a buffer of 1,024 samples and
+            changes the order of the shards between epochs; `ShuffledSampler` shuffles the whole split. `None` means
+            true for the split ``"train"`` and false for others. For raw pixels, `None` means a `ShuffledSampler` on
+            ``"train"``, which is faster. Cannot be combined with `sampler`.
+        device: ``"gpu"`` decodes and transforms on the GPU, ``"cpu"`` on the CPU. ``"auto"`` uses a GPU if there is
+            one.
+        device_id: number of the GPU. `None` means the launcher's local rank, or torch's current GPU.
+        rank: number of this process, from 0. `None`, for `rank` and `world_size`, means the value of
+            `torch.distributed` or of the launcher (torchrun, Slurm, Open MPI, Paddle).
+        world_size: number of processes that share an epoch.
+        seed: 0 or more. The same seed and the same calls return the same batches on the same kind of device.
+        num_threads: CPU threads that read and decode. `None` means one per core that this process may use, divided by
+            the number of ranks on the machine. With a GPU at most 12: at most 8 if the transforms compute much on the
+            CPU or the images are small, 4 if the images are large.
+        dtype: type of the image values. ``"uint8"`` requires transforms without normalization.
+        layout: order of the axes of an image batch.
+        last_batch: what to do with samples that do not fill the last batch. ``"drop"`` omits them. ``"partial"``
+            returns a shorter batch, on some ranks possibly an empty one. ``"pad"`` repeats the last sample until the
+            batch is full. `None` means ``"drop"`` for the split ``"train"`` and ``"partial"`` for others.
+        fields: contents of a batch, in this order.
+        framework: library of the returned tensors.
+        prefetch: number of batches to prepare in advance. `None` means 2, and 5 for raw pixels on the GPU.
+        hw_decoder_load: share of the JPEG images that the GPU's hardware decoder decodes, from 0 to 1. `None` means
+            the fastest measured value for images of this size.
+        memory_limit: GPU memory in bytes, or as text such as ``"4GiB"``. If the estimate exceeds it, `build` raises
+            an error that says which batch size or image size fits.
+
+    Returns:
+        A `Loader`. Close it, or use it as a context manager, to release its memory. `Loader.options` has the final
+        value of every argument, and `Loader.explain` describes what runs.
+
+    Raises:
+        CallError: an argument is wrong, or asks for something that the dataset or the machine does not have.
+        DamagedError: a file of the dataset is missing or differs from what the manifest states. Iterating raises it
+            for an image that cannot be decoded and for a label that cannot be read.
+
+    Warns:
+        UserWarning: the transforms deviate from their library, waste memory, or the sampler cannot use all classes.
+
+    """
+    request = BuildRequest(
+        dataset=dataset,
+        split=split,
+        batch_size=batch_size,
+        transforms=transforms,
+        sampler=sampler,
+        shuffle=shuffle,
+        device=device,
+        device_id=device_id,
+        rank=rank,
+        world_size=world_size,
+        seed=seed,
+        num_threads=num_threads,
+        dtype=dtype,
+        layout=layout,
+        last_batch=last_batch,
+        fields=fields,
+        framework=framework,
+        prefetch=prefetch,
+        hw_decoder_load=hw_decoder_load,
+        memory_limit=memory_limit,
+    )
+    from loaders.resolve import resolve
+
+    spec = resolve(request)
+    for message in spec.warnings:
+        warnings.warn(message, stacklevel=2)
 
     from loaders.loader import Loader
 
-    return Loader(opened, asked.recipe, options, order)
-
-
-def _options(
-    asked: Asked,
-    *,
-    training: bool,
-    batch_size: int | None,
-    shuffle: bool | None,
-    last_batch: str | None,
-    rank: int | None,
-    world_size: int | None,
-    memory_limit: int | str | None,
-    fields: Sequence[str],
-    **plain: Any,
-) -> Options:
-    """Put what a config says, and then what suits, where the call says nothing."""
-    size = asked.batch_size if batch_size is None else batch_size
-    if size is None:
-        raise CallError("batch_size is missing", hint="say how many samples a batch has")
-    if not isinstance(fields, (list, tuple)) or not all(isinstance(name, str) for name in fields):
-        raise CallError(f"fields must be a list of names, got {fields!r}", hint='write ("image", "label")')
-    drops = training if asked.drop_last is None else asked.drop_last
-    shuffles = training if asked.shuffle is None else asked.shuffle
-    return Options(
-        batch_size=at_least("batch_size", size, 1),
-        shuffle=shuffles if shuffle is None else shuffle,
-        last_batch=("drop" if drops else "partial") if last_batch is None else last_batch,
-        ranks=find_ranks(rank, world_size),
-        memory_limit=None if memory_limit is None else read_bytes("memory_limit", memory_limit),
-        fields=tuple(fields),
-        **plain,
-    )
-
-
-def read_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, split: str) -> Asked:
-    """Read a preset's name, a list, or a YAML file.
-
-    Raises:
-        CallError: there is no such preset or file, or something in it is unknown or wrong.
-
-    """
-    if isinstance(transforms, (list, tuple)):
-        if named := [item for item in transforms if isinstance(item, str) and item in PRESETS]:
-            raise CallError(f"transforms has the preset {named[0]!r} in a list", hint=f"write transforms={named[0]!r}")
-        return Asked(read_recipe(transforms))
-    if not isinstance(transforms, (str, os.PathLike)):
-        raise CallError(
-            f"transforms must be a preset's name, a list or a YAML file, got {transforms!r}",
-            hint='write "imagenet-train", or [{"CropImage": {"size": 224}}], say',
-        )
-    path = os.fspath(transforms)
-    if path.endswith((".yaml", ".yml")) or os.path.isfile(path):
-        return _from_config(read_config(path, split), path)
-    items, batch = preset(path)
-    return Asked(read_recipe(items, source=path, batch=batch))
-
-
-def _from_config(config: Config, path: str) -> Asked:
-    recipe = read_recipe(
-        config.transforms,
-        source=f"{path}: transform_ops",
-        batch=config.batch_transforms,
-        num_classes=config.num_classes,
-        notes=config.notes,
-    )
-    return Asked(recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler)
+    return Loader(spec)

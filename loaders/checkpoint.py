@@ -1,9 +1,10 @@
-"""Where a loader stands, and how that is saved. Pure; it must never know torch or DALI."""
+"""How far a loader has come (`Progress`), and how that is saved (`State`). Pure: imports neither torch nor DALI."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from enum import Enum
 from typing import Any
 
 from manifests.errors import CallError
@@ -13,14 +14,13 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a loader has come.
+    """A point in a loader's life.
 
     Attributes:
-        epoch: the current one, from 0.
-        batch: batches of it that were given.
-        read: batches that its pipeline has made since it started.
-        started: the epoch that its pipeline started with, which seeds it.
-        resumed: whether the epoch is to be gone on with, not begun.
+        epoch: number of the epoch, from 0.
+        batch: batches of this epoch that the user has received.
+        read: batches that the DALI pipeline has produced since it started.
+        started: epoch in which the pipeline started. It seeds the pipeline.
 
     """
 
@@ -28,44 +28,128 @@ class Position:
     batch: int = 0
     read: int = 0
     started: int = 0
-    resumed: bool = False
-
-    def next_epoch(self) -> int:
-        """Return the number of the epoch that an iteration begins now."""
-        if self.resumed:
-            return self.epoch
-        return self.epoch if self.read == 0 and self.batch == 0 else self.epoch + 1
 
     @property
     def turns(self) -> int:
-        """How many epochs the pipeline has ended since it started."""
+        """Epochs that the pipeline has completed since it started."""
         return self.epoch - self.started
 
-    def after_run(self) -> Position:
-        """Return the position once the pipeline has made another batch."""
-        return replace(self, read=self.read + 1)
 
-    def after_batch(self) -> Position:
-        """Return the position once a batch of the epoch was given."""
-        return replace(self, batch=self.batch + 1)
+class Phase(Enum):
+    """Where a loader stands in its epoch. `Progress` draws the transitions."""
 
-    def restored(self, batches: int) -> Position:
-        """Return the position of a loader that goes on here; an epoch has that many batches."""
-        return replace(self, resumed=0 < self.batch < batches)
+    #: The pipeline has started at this epoch, and no batch has been taken from it.
+    READY = "ready"
+    #: A checkpoint within the epoch was loaded. The next iteration continues the epoch.
+    RESUMED = "resumed"
+    #: Between two batches of the epoch.
+    READING = "reading"
+    #: DALI is producing a batch. An iteration that begins in this phase knows that the last one was interrupted.
+    RUNNING = "running"
+    #: The user has received every batch of the epoch.
+    FINISHED = "finished"
 
-    def going_on(self) -> Position:
-        """Return the position when a resumed epoch is gone on with."""
-        return replace(self, resumed=False)
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The state of a loader, apart from the pipeline itself. Each transition returns a new record.
+
+    ::
+
+        start -> READY        restore -> READY, RESUMED, READING or FINISHED, as the checkpoint says
+
+        READY     -- iter ---------> READY      the same epoch
+        RESUMED   -- iter ---------> READING    the same epoch, from the checkpoint
+        FINISHED  -- iter ---------> READING    the next epoch, once the batches that "drop" discards are read
+        READING   -- iter ---------> READY      the epoch was left early: the pipeline restarts at the next epoch
+        RUNNING   -- iter ---------> READY      a batch was interrupted: the pipeline restarts at the next epoch
+
+        READY, READING, FINISHED -- run_started -> RUNNING -- run_finished -> READING
+        READING   -- batch_given --> READING, after the last batch FINISHED
+
+        any       -- set_epoch ----> unchanged if that epoch comes next, else READY: the pipeline restarts
+
+    A closed loader has no pipeline, whatever its progress. An exception leaves the progress as it is: in RUNNING if
+    DALI was at work, else in READING.
+
+    Attributes:
+        batches: batches in an epoch of this rank.
+        phase: where the loader stands in the epoch.
+        position: the current position.
+        saved: position after the last batch that the user received: what `Loader.state_dict` saves.
+        checkpoint: DALI's checkpoint at `saved`. Empty before the first batch.
+        iteration: number of the newest iteration. Older iterators are invalid.
+
+    """
+
+    batches: int
+    phase: Phase
+    position: Position
+    saved: Position
+    checkpoint: bytes = b""
+    iteration: int = 0
+
+    @staticmethod
+    def start(batches: int, epoch: int = 0, *, iteration: int = 0) -> Progress:
+        """Return the progress of a loader whose pipeline starts with this epoch."""
+        position = Position(epoch=epoch, started=epoch)
+        return Progress(batches, Phase.READY, position, position, iteration=iteration)
+
+    @staticmethod
+    def restore(batches: int, position: Position, checkpoint: bytes, *, iteration: int = 0) -> Progress:
+        """Return the progress of a loader whose pipeline starts from a checkpoint."""
+        if position.read == 0:
+            phase = Phase.READY
+        elif position.batch == batches:
+            phase = Phase.FINISHED
+        else:
+            phase = Phase.RESUMED if position.batch else Phase.READING
+        return Progress(batches, phase, position, position, checkpoint, iteration)
+
+    @property
+    def next_epoch(self) -> int:
+        """Number of the epoch that an iteration begins, or continues, now."""
+        epoch = self.position.epoch
+        return epoch if self.phase in (Phase.READY, Phase.RESUMED) else epoch + 1
+
+    @property
+    def needs_restart(self) -> bool:
+        """Whether an iteration that begins now needs a new pipeline."""
+        return self.phase in (Phase.READING, Phase.RUNNING)
+
+    def begin(self) -> Progress:
+        """Begin an iteration in READY or RESUMED, or in FINISHED once the discarded batches are read."""
+        following = replace(self, iteration=self.iteration + 1)
+        if self.phase is Phase.READY:
+            return following
+        if self.phase is Phase.RESUMED:
+            return replace(following, phase=Phase.READING)
+        position = Position(self.next_epoch, read=self.position.read, started=self.position.started)
+        return replace(following, phase=Phase.READING, position=position)
+
+    def run_started(self) -> Progress:
+        """Count a batch that DALI begins to produce."""
+        return replace(self, phase=Phase.RUNNING, position=replace(self.position, read=self.position.read + 1))
+
+    def run_finished(self) -> Progress:
+        """Note that DALI has produced the batch."""
+        return replace(self, phase=Phase.READING)
+
+    def batch_given(self, checkpoint: bytes) -> Progress:
+        """Count a batch that the user receives; `checkpoint` is DALI's, taken after it."""
+        position = replace(self.position, batch=self.position.batch + 1)
+        phase = Phase.FINISHED if position.batch == self.batches else Phase.READING
+        return replace(self, phase=phase, position=position, saved=position, checkpoint=checkpoint)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What `Loader.state_dict` gives.
+    """What `Loader.state_dict` returns.
 
     Attributes:
-        built: what the loader was built with, by name.
-        position: where it stands.
-        checkpoint: DALI's own state; empty before the first batch.
+        built: the choices that a loader must share with this one to continue it, by name.
+        position: where the loader stands.
+        checkpoint: DALI's checkpoint. Empty before the first batch.
 
     """
 
@@ -75,38 +159,46 @@ class State:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
-        position = asdict(self.position)
-        del position["resumed"]
-        return {"version": VERSION, "built": self.built, "position": position, "checkpoint": self.checkpoint}
+        return {
+            "version": VERSION,
+            "built": self.built,
+            "position": asdict(self.position),
+            "checkpoint": self.checkpoint,
+        }
 
 
 def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: int) -> State:
-    """Read what `State.to_dict` gave, for a loader that was built as `built` says, with so many `batches` an epoch.
+    """Parse the result of `State.to_dict` for a loader that is to continue there.
+
+    Args:
+        state: what `Loader.state_dict` returned.
+        built: choices of the loader that loads the state.
+        batches: its batches per epoch.
 
     Raises:
-        CallError: it is no state, of another version, or of a loader that was built otherwise.
+        CallError: `state` is not a loader's state, has another version, or belongs to a different loader.
 
     """
     try:
-        version, found, stood, checkpoint = (
+        version, found, stored, checkpoint = (
             state["version"],
             dict(state["built"]),
             state["position"],
             state["checkpoint"],
         )
-        position = Position(*(stood[name] for name in ("epoch", "batch", "read", "started")))
+        position = Position(*(stored[name] for name in ("epoch", "batch", "read", "started")))
     except (KeyError, TypeError, AttributeError) as error:
         raise CallError(
-            f"this is no state of a loader ({type(error).__name__}: {error})", hint="load what state_dict() gave"
+            f"this is not the state of a loader ({type(error).__name__}: {error})", hint=_LOAD_ANOTHER
         ) from None
     if version != VERSION:
         raise CallError(
-            f"this state has version {version!r}, and this release reads {VERSION}",
+            f"this state has version {version!r}, but this release reads version {VERSION}",
             hint="load it with the release that saved it",
         )
-    whole = isinstance(checkpoint, bytes) and bool(checkpoint) == bool(position.read)
-    if not (whole and _possible(position, batches)):
-        raise CallError("this is no state of a loader: its parts do not fit together", hint="load another")
+    consistent = isinstance(checkpoint, bytes) and bool(checkpoint) == bool(position.read)
+    if not (consistent and _is_possible(position, batches)):
+        raise CallError("this is not the state of a loader: its values contradict each other", hint=_LOAD_ANOTHER)
     for name, value in built.items():
         if name == "sample_order" and found.get(name) != value:
             raise CallError(
@@ -116,13 +208,16 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
             )
         if found.get(name) != value:
             raise CallError(
-                f"this state is of a loader with {name} {found.get(name)!r}, and this one has {value!r}",
-                hint="build the loader as it was when the state was saved",
+                f"the state was saved by a loader with {name} {found.get(name)!r}, but this loader has {value!r}",
+                hint="build the loader with the same arguments",
             )
     return State(found, position, checkpoint)
 
 
-def _possible(position: Position, batches: int) -> bool:
+def _is_possible(position: Position, batches: int) -> bool:
     numbers = (position.epoch, position.batch, position.read, position.started)
     counted = all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in numbers)
     return counted and position.batch <= min(batches, position.read) and position.started <= position.epoch
+
+
+_LOAD_ANOTHER = "pass what Loader.state_dict() returned"

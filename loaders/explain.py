@@ -1,88 +1,85 @@
-"""What a loader does, as text that people read. It must never know DALI."""
+"""Describe what a loader does, as text for people. Never imports DALI."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from loaders.costs import gibibytes, load_settings, measure_sizes, order_warnings
-from loaders.dataset.split import OpenSplit
-from loaders.memory import SHORTER, ImageSizes, LoadSettings, estimate_memory
-from loaders.options import BYTES, Options
+from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, estimate_memory, format_gib
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.base import short_repr
-from loaders.transforms.fuse import fuse
-from loaders.transforms.parse import Recipe
+
+if TYPE_CHECKING:
+    from loaders.resolve import LoaderSpec
 
 
-def explanation(
-    split: OpenSplit, recipe: Recipe, options: Options, order: StoredOrder | PlannedOrder, *, gpu: bool
-) -> str:
-    """Return the plan of a loader: data, transforms as asked for and as run, why they differ, and the batches."""
-    return "\n".join(_lines(split, recipe, options, order, gpu=gpu))
+def explain(spec: LoaderSpec) -> str:
+    """Describe a loader: its data, the transforms as written and as run, the reasons, and the batches."""
+    lines = [*_data_lines(spec), "", *_transforms_lines(spec), ""]
+    if "image" in spec.options.fields:
+        lines += [*_fusion_lines(spec), "", *_batch_lines(spec)]
+    else:
+        lines.append("As run: the image is not among the fields, so no image is decoded.")
+    return "\n".join(lines)
 
 
-def _lines(
-    split: OpenSplit, recipe: Recipe, options: Options, order: StoredOrder | PlannedOrder, *, gpu: bool
-) -> Iterator[str]:
-    ranks = options.ranks
+def _data_lines(spec: LoaderSpec) -> Iterator[str]:
+    split, options, ranks = spec.split, spec.options, spec.options.ranks
     yield f"{split.folder}: {split.samples:,} samples in {len(split.shards):,} {split.manifest.format} shards"
     yield (
-        f"rank {ranks.rank} of {ranks.world_size}: {order.batches:,} batches of {options.batch_size:,} an epoch, "
-        f"{_order_text(order)}, last batch: {options.last_batch}"
+        f"rank {ranks.rank} of {ranks.world_size}: {spec.order.batches:,} batches of {options.batch_size:,} per epoch, "
+        f"{_order_text(spec.order)}, last batch: {options.last_batch}"
     )
-    if isinstance(order, PlannedOrder):
-        yield from (f"  {line}" for line in order.plan.lines)
+    if isinstance(spec.order, PlannedOrder):
+        yield from (f"  {line}" for line in spec.order.plan.lines)
+
+
+def _transforms_lines(spec: LoaderSpec) -> Iterator[str]:
+    yield "As written:"
+    for item in spec.recipe.items:
+        yield f"  {item.location}  {item.description}"
+        yield from (f"      note: {note}" for note in item.notes)
+    yield from (f"  note: {note}" for note in spec.recipe.notes)
+
+
+def _fusion_lines(spec: LoaderSpec) -> Iterator[str]:
+    yield f"As run, on the {'GPU' if spec.options.device.is_gpu else 'CPU'}:"
+    yield from (f"  {short_repr(operation)}" for operation in (*spec.fusion.operations, *spec.recipe.mixing))
     yield ""
-    yield "As asked for:"
-    for step in recipe.items:
-        yield f"  {step.location}  {step.description}"
-        yield from (f"      note: {note}" for note in step.notes)
-    yield from (f"  note: {note}" for note in recipe.notes)
-    if "image" not in options.fields:
-        yield ""
-        yield "As run: images are not among the fields, and none is decoded."
-        return
-    fusion = fuse(recipe.operations)
-    yield ""
-    yield f"As run, {'on the GPU' if gpu else 'on the processor'}:"
-    yield from (f"  {short_repr(operation)}" for operation in (*fusion.operations, *recipe.mixing))
-    yield ""
-    yield "Why:" if fusion.reasons else "Nothing to fuse."
-    yield from (f"  {reason}" for reason in fusion.reasons)
-    for warning in order_warnings(split, recipe, options.batch_size):
-        yield f"  warning: {warning}"
-    yield ""
-    height, width = recipe.size
-    channels = recipe.output.channels
+    yield "Why:" if spec.fusion.reasons else "Nothing to fuse."
+    yield from (f"  {reason}" for reason in spec.fusion.reasons)
+    yield from (f"  warning: {warning}" for warning in spec.order_warnings)
+
+
+def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
+    options, channels = spec.options, spec.recipe.output.channels
+    height, width = spec.recipe.size
     shape = (channels, height, width) if options.layout == "NCHW" else (height, width, channels)
-    held = options.batch_size * channels * height * width * BYTES[options.dtype]
+    batch_bytes = options.batch_size * spec.settings.image_bytes
+    hardware = f"; {options.hw_decoder_load:.0%} of the JPEG images on the hardware decoder"
     yield (
-        f"A batch: {options.batch_size} x {' x '.join(map(str, shape))} {options.dtype}, {held / 2**20:,.1f} MiB, "
-        f"{options.prefetch} made ahead; {options.num_threads} threads"
-        + (f", {options.hw_decoder_load:.0%} of the JPEGs to the hardware decoder" if gpu else "")
+        f"A batch: {options.batch_size} x {' x '.join(map(str, shape))} {options.dtype}, {batch_bytes / 2**20:,.1f} "
+        f"MiB; {options.prefetch} prefetched; {options.num_threads} threads{hardware if options.device.is_gpu else ''}"
     )
-    sizes = measure_sizes(split) if gpu else None
-    if sizes is not None:
-        yield from _memory_lines(
-            sizes, load_settings(recipe, options, spread=isinstance(order, PlannedOrder) and order.spread)
-        )
+    if spec.sizes is not None:
+        yield from _memory_lines(spec.sizes, spec.settings)
 
 
-def _memory_lines(sizes: ImageSizes, work: LoadSettings) -> Iterator[str]:
-    found = estimate_memory(sizes, work)
+def _memory_lines(sizes: ImageSizes, settings: LoadSettings) -> Iterator[str]:
+    estimate = estimate_memory(sizes, settings)
     yield (
-        f"GPU memory, foretold: {gibibytes(found.total)}: {gibibytes(found.context)} CUDA and libraries, "
-        f"{gibibytes(found.decoder)} decoder, {gibibytes(found.images)} images of the worst batch, "
-        f"{gibibytes(found.batches)} finished batches"
+        f"GPU memory, estimated: {format_gib(estimate.total)}: {format_gib(estimate.context)} CUDA and libraries, "
+        f"{format_gib(estimate.decoder)} decoder, {format_gib(estimate.images)} images of the largest batch, "
+        f"{format_gib(estimate.batches)} finished batches"
     )
-    if work.encoded:
-        smaller = ((shorter, sizes.resized(shorter)) for shorter in SHORTER if shorter < min(sizes.largest))
-        would = [f"{gibibytes(estimate_memory(each, work).total)} at {shorter}" for shorter, each in smaller]
-        if would:
-            yield f"Prepared with `dataprep convert --resize-shorter`: {', '.join(would)}"
+    if settings.encoded:
+        smaller = ((side, sizes.resized(side)) for side in RESIZE_CHOICES if side < min(sizes.largest))
+        totals = [f"{format_gib(estimate_memory(each, settings).total)} at {side}" for side, each in smaller]
+        if totals:
+            yield f"With images from `dataprep convert --resize-shorter`: {', '.join(totals)}"
 
 
 def _order_text(order: StoredOrder | PlannedOrder) -> str:
     if isinstance(order, PlannedOrder):
         return f"planned by {order.text}"
-    return "in an order of its own" if order.shuffle else "in stored order"
+    return "shuffled" if order.shuffle else "in stored order"

@@ -1,4 +1,4 @@
-"""The object that a training script holds: a DALI pipeline in, a framework's tensors out."""
+"""The object that a training script holds: runs a DALI pipeline and returns a framework's tensors."""
 
 from __future__ import annotations
 
@@ -6,145 +6,158 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.checkpoint import Position, State, read_state
-from loaders.costs import check_limit, computes_on_processor, load_settings, measure_sizes
+from loaders.checkpoint import Phase, Position, Progress, State, read_state
 from loaders.dali.decode_errors import translate_error
 from loaders.dali.pipeline import make_pipeline, release_memory
 from loaders.dali.readers import READER, ReaderOutputs, read_planned, read_stored
-from loaders.dataset.fields import Fields
 from loaders.dataset.index_check import index_fault
-from loaders.dataset.records import Records
-from loaders.dataset.split import OpenSplit
-from loaders.devices import find_gpu
-from loaders.explain import explanation
+from loaders.explain import explain
 from loaders.frameworks import load_framework
-from loaders.memory import HW_DECODER_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, ImageSizes
-from loaders.options import Options, at_least, default_threads
-from loaders.ranks import local_processes
+from loaders.options import ResolvedOptions, require_int
+from loaders.resolve import LoaderSpec
 from loaders.samplers.order import PlannedOrder, StoredOrder
-from loaders.transforms.parse import Recipe
 from loaders.transforms.soft_labels import mixed_labels
-from manifests.errors import CallError, DamagedError, IndexFileError
+from manifests.errors import CallError, DamagedError, DatasetError, IndexFileError
+
+_VERIFY = "run `dataprep verify` to find the damaged file"
 
 
 class Loader:
-    """An iterable of batches; `loaders.build` says what they are.
+    """An iterable of batches, which `loaders.build` creates and documents.
 
-    Each ``for`` begins an epoch. One that is left early is over: the next begins anew, with another order
-    if the loader shuffles. One thread may use a loader at a time, and one iteration: the beginning of
-    another ends the first. Ranks that share epochs leave them at the same batch. Use it as a context manager,
-    or `close` it, to give its memory back.
+    Each ``for`` loop is one epoch. If you leave the loop early, the epoch is over: the next loop begins the next
+    epoch, with another order if the loader shuffles. On several ranks, leave the loop at the same batch on all of
+    them.
+
+    Use a loader from one thread at a time, and one iterator at a time: a new iterator invalidates the previous one.
+    Close the loader, or use it as a context manager, to release its memory. `loaders.checkpoint.Progress` draws the
+    states of a loader.
     """
 
-    def __init__(self, split: OpenSplit, recipe: Recipe, options: Options, order: StoredOrder | PlannedOrder) -> None:
-        """Open the shards and start to read; `loaders.build` calls it."""
-        self._gpu = find_gpu(options)
-        sizes = None if self._gpu is None else measure_sizes(split)
-        self._split, self._recipe = split, recipe
-        self._options = _suited(options, recipe, sizes, gpu=self._gpu is not None)
-        if options.memory_limit is not None and self._gpu is not None:
-            _check_limit(sizes, recipe, self._options, order)
-        self._order = order
-        self._framework = load_framework(options.framework)
-        self._fields = Fields(split, options.fields, planned=isinstance(order, PlannedOrder))
-        self._records: Records | None = None
-        # With mixed labels comes as many classes as the recipe or the dataset has.
-        self._classes = _classes(split, recipe)
-        self._position = Position()
-        # Where the last whole batch left the loader: an interruption in the middle of one must not shift the rest.
-        self._safe = (self._position, b"")
-        self._whole = True
-        self._iteration = 0
+    def __init__(self, spec: LoaderSpec) -> None:
+        """Start the pipeline. `loaders.build` calls this.
+
+        Raises:
+            CallError: the framework is not installed.
+            DamagedError: DALI cannot read the index files.
+
+        """
+        #: Everything that was decided before the pipeline started.
+        self.spec = spec
+        self._framework = load_framework(spec.options.framework)
+        self._progress = Progress.start(spec.order.batches)
         self._pipeline: Any = self._start()
 
-    def __len__(self) -> int:
-        """Return how many batches an epoch has on this rank; every rank has as many."""
-        return self._order.batches
+    @property
+    def options(self) -> ResolvedOptions:
+        """Every option of `loaders.build` with its final value."""
+        return self.spec.options
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The dataset's class names, in label order; empty where it states none."""
-        return self._split.manifest.classes
+        """The dataset's class names in label order. Empty if the dataset does not name them."""
+        return self.spec.split.manifest.classes
+
+    @property
+    def samples(self) -> int:
+        """Number of samples in the split, over all ranks."""
+        return self.spec.split.samples
+
+    def __len__(self) -> int:
+        """Return the number of batches per epoch, which is equal on every rank."""
+        return self.spec.order.batches
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin an epoch, or go on in one that `load_state_dict` named.
+        """Begin the next epoch, or continue the one that `load_state_dict` loaded.
 
         Raises:
-            CallError: the loader is closed. Going on raises it when a newer iteration has begun.
-            DamagedError: going on raises it for an image that cannot be decoded, or a label that cannot
-                be read.
+            CallError: the loader is closed. The iterator raises it if a newer iterator exists.
+            DamagedError: the iterator raises it for an image that cannot be decoded or a label that cannot be read.
 
         """
-        self._open()
-        self._begin()
-        self._iteration += 1
-        return self._batches(self._iteration)
+        self._require_open()
+        progress = self._progress
+        if progress.needs_restart:
+            self._restart(Progress.start(len(self), progress.next_epoch, iteration=progress.iteration))
+        elif progress.phase is Phase.FINISHED:
+            # DALI still has the batches of this epoch that last_batch="drop" omits.
+            for _ in range(self.spec.order.runs - len(self)):
+                self._run()
+        self._progress = self._progress.begin()
+        return self._batches(self._progress.iteration)
 
     def set_epoch(self, epoch: int) -> None:
-        """Name the coming epoch, counted from 0; the epochs of a loader count up by themselves.
+        """Set the number of the coming epoch, from 0. Without this call, epochs count up by themselves.
 
-        An epoch that is not the next is begun anew, with an order that only the seed and its number decide.
+        If that epoch does not come next, the pipeline restarts, with an order that depends only on the seed and the
+        epoch.
 
         Raises:
             CallError: the number is wrong, or the loader is closed.
 
         """
-        epoch = at_least("epoch", epoch, 0)
-        self._open()
-        if epoch != self._position.next_epoch():
-            self._restart(Position(epoch=epoch, started=epoch))
+        epoch = require_int("epoch", epoch, 0)
+        self._require_open()
+        if epoch != self._progress.next_epoch:
+            self._restart(Progress.start(len(self), epoch, iteration=self._progress.iteration))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where this loader stands, as plain values: epoch, batch, and the state of DALI's pipeline.
+        """Return a checkpoint as plain values: epoch, batch, and the state of DALI's pipeline.
 
-        `load_state_dict` in a new process, on a loader that was built alike, goes on with the same batches to the
-        bit, augmentation included. Each rank saves and loads its own. After an interruption or an error in the
-        middle of a batch it is where the last whole batch left the loader.
+        Pass it to `load_state_dict` of an equal loader, also in a new process, to continue with the same batches bit
+        for bit, including augmentation. Each rank saves and loads its own checkpoint. After an error or interruption
+        within a batch, the checkpoint is that after the last complete batch.
 
         Raises:
             CallError: the loader is closed.
 
         """
-        self._open()
-        return State(self._built(), *self._safe).to_dict()
+        self._require_open()
+        return State(self._built(), self._progress.saved, self._progress.checkpoint).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the loader stood that gave `state`.
+        """Continue where the loader was that returned `state`.
 
         Raises:
-            CallError: it is not a state, or is one of a loader that was built otherwise; the message says in what.
+            CallError: `state` is not a checkpoint, is damaged, or comes from a loader that was built with other
+                arguments. The loader is then where it was after its last complete batch.
 
         """
-        self._open()
-        found = read_state(state, self._built(), batches=len(self))
-        before = self._safe
+        self._require_open()
+        loaded = read_state(state, self._built(), batches=len(self))
+        before = self._progress
         try:
-            self._restart(found.position.restored(len(self)), found.checkpoint)
+            self._restore(loaded.position, loaded.checkpoint)
         except (RuntimeError, ValueError) as error:
-            self._restart(before[0].restored(len(self)), before[1])
-            raise CallError("this state is damaged: DALI cannot go on from it", hint="load another") from error
+            self._restore(before.saved, before.checkpoint)
+            # A CallError is a ValueError too, and says by itself what is wrong.
+            if isinstance(error, DatasetError):
+                raise
+            raise CallError(
+                "this state is damaged: DALI cannot restore its checkpoint", hint="load another checkpoint"
+            ) from error
 
     def explain(self) -> str:
-        """Return what this loader does, as text: transforms, what became of them and why, memory and threads."""
-        return explanation(self._split, self._recipe, self._options, self._order, gpu=self._gpu is not None)
+        """Describe what this loader does: transforms as written and as run, and why; memory, threads, order."""
+        return explain(self.spec)
 
     def close(self) -> None:
-        """Stop reading and give the memory back. Batches already taken stay good."""
+        """Stop reading and release the memory. Batches that you hold stay valid."""
         self._pipeline = None
-        if self._records is not None:
-            self._records.close()
+        if self.spec.records is not None:
+            self.spec.records.close()
         release_memory()
 
     def __reduce__(self) -> Any:
-        raise CallError("a loader cannot be copied, or sent to another process", hint="build one there")
+        raise CallError("a loader cannot be copied or sent to another process", hint="build a loader there")
 
     def __enter__(self) -> Loader:
-        self._open()
+        self._require_open()
         return self
 
     def __exit__(
@@ -152,74 +165,134 @@ class Loader:
     ) -> None:
         self.close()
 
-    def _start(self, checkpoint: bytes = b"") -> Any:
-        options, started = self._options, self._position.started
+    def _batches(self, iteration: int) -> Iterator[Any]:
+        while self._progress.position.batch < len(self):
+            self._require_open()
+            if iteration != self._progress.iteration:
+                raise CallError(
+                    "this iterator is invalid: the loader has a newer one, or its epoch was set",
+                    hint="build a second loader to iterate twice at the same time",
+                )
+            batch = self._batch(self.spec.order.size(self._progress.position))
+            self._progress = self._progress.batch_given(self._require_open().checkpoint())
+            yield batch
+
+    def _batch(self, size: int) -> Any:
+        spec, names = self.spec, self.spec.options.fields
+        outputs = list(self._run())
+        images = outputs.pop(0) if "image" in names else None
+        arrays = [np.asarray(each.as_tensor()) for each in outputs]
+        stored_label = arrays.pop(0) if spec.fields.stored_label else None
+        rows = self._rows(arrays)
+        values = spec.fields.values(stored_label, rows)
+        if arrays and "label" in values:
+            labels = np.asarray(values["label"])
+            values["label"] = mixed_labels(labels, arrays[0], arrays[1], spec.num_classes, spec.recipe.smoothing)
+        tensor = None if images is None else self._images(images, size)
+        return tuple(tensor if name == "image" else self._values(values[name], size) for name in names)
+
+    def _rows(self, arrays: list[NDArray[Any]]) -> NDArray[np.int64] | None:
+        """Take the rows of a batch, or what determines them, from the outputs."""
+        if isinstance(self.spec.order, PlannedOrder):
+            return arrays.pop(0)
+        return self.spec.fields.rows(arrays.pop(0)) if self.spec.fields.source else None
+
+    def _images(self, outputs: Any, size: int) -> Any:
+        options = self.spec.options
+        tensor = self._framework.images(outputs, options.dtype, options.device)[:size]
+        # The last batch of a rank may be empty, and functions need not handle that.
+        for function in self.spec.recipe.batch_functions if size else ():
+            tensor = function(tensor)
+            if not hasattr(tensor, "__len__") or len(tensor) != size:
+                name = getattr(function, "__name__", type(function).__name__)
+                raise CallError(
+                    f"the function {name} in transforms must return a tensor of {size} images",
+                    hint="return the batch that the function receives, changed",
+                )
+        return tensor
+
+    def _values(self, values: Any, size: int) -> Any:
+        if isinstance(values, list):
+            return values[:size]
+        return self._framework.numbers(values[:size], self.spec.options.device)
+
+    def _run(self) -> Any:
+        """Take a batch from DALI, and let it begin the next one."""
+        pipeline = self._require_open()
+        # Before DALI works: an interruption after this line finds the phase RUNNING.
+        self._progress = self._progress.run_started()
+        try:
+            outputs = pipeline.share_outputs()
+            pipeline.release_outputs()
+            pipeline.schedule_run()
+        except (RuntimeError, StopIteration) as error:
+            raise translate_error(error, self.spec.split) from error
+        self._progress = self._progress.run_finished()
+        return outputs
+
+    def _start(self) -> Any:
+        """Build the pipeline for the current progress, and let it begin its first batch."""
+        spec, options = self.spec, self.spec.options
+        started = self._progress.position.started
         seed = _seed([options.seed, started, options.ranks.rank])
         pipeline = make_pipeline(
-            self._reader(seed), self._recipe, options, seed=seed, gpu=self._gpu, checkpoint=checkpoint or None
+            make_reader(spec, seed=seed, started=started),
+            spec.recipe,
+            spec.fusion.operations,
+            options,
+            seed=seed,
+            checkpoint=self._progress.checkpoint,
         )
         try:
             pipeline.build()
             meta = pipeline.reader_meta()
         except RuntimeError as error:
-            named = translate_error(error, self._split)
-            if isinstance(named, IndexFileError):
-                raise named from error
-            if isinstance(named, DamagedError):
-                # No record has been read yet.
-                raise IndexFileError(
-                    named.message.replace("a record", "an index"), file=named.file, hint=_VERIFY
-                ) from error
-            raise
-        found = meta[READER]["epoch_size"] if READER in meta else self._split.samples
-        if found != self._split.samples:
-            raise index_fault(self._split) or IndexFileError(
-                f"the indexes of {self._split.folder} have {found} samples, and the manifest states "
-                f"{self._split.samples}",
+            self._raise_index_error(error)
+        found = meta[READER]["epoch_size"] if READER in meta else spec.split.samples
+        if found != spec.split.samples:
+            raise index_fault(spec.split) or IndexFileError(
+                f"the index files of {spec.split.folder} contain {found} samples, but the manifest states "
+                f"{spec.split.samples}",
                 hint=_VERIFY,
             )
         pipeline.schedule_run()
         return pipeline
 
-    def _reader(self, seed: int) -> Callable[[], ReaderOutputs]:
-        started = self._position.started
-        if isinstance(self._order, StoredOrder):
-            return partial(
-                read_stored,
-                self._split,
-                self._order,
-                seed=seed,
-                file_seed=_seed([self._options.seed, started]),
-                with_label=self._fields.stored_label,
-                with_source=self._fields.source,
-            )
-        if self._records is None:
-            self._records = Records(self._split)
-        prefetch = self._options.prefetch or PREFETCH
-        return partial(read_planned, self._order, self._records, started=started, prefetch=prefetch)
+    def _raise_index_error(self, error: RuntimeError) -> NoReturn:
+        translated = translate_error(error, self.spec.split)
+        if isinstance(translated, DamagedError) and not isinstance(translated, IndexFileError):
+            # No record has been read yet, so an index file is to blame.
+            message = translated.message.replace("a record", "an index file")
+            raise IndexFileError(message, file=translated.file, hint=_VERIFY) from error
+        if isinstance(translated, IndexFileError):
+            raise translated from error
+        raise error
 
-    def _restart(self, position: Position, checkpoint: bytes = b"") -> None:
-        # Nothing of the old pipeline may be held while the new one takes its memory.
+    def _restore(self, position: Position, checkpoint: bytes) -> None:
+        self._restart(Progress.restore(len(self), position, checkpoint, iteration=self._progress.iteration))
+
+    def _restart(self, progress: Progress) -> None:
+        """Replace the pipeline by one that starts at `progress`. Older iterators become invalid."""
+        # Release the old pipeline first, so that both are never in memory.
         self._pipeline = None
-        self._position, self._safe, self._whole = position, (position, checkpoint), True
-        self._iteration += 1
-        self._pipeline = self._start(checkpoint)
+        self._progress = replace(progress, iteration=progress.iteration + 1)
+        self._pipeline = self._start()
 
-    def _open(self) -> Any:
+    def _require_open(self) -> Any:
         if self._pipeline is None:
-            raise CallError("this loader is closed", hint="build another")
+            raise CallError("this loader is closed", hint="build another loader")
         return self._pipeline
 
     def _built(self) -> dict[str, Any]:
-        """Return what two loaders must have in common for one to go on where the other stood."""
-        options = self._options
+        """Return what two loaders must have in common for one to continue where the other was."""
+        spec, options = self.spec, self.spec.options
         return {
-            "dataset": self._split.fingerprint,
-            "transforms": " ".join(map(repr, (*self._recipe.operations, *self._recipe.mixing))),
+            "dataset": spec.split.fingerprint,
+            "transforms": " ".join(map(repr, (*spec.recipe.operations, *spec.recipe.mixing))),
             "batch_size": options.batch_size,
             "shuffle": options.shuffle,
-            "sampler": self._order.text,
-            "sample_order": self._order.version,
+            "sampler": spec.order.text,
+            "sample_order": spec.order.version,
             "seed": options.seed,
             "rank": options.ranks.rank,
             "world_size": options.ranks.world_size,
@@ -227,129 +300,33 @@ class Loader:
             "dtype": options.dtype,
             "layout": options.layout,
             "fields": list(options.fields),
-            "device": "cpu" if self._gpu is None else "gpu",
+            "device": options.device.kind,
         }
 
-    def _begin(self) -> None:
-        position, runs = self._position, self._order.runs
-        if position.resumed:
-            self._position = position.going_on()
-            return
-        epoch = position.next_epoch()
-        if position.read == 0:
-            self._position = Position(epoch=epoch, started=position.started)
-        elif position.batch < len(self) or not self._whole:
-            self._restart(Position(epoch=epoch, started=epoch))
-        else:
-            # What is left is what `drop` leaves out.
-            for _ in range(runs - position.batch):
-                self._run()
-            self._position = Position(epoch=epoch, started=position.started, read=self._position.read)
 
-    def _batches(self, iteration: int) -> Iterator[Any]:
-        while self._position.batch < len(self):
-            self._open()
-            if iteration != self._iteration:
-                raise CallError(
-                    "another iteration of this loader has begun since, or its epoch was set",
-                    hint="build a loader for each",
-                )
-            batch = self._batch(self._order.size(self._position))
-            self._position = self._position.after_batch()
-            self._safe = (self._position, self._open().checkpoint())
-            yield batch
+def make_reader(spec: LoaderSpec, *, seed: int, started: int) -> Callable[[], ReaderOutputs]:
+    """Return a function that adds the reader of a loader to a DALI graph.
 
-    def _batch(self, size: int) -> Any:
-        outputs = list(self._run())
-        images = outputs.pop(0) if "image" in self._options.fields else None
-        arrays = [np.asarray(each.as_tensor()) for each in outputs]
-        stored = arrays.pop(0) if self._fields.stored_label else None
-        rows = self._rows(arrays)
-        values = self._fields.values(self._options.fields, stored, rows)
-        if arrays and "label" in values:
-            values["label"] = mixed_labels(
-                np.asarray(values["label"]), arrays[0], arrays[1], self._classes, self._recipe.smoothing
-            )
-        tensor = None if images is None else self._images(images, size)
-        return tuple(tensor if name == "image" else self._given(values[name], size) for name in self._options.fields)
+    Args:
+        spec: of the loader.
+        seed: of the order within the shuffle buffer of DALI's own readers.
+        started: epoch of the first batch.
 
-    def _rows(self, arrays: list[NDArray[Any]]) -> NDArray[np.int64] | None:
-        """Take what tells where a batch's samples come from, if anything does."""
-        if isinstance(self._order, PlannedOrder):
-            return arrays.pop(0)
-        return self._fields.rows(arrays.pop(0)) if self._fields.source else None
-
-    def _images(self, outputs: Any, size: int) -> Any:
-        tensor = self._framework.images(outputs, self._options.dtype, self._gpu)[:size]
-        # Of no image nothing can be asked: the last batch of a rank may be empty.
-        for function in self._recipe.batch_functions if size else ():
-            tensor = function(tensor)
-            if not hasattr(tensor, "__len__") or len(tensor) != size:
-                name = getattr(function, "__name__", type(function).__name__)
-                raise CallError(
-                    f"the function {name} of transforms must return a tensor of {size} images",
-                    hint="return the batch that it is given, changed",
-                )
-        return tensor
-
-    def _given(self, values: Any, size: int) -> Any:
-        return values[:size] if isinstance(values, list) else self._framework.numbers(values[:size], self._gpu)
-
-    def _run(self) -> Any:
-        pipeline = self._open()
-        # An interruption comes after what it waits for, and before the next line.
-        self._whole, self._position = False, self._position.after_run()
-        try:
-            outputs = pipeline.share_outputs()
-            pipeline.release_outputs()
-            pipeline.schedule_run()
-        except (RuntimeError, StopIteration) as error:
-            raise translate_error(error, self._split) from error
-        self._whole = True
-        return outputs
-
-
-_VERIFY = "run `dataprep verify` to see which is wrong"
+    """
+    if isinstance(spec.order, StoredOrder):
+        return partial(
+            read_stored,
+            spec.split,
+            spec.order,
+            seed=seed,
+            file_seed=_seed([spec.options.seed, started]),
+            with_label=spec.fields.stored_label,
+            with_source=spec.fields.source,
+        )
+    if spec.records is None:
+        raise TypeError("a planned order needs records")
+    return partial(read_planned, spec.order, spec.records, started=started, prefetch=spec.options.prefetch)
 
 
 def _seed(numbers: list[int]) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
-
-
-def _suited(options: Options, recipe: Recipe, sizes: ImageSizes | None, *, gpu: bool) -> Options:
-    """Choose what was not said, for this machine and these images."""
-    decoded = sizes if recipe.raw_size is None else None
-    most = decoded.threads if decoded else MAX_THREADS
-    computing = computes_on_processor(recipe.operations)
-    threads = options.num_threads or default_threads(local_processes(), most, gpu=gpu, computing=computing)
-    load = options.hw_decoder_load
-    if load is None:
-        load = decoded.hardware_load if decoded else HW_DECODER_LOAD
-    prefetch = options.prefetch or (PREFETCH_RAW if gpu and recipe.raw_size else PREFETCH)
-    return replace(options, num_threads=threads, hw_decoder_load=load, prefetch=prefetch)
-
-
-def _check_limit(sizes: ImageSizes | None, recipe: Recipe, options: Options, order: StoredOrder | PlannedOrder) -> None:
-    if sizes is None:
-        raise CallError(
-            "memory_limit is said, and the sample tables do not state the sizes of all images",
-            hint="run `dataprep index --overwrite --validate header` if the shards are from elsewhere, or leave it out",
-        )
-    spread = isinstance(order, PlannedOrder) and order.spread
-    check_limit(sizes, load_settings(recipe, options, spread=spread), options.memory_limit or 0)
-
-
-def _classes(split: OpenSplit, recipe: Recipe) -> int:
-    stated = recipe.num_classes
-    held = len(split.manifest.classes)
-    if recipe.mixing and not (stated or held):
-        raise CallError(
-            f"{split.folder} states no classes, and mixed labels need their number",
-            hint="say class_num with the operation that mixes",
-        )
-    if recipe.mixing and stated and held > stated:
-        raise CallError(
-            f"mixed labels of {stated} classes (class_num), and {split.folder} has {held}",
-            hint="leave class_num out, and it is the dataset's",
-        )
-    return stated or held

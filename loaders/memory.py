@@ -1,7 +1,7 @@
-"""What loading takes of a GPU's memory, foretold from the sizes of the images. Pure; it must never know DALI.
+"""Estimate the GPU memory that loading takes, from the sizes of the images. Pure: never imports DALI.
 
-The terms are those of DALI's decoder and executor; their factors were measured with DALI 2.4 on an H200
-(`tests/gpu/test_memory_gpu.py` holds them to what is taken).
+The terms follow DALI's decoder and executor. Their factors were measured with DALI 2.4 on an H200, and
+`tests/gpu/test_memory_gpu.py` compares them with what a loader really uses.
 """
 
 from __future__ import annotations
@@ -12,57 +12,60 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from manifests.errors import CallError
+
 MIB = 2**20
 
-#: What CUDA, torch and DALI's libraries take before the first image, with a decoder's and without.
+#: Memory that CUDA, torch and DALI's libraries take before the first image: with a decoder, and for raw pixels.
 CONTEXT, CONTEXT_RAW = 940 * MIB, 675 * MIB
 
-#: Images in memory that a decoding thread works with.
-_OF_A_THREAD = 2.3
-#: Images in memory that the hardware decoder works with, where whole images and where parts of them come out.
-_OF_THE_HARDWARE, _OF_THE_HARDWARE_FOR_PARTS = 21.0, 33.0
-#: Above this share the hardware decoder takes all.
+#: Buffers of one decoding thread, in decoded images.
+_IMAGES_PER_THREAD = 2.3
+#: Buffers of the hardware decoder, in decoded images: for whole images, and for crops.
+_IMAGES_IN_HARDWARE, _IMAGES_IN_HARDWARE_FOR_CROPS = 21.0, 33.0
+#: From this share on, the hardware decoder decodes everything.
 _ALL_HARDWARE = 0.9
-#: Batches of decoded images at once, where batches are made ahead: one is decoded while another is resized.
-_AT_ONCE = 2
-#: Standard deviations from the mean of a random batch to the worst of some ten thousand.
+#: Batches of decoded images in memory at a time when batches are prefetched: one is decoded while another is resized.
+_DECODED_BATCHES = 2
+#: Standard deviations between the mean of a random batch and the largest of about ten thousand batches.
 _WORST = 3.7
 
-#: Of images larger than this, decoded, in bytes, each thread's buffers take much of the GPU. Images of 3840x2160 a
-#: second on an H200, imagenet-train in batches of 32: with 12 threads and a load of 0.65 2,330 in 2.84 GiB, with these
-#: 1,905 in 2.31 GiB.
+#: Above this mean size of a decoded image in bytes, the buffers of each thread dominate. Images of 3840x2160 per
+#: second on an H200, imagenet-train in batches of 32: 2,330 in 2.84 GiB with 12 threads and a hardware load of 0.65;
+#: 1,905 in 2.31 GiB with the values below.
 LARGE = 12 * 2**20
 LARGE_THREADS, LARGE_LOAD = 4, 0.75
 
-#: Of images that take no more than this, decoded, many threads wait for each other. Images of 341x256 a second on an
-#: H200 with 16 cores, imagenet-train: 42,000 with 8 threads, 36,500 with 16; on another 38,600 with 8, 36,700 with 12.
+#: Up to this mean size of a decoded image in bytes, many threads wait for each other. Images of 341x256 per second,
+#: imagenet-train: on an H200 with 16 cores 42,000 with 8 threads and 36,500 with 16; on another 38,600 with 8 and
+#: 36,700 with 12.
 SMALL = 384 * 2**10
 SMALL_THREADS = 8
-#: With a GPU more threads decode no faster, and every operator on the processor waits for all of them. Images a second
-#: on an H200 with 16 cores, with 8, 12 and 16 threads: imagenet-train 19,100, 20,600 and 19,300.
+#: With a GPU, more threads do not decode faster, and every CPU operator waits for all of them. Images per second on an
+#: H200 with 16 cores, imagenet-train: 19,100 with 8 threads, 20,600 with 12, 19,300 with 16.
 MAX_THREADS = 12
 
-#: Share of the JPEGs that the GPU's own decoder takes; the fastest of those measured on an H200.
+#: Share of JPEG images that the hardware decoder decodes: the fastest of those measured on an H200.
 HW_DECODER_LOAD = 0.65
 
-#: Batches made ahead of the one in use. Of raw pixels a loader gives so many that it is not worth while to wait: on an
-#: H200, in batches of 256, 102,000 images a second with 2, 141,000 with 3, 165,000 with 5; on another 127,000 with 5
-#: and 121,000 with 8.
+#: Batches prepared in advance, for encoded images and for raw pixels. Raw images per second on an H200, batches of
+#: 256: 102,000 with 2, 141,000 with 3, 165,000 with 5. On another: 127,000 with 5 and 121,000 with 8.
 PREFETCH, PREFETCH_RAW = 2, 5
 
-#: ImageSizes of the shorter side to resize to that are worth telling of.
-SHORTER = (1024, 512, 256)
+#: Values of ``dataprep convert --resize-shorter`` that estimates are given for, in pixels.
+RESIZE_CHOICES = (1024, 512, 256)
 
-#: Images that are looked at to find what random crops keep of them.
-_LOOKED_AT = 2048
+#: Number of images for which random crops are simulated, and attempts per crop.
+_SIMULATED = 2048
 _ATTEMPTS = 10
 
-_HELD = 224 * 224 * 3 * 2
+#: Bytes of a float16 image of 224x224.
+_IMAGENET_BYTES = 224 * 224 * 3 * 2
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSizes:
-    """The images of a split.
+    """The sizes of all images of a split.
 
     Attributes:
         widths: in pixels, int32 [samples].
@@ -75,34 +78,39 @@ class ImageSizes:
 
     @property
     def decoded(self) -> NDArray[np.int64]:
-        """Bytes of each image, decoded: three a pixel."""
+        """Bytes of each decoded image, int64 [samples]: three per pixel."""
         return 3 * self.widths.astype(np.int64) * self.heights
 
     @property
+    def mean_pixels(self) -> float:
+        """Mean number of pixels."""
+        return float(self.decoded.mean()) / 3
+
+    @property
     def large(self) -> bool:
-        """Whether they are so large, on average, that a loader does with fewer threads."""
+        """Whether the images are so large, on average, that fewer threads save much memory."""
         return float(self.decoded.mean()) > LARGE
 
     @property
     def threads(self) -> int:
-        """How many threads decode them best, where a GPU does the rest."""
+        """Number of threads that decode these images best, with a GPU."""
         if self.large:
             return LARGE_THREADS
         return SMALL_THREADS if float(self.decoded.mean()) <= SMALL else MAX_THREADS
 
     @property
     def hardware_load(self) -> float:
-        """Share of them that the GPU's own decoder takes best."""
+        """Share of these images that the hardware decoder decodes best."""
         return LARGE_LOAD if self.large else HW_DECODER_LOAD
 
     @property
     def largest(self) -> tuple[int, int]:
-        """Width and height of the image with most pixels."""
-        at = int(self.decoded.argmax())
-        return int(self.widths[at]), int(self.heights[at])
+        """Width and height of the image with the most pixels."""
+        index = int(self.decoded.argmax())
+        return int(self.widths[index]), int(self.heights[index])
 
     def resized(self, shorter: int) -> ImageSizes:
-        """Return them as `dataprep convert --resize-shorter` would make them: none is enlarged."""
+        """Return the sizes after ``dataprep convert --resize-shorter``, which never enlarges an image."""
         scale = np.minimum(1.0, shorter / np.minimum(self.widths, self.heights))
         sides = (np.maximum(1, np.rint(each * scale)).astype(np.int32) for each in (self.widths, self.heights))
         return ImageSizes(*sides)
@@ -110,11 +118,11 @@ class ImageSizes:
 
 @dataclass(frozen=True, slots=True)
 class CropWindow:
-    """A random part of an image, as torchvision's RandomResizedCrop draws it.
+    """A random crop of an image, drawn as torchvision's RandomResizedCrop does.
 
     Attributes:
-        area: least and greatest share of the image's area.
-        ratio: least and greatest width / height.
+        area: smallest and largest share of the image's area.
+        ratio: smallest and largest width / height.
 
     """
 
@@ -124,25 +132,25 @@ class CropWindow:
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """What is done with a batch.
+    """How batches are made, as far as it affects memory.
 
     Attributes:
-        batch_size: images.
-        held: bytes of an image in a finished batch.
-        window: what is decoded of an image; none for all.
-        whole_steps: how many images in memory each whole image costs besides, where work is done before it shrinks.
-        threads: that decode.
-        hardware_load: share of the images that the hardware decoder takes.
-        prefetch: batches made ahead of the one in use.
-        spread: whether large images are spread over the batches.
-        encoded: whether there is anything to decode.
+        batch_size: images per batch.
+        image_bytes: bytes of an image in a finished batch.
+        window: part of each image that is decoded. `None` decodes whole images.
+        full_size_images: additional memory per image, in decoded images, for operations on whole images.
+        threads: threads that decode.
+        hardware_load: share of the images that the hardware decoder decodes.
+        prefetch: batches prepared in advance.
+        spread: whether large images are spread evenly over the batches.
+        encoded: whether the images must be decoded.
 
     """
 
     batch_size: int
-    held: int
+    image_bytes: int
     window: CropWindow | None = CropWindow()
-    whole_steps: float = 0.0
+    full_size_images: float = 0.0
     threads: int = MAX_THREADS
     hardware_load: float = HW_DECODER_LOAD
     prefetch: int = PREFETCH
@@ -152,12 +160,12 @@ class LoadSettings:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """What a process takes of a GPU, in bytes.
+    """GPU memory of one process, in bytes.
 
     Attributes:
         context: CUDA, torch and the libraries.
-        decoder: the decoder's own buffers.
-        images: decoded images and what is computed from them, of the worst batch.
+        decoder: buffers of the decoder.
+        images: decoded images and what is computed from them, for the largest batch.
         batches: finished batches.
 
     """
@@ -169,78 +177,158 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum."""
         return self.context + self.decoder + self.images + self.batches
+
+
+def estimate_memory(sizes: ImageSizes, settings: LoadSettings) -> MemoryEstimate:
+    """Estimate the GPU memory for loading images of these sizes."""
+    decoded = sizes.decoded
+    largest = int(decoded.max())
+    images = min(_DECODED_BATCHES, settings.prefetch) + settings.full_size_images
+    return MemoryEstimate(
+        context=CONTEXT if settings.encoded else CONTEXT_RAW,
+        decoder=round(_decoder_bytes(float(decoded.mean()), largest, settings)) if settings.encoded else 0,
+        images=round(
+            images * worst_batch(_decoded_bytes(sizes, settings.window), settings.batch_size, spread=settings.spread)
+        ),
+        batches=settings.batch_size * settings.image_bytes * (settings.prefetch + 1),
+    )
+
+
+def estimate_presets(sizes: ImageSizes, batch_size: int, *, encoded: bool) -> dict[str, dict[str, int]]:
+    """Estimate the GPU memory of two presets, with default options.
+
+    Args:
+        sizes: of the images.
+        batch_size: images per batch.
+        encoded: whether the images must be decoded.
+
+    Returns:
+        For ``imagenet-train`` and ``imagenet-eval``: bytes for the images ``as they are``, and resized to a shorter
+        side of each of `RESIZE_CHOICES` that makes them smaller.
+
+    """
+    variants = {"as they are": sizes}
+    if encoded:
+        variants |= {str(side): sizes.resized(side) for side in RESIZE_CHOICES if side < min(sizes.largest)}
+    windows = {"imagenet-train": CropWindow() if encoded else None, "imagenet-eval": None}
+    return {
+        preset: {
+            name: estimate_memory(each, default_settings(each, batch_size, window, encoded=encoded)).total
+            for name, each in variants.items()
+        }
+        for preset, window in windows.items()
+    }
 
 
 def default_settings(
     sizes: ImageSizes, batch_size: int, window: CropWindow | None, *, encoded: bool = True
 ) -> LoadSettings:
-    """Return what a loader does unless it is told otherwise, to end with float16 images of 224x224."""
+    """Return the settings that `loaders.build` chooses by default for float16 images of 224x224."""
     prefetch = PREFETCH if encoded else PREFETCH_RAW
-    work = LoadSettings(batch_size, _HELD, window, encoded=encoded, prefetch=prefetch)
-    return replace(work, threads=sizes.threads, hardware_load=sizes.hardware_load)
+    settings = LoadSettings(batch_size, _IMAGENET_BYTES, window, encoded=encoded, prefetch=prefetch)
+    return replace(settings, threads=sizes.threads, hardware_load=sizes.hardware_load)
 
 
-def estimate_memory(sizes: ImageSizes, work: LoadSettings) -> MemoryEstimate:
-    """Return what loading images of these sizes takes."""
-    decoded = sizes.decoded
-    most = int(decoded.max())
-    steps = min(_AT_ONCE, work.prefetch) + work.whole_steps
-    return MemoryEstimate(
-        context=CONTEXT if work.encoded else CONTEXT_RAW,
-        decoder=round(_decoder(float(decoded.mean()), most, work)) if work.encoded else 0,
-        images=round(steps * worst_batch(_kept(sizes, work.window), work.batch_size, spread=work.spread)),
-        batches=work.batch_size * work.held * (work.prefetch + 1),
+def check_memory_limit(sizes: ImageSizes, settings: LoadSettings, limit: float) -> None:
+    """Check that the estimate does not exceed a limit.
+
+    Args:
+        sizes: of the images.
+        settings: how batches are made.
+        limit: in bytes.
+
+    Raises:
+        CallError: it does. The hint says which changes would fit.
+
+    """
+    estimate = estimate_memory(sizes, settings).total
+    if estimate <= limit:
+        return
+    changes = []
+    if most := largest_batch(sizes, settings, limit):
+        changes.append(f"batch_size={most} fits")
+    if not settings.spread and estimate_memory(sizes, replace(settings, spread=True)).total <= limit:
+        changes.append("sampler=loaders.ShuffledSampler(spread=True) fits")
+    for side in RESIZE_CHOICES:
+        smaller = estimate_memory(sizes.resized(side), settings).total
+        if settings.encoded and smaller <= limit:
+            changes.append(f"`dataprep convert --resize-shorter {side}` reduces it to {format_gib(smaller)}")
+            break
+    raise CallError(
+        f"memory_limit is {format_gib(limit)}, but batches of {settings.batch_size} take an estimated "
+        f"{format_gib(estimate)} of GPU memory",
+        hint="; ".join(changes) or "raise the limit: CUDA and the decoder alone exceed it",
     )
 
 
-def largest_batch(sizes: ImageSizes, work: LoadSettings, limit: int) -> int:
-    """Return how many images a batch may have to stay within `limit` bytes; 0 where none fits."""
-    low, high = 0, work.batch_size
+def largest_batch(sizes: ImageSizes, settings: LoadSettings, limit: float) -> int:
+    """Return the largest batch size, up to that of `settings`, that fits into `limit` bytes. 0 if none fits."""
+    low, high = 0, settings.batch_size
     while low < high:
         middle = (low + high + 1) // 2
-        fits = estimate_memory(sizes, replace(work, batch_size=middle)).total <= limit
+        fits = estimate_memory(sizes, replace(settings, batch_size=middle)).total <= limit
         low, high = (middle, high) if fits else (low, middle - 1)
     return low
 
 
-def worst_batch(each: NDArray[np.float64], batch_size: int, *, spread: bool) -> float:
-    """Return the bytes of the worst batch among many that are drawn of images of so many bytes `each`."""
-    mean, deviation = float(each.mean()), float(each.std())
+def worst_batch(image_bytes: NDArray[np.float64], batch_size: int, *, spread: bool) -> float:
+    """Estimate the bytes of the largest among many random batches.
+
+    Args:
+        image_bytes: bytes of each image, float64 [images].
+        batch_size: images per batch.
+        spread: whether large images are spread evenly over the batches.
+
+    """
+    mean, deviation = float(image_bytes.mean()), float(image_bytes.std())
     if spread:
         return batch_size * mean
     worst = batch_size * mean + _WORST * deviation * math.sqrt(batch_size)
-    return min(worst, batch_size * float(each.max()))
+    return min(worst, batch_size * float(image_bytes.max()))
 
 
-def _decoder(mean: float, most: int, work: LoadSettings) -> float:
-    hardware = _OF_THE_HARDWARE if work.window is None else _OF_THE_HARDWARE_FOR_PARTS
-    busy = 0 if work.hardware_load >= _ALL_HARDWARE else math.ceil((1 - work.hardware_load) * work.batch_size)
-    of_threads = max(mean * min(work.threads, busy), most) if busy else 0.0
-    return (hardware * mean if work.hardware_load else 0.0) + _OF_A_THREAD * of_threads
+def format_gib(count: float) -> str:
+    """Format a number of bytes in GiB."""
+    return f"{count / 2**30:.2f} GiB"
 
 
-def _kept(sizes: ImageSizes, window: CropWindow | None) -> NDArray[np.float64]:
-    """Return bytes that are decoded of each image, or of some of them where a window is drawn."""
+def _decoder_bytes(mean: float, largest: int, settings: LoadSettings) -> float:
+    hardware = _IMAGES_IN_HARDWARE if settings.window is None else _IMAGES_IN_HARDWARE_FOR_CROPS
+    in_software = (
+        0 if settings.hardware_load >= _ALL_HARDWARE else math.ceil((1 - settings.hardware_load) * settings.batch_size)
+    )
+    threads = max(mean * min(settings.threads, in_software), largest) if in_software else 0.0
+    return (hardware * mean if settings.hardware_load else 0.0) + _IMAGES_PER_THREAD * threads
+
+
+def _decoded_bytes(sizes: ImageSizes, window: CropWindow | None) -> NDArray[np.float64]:
+    """Return the bytes that are decoded of each image; with a window, of a sample of the images."""
     decoded = sizes.decoded
     if window is None:
         return decoded.astype(np.float64)
-    looked_at = np.linspace(0, len(decoded) - 1, _LOOKED_AT).astype(np.int64)
-    aspect = sizes.widths[looked_at] / sizes.heights[looked_at]
-    return decoded[looked_at] * _shares(aspect, window)
+    simulated = np.linspace(0, len(decoded) - 1, _SIMULATED).astype(np.int64)
+    aspect = sizes.widths[simulated] / sizes.heights[simulated]
+    return decoded[simulated] * _crop_areas(aspect, window)
 
 
-def _shares(aspect: NDArray[np.float64], window: CropWindow) -> NDArray[np.float64]:
-    """Draw what a window keeps of the area of images of these ratios of width to height."""
-    draw = np.random.default_rng(0)
+def _crop_areas(aspect: NDArray[np.float64], window: CropWindow) -> NDArray[np.float64]:
+    """Draw the share of the area that a random crop keeps.
+
+    Args:
+        aspect: width / height of each image, float64 [images].
+        window: bounds of the crops.
+
+    """
+    random = np.random.default_rng(0)
     shape = (_ATTEMPTS, len(aspect))
-    area = draw.uniform(*window.area, shape)
+    area = random.uniform(*window.area, shape)
     low, high = (math.log(bound) for bound in window.ratio)
-    ratio = np.exp(draw.uniform(low, high, shape))
+    ratio = np.exp(random.uniform(low, high, shape))
     fits = (area * ratio <= aspect) & (area / ratio * aspect <= 1)
     first = fits.argmax(axis=0)
-    # Where none fits, the greatest part of a ratio that is allowed.
+    # If no attempt fits: the largest crop of the nearest allowed ratio.
     nearest = np.clip(aspect, *window.ratio)
     fallback = np.minimum(aspect / nearest, nearest / aspect)
     return np.where(fits.any(axis=0), area[first, np.arange(len(aspect))], fallback)

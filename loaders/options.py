@@ -1,119 +1,169 @@
-"""The arguments of `build` that are plain values, checked. It must never know a dataset or a graph."""
+"""The arguments of `loaders.build`: `BuildRequest` as given, `ResolvedOptions` with every default filled in."""
 
 from __future__ import annotations
 
 import operator
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from loaders.ranks import Ranks
+from loaders.ranks import Device, Ranks
 from manifests.errors import CallError
 
-#: Operators on the processor wait for all threads. Images a second on an H200 with 16 cores, with 8, 12 and 16: a
-#: PaddleClas list whose crop is computed by such operators 19,500, 15,500 and 14,500.
-MAX_THREADS_COMPUTING = 8
+if TYPE_CHECKING:
+    from loaders.samplers import Sampler
 
-#: Of a value of an image.
-BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1}
+DeviceChoice: TypeAlias = Literal["auto", "gpu", "cpu"]
+DType: TypeAlias = Literal["float16", "bfloat16", "float32", "uint8"]
+Layout: TypeAlias = Literal["NCHW", "NHWC"]
+LastBatch: TypeAlias = Literal["drop", "partial", "pad"]
+FrameworkName: TypeAlias = Literal["torch", "numpy", "jax", "paddle"]
 
-DTYPES = ("float16", "bfloat16", "float32", "uint8")
-FRAMEWORKS = ("torch", "numpy", "jax", "paddle")
+#: Bytes of one value of an image.
+DTYPE_BYTES: dict[DType, int] = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1}
+
+_MAX_INT = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How batches are made; the words are those of `loaders.build`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    """The arguments of one call of `loaders.build`, which documents them. `None` means not given.
+
+    Checks everything that needs neither the dataset nor the machine. NumPy integers become Python's.
 
     Raises:
-        CallError: a value is wrong; the message names it.
+        CallError: an argument is wrong. The message names it.
+
+    """
+
+    dataset: str | os.PathLike[str]
+    split: str
+    batch_size: int | None
+    transforms: str | os.PathLike[str] | Sequence[Any]
+    sampler: Sampler | None
+    shuffle: bool | None
+    device: DeviceChoice
+    device_id: int | None
+    rank: int | None
+    world_size: int | None
+    seed: int
+    num_threads: int | None
+    dtype: DType
+    layout: Layout
+    last_batch: LastBatch | None
+    fields: Sequence[str]
+    framework: FrameworkName
+    prefetch: int | None
+    hw_decoder_load: float | None
+    memory_limit: int | str | None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.dataset, (str, os.PathLike)) or not os.fspath(self.dataset):
+            raise CallError(
+                f"dataset must be a path, got {self.dataset!r}", hint="pass the folder of a prepared dataset"
+            )
+        if not isinstance(self.split, str):
+            raise CallError(f"split must be the name of a split, got {self.split!r}", hint='for example split="train"')
+        self._check_numbers()
+        self._check_choices()
+        self._check_fields()
+        if self.device == "cpu" and self.device_id is not None:
+            raise CallError(
+                f'device_id={self.device_id} selects a GPU, but device is "cpu"',
+                hint='remove device_id or set device="gpu"',
+            )
+        if self.framework == "numpy" and self.dtype == "bfloat16":
+            raise CallError('NumPy has no dtype "bfloat16"', hint='set dtype="float32" or dtype="float16"')
+
+    def _check_numbers(self) -> None:
+        require_int_field(self, "seed", 0, most=2**63)
+        optional = {
+            "batch_size": (1, _MAX_INT),
+            "device_id": (0, 1024),
+            "num_threads": (1, 1024),
+            "prefetch": (1, 64),
+        }
+        for name, (least, most) in optional.items():
+            if getattr(self, name) is not None:
+                require_int_field(self, name, least, most=most)
+        load = self.hw_decoder_load
+        if load is not None and (not isinstance(load, (int, float)) or isinstance(load, bool) or not 0 <= load <= 1):
+            raise CallError(f"hw_decoder_load must be a number from 0 to 1, got {load!r}")
+
+    def _check_choices(self) -> None:
+        if self.shuffle is not None and not isinstance(self.shuffle, bool):
+            raise CallError(f"shuffle must be True, False or None, got {self.shuffle!r}")
+        choices = {"device": DeviceChoice, "dtype": DType, "layout": Layout, "framework": FrameworkName}
+        if self.last_batch is not None:
+            choices["last_batch"] = LastBatch
+        for name, choice in choices.items():
+            value, known = getattr(self, name), get_args(choice)
+            if not isinstance(value, str) or value not in known:
+                raise CallError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+    def _check_fields(self) -> None:
+        fields = self.fields
+        if not isinstance(fields, (list, tuple)) or not all(isinstance(name, str) for name in fields):
+            raise CallError(f"fields must be a list of names, got {fields!r}", hint='for example ("image", "label")')
+        if not fields:
+            raise CallError("fields is empty, so a batch would contain nothing", hint='for example ("image", "label")')
+        if len(set(fields)) != len(fields):
+            raise CallError(f"fields contains a name twice: {fields!r}", hint="list each field once")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedOptions:
+    """How a loader makes its batches: every argument of `loaders.build` with its final value.
+
+    `loader.options` is this record.
+
+    Attributes:
+        batch_size: samples per batch of this rank. With ``last_batch="partial"`` it is at most the number of samples
+            that a rank reads in an epoch, because DALI decodes full batches.
+        shuffle: whether DALI's reader shuffles. A sampler ignores it.
+        device: the CPU, or a GPU by its number.
+        ranks: rank and world size.
+        seed: seed of the order and of the augmentation.
+        num_threads: CPU threads that read and decode.
+        dtype: type of the image values.
+        layout: axes of the image batch.
+        last_batch: treatment of the samples that do not fill the last batch.
+        fields: contents of a batch, in order.
+        framework: library that the tensors belong to.
+        prefetch: batches prepared in advance.
+        hw_decoder_load: share of JPEG images that the GPU's hardware decoder decodes, from 0 to 1. Unused on the CPU.
+        memory_limit: upper bound for the estimated GPU memory in bytes, `math.inf` for none.
 
     """
 
     batch_size: int
     shuffle: bool
-    device: str
-    device_id: int | None
+    device: Device
     ranks: Ranks
     seed: int
-    num_threads: int | None
-    dtype: str
-    layout: str
-    last_batch: str
+    num_threads: int
+    dtype: DType
+    layout: Layout
+    last_batch: LastBatch
     fields: tuple[str, ...]
-    framework: str
-    prefetch: int | None
-    hw_decoder_load: float | None
-    memory_limit: int | None = None
-
-    def __post_init__(self) -> None:
-        keep_whole(self, "batch_size", 1)
-        keep_whole(self, "seed", 0, most=2**63)
-        for name, least, most in (("device_id", 0, 1024), ("num_threads", 1, 1024), ("prefetch", 1, 64)):
-            if getattr(self, name) is not None:
-                keep_whole(self, name, least, most=most)
-        if not isinstance(self.shuffle, bool):
-            raise CallError(f"shuffle must be True, False or None, got {self.shuffle!r}")
-        _one_of("device", self.device, ("auto", "gpu", "cpu"))
-        _one_of("dtype", self.dtype, DTYPES)
-        _one_of("layout", self.layout, ("NCHW", "NHWC"))
-        _one_of("last_batch", self.last_batch, ("drop", "partial", "pad"))
-        _one_of("framework", self.framework, FRAMEWORKS)
-        if self.device == "cpu" and self.device_id is not None:
-            raise CallError(
-                f'device_id={self.device_id} names a GPU, and device is "cpu"',
-                hint='leave device_id out, or say device="gpu"',
-            )
-        if not self.fields or len(set(self.fields)) != len(self.fields):
-            raise CallError(f"fields must name something, and nothing twice, got {self.fields!r}")
-        if self.framework == "numpy" and self.dtype == "bfloat16":
-            raise CallError('dtype="bfloat16", which NumPy does not know', hint='say dtype="float32" or "float16"')
-        load = self.hw_decoder_load
-        if load is not None and (not isinstance(load, (int, float)) or isinstance(load, bool) or not 0 <= load <= 1):
-            raise CallError(f"hw_decoder_load must be a number from 0 to 1, got {load!r}")
+    framework: FrameworkName
+    prefetch: int
+    hw_decoder_load: float
+    memory_limit: float
 
 
-def default_threads(processes: int, most: int, *, gpu: bool, computing: bool) -> int:
-    """Return how many threads one of so many processes on this machine should read and decode with.
+def require_int(name: str, value: Any, least: int, *, most: int = _MAX_INT) -> int:
+    """Return `value` as a Python `int`.
 
     Args:
-        processes: that share the machine.
-        most: that these images are worth, where a GPU does the rest.
-        gpu: whether images are on the GPU once decoded.
-        computing: whether the transforms have operators on the processor besides decoding.
-
-    """
-    cores = max(1, len(os.sched_getaffinity(0)) // processes)
-    if not gpu:
-        return cores
-    return min(cores, most, MAX_THREADS_COMPUTING) if computing else min(cores, most)
-
-
-def read_bytes(name: str, value: Any) -> int:
-    """Read a number of bytes: a whole number, or a text such as ``"4GiB"``, ``"500 MB"``.
+        name: of the argument, for the message.
+        value: an integer of Python or NumPy.
+        least: smallest valid value.
+        most: largest valid value.
 
     Raises:
-        CallError: it is neither.
-
-    """
-    if not isinstance(value, str):
-        return at_least(name, value, 1, most=2**60)
-    found = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([KMGT]?)(i?)B\s*", value)
-    if found is None:
-        raise CallError(f"{name}={value!r} is no number of bytes", hint='write "4GiB", say')
-    number, prefix, binary = found.groups()
-    return at_least(
-        name, int(float(number) * (1024 if binary else 1000) ** " KMGT".index(prefix or " ")), 1, most=2**60
-    )
-
-
-def at_least(name: str, value: Any, least: int, *, most: int = 2**31 - 1) -> int:
-    """Return a whole number of Python's from one of Python's or NumPy's, within bounds.
-
-    Raises:
-        CallError: it is none, or not within the bounds; the message names it.
+        CallError: `value` is not an integer or is out of range.
 
     """
     try:
@@ -127,16 +177,11 @@ def at_least(name: str, value: Any, least: int, *, most: int = 2**31 - 1) -> int
     return number
 
 
-def keep_whole(record: Any, name: str, least: int, *, most: int = 2**31 - 1) -> None:
-    """Check a whole number of a frozen record that is being made, and keep it as Python's own.
+def require_int_field(record: Any, name: str, least: int, *, most: int = _MAX_INT) -> None:
+    """Check an integer field in the ``__post_init__`` of a frozen dataclass, and store it as a Python `int`.
 
     Raises:
-        CallError: see `at_least`.
+        CallError: see `require_int`.
 
     """
-    object.__setattr__(record, name, at_least(name, getattr(record, name), least, most=most))
-
-
-def _one_of(name: str, value: object, known: Sequence[str]) -> None:
-    if not isinstance(value, str) or value not in known:
-        raise CallError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+    object.__setattr__(record, name, require_int(name, getattr(record, name), least, most=most))

@@ -26,11 +26,13 @@ from manifests.serialization import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 __all__ = [
     "MANIFEST_NAME",
     "MAX_MANIFEST_BYTES",
     "REJECTED_NAME",
+    "TableFile",
     "build_table",
     "checksum_text",
     "has_no_other_manifest",
@@ -212,15 +214,65 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str] | None = Non
         TableError: the file is missing or damaged, or a column is missing or has another type.
 
     """
+    try:
+        with open(path, "rb") as file:
+            return _read_columns(_open_parquet(file, path), path, columns)
+    except OSError as error:
+        raise _unreadable_table(path, error) from None
+
+
+class TableFile:
+    """A sample table that is read into memory once, so that its columns can be read in several steps.
+
+    Attributes:
+        column_names: names of all columns.
+
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Read the file.
+
+        Raises:
+            TableError: the file is missing or damaged.
+
+        """
+        import pyarrow as pa
+
+        self._path = path
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except OSError as error:
+            raise _unreadable_table(path, error) from None
+        self._parquet = _open_parquet(pa.BufferReader(content), path)
+        self.column_names: tuple[str, ...] = tuple(self._parquet.schema_arrow.names)
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Read columns by name.
+
+        Raises:
+            TableError: the file is damaged, or a column is missing or has another type.
+
+        """
+        return _read_columns(self._parquet, self._path, columns)
+
+
+def _open_parquet(source: Any, path: str | os.PathLike[str]) -> pq.ParquetFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
+        return pq.ParquetFile(source, page_checksum_verification=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable_table(path, error) from None
+
+
+def _read_columns(parquet: pq.ParquetFile, path: str | os.PathLike[str], columns: Sequence[str] | None) -> pa.Table:
+    import pyarrow as pa
+
+    try:
         # One thread: tables are small, and worker processes already use every core.
-        with open(path, "rb") as file:
-            table = pq.ParquetFile(file, page_checksum_verification=True).read(columns, use_threads=False)
-    except FileNotFoundError:
-        raise TableError("the sample table is missing", file=os.fspath(path), hint=_DAMAGED) from None
+        table = parquet.read(columns, use_threads=False)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable_table(path, error) from None
     for name in columns or TABLE_COLUMNS:
@@ -283,5 +335,7 @@ def _table_bytes(table: pa.Table) -> bytes:
 
 
 def _unreadable_table(path: str | os.PathLike[str], error: Exception) -> TableError:
+    if isinstance(error, FileNotFoundError):
+        return TableError("the sample table is missing", file=os.fspath(path), hint=_DAMAGED)
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     return TableError(f"the sample table cannot be read ({reason})", file=os.fspath(path), hint=_DAMAGED)

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from loaders.dali.decode import decode
 from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply, dali
 from loaders.dali.mixing import mix
 from loaders.dali.normalize import finish
 from loaders.dali.readers import ReaderOutputs
-from loaders.options import Options
-from loaders.transforms.base import ImageSpec
+from loaders.options import ResolvedOptions
+from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
-from loaders.transforms.fuse import DecodeCrop, FlipNormalize, fuse
+from loaders.transforms.fuse import DecodeCrop, FlipNormalize
 from loaders.transforms.parse import Recipe
 
 
 def make_pipeline(
     read: Callable[[], ReaderOutputs],
     recipe: Recipe,
-    options: Options,
+    operations: Sequence[Operation],
+    options: ResolvedOptions,
     *,
     seed: int,
-    gpu: int | None,
-    checkpoint: bytes | None = None,
+    checkpoint: bytes = b"",
 ) -> Pipeline:
     """Return a loader's pipeline, not yet built.
 
@@ -35,11 +35,11 @@ def make_pipeline(
 
     Args:
         read: adds the reader to the graph and returns its outputs.
-        recipe: the operations on an image.
-        options: batch size, threads, dtype, layout, fields and the other options of the loader.
+        recipe: how images are mixed.
+        operations: the recipe's operations on an image, fused.
+        options: device, batch size, threads, dtype, layout, fields and the other options of the loader.
         seed: seed of the transforms; different on each rank.
-        gpu: the GPU's index; `None` to use the CPU alone.
-        checkpoint: a checkpoint of an equal pipeline to resume from.
+        checkpoint: a checkpoint of an equal pipeline to resume from; empty to start anew.
 
     Raises:
         TypeError: the recipe doesn't start with decoding.
@@ -49,28 +49,28 @@ def make_pipeline(
     pipeline: Pipeline = dali.Pipeline(
         batch_size=options.batch_size,
         num_threads=options.num_threads,
-        device_id=gpu,
+        device_id=options.device.index if options.device.is_gpu else None,
         seed=seed,
         prefetch_queue_depth=options.prefetch,
         exec_dynamic=True,
         enable_checkpointing=True,
-        checkpoint=checkpoint,
+        checkpoint=checkpoint or None,
     )
-    context = GraphContext(gpu=gpu is not None, batch_size=options.batch_size, random=RandomStreams(seed))
+    context = GraphContext(gpu=options.device.is_gpu, batch_size=options.batch_size, random=RandomStreams(seed))
     wanted = "image" in options.fields
     with pipeline:
         records = read()
-        first, *operations = fuse(recipe.operations).operations
+        first, *remaining = operations
         if not isinstance(first, (Decode, DecodeCrop, Unpack)):
             raise TypeError(f"a recipe must start with Decode or Unpack, got {first!r}")
-        image = decode(records.encoded, first, context, options.hw_decoder_load or 0.0)
+        image = decode(records.encoded, first, context, options.hw_decoder_load)
         spec = first.output(ImageSpec())
-        last = operations[-1] if operations and not recipe.mixing else None
+        last = remaining[-1] if remaining and not recipe.mixing else None
         if isinstance(last, (Normalize, FlipNormalize)):
-            operations.pop()
+            remaining.pop()
         else:
             last = None
-        for operation in operations:
+        for operation in remaining:
             image = apply(operation, image, spec, context)
             spec = operation.output(spec)
         extra: list[Node] = []

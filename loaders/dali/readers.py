@@ -123,7 +123,7 @@ class _PlannedBatches:
     def images(self, batch: Any) -> list[Any]:
         number = batch.iteration
         for coming in range(max(number, self._requested), number + PREFETCH_BATCHES + 1):
-            self._records.ask_ahead(self._rows(coming))
+            self._records.prefetch(self._rows(coming))
         self._requested = number + PREFETCH_BATCHES + 1
         # A NumPy array takes DALI twice the time of a TensorCPU, and this runs on the training thread.
         images = [TensorCPU(image, "") for image in self._records.images(self._rows(number))]

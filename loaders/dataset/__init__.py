@@ -1,1 +1,1 @@
-"""Prepared datasets, opened for reading: splits, sample tables, record access. Nothing here imports torch or DALI."""
+"""Read prepared datasets: open splits, read sample tables, access records. Imports neither torch nor DALI."""

@@ -1,96 +1,101 @@
-"""What a reader tells of a record -> labels and table columns. NumPy only; it must never know torch or DALI."""
+"""Labels and table columns of a batch, from what DALI's reader returns. NumPy only: imports neither torch nor DALI."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dataset.split import OpenSplit
-from loaders.dataset.tables import VERIFY, read_columns
+from loaders.dataset.tables import VERIFY, SampleTables
 from manifests.errors import DamagedError
-from manifests.store import read_table
 
 Labels: TypeAlias = NDArray[np.int64]
 
 #: Values of a field for a batch: numbers as an array [B], anything else as a list.
 Values: TypeAlias = "NDArray[Any] | list[Any]"
 
+#: Fields that the loader itself defines. Any other field is a column of the sample tables.
+BUILT_IN_FIELDS = ("image", "label", "index")
+
 #: DALI's ``source_info`` without the folder: of a file in a WebDataset shard, and of a TFRecord.
 _MEMBER = re.compile(r"(.+?):(\d+):", re.DOTALL)
 _RECORD = re.compile(r"(.+) at index (\d+)$", re.DOTALL)
 
-#: Any number of so many fits into int64.
-_MOST_DIGITS = 18
+#: Any number with this many decimal digits fits into int64.
+_MAX_DIGITS = 18
 
 
 class Fields:
-    """The fields of a batch, but for the images themselves.
+    """The fields of a batch, except the images.
 
     Attributes:
-        stored_label: whether the shards' own label is to be read.
-        source: whether the records' origin is to be read.
+        stored_label: whether DALI's reader must return the label that the shards store.
+        source: whether DALI's reader must return where each record came from.
 
     """
 
-    def __init__(self, split: OpenSplit, names: Sequence[str], *, planned: bool = False) -> None:
+    def __init__(self, split: OpenSplit, tables: SampleTables, names: Sequence[str], *, planned: bool = False) -> None:
         """Find where each field comes from, and read the table columns that are needed.
 
         Args:
-            split: whose samples.
+            split: the split.
+            tables: its sample tables.
             names: of the fields.
-            planned: whether a sampler says the rows of a batch; the records themselves are then asked nothing.
+            planned: whether a sampler gives the rows of each batch. Then nothing is read from the records.
 
         Raises:
-            CallError: a field is in no table.
+            CallError: a field is not a column of the sample tables.
             DamagedError: a sample table that is needed is missing or damaged.
 
         """
         self._split = split
+        self._names = tuple(names)
         self.stored_label = "label" in names and split.manifest.components.label is not None and not planned
-        columns = [name for name in names if name not in ("image", "index", "label")]
+        columns = [name for name in names if name not in BUILT_IN_FIELDS]
         if "label" in names and not self.stored_label:
             columns.append("label")
         self.source = not planned and (bool(columns) or "index" in names)
         offset = ["offset"] if self.source and "offset" not in columns else []
-        self._columns = read_columns(split, [*columns, *offset], asked_by="fields", besides=("image", "label", "index"))
-        self._origins = Origins(split, self._columns["offset"]) if self.source else None
+        self._columns = tables.columns([*columns, *offset], requested_by="fields", other_names=BUILT_IN_FIELDS)
+        self._row_finder = RowFinder(split, self._columns["offset"]) if self.source else None
 
     def rows(self, source: NDArray[np.generic]) -> NDArray[np.int64]:
-        """Return the rows of records; ``source`` is DALI's ``source_info`` as uint8 [B, W], filled up with zeros.
-
-        Raises:
-            DamagedError: a record is in no table.
-
-        """
-        if self._origins is None:
-            raise TypeError("no field needs the rows")
-        return self._origins.find(source)
-
-    def values(
-        self, names: Sequence[str], stored: NDArray[np.generic] | None, rows: NDArray[np.int64] | None
-    ) -> dict[str, Values]:
-        """Return the fields of a batch.
+        """Return the rows of records by their origin.
 
         Args:
-            names: of the fields; ``image`` is passed over.
-            stored: what the reader gave for the label: int64 [B, 1], or uint8 [B, W] text.
-            rows: of the samples in the split, [B].
+            source: DALI's ``source_info``, uint8 [B, W], padded with zeros.
 
         Raises:
-            DamagedError: a label is missing, no number or outside the classes.
+            DamagedError: a record is in no sample table.
 
         """
-        found: dict[str, Values] = {}
-        for name in names:
+        if self._row_finder is None:
+            raise TypeError("no field needs the rows")
+        return self._row_finder.find(source)
+
+    def values(self, stored: NDArray[np.generic] | None, rows: NDArray[np.int64] | None) -> dict[str, Values]:
+        """Return the fields of a batch by name, except the images.
+
+        Args:
+            stored: labels as the reader returned them: int64 [B, 1], or text as uint8 [B, W]. `None` if `stored_label`
+                is false.
+            rows: of the samples in the split, int64 [B]. `None` if no field needs them.
+
+        Raises:
+            DamagedError: a label is missing, not a number, or not a class of the dataset.
+
+        """
+        values: dict[str, Values] = {}
+        for name in self._names:
             if name == "label" and stored is not None:
-                found[name] = self._checked(self._stored(stored))
+                values[name] = self._checked(self._parsed(stored))
             elif name != "image" and rows is not None:
-                found[name] = rows if name == "index" else self._column(name, rows)
-        return found
+                values[name] = rows if name == "index" else self._column(name, rows)
+        return values
 
     def _column(self, name: str, rows: NDArray[np.int64]) -> Values:
         values = self._columns[name][rows]
@@ -98,85 +103,112 @@ class Fields:
             return self._checked(values)
         return values.tolist() if values.dtype == object else values
 
-    def _stored(self, raw: NDArray[np.generic]) -> Labels:
-        read = stored_numbers if self._split.manifest.format == "tfrecord" else decimal_texts
-        return read(raw) + self._split.manifest.components.label_offset
+    def _parsed(self, stored: NDArray[np.generic]) -> Labels:
+        parse = parse_int_labels if self._split.manifest.format == "tfrecord" else parse_text_labels
+        return parse(stored) + self._split.manifest.components.label_offset
 
     def _checked(self, labels: Labels) -> Labels:
-        # A manifest without class names sets no upper bound.
+        # Without class names in the manifest, there is no upper bound.
         end = len(self._split.manifest.classes) or np.iinfo(np.int64).max
         wrong = labels[(labels < 0) | (labels >= end)]
         if wrong.size:
             raise DamagedError(
-                f"a record of {self._split.folder} has the label {wrong[0]}, and labels go from 0 to {end - 1}",
+                f"a record of {self._split.folder} has the label {wrong[0]}, but labels go from 0 to {end - 1}",
                 hint=VERIFY,
             )
         return labels
 
 
-def shadowed(split: OpenSplit, names: Sequence[str]) -> Iterator[str]:
-    """Say where a field has the name of a column that it is not."""
-    if "index" in names and "index" in read_table(split.path(split.shards[0].table)).column_names:
-        yield (
-            "the field index is the sample's number in the split, and not the sample tables' column of that name; "
-            "rename the column in the source to read it"
-        )
+def shadowed_columns(tables: SampleTables, names: Sequence[str]) -> list[str]:
+    """Return a warning for each field that hides a column of the same name."""
+    if "index" in names and "index" in tables.column_names:
+        return [
+            'the field "index" is the row of the sample in the split, not the column "index" of the sample tables; '
+            "to read that column, rename it in the source"
+        ]
+    return []
 
 
-def stored_numbers(raw: NDArray[np.generic]) -> Labels:
-    """Read labels that are int64 features: ``raw`` has the shape [B, 1]."""
-    # DALI gives samples without a dimension for records that lack the feature.
-    if raw.ndim != 2 or raw.shape[1] != 1:
-        raise DamagedError("records lack the label feature that the manifest names", hint=VERIFY)
-    return raw[:, 0].astype(np.int64)
+def parse_int_labels(stored: NDArray[np.generic]) -> Labels:
+    """Parse labels that are stored as int64 features of shape [B, 1].
+
+    Raises:
+        DamagedError: a record has no label.
+
+    """
+    # For records without the feature, DALI returns samples without a dimension.
+    if stored.ndim != 2 or stored.shape[1] != 1:
+        raise DamagedError("records do not have the label feature that the manifest names", hint=VERIFY)
+    return stored[:, 0].astype(np.int64)
 
 
-def decimal_texts(raw: NDArray[np.generic]) -> Labels:
-    """Read labels that are decimal ASCII: ``raw`` is uint8 of the shape [B, W], filled up with zeros."""
-    texts = np.char.rstrip(_texts(raw), b"\n")
-    # NumPy would also read blanks, signs and underscores.
-    wrong = texts[~np.char.isdigit(texts) | (np.char.str_len(texts) > _MOST_DIGITS)]
+def parse_text_labels(stored: NDArray[np.generic]) -> Labels:
+    """Parse labels that are stored as decimal ASCII: uint8 [B, W], padded with zeros.
+
+    Raises:
+        DamagedError: a label is not a decimal number.
+
+    """
+    texts = np.char.rstrip(_as_bytes(stored), b"\n")
+    # NumPy's own parser also accepts spaces, signs and underscores.
+    wrong = texts[~np.char.isdigit(texts) | (np.char.str_len(texts) > _MAX_DIGITS)]
     if wrong.size:
-        raise DamagedError(f"a record's label is not a decimal number ({wrong[0]!r})", hint=VERIFY)
+        raise DamagedError(f"the label of a record is not a decimal number ({bytes(wrong[0])!r})", hint=VERIFY)
     return texts.astype(np.int64)
 
 
-class Origins:
-    """Rows of a split, found by where DALI says that a record came from.
+class RowFinder:
+    """Finds the rows of records by DALI's ``source_info``: the shard, and an offset in it.
 
-    All shards lie end to end on one line of bytes, so that one binary search finds a batch.
+    The shards are laid end to end on one line of bytes, so one binary search finds all rows of a batch.
     """
 
     def __init__(self, split: OpenSplit, offsets: NDArray[np.int64]) -> None:
+        """Sort the images of the split by their place.
+
+        Args:
+            split: the split.
+            offsets: of the encoded images in their shards: the column ``offset`` of the sample tables.
+
+        """
+        # A file in a WebDataset shard is named by its own offset. A TFRecord is named by the offset of the record,
+        # and the next image is its own.
         self._exact = split.manifest.format == "webdataset"
         self._prefix = len(split.path(split.shards[0].file)) - len(split.shards[0].name)
         lengths = [shard.file.bytes for shard in split.shards]
-        begins = np.cumsum([0, *lengths[:-1]])
-        self._begin = {shard.name: int(begin) for shard, begin in zip(split.shards, begins, strict=True)}
-        line = offsets + np.repeat(begins, [shard.samples for shard in split.shards])
-        self._order = np.argsort(line)
-        self._positions = line[self._order]
+        starts = np.cumsum([0, *lengths[:-1]])
+        self._starts = {shard.name: int(start) for shard, start in zip(split.shards, starts, strict=True)}
+        places = offsets + np.repeat(starts, [shard.samples for shard in split.shards])
+        self._rows = np.argsort(places)
+        self._places = places[self._rows]
 
     def find(self, source: NDArray[np.generic]) -> NDArray[np.int64]:
-        """Return the rows of records; ``source`` is DALI's ``source_info`` as uint8 [B, W], filled up with zeros."""
-        wanted = np.array([self._position(text) for text in _texts(source).tolist()])
-        found = np.minimum(np.searchsorted(self._positions, wanted), len(self._positions) - 1)
-        # A TFRecord is named by where the record begins, and its image is the first after that.
-        if self._exact and not np.array_equal(self._positions[found], wanted):
-            raise DamagedError("a record is in an index and not in its sample table", hint=VERIFY)
-        return self._order[found].astype(np.int64)
+        """Return the rows of records.
 
-    def _position(self, source: bytes) -> int:
+        Args:
+            source: DALI's ``source_info``, uint8 [B, W], padded with zeros.
+
+        Raises:
+            DamagedError: a record is in no sample table.
+
+        """
+        wanted = np.array([self._place(text) for text in _as_bytes(source).tolist()])
+        found = np.minimum(np.searchsorted(self._places, wanted), len(self._places) - 1)
+        if self._exact and not np.array_equal(self._places[found], wanted):
+            raise DamagedError("a record is in an index file but not in the sample table of its shard", hint=VERIFY)
+        return self._rows[found].astype(np.int64)
+
+    def _place(self, source: bytes) -> int:
         text = source.decode("utf-8", "surrogateescape")[self._prefix :]
         found = (_MEMBER if self._exact else _RECORD).match(text)
-        if found is None or found[1] not in self._begin:
-            raise DamagedError(f"a record came from {text!r}, which is no shard of the split", hint=VERIFY)
-        return self._begin[found[1]] + int(found[2])
+        if found is None or found[1] not in self._starts:
+            raise DamagedError(f"a record came from {text!r}, which is not a shard of the split", hint=VERIFY)
+        return self._starts[found[1]] + int(found[2])
 
 
-def _texts(raw: NDArray[np.generic]) -> NDArray[np.bytes_]:
-    # A width of zero has no NumPy type.
-    width = max(1, raw.shape[1])
-    padded = np.zeros((len(raw), width), np.uint8)
-    padded[:, : raw.shape[1]] = raw
-    return padded.view(f"S{width}")[:, 0]
+def _as_bytes(padded: NDArray[np.generic]) -> NDArray[np.bytes_]:
+    # NumPy has no byte string of width 0.
+    width = max(1, padded.shape[1])
+    texts = np.zeros((len(padded), width), np.uint8)
+    texts[:, : padded.shape[1]] = padded
+    return texts.view(f"S{width}")[:, 0]

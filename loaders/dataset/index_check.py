@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from awscrt.checksums import crc32c
 
-from loaders.dataset.split import ANEW, OpenSplit
+from loaders.dataset.split import RESTORE, OpenSplit
 from manifests.errors import IndexFileError
 from manifests.schema import Shard
 from manifests.store import checksum_text
@@ -32,9 +32,9 @@ def index_fault(split: OpenSplit) -> IndexFileError | None:
                 data = file.read()
             _check(data, shard, webdataset=split.manifest.format == "webdataset")
         except OSError as error:
-            return IndexFileError(f"cannot be read ({error.strerror})", file=path, hint=ANEW)
+            return IndexFileError(f"cannot be read ({error.strerror})", file=path, hint=RESTORE)
         except IndexFileError as error:
-            return IndexFileError(error.message, file=path, line=error.line, hint=ANEW)
+            return IndexFileError(error.message, file=path, line=error.line, hint=RESTORE)
     return None
 
 

@@ -1,4 +1,4 @@
-"""Files mapped into memory, as many as there are, without holding them open. It must never know what is in them."""
+"""Memory-map any number of files without keeping them open. Knows nothing about their content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# Python's own `mmap` keeps a descriptor open for every file, and it asks ahead with the interpreter stopped.
+# Python's `mmap` keeps a file descriptor open for every file, and its `madvise` holds the interpreter lock.
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
@@ -20,19 +20,19 @@ _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint)
 
-#: System call 440 on every architecture, and the most ranges that it takes.
-_PROCESS_MADVISE, _MOST_RANGES = 440, 1024
+#: Number of the system call on every architecture, and the most ranges that one call accepts.
+_PROCESS_MADVISE, _MAX_RANGES = 440, 1024
 
 _FAILED = ctypes.c_void_p(-1).value
 
 
 @dataclass(frozen=True, slots=True)
 class MappedFile:
-    """A file in memory; it stays there as long as any view of its bytes.
+    """A file in memory. It stays mapped as long as any view of its bytes exists.
 
     Attributes:
-        data: its bytes, uint8 [length], read-only.
-        address: where they begin.
+        data: content of the file, uint8 [length], read-only.
+        address: address of the first byte.
 
     """
 
@@ -45,11 +45,11 @@ def map_file(path: str, length: int) -> MappedFile:
 
     Args:
         path: of the file.
-        length: of it, in bytes, at least 1.
+        length: of the file in bytes, at least 1.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it has another length.
+        OSError: the file cannot be read.
+        ValueError: the file has another length.
 
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -64,72 +64,73 @@ def map_file(path: str, length: int) -> MappedFile:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)
     pages = (ctypes.c_ubyte * length).from_address(address)
-    # At the interpreter's end threads that read may still run; the system lets go of everything then.
+    # Not at exit: other threads may still be reading, and the system unmaps everything anyway.
     weakref.finalize(pages, _libc.munmap, address, length).atexit = False
     data = np.ctypeslib.as_array(pages)
     data.flags.writeable = False
     return MappedFile(data, address)
 
 
-def ask_ahead(addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
-    """Let the system fetch mapped bytes, and do not wait for them; other threads run meanwhile.
+def prefetch(addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+    """Start reading mapped bytes from disk, without waiting and without holding the interpreter lock.
 
     Args:
-        addresses: where they begin, [ranges].
-        sizes: how many they are.
+        addresses: start of each range, [ranges].
+        sizes: length of each range in bytes, [ranges].
 
     """
-    begins = addresses & -mmap.PAGESIZE
-    ranges = np.stack([begins, addresses + sizes - begins], axis=1).astype(np.uint64)
-    for first in range(0, len(ranges), _MOST_RANGES):
-        part = np.ascontiguousarray(ranges[first : first + _MOST_RANGES])
-        # That they are fetched sooner is all there is to gain, so that a refusal of this too loses nothing else.
-        for begin, length in () if _ask_at_once(part) else part.tolist():
-            _libc.madvise(begin, length, mmap.MADV_WILLNEED)
+    starts = addresses & -mmap.PAGESIZE
+    ranges = np.stack([starts, addresses + sizes - starts], axis=1).astype(np.uint64)
+    for first in range(0, len(ranges), _MAX_RANGES):
+        part = np.ascontiguousarray(ranges[first : first + _MAX_RANGES])
+        if not _advise_all(part):
+            # The result does not matter: prefetching only saves time.
+            for start, length in part.tolist():
+                _libc.madvise(start, length, mmap.MADV_WILLNEED)
 
 
-def _ask_at_once(ranges: NDArray[np.uint64]) -> bool:
-    """Ask for all in one call, which Linux before 6.13 grants to privileged processes only; tell whether it did."""
+def _advise_all(ranges: NDArray[np.uint64]) -> bool:
+    """Advise all ranges in one system call. Return whether it worked: before 6.13, Linux allows it only to root."""
     try:
         handle = os.pidfd_open(os.getpid())
     except (AttributeError, OSError):
         return False
-    asked = _libc.syscall(_PROCESS_MADVISE, handle, ranges.ctypes.data, len(ranges), mmap.MADV_WILLNEED, 0)
+    advised = _libc.syscall(_PROCESS_MADVISE, handle, ranges.ctypes.data, len(ranges), mmap.MADV_WILLNEED, 0)
     os.close(handle)
-    return bool(asked == ranges[:, 1].sum())
+    return bool(advised == ranges[:, 1].sum())
 
 
 class Mappings:
-    """Files by number, mapped when they are first asked for, a bounded number of them at once.
+    """Files by number. Each is mapped when it is first needed, and a bounded number of them at a time.
 
     Attributes:
-        most: how many are mapped at once; where one more is asked for, all others are let go.
-        get: from a file's number to the file if it is mapped already, else None.
+        most: files mapped at a time. To map one more, all others are released.
+        get: returns a file by its number if it is already mapped, else `None`.
 
     """
 
-    #: A quarter of what Linux grants a process (``vm.max_map_count``).
+    #: A quarter of the mappings that Linux allows a process by default (``vm.max_map_count``).
     most = 16_384
 
     def __init__(self, paths: Sequence[str], lengths: Sequence[int]) -> None:
         self._paths, self._lengths = paths, lengths
         self._mapped: dict[int, MappedFile] = {}
-        # As it is asked for every image, it is the dictionary's own, without a function of ours around it.
+        # The dictionary's own method, because it is called for every image.
         self.get = self._mapped.get
 
     def __len__(self) -> int:
         return len(self._mapped)
 
     def map(self, number: int, check: Callable[[MappedFile], None] | None = None) -> MappedFile:
-        """Map a file, or return it as it is mapped already.
+        """Return a file, and map it if it is not mapped yet.
 
         Args:
             number: of the file.
-            check: is called with the file before anybody else can get it, and keeps it back by raising.
+            check: called with the file before any other thread can get it. If it raises, the file is not kept.
 
         Raises:
-            OSError: it cannot be read.
-            ValueError: it has another length.
+            OSError: the file cannot be read.
+            ValueError: the file has another length.
 
         """
         found = self._mapped.get(number)
@@ -143,5 +144,5 @@ class Mappings:
         return found
 
     def clear(self) -> None:
-        """Let go of every file; each stays mapped as long as any view of it."""
+        """Release every file. Each stays mapped as long as any view of it exists."""
         self._mapped.clear()

@@ -1,51 +1,55 @@
-"""Rows of a split -> encoded images, from mapped shards, without a copy. It must never know DALI or an order."""
+"""Random access to the encoded images of a split, in memory-mapped shards, without copying. Never imports DALI."""
 
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
-from loaders.dataset.mapped_files import MappedFile, Mappings, ask_ahead
+from loaders.dataset.mapped_files import MappedFile, Mappings, prefetch
 from loaders.dataset.split import OpenSplit
-from loaders.dataset.tables import NO_CHECKSUM, VERIFY, read_columns
+from loaders.dataset.tables import NO_CHECKSUM, VERIFY, SampleTables
 from manifests.errors import ShardError, TableError
+
+_RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was changed on purpose"
 
 
 class Records:
     """The encoded images of a split, by row.
 
-    One thread at a time may ask for images. What it gets are views of mapped files, which stay mapped as long as
-    any view of them is held; so a shard must not be shortened while it is read. Of each shard its length and the
-    checksum of the image that is asked of it first are checked when it is mapped; `dataprep verify` checks all.
+    Use it from one thread at a time. The images are views of mapped files, which stay mapped as long as any view
+    exists, so a shard must not be truncated while it is read. When a shard is mapped, its length and the checksum of
+    the first requested image are checked; `dataprep verify` checks everything.
     """
 
-    def __init__(self, split: OpenSplit) -> None:
+    def __init__(self, split: OpenSplit, tables: SampleTables) -> None:
         """Read from the sample tables where each image lies.
 
         Raises:
-            TableError: a table is missing, damaged, or leads out of its shard.
+            TableError: a table is missing or damaged, or points outside its shard.
 
         """
         self._split = split
-        columns = read_columns(split, ["offset", "size", "crc32c"], asked_by="a sampler")
+        columns = tables.columns(["offset", "size", "crc32c"], requested_by="a sampler")
         self._offsets, self._sizes, self._checksums = (columns[name] for name in ("offset", "size", "crc32c"))
         self._ends = np.cumsum([shard.samples for shard in split.shards])
-        self._check_extents()
+        self._check_bounds()
         paths = [split.path(shard.file) for shard in split.shards]
         self._mappings = Mappings(paths, [shard.file.bytes for shard in split.shards])
-        self._mapping = threading.Lock()
-        self._ahead = ThreadPoolExecutor(1, "ask-ahead")
+        self._map_lock = threading.Lock()
+        self._prefetcher = ThreadPoolExecutor(1, "prefetch")
 
     def images(self, rows: NDArray[np.int64]) -> list[NDArray[np.uint8]]:
-        """Return encoded images, each uint8 [bytes], read-only.
+        """Return encoded images: read-only arrays, uint8 [bytes].
+
+        Args:
+            rows: int64 [B].
 
         Raises:
-            ShardError: a shard is missing, or not the one that its table was made for.
+            ShardError: a shard is missing, or changed since its sample table was made.
 
         """
         shards = np.searchsorted(self._ends, rows, side="right").tolist()
@@ -58,56 +62,65 @@ class Records:
             )
         ]
 
-    def ask_ahead(self, rows: NDArray[np.int64]) -> None:
-        """Have images fetched from the disk while this thread goes on."""
-        # Python takes no work any more once its main thread has ended, and other threads may still be reading.
-        with suppress(RuntimeError):
-            self._ahead.submit(self._fetch, rows)
+    def prefetch(self, rows: NDArray[np.int64]) -> Future[None] | None:
+        """Read images from disk into the page cache, in the background.
+
+        Returns:
+            A future that is done when the system has begun to read. `None` once Python's main thread has ended: then
+            the executor accepts no more work, but other threads may still use the images.
+
+        """
+        try:
+            return self._prefetcher.submit(self._prefetch, rows)
+        except RuntimeError:
+            return None
 
     def close(self) -> None:
-        """Fetch nothing more, and let go of the shards."""
-        self._ahead.shutdown(wait=True, cancel_futures=True)
+        """Stop prefetching and release the shards."""
+        self._prefetcher.shutdown(wait=True, cancel_futures=True)
         self._mappings.clear()
 
-    def _fetch(self, rows: NDArray[np.int64]) -> None:
+    def _prefetch(self, rows: NDArray[np.int64]) -> None:
         shards = np.searchsorted(self._ends, rows, side="right")
         each, first, which = np.unique(shards, return_index=True, return_inverse=True)
-        # An error is for the thread that asks for the images.
+        # Nobody waits for the future, so an error is raised again by `images`.
         mapped = self._mappings.get
         files = [
             mapped(shard) or self._map(shard, row)
             for shard, row in zip(each.tolist(), rows[first].tolist(), strict=True)
         ]
         addresses = np.array([file.address for file in files])
-        ask_ahead(addresses[which] + self._offsets[rows], self._sizes[rows])
+        prefetch(addresses[which] + self._offsets[rows], self._sizes[rows])
 
     def _map(self, shard: int, row: int) -> MappedFile:
-        stated = self._split.shards[shard].file
-        path = self._split.path(stated)
+        file = self._split.shards[shard].file
+        path = self._split.path(file)
         try:
-            with self._mapping:
-                return self._mappings.map(shard, lambda file: self._check_image(file, row, path))
+            with self._map_lock:
+                return self._mappings.map(shard, lambda mapped: self._check_image(mapped, row, path))
         except OSError as error:
-            raise ShardError(f"cannot be read ({error.strerror})", file=path, hint=_ANEW) from None
+            raise ShardError(f"the shard cannot be read ({error.strerror})", file=path, hint=_RESTORE) from None
         except ValueError as error:
-            raise ShardError(f"{error}, and the manifest states {stated.bytes}", file=path, hint=_ANEW) from None
+            raise ShardError(
+                f"the shard {error}, but the manifest states {file.bytes}", file=path, hint=_RESTORE
+            ) from None
 
     def _check_image(self, file: MappedFile, row: int, path: str) -> None:
-        """Check the first image that is asked of a shard: of another shard of this length it would not be whole."""
-        stated = int(self._checksums[row])
+        """Check the first image requested from a shard, which detects a different shard of the same length."""
+        expected = int(self._checksums[row])
         offset = int(self._offsets[row])
         image = file.data[offset : offset + int(self._sizes[row])]
-        if stated != NO_CHECKSUM and crc32c(image.tobytes()) != stated:
+        if expected != NO_CHECKSUM and crc32c(image.tobytes()) != expected:
             raise ShardError(
-                "has changed since its sample table was made: an image is not what the table states",
+                "the shard has changed since its sample table was made: an image has another checksum",
                 file=path,
                 byte=offset,
-                hint=_ANEW,
+                hint=_RESTORE,
             )
 
-    def _check_extents(self) -> None:
+    def _check_bounds(self) -> None:
         lengths = np.repeat([shard.file.bytes for shard in self._split.shards], np.diff(self._ends, prepend=0))
-        # Apart, so that no sum can run over.
+        # No sums of offset and size: they could overflow.
         wrong = (
             (self._offsets < 0) | (self._sizes < 1) | (self._sizes > lengths) | (self._offsets > lengths - self._sizes)
         )
@@ -115,11 +128,8 @@ class Records:
             row = int(wrong.argmax())
             shard = int(np.searchsorted(self._ends, row, side="right"))
             raise TableError(
-                "states an image outside of its shard",
+                "the table places an image outside its shard",
                 file=self._split.path(self._split.shards[shard].table),
                 record=row - int(self._ends[shard] - self._split.shards[shard].samples),
                 hint=VERIFY,
             )
-
-
-_ANEW = "restore a copy, or run `dataprep index --overwrite` if it was changed on purpose"

@@ -1,4 +1,4 @@
-"""One split of a dataset, opened: its files found and measured. It must never know torch or DALI."""
+"""Open a split of a dataset: read its manifest and check that its files exist. Imports neither torch nor DALI."""
 
 from __future__ import annotations
 
@@ -9,70 +9,98 @@ from dataclasses import dataclass
 from manifests.errors import CallError, DamagedError, IndexFileError, ShardError
 from manifests.schema import File, Manifest, Shard
 from manifests.store import read_manifest
+from manifests.text import suggest
 
-#: What mends a file that is not what it should be.
-ANEW = "run `dataprep verify` to see what else is wrong, then make the dataset anew or restore a copy"
+#: Hint for a file that differs from what the manifest states.
+RESTORE = "run `dataprep verify` to find other damage, then make the dataset again or restore a copy"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSplit:
-    """Where a reader finds the samples of a split.
+    """A split whose files were found on disk.
 
     Attributes:
-        folder: the dataset's folder, as the caller named it.
-        manifest: what the dataset says of itself.
-        shards: those of the split that hold samples, in reading order.
+        folder: folder of the dataset, as the caller wrote it.
+        name: of the split.
+        manifest: manifest of the dataset.
+        shards: shards of the split that contain samples, in reading order.
 
     """
 
     folder: str
+    name: str
     manifest: Manifest
     shards: tuple[Shard, ...]
 
     @property
     def samples(self) -> int:
-        """How many samples the split holds."""
+        """Number of samples."""
         return sum(shard.samples for shard in self.shards)
 
     @property
     def fingerprint(self) -> str:
-        """A short text that another split, or another making of this one, does not share."""
-        stated = repr([(shard.file, shard.index) for shard in self.shards])
-        return hashlib.sha256(stated.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        """16 hex digits that identify the content: equal for copies, different for other or rebuilt splits."""
+        content = repr([(shard.file, shard.index) for shard in self.shards])
+        return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def path(self, file: File) -> str:
-        """Return where a file of the dataset lies."""
+        """Return the path of a file of the dataset."""
         return os.path.join(self.folder, file.name)
 
 
-def open_split(dataset: str | os.PathLike[str], split: str) -> OpenSplit:
-    """Read the manifest and see that each shard and each index is there, and as long as it states.
+def open_splits(dataset: str | os.PathLike[str], split: str | None = None) -> list[OpenSplit]:
+    """Read the manifest, and return one split, or all of them. Checks no other file.
+
+    Args:
+        dataset: folder of the dataset.
+        split: name of a split. `None` for all.
 
     Raises:
-        CallError: the split is unknown or empty, or the dataset cannot be read here.
-        DamagedError: the manifest, a shard or an index is missing or not what it should be.
+        CallError: the folder or the split does not exist.
+        DamagedError: the manifest is missing or damaged.
 
     """
+    folder = os.fspath(dataset)
     manifest = read_manifest(dataset)
-    found = manifest.split(split)
-    if found is None:
-        known = ", ".join(repr(each.name) for each in manifest.splits)
-        raise CallError(f"split={split!r} is not in {os.fspath(dataset)}", hint=f"it has {known}")
-    if found.samples == 0:
-        raise CallError(f"split {split!r} of {os.fspath(dataset)} holds no sample", hint="name another split")
-    # DALI refuses an empty index, so shards without samples stay out.
-    opened = OpenSplit(os.fspath(dataset), manifest, tuple(shard for shard in found.shards if shard.samples))
+    found = [each for each in manifest.splits if split in (None, each.name)]
+    if split is not None and not found:
+        raise CallError(
+            f"{folder} has no split {split!r}", hint=suggest(split, [each.name for each in manifest.splits])
+        )
+    # DALI refuses an empty index file, so shards without samples are skipped.
+    return [
+        OpenSplit(folder, each.name, manifest, tuple(shard for shard in each.shards if shard.samples)) for each in found
+    ]
+
+
+def open_split(dataset: str | os.PathLike[str], split: str) -> OpenSplit:
+    """Read the manifest, and check that every shard and index exists and has the length that the manifest states.
+
+    Args:
+        dataset: folder of the dataset.
+        split: name of the split.
+
+    Raises:
+        CallError: the folder or the split does not exist, or the split is empty.
+        DamagedError: the manifest, a shard or an index is missing or differs from what the manifest states.
+
+    """
+    (opened,) = open_splits(dataset, split)
+    if opened.samples == 0:
+        raise CallError(f"split {split!r} of {opened.folder} contains no samples", hint="choose another split")
     for shard in opened.shards:
-        _measure(opened, shard.file, ShardError)
-        _measure(opened, shard.index, IndexFileError)
+        _check_length(opened, shard.file, ShardError)
+        _check_length(opened, shard.index, IndexFileError)
     return opened
 
 
-def _measure(opened: OpenSplit, file: File, kind: type[DamagedError]) -> None:
+def _check_length(opened: OpenSplit, file: File, error_type: type[DamagedError]) -> None:
     path = opened.path(file)
     try:
         length = os.stat(path).st_size
     except OSError as error:
-        raise kind(f"cannot be read ({error.strerror})", file=path, hint=ANEW) from None
+        raise error_type(f"the file cannot be read ({error.strerror})", file=path, hint=RESTORE) from None
     if length != file.bytes:
-        raise kind(f"is {length} bytes long, and the manifest states {file.bytes}", file=path, hint=ANEW)
+        raise error_type(
+            f"the file is {length} bytes long, but the manifest states {file.bytes}", file=path, hint=RESTORE
+        )

@@ -1,90 +1,126 @@
-"""Columns of a split's sample tables, by row. NumPy only; it must never know torch or DALI.
+"""The sample tables of a split: the one place that opens them. Columns are NumPy arrays, one value per row.
 
-A row's number counts through all shards of the split, in order.
+Row numbers count through all shards of the split, in reading order.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dataset.split import OpenSplit
+from loaders.memory import ImageSizes
 from manifests.errors import CallError, TableError
-from manifests.store import read_table
+from manifests.store import TableFile
+from manifests.text import suggest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERIFY = "run `dataprep verify` to see where"
+VERIFY = "run `dataprep verify` to find the damage"
 
-#: Stands for a checksum that a table does not state; one image in four thousand millions has it too.
+#: Replaces a CRC-32C that a table does not have. One image in 2**32 has this checksum.
 NO_CHECKSUM = 0
 
 
-def read_columns(
-    split: OpenSplit, names: Sequence[str], *, asked_by: str, besides: Sequence[str] = ()
-) -> dict[str, NDArray[Any]]:
-    """Read columns of all the split's tables.
+class SampleTables:
+    """The sample tables of a split. Opens each file once, reads columns on demand, and caches them.
 
-    Args:
-        split: whose tables.
-        names: of the columns.
-        asked_by: what asks for them, as an error begins: ``fields``, say.
-        besides: what else it may ask for.
-
-    Returns:
-        Each an array [samples]: numbers where no row lacks one and all shards have one kind, else objects;
-        ``crc32c`` with `NO_CHECKSUM`.
-
-    Raises:
-        CallError: there is no such column.
-        DamagedError: a table is missing or damaged.
-
+    `loaders.build` creates one, and drops it when the loader is ready.
     """
-    if not names:
-        return {}
-    _check_known(split, names, asked_by, besides)
-    tables = [_shard_table(split.path(shard.table), names, shard.samples) for shard in split.shards]
-    return {name: _column(split, name, [table[name] for table in tables]) for name in names}
+
+    def __init__(self, split: OpenSplit) -> None:
+        self._split = split
+        self._columns: dict[str, NDArray[Any]] = {}
+
+    @cached_property
+    def _files(self) -> list[TableFile]:
+        return [TableFile(self._split.path(shard.table)) for shard in self._split.shards]
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns, as in the first table.
+
+        Raises:
+            TableError: a table is missing or damaged.
+
+        """
+        return self._files[0].column_names
+
+    def columns(
+        self, names: Sequence[str], *, requested_by: str, other_names: Sequence[str] = ()
+    ) -> dict[str, NDArray[Any]]:
+        """Return columns by name.
+
+        Args:
+            names: of the columns.
+            requested_by: what needs them, for the message: ``"fields"`` or the name of a sampler.
+            other_names: further valid names, to suggest in the message.
+
+        Returns:
+            Arrays [samples]: of numbers if no value is missing and all tables have the same kind of number, else of
+            objects. Missing values of ``crc32c`` are `NO_CHECKSUM`.
+
+        Raises:
+            CallError: a column does not exist.
+            TableError: a table is missing or damaged.
+
+        """
+        if not names:
+            return {}
+        for name in names:
+            if name not in self.column_names:
+                raise CallError(
+                    f"{requested_by} has {name!r}, which is not a column of the sample tables",
+                    hint=suggest(name, dict.fromkeys((*other_names, *self.column_names))),
+                )
+        missing = [name for name in names if name not in self._columns]
+        if missing:
+            tables = [self._read(number, missing) for number in range(len(self._files))]
+            self._columns |= {name: self._joined(name, [table[name] for table in tables]) for name in missing}
+        return {name: self._columns[name] for name in names}
+
+    def image_sizes(self) -> ImageSizes | None:
+        """Return the image sizes. `None` if a table is damaged, or does not have the size of every image."""
+        try:
+            tables = [file.read(("width", "height")) for file in self._files]
+        except TableError:
+            return None
+        if any(column.null_count for table in tables for column in table.columns):
+            return None
+        widths, heights = (np.concatenate([table[name].to_numpy() for table in tables]) for name in ("width", "height"))
+        return ImageSizes(widths, heights)
+
+    def _read(self, number: int, names: Sequence[str]) -> pa.Table:
+        shard = self._split.shards[number]
+        table = self._files[number].read(names)
+        if table.num_rows != shard.samples:
+            raise TableError(
+                f"the table has {table.num_rows} rows, but its shard has {shard.samples} samples",
+                file=self._split.path(shard.table),
+                hint=VERIFY,
+            )
+        return table
+
+    def _joined(self, name: str, parts: Sequence[pa.ChunkedArray]) -> NDArray[Any]:
+        if name in ("label", "offset", "size"):
+            for shard, part in zip(self._split.shards, parts, strict=True):
+                if part.null_count:
+                    raise TableError(f"rows have no {name}", file=self._split.path(shard.table), hint=VERIFY)
+        if name == "crc32c":
+            parts = [part.fill_null(NO_CHECKSUM) for part in parts]
+        arrays = [part.to_numpy() if not part.null_count else _objects(part) for part in parts]
+        # No NumPy type contains every int64 and every float64.
+        if len({array.dtype.kind for array in arrays}) > 1 or arrays[0].dtype.kind not in "iufb":
+            arrays = [array if array.dtype == object else array.astype(object) for array in arrays]
+        return np.concatenate(arrays)
 
 
-def _check_known(split: OpenSplit, names: Sequence[str], asked_by: str, besides: Sequence[str]) -> None:
-    columns = read_table(split.path(split.shards[0].table)).column_names
-    known = [*besides, *columns]
-    for name in names:
-        if name not in columns:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            raise CallError(f"{asked_by} has {name!r}, which is no column of the sample tables", hint=hint)
-
-
-def _shard_table(path: str, columns: Sequence[str], samples: int) -> pa.Table:
-    table = read_table(path, list(columns))
-    if table.num_rows != samples:
-        raise TableError(f"has {table.num_rows} rows, and its shard {samples} samples", file=path, hint=VERIFY)
-    return table
-
-
-def _column(split: OpenSplit, name: str, parts: Sequence[Any]) -> NDArray[Any]:
-    """Join a column's parts: numbers of one kind without gaps stay numbers, anything else becomes objects."""
-    if name in ("label", "offset", "size"):
-        for shard, part in zip(split.shards, parts, strict=True):
-            if part.null_count:
-                raise TableError(f"has rows without {name}", file=split.path(shard.table), hint=VERIFY)
-    if name == "crc32c":
-        parts = [part.fill_null(NO_CHECKSUM) for part in parts]
-    arrays = [part.to_numpy() if not part.null_count else _objects(part) for part in parts]
-    # Whole numbers and others have no type in common that holds all of them.
-    if len({array.dtype.kind for array in arrays}) > 1 or arrays[0].dtype.kind not in "iufb":
-        arrays = [array if array.dtype == object else array.astype(object) for array in arrays]
-    return np.concatenate(arrays)
-
-
-def _objects(part: Any) -> NDArray[Any]:
-    found = np.empty(len(part), object)
-    found[:] = part.to_pylist()
-    return found
+def _objects(part: pa.ChunkedArray) -> NDArray[Any]:
+    array = np.empty(len(part), object)
+    array[:] = part.to_pylist()
+    return array

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.options import keep_whole
+from loaders.options import require_int_field
 from loaders.samplers.base import (
     ORDER_VERSION,
     EpochPlan,
@@ -74,7 +74,7 @@ class ClassBalancedSampler:
         if not isinstance(self.replacement, bool):
             raise CallError(f"replacement must be True or False, got {self.replacement!r}")
         if self.samples is not None:
-            keep_whole(self, "samples", 1)
+            require_int_field(self, "samples", 1)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from loaders.options import at_least
+from loaders.options import require_int
 from loaders.samplers.base import Sampler
 from loaders.samplers.pk import PKSampler
 from manifests.errors import CallError
@@ -47,7 +47,7 @@ def configured_sampler(section: Mapping[str, Any], batch_size: int) -> tuple[Sam
     key = _PK[name]
     if section.get(key) is None:
         raise CallError(f"the config's sampler {name} has no {key}", hint=f"set {key} in the config")
-    k = at_least(f"the config's sampler.{key}", section[key], 1)
+    k = require_int(f"the config's sampler.{key}", section[key], 1)
     if batch_size % k:
         raise CallError(
             f"batch_size={batch_size} is not a multiple of the config's sampler.{key}={k}",
@@ -59,7 +59,7 @@ def configured_sampler(section: Mapping[str, Any], batch_size: int) -> tuple[Sam
         raise CallError(f"the config's sampler.sample_method is {method!r}", hint=f"set it to {known}")
     batches = section.get("max_iters")
     if batches is not None:
-        batches = at_least("the config's sampler.max_iters", batches, 1)
+        batches = require_int("the config's sampler.max_iters", batches, 1)
     sampler = PKSampler(batch_size // k, k, weight=_WEIGHTS[method], batches=batches)
     notes = [
         f"the config's sampler {name} becomes {sampler!r}, which draws identities in rounds instead of independently"

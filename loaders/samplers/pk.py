@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.options import keep_whole
+from loaders.options import require_int_field
 from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, batch_slice, check_column_name, check_not_empty
 from loaders.samplers.groups import Groups, group, group_within, read_codes, value_at
 from loaders.samplers.pk_epoch import draw_across, draw_samples, draw_turns, round_sizes
@@ -54,7 +54,7 @@ class PKSampler:
 
     def __post_init__(self) -> None:
         for name in ("classes_per_batch", "samples_per_class"):
-            keep_whole(self, name, 1)
+            require_int_field(self, name, 1)
         check_column_name("by", self.by)
         if self.few not in ("repeat", "drop", "error"):
             raise CallError(f"few must be 'repeat', 'drop' or 'error', got {self.few!r}")
@@ -67,7 +67,7 @@ class PKSampler:
                 f"across={self.across!r} is the column that already names the identity", hint="choose another column"
             )
         if self.batches is not None:
-            keep_whole(self, "batches", 1)
+            require_int_field(self, "batches", 1)
 
     @property
     def columns(self) -> tuple[str, ...]:

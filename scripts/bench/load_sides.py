@@ -134,7 +134,7 @@ def asked_of_torchvision(call: argparse.Namespace) -> float:
 def makers(src: Path, dataset: Path, call: argparse.Namespace) -> dict[str, Callable[[], Side]]:
     """Return how to begin each side that can take part here."""
     with build(dataset, call) as loader:
-        options = loader._options  # what was not said, and what the loader chose
+        options = loader.options  # what was not said, and what the loader chose
         print(loader.explain().splitlines()[-1])
     found: dict[str, Callable[[], Side]] = {OURS: lambda: ours(dataset, call)}
     if call.preset != "imagenet-train":
@@ -169,7 +169,7 @@ def endless(loader: Any) -> Iterator[Any]:
 
 def ours(dataset: Path, call: argparse.Namespace) -> Side:
     loader = build(dataset, call)
-    return Side(endless(loader), ahead=loader._options.prefetch, portion=call.batches)
+    return Side(endless(loader), ahead=loader.options.prefetch, portion=call.batches)
 
 
 def torchvision_side(src: Path, call: argparse.Namespace, workers: int, batch_size: int) -> Side:

@@ -20,11 +20,13 @@ def taken_apart(dataset: Path, call: argparse.Namespace) -> dict[str, Side]:
     from loaders.dali.decode import decode
     from loaders.dali.graph import GraphContext, RandomStreams
     from loaders.dali.pipeline import make_pipeline
-    from loaders.transforms.fuse import fuse
+    from loaders.loader import make_reader
 
     loader = build(dataset, call)
     # What the loader itself has worked out, so that the parts are its own.
-    recipe, options, gpu, read = loader._recipe, loader._options, loader._gpu, loader._reader(1)
+    spec, options = loader.spec, loader.options
+    read = make_reader(spec, seed=1, started=0)
+    gpu = options.device.index if options.device.is_gpu else None
 
     def part(*, decoded: bool) -> Any:
         pipeline = dali.Pipeline(
@@ -41,11 +43,11 @@ def taken_apart(dataset: Path, call: argparse.Namespace) -> dict[str, Side]:
             image = records.encoded
             if decoded:
                 run = GraphContext(gpu=gpu is not None, batch_size=options.batch_size, random=RandomStreams(1))
-                image = decode(image, fuse(recipe.operations).operations[0], run, options.hw_decoder_load)
+                image = decode(image, spec.fusion.operations[0], run, options.hw_decoder_load)
             pipeline.set_outputs(image, *records.metadata)
         return pipeline
 
-    whole = make_pipeline(read, recipe, options, seed=1, gpu=gpu)
+    whole = make_pipeline(read, spec.recipe, spec.fusion.operations, options, seed=1)
     pipelines = [part(decoded=False), part(decoded=True), whole]
     names = ("reading", "+ decoding", "+ augmentation", "+ torch's tensors: all of it")
     batches = [*map(outputs, pipelines), endless(loader)]

@@ -34,7 +34,7 @@ from loaders.dali.graph import dali, fn
 from loaders.dali.readers import read_planned, read_stored
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split
-from loaders.dataset.tables import read_columns
+from loaders.dataset.tables import SampleTables
 from loaders.ranks import Ranks
 from loaders.samplers.order import PlannedOrder, StoredOrder
 
@@ -85,10 +85,11 @@ def read(split: OpenSplit, sampler: Any, threads: int, out: bool) -> Side:
         order = StoredOrder(split.samples, Ranks(), BATCH, "drop", shuffle=True)
         make = partial(read_stored, split, order, seed=1, file_seed=1, with_label=False, with_source=False)
     else:
-        columns = read_columns(split, sampler.columns, asked_by="a sampler")
+        tables = SampleTables(split)
+        columns = tables.columns(sampler.columns, requested_by="a sampler")
         plan = sampler.plan(columns, samples=split.samples, batch_size=BATCH, world_size=1, seed=1)
         planned = PlannedOrder(plan, split.samples, Ranks(), BATCH, "drop", "")
-        make = partial(read_planned, planned, Records(split), started=0, prefetch=PREFETCH)
+        make = partial(read_planned, planned, Records(split, tables), started=0, prefetch=PREFETCH)
     with pipeline:
         encoded = make().encoded
         pipeline.set_outputs(encoded if out else fn.peek_image_shape(encoded))

@@ -19,7 +19,6 @@ from manifests.errors import CallError
 MEASURE = """
 import json, sys, warnings
 import torch, loaders
-from loaders.costs import measure_sizes, load_settings
 from loaders.memory import estimate_memory
 warnings.simplefilter("ignore")
 folder, options = sys.argv[1], json.loads(sys.argv[2])
@@ -33,7 +32,7 @@ for epoch in range(3):
             free, total = torch.cuda.mem_get_info()
             most = max(most, total - free)
     used.append(most)
-foretold = estimate_memory(measure_sizes(loader._split), load_settings(loader._recipe, loader._options)).total
+foretold = estimate_memory(loader.spec.sizes, loader.spec.settings).total
 print(json.dumps({"used": used, "foretold": foretold}))
 """
 COLOUR = {"ColorJitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4}}

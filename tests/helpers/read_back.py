@@ -9,6 +9,7 @@ import nvidia.dali
 from loaders.dali.readers import read_stored
 from loaders.dataset.fields import Fields
 from loaders.dataset.split import open_split
+from loaders.dataset.tables import SampleTables
 from loaders.ranks import Ranks
 from loaders.samplers.order import StoredOrder
 
@@ -18,7 +19,7 @@ BATCH = 5
 def read_back(folder: Path | str, shuffle: bool = False, epochs: int = 1) -> Iterator[list[tuple[bytes, int]]]:
     """Yield the encoded images and labels of each epoch, in the order in which the reader returns them."""
     split = open_split(folder, "train")
-    fields = Fields(split, ("image", "label"))
+    fields = Fields(split, SampleTables(split), ("image", "label"))
     pipeline = nvidia.dali.Pipeline(batch_size=BATCH, num_threads=1, device_id=None, seed=3)
     with pipeline:
         records = read_stored(
@@ -32,7 +33,7 @@ def read_back(folder: Path | str, shuffle: bool = False, epochs: int = 1) -> Ite
             images, told = pipeline.run()
             told = np.asarray(told.as_tensor())
             stored, rows = (told, None) if fields.stored_label else (None, fields.rows(told))
-            numbers = fields.values(("label",), stored, rows)["label"]
+            numbers = fields.values(stored, rows)["label"]
             assert numbers.dtype == np.int64
             read += [(bytes(np.asarray(images[i])), int(numbers[i])) for i in range(BATCH)]
         yield read[: split.samples]

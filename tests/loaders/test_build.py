@@ -24,7 +24,34 @@ def labels_of(loader):
 
 
 def test_public_names():
-    assert loaders.__all__ == ["ClassBalancedSampler", "PKSampler", "ShuffledSampler", "build"]
+    """A frozen list: a name that is removed or renamed breaks users' scripts."""
+    assert sorted(loaders.__all__) == [
+        "CallError", "ClassBalancedSampler", "DamagedError", "DatasetError", "Loader", "PKSampler", "ShuffledSampler",
+        "build",
+    ]  # fmt: skip
+    assert dir(loaders) == sorted(loaders.__all__)
+    assert all(getattr(loaders, name) for name in loaders.__all__)
+
+
+def test_wrong_arguments_are_value_errors():
+    assert issubclass(loaders.CallError, ValueError)
+    assert issubclass(loaders.CallError, loaders.DatasetError)
+    assert issubclass(loaders.DamagedError, loaders.DatasetError)
+
+
+@pytest.mark.parametrize("first", ["loaders", "loaders.build", "loaders.resolve", "loaders.loader", "loaders.cli"])
+def test_build_stays_a_function_whatever_is_imported(first):
+    """Importing the submodule `loaders.build` must not rebind the function `loaders.build`."""
+    code = (
+        f"import importlib, pkgutil; importlib.import_module({first!r}); import loaders\n"
+        "assert callable(loaders.build)\n"
+        "names = [module.name for module in pkgutil.walk_packages(loaders.__path__, 'loaders.')]\n"
+        "assert 'loaders.build' in names\n"
+        "for name in names:\n"
+        "    if name != 'loaders.__main__': importlib.import_module(name)\n"
+        "assert callable(loaders.build), loaders.build"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_every_operation_is_public():
@@ -41,7 +68,8 @@ def subclasses(cls):
 
 
 def test_import_is_light():
-    code = "import sys, loaders; print([m for m in sys.modules if m.split('.')[0] in ('torch', 'nvidia')])"
+    heavy = ("torch", "nvidia", "pyarrow", "yaml", "awscrt")
+    code = f"import sys, loaders; print([m for m in sys.modules if m.split('.')[0] in {heavy}])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -120,12 +148,12 @@ def test_epoch_left_early_is_over(make_dataset, mixed):
 
 def test_taking_exactly_the_batches_ends_the_epoch(make_dataset, mixed):
     loader = build(make_dataset("tfrecord", mixed), shuffle=False)
-    for _ in range(3):
+    for epoch in range(3):
         iteration = iter(loader)
-        pipeline = loader._pipeline
         for _ in range(len(loader)):
             next(iteration)
-    assert loader._pipeline is pipeline
+        # A pipeline that restarts begins with the epoch at hand.
+        assert loader.state_dict()["position"] == {"epoch": epoch, "batch": 5, "read": 6 * epoch + 5, "started": 0}
 
 
 def test_batches_stay_as_they_are(make_dataset, mixed):

@@ -54,11 +54,11 @@ def test_local_rank():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: find_ranks(0, None), "one is missing; say both, or neither"),
+        (lambda: find_ranks(0, None), "rank is given without world_size. Hint: pass both or neither"),
         (lambda: find_ranks(2, 2), "rank must be from 0 to world_size - 1, which is 1, got 2"),
         (lambda: find_ranks("0", "2"), "rank must be a whole number, got '0'"),
         (lambda: find_ranks(0, 0), "world_size must be at least 1"),
-        (lambda: find_ranks(None, None, {"RANK": "x", "WORLD_SIZE": "2"}), "RANK is 'x', which is no whole number"),
+        (lambda: find_ranks(None, None, {"RANK": "x", "WORLD_SIZE": "2"}), "RANK is 'x', which is not a whole number"),
     ],
 )
 def test_wrong_ranks(call, message):
@@ -126,12 +126,12 @@ def test_ranks_draw_differently(make_dataset):
 
 def test_more_ranks_than_samples(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed[:2], shards=1)
-    with pytest.raises(CallError, match="split 'train' holds 2 samples, and there are 3 ranks"):
+    with pytest.raises(CallError, match="split 'train' has 2 samples, but there are 3 ranks"):
         build(folder, rank=0, world_size=3, last_batch="partial")
 
 
 def test_batch_larger_than_a_rank_s_part(make_dataset, mixed):
-    with pytest.raises(CallError, match=r"batch_size=4 is more than each of 2 ranks has of 7 samples of split 'train'"):
+    with pytest.raises(CallError, match=r"batch_size=4, but a rank reads only 3 of the 7 samples of split 'train'"):
         build(make_dataset("tfrecord", mixed[:7], shards=1), rank=0, world_size=2)
 
 

@@ -139,7 +139,7 @@ def test_random_crops_are_those_of_encoded_images(raw, dataprep, tmp_path):
 def test_too_few_samples_are_told_in_words_of_the_call(raw):
     with pytest.raises(CallError) as caught:
         build(raw["tfrecord"], split="train", transforms=AS_STORED, batch_size=11, rank=0, world_size=2)
-    assert str(caught.value).startswith("batch_size=11 is more than each of 2 ranks has of 20 samples of split 'train'")
+    assert str(caught.value).startswith("batch_size=11, but a rank reads only 10 of the 20 samples of split 'train'")
 
 
 def test_explain_says_that_nothing_is_decoded(raw):

@@ -188,7 +188,7 @@ def test_a_state_of_another_sampler_is_refused(people):
     state = build(people["tfrecord"], sampler=loaders.PKSampler(3, 2)).state_dict()
     with pytest.raises(CallError, match=r"sampler 'PKSampler\(classes_per_batch=3, samples_per_class=2\)'.*PKSampler"):
         build(people["tfrecord"], sampler=loaders.PKSampler(2, 3)).load_state_dict(state)
-    with pytest.raises(CallError, match="and this one has None"):
+    with pytest.raises(CallError, match="but this loader has None"):
         build(people["tfrecord"]).load_state_dict(state)
 
 
@@ -282,12 +282,16 @@ def test_a_plan_that_uses_its_answer_again(people):
 @pytest.mark.parametrize(
     ("columns", "plan", "message"),
     [
-        ("label", None, "columns must be a tuple of names, got 'label'"),
-        (None, None, "columns must be a tuple of names, got None"),
-        ((), None, "samples, at least 1, got None"),
-        ((), SimpleNamespace(samples=24.0), "samples, at least 1, got 24.0"),
-        ((), SimpleNamespace(samples=24, lines="hello", batch=len), "lines, a tuple of texts, and batch"),
-        ((), SimpleNamespace(samples=24, lines=()), "lines, a tuple of texts, and batch"),
+        ("label", None, "columns must be a tuple of column names, got 'label'"),
+        (None, None, "columns must be a tuple of column names, got None"),
+        ((), None, "a plan whose samples is None, not at least 1"),
+        ((), SimpleNamespace(samples=24.0), "a plan whose samples is 24.0, not at least 1"),
+        (
+            (),
+            SimpleNamespace(samples=24, lines="hello", batch=len),
+            "plan with lines, a tuple of strings, and batch",
+        ),
+        ((), SimpleNamespace(samples=24, lines=()), "plan with lines, a tuple of strings, and batch"),
     ],
 )
 def test_what_is_no_sampler_or_no_plan(people, columns, plan, message):
@@ -310,7 +314,7 @@ def test_numbers_of_numpy_are_numbers(people):
 
 def test_a_batch_larger_than_an_epoch_makes_no_filling(people):
     loader = build(people["tfrecord"], sampler=loaders.ShuffledSampler(), batch_size=4096, last_batch="partial")
-    assert loader._options.batch_size == 40
+    assert loader.options.batch_size == 40
     assert [len(images) for images, _ in loader] == [40]
 
 
@@ -383,19 +387,25 @@ def test_a_users_own_that_errs(people, wrong):
     [
         ({"sampler": loaders.PKSampler(4, 2)}, "batch_size=6, but PKSampler.4, 2. makes batches of 8.*batch_size=8"),
         ({"sampler": loaders.PKSampler(11, 2), "batch_size": 22}, "11.*10"),
-        ({"sampler": loaders.PKSampler(3, 2, by="person")}, "'person', which is no column of the sample tables.*label"),
+        (
+            {"sampler": loaders.PKSampler(3, 2, by="person")},
+            "'person', which is not a column of the sample.*label",
+        ),
         ({"sampler": loaders.PKSampler(3, 2, by="identitty")}, "did you mean 'identity'"),
         ({"sampler": loaders.PKSampler(3, 2, across="kamera")}, "did you mean 'camera'"),
-        ({"sampler": loaders.PKSampler}, "sampler must be one of loaders.samplers"),
-        ({"sampler": "PKSampler"}, "sampler must be one of loaders.samplers"),
-        ({"sampler": loaders.ShuffledSampler(), "shuffle": True}, "shuffle=True, and a sampler decides the order"),
+        ({"sampler": loaders.PKSampler}, "sampler must follow the protocol loaders.samplers.Sampler"),
+        ({"sampler": "PKSampler"}, "sampler must follow the protocol loaders.samplers.Sampler"),
+        (
+            {"sampler": loaders.ShuffledSampler(), "shuffle": True},
+            "shuffle=True cannot be combined with a sampler, which decides the order",
+        ),
         (
             {"sampler": loaders.ShuffledSampler(), "batch_size": 41},
             "batch_size=41 is more than the 40 samples of split 'train'",
         ),
         (
             {"sampler": loaders.ClassBalancedSampler(samples=30), "batch_size": 31},
-            "batch_size=31 is more than the 30 samples of an epoch that ClassBalancedSampler makes of split 'train'",
+            "batch_size=31 is more than the 30 samples in an epoch of ClassBalancedSampler",
         ),
     ],
 )
@@ -412,7 +422,7 @@ def test_a_shard_that_goes_away_is_named(people, tmp_path, monkeypatch):
     for shard in folder.glob("*.tfrecord"):
         shard.unlink()
     # What is mapped already stays; the rest is missed when it is asked for, at the latest in the first epoch.
-    with pytest.raises(ShardError, match=r"\.tfrecord: cannot be read \(No such file or directory\)"):
+    with pytest.raises(ShardError, match=r"\.tfrecord: the shard cannot be read \(No such file or directory\)"):
         list(loader)
 
 
@@ -431,5 +441,5 @@ def test_samplers_of_configs(people, tmp_path):
         loader = loaders.build(people["tfrecord"], transforms=file, device="cpu", fields=("label",))
     for (labels,) in loader:
         assert sorted(Counter(labels.tolist()).values()) == [2, 2, 2]
-    with pytest.raises(CallError, match="shuffle=False, and a sampler decides the order"):
+    with pytest.raises(CallError, match="shuffle=False cannot be combined with a sampler, which decides the order"):
         loaders.build(people["tfrecord"], transforms=file, device="cpu", shuffle=False)

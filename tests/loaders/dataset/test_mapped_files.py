@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import loaders.dataset.mapped_files
-from loaders.dataset.mapped_files import Mappings, ask_ahead, map_file
+from loaders.dataset.mapped_files import Mappings, map_file, prefetch
 
 
 def mapped_ranges(name):
@@ -101,6 +101,6 @@ def test_what_is_asked_ahead_comes_into_memory(tmp_path, monkeypatch, refused):
         monkeypatch.delattr(os, refused)
     mapped = map_file(path, 4096 * 2000)
     offsets = np.arange(1100) * 4096 + 100
-    ask_ahead(mapped.address + offsets, np.full(1100, 3000))
+    prefetch(mapped.address + offsets, np.full(1100, 3000))
     os.sync()
     assert resident(path) - before >= 1000

@@ -11,15 +11,21 @@ from hypothesis import strategies as st
 
 from loaders.dataset.records import Records
 from loaders.dataset.split import open_split
+from loaders.dataset.tables import SampleTables
 from manifests.errors import ShardError, TableError
 from manifests.store import read_table
+
+
+def open_records(split):
+    return Records(split, SampleTables(split))
+
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 
 
 @FORMATS
 def test_every_row_in_any_order(make_dataset, mixed, fmt):
-    records = Records(open_split(make_dataset(fmt, mixed), "train"))
+    records = open_records(open_split(make_dataset(fmt, mixed), "train"))
     stored = [data for start in range(3) for _, data, _ in mixed[start::3]]
 
     @settings(max_examples=50)
@@ -28,14 +34,14 @@ def test_every_row_in_any_order(make_dataset, mixed, fmt):
         images = records.images(np.array(rows))
         assert [image.tobytes() for image in images] == [stored[row] for row in rows]
         assert all(not image.flags.writeable and not image.flags.owndata for image in images)
-        records.ask_ahead(np.array(rows))
+        records.prefetch(np.array(rows))
 
     check()
     records.close()
 
 
 def test_images_outlive_the_records(make_dataset, mixed):
-    records = Records(open_split(make_dataset("webdataset", mixed), "train"))
+    records = open_records(open_split(make_dataset("webdataset", mixed), "train"))
     (image,) = records.images(np.array([0]))
     records.close()
     del records
@@ -54,30 +60,31 @@ def test_a_shard_that_changed_is_refused(make_dataset, mixed, fmt):
     data[begin + 20] ^= 1
     shard.write_bytes(data)
     first = split.shards[0].samples
-    Records(split).images(np.array([0, first - 1]))
-    ahead = Records(split)
-    ahead.ask_ahead(np.array([first + 2]))
-    ahead._ahead.shutdown()
-    for _ in range(2):  # what was asked ahead, or refused before, is no way around
-        with pytest.raises(ShardError, match="has changed"):
+    open_records(split).images(np.array([0, first - 1]))
+    ahead = open_records(split)
+    prefetched = ahead.prefetch(np.array([first + 2]))
+    assert isinstance(prefetched.exception(), ShardError)
+    for _ in range(2):  # neither prefetching nor an earlier error bypasses the check
+        with pytest.raises(ShardError, match="the shard has changed"):
             ahead.images(np.array([first + 2]))
-    with pytest.raises(ShardError, match=f"{shard.name}, byte {begin}: has changed since its sample table was made"):
-        Records(split).images(np.array([0, first + 2]))
+    message = f"{shard.name}, byte {begin}: the shard has changed since its sample table was made"
+    with pytest.raises(ShardError, match=message):
+        open_records(split).images(np.array([0, first + 2]))
 
 
 @FORMATS
 @pytest.mark.parametrize("what", ["shorter", "gone"])
 def test_a_shard_of_another_length_or_gone(make_dataset, mixed, fmt, what):
     split = open_split(make_dataset(fmt, mixed), "train")
-    records = Records(split)
+    records = open_records(split)
     path = split.path(split.shards[2].file)
     if what == "gone":
         os.unlink(path)
     else:
         os.truncate(path, split.shards[2].file.bytes - 512)
     last = np.array([split.samples - 1])
-    records.ask_ahead(last)  # says nothing, and does no harm
-    with pytest.raises(ShardError, match="cannot be read" if what == "gone" else "bytes long, and the manifest states"):
+    records.prefetch(last)  # says nothing, and does no harm
+    with pytest.raises(ShardError, match="cannot be read" if what == "gone" else "bytes long, but the manifest states"):
         records.images(last)
 
 
@@ -91,8 +98,8 @@ def test_a_table_that_leads_out_of_its_shard(make_dataset, mixed, column, value)
     values[3] = value
     table = table.set_column(table.column_names.index(column), column, pa.array(values, pa.int64()))
     pq.write_table(table, path)
-    with pytest.raises(TableError, match=r"00001\.parquet, record 3: states an image outside of its shard"):
-        Records(split)
+    with pytest.raises(TableError, match=r"00001\.parquet, record 3: the table places an image outside its shard"):
+        open_records(split)
 
 
 def test_tables_without_checksums(make_dataset, mixed):
@@ -102,5 +109,5 @@ def test_tables_without_checksums(make_dataset, mixed):
         table = read_table(split.path(shard.table))
         none = pa.nulls(table.num_rows, pa.uint32())
         pq.write_table(table.set_column(table.column_names.index("crc32c"), "crc32c", none), split.path(shard.table))
-    (image,) = Records(split).images(np.array([5]))
+    (image,) = open_records(split).images(np.array([5]))
     assert image.tobytes() == mixed[15][1]

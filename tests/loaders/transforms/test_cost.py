@@ -1,4 +1,4 @@
-"""An order of transforms that costs memory is told, with the figure."""
+"""Transforms whose order wastes memory cause a warning with numbers; operators on the CPU limit the threads."""
 
 import warnings
 
@@ -7,12 +7,15 @@ import pytest
 from helpers.pictures import encode
 
 import loaders
-from loaders.build import read_transforms
-from loaders.costs import computes_on_processor, measure_sizes
 from loaders.dataset.split import open_split
+from loaders.dataset.tables import SampleTables
+from loaders.resolve import parse_transforms
+from loaders.transforms.cost import computes_on_cpu
+from loaders.transforms.fuse import fuse
 
-TOLD = (
-    r"AutoAugment\(\) works on whole images, up to 1200x900, because it stands before ResizeImage\(size=32\): 4\.8 MiB"
+WARNING = (
+    r"AutoAugment\(\) works on whole images of up to 1200x900 pixels, because it precedes ResizeImage\(size=32\): "
+    r"a batch takes 4\.8 MiB"
 )
 SMALL = [{"ResizeImage": {"size": 32}}]
 
@@ -29,27 +32,27 @@ def build(folder, transforms):
     return loaders.build(folder, batch_size=4, transforms=transforms, device="cpu", num_threads=1)
 
 
-def test_sizes(large):
-    sizes = measure_sizes(open_split(large, "train"))
+def test_image_sizes_come_from_the_sample_tables(large):
+    sizes = SampleTables(open_split(large, "train")).image_sizes()
     assert sizes.largest == (1200, 900)
     assert sorted(sizes.decoded.tolist()) == [3 * pixels for pixels in (1200, 120000, 480000, 1080000)]
 
 
-def test_order_that_costs(large):
-    with pytest.warns(UserWarning, match=TOLD):
+def test_work_on_whole_images_causes_a_warning(large):
+    with pytest.warns(UserWarning, match=WARNING):
         loader = build(large, ["AutoAugment", *SMALL])
     assert "warning: " in loader.explain()
 
 
 @pytest.mark.parametrize("transforms", [[*SMALL, "AutoAugment"], [{"NormalizeImage": {}}, *SMALL]])
-def test_order_that_costs_nothing(large, transforms):
+def test_work_on_small_images_causes_no_warning(large, transforms):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*works on whole images")
         assert "warning: " not in build(large, transforms).explain()
 
 
 @pytest.mark.parametrize(
-    ("transforms", "computing"),
+    ("transforms", "computes"),
     [
         ("imagenet-train", False),
         ("imagenet-eval", False),
@@ -58,5 +61,6 @@ def test_order_that_costs_nothing(large, transforms):
         ([{"CropImageAtRatio": {"size": 32, "pad": 4}}], True),
     ],
 )
-def test_what_computes_on_the_processor(transforms, computing):
-    assert computes_on_processor(read_transforms(transforms, split="train").recipe.operations) == computing
+def test_transforms_that_compute_on_the_cpu(transforms, computes):
+    recipe = parse_transforms(transforms, split="train").recipe
+    assert computes_on_cpu(fuse(recipe.operations).operations) == computes

@@ -1,0 +1,5 @@
+"""``python -m loaders``: the same program as ``loaders``."""
+
+from loaders.cli import run
+
+run()

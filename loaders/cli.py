@@ -1,0 +1,93 @@
+"""The command line ``loaders``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from manifests.errors import DatasetError, ExitStatus, exit_status
+
+if TYPE_CHECKING:
+    from loaders.dataset.split import OpenSplit
+
+
+class Command(click.Command):
+    """A command that prints an error as one line, and exits with the status of the error."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the command."""
+        status = ExitStatus.SUCCESS
+        try:
+            super().invoke(ctx)
+        except DatasetError as error:
+            click.echo(f"loaders: {error}", err=True)
+            status = exit_status(error)
+        except BrokenPipeError:  # the reader has seen enough: `loaders memory DATASET | head`
+            pass
+        except KeyboardInterrupt:
+            click.echo("loaders: interrupted.", err=True)
+            status = ExitStatus.INTERRUPTED
+        ctx.exit(status)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="dataprep-loaders", prog_name="loaders")
+def main() -> None:
+    """Tools for training with prepared datasets. `loaders.build` in Python reads them.
+
+    Exit status: 0 success; 1 the dataset is damaged; 2 wrong usage; 130 interrupted.
+    """
+
+
+@main.command(cls=Command)
+@click.argument("dataset")
+@click.option("--split", metavar="NAME", help="Only this split.  [default: all splits]")
+@click.option("--batch-size", type=click.IntRange(1, 2**20), required=True, metavar="N", help="Images per batch.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with sizes in bytes.")
+def memory(dataset: str, *, split: str | None, batch_size: int, as_json: bool) -> None:
+    """Estimate the GPU memory for loading DATASET, as it is and with smaller images.
+
+    The estimate covers one process that loads batches of N images with the presets imagenet-train and imagenet-eval.
+    """
+    from loaders.dataset.split import open_splits
+
+    estimates = {opened.name: _estimate(opened, batch_size) for opened in open_splits(dataset, split)}
+    if as_json:
+        splits = {name: {"gpu_memory": estimate} for name, estimate in estimates.items()}
+        click.echo(json.dumps({"batch_size": batch_size, "splits": splits}, indent=1, ensure_ascii=False))
+        return
+    for number, (name, estimate) in enumerate(estimates.items()):
+        click.echo(f"{chr(10) if number else ''}{name}: estimated GPU memory for batches of {batch_size:,} images")
+        _print_table(estimate)
+
+
+def _estimate(split: OpenSplit, batch_size: int) -> dict[str, dict[str, int]] | None:
+    from loaders.dataset.tables import SampleTables
+    from loaders.memory import ImageSizes, estimate_presets
+
+    if not split.samples:
+        return None
+    columns = SampleTables(split).columns(("width", "height"), requested_by="`loaders memory`")
+    if any(column.dtype == object for column in columns.values()):
+        return None
+    sizes = ImageSizes(columns["width"], columns["height"])
+    return estimate_presets(sizes, batch_size, encoded=split.manifest.store == "encoded")
+
+
+def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
+    if estimate is None:
+        click.echo("  unknown, because the sample tables do not have the size of every image")
+        return
+    variants = list(next(iter(estimate.values())))
+    if len(variants) > 1:
+        click.echo("  images as they are, or resized by `dataprep convert --resize-shorter PIXELS`")
+        click.echo(f"  {'':14}" + "".join(f"{variant:>12}" for variant in variants))
+    for preset, totals in estimate.items():
+        click.echo(f"  {preset:14}" + "".join(f"{total / 2**30:>8.2f} GiB" for total in totals.values()))
+
+
+def run() -> None:
+    """Run the program ``loaders``."""
+    main(prog_name="loaders")

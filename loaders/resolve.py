@@ -1,0 +1,337 @@
+"""Resolve the arguments of `loaders.build` against the dataset and the machine. Never imports DALI."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from loaders.dataset.fields import Fields, shadowed_columns
+from loaders.dataset.records import Records
+from loaders.dataset.split import OpenSplit, open_split
+from loaders.dataset.tables import SampleTables
+from loaders.epoch_order import Batching, planned_order, sampler_warnings, stored_order
+from loaders.memory import (
+    HW_DECODER_LOAD,
+    MAX_THREADS,
+    PREFETCH,
+    PREFETCH_RAW,
+    ImageSizes,
+    LoadSettings,
+    check_memory_limit,
+)
+from loaders.options import DTYPE_BYTES, BuildRequest, LastBatch, ResolvedOptions, require_int
+from loaders.ranks import find_device, find_ranks, local_processes
+from loaders.samplers import Sampler, ShuffledSampler
+from loaders.samplers.from_config import configured_sampler
+from loaders.samplers.order import PlannedOrder, StoredOrder
+from loaders.transforms.cost import (
+    computes_on_cpu,
+    decode_window,
+    full_size_images,
+    order_warnings,
+    works_on_whole_images,
+)
+from loaders.transforms.fuse import Fusion, fuse
+from loaders.transforms.parse import Recipe, read_recipe
+from loaders.transforms.parse.paddleclas import read_config
+from loaders.transforms.presets import PRESETS, preset
+from manifests.errors import CallError
+from manifests.text import parse_bytes
+
+T = TypeVar("T")
+
+#: With a GPU and operators on the CPU, which wait for all threads. Images per second on an H200 with 16 cores, a
+#: PaddleClas list that computes its crop on the CPU: 19,500 with 8 threads, 15,500 with 12, 14,500 with 16.
+MAX_THREADS_COMPUTING = 8
+
+#: Largest `memory_limit`, in bytes.
+_MAX_MEMORY = 2**60
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderSpec:
+    """Everything that is decided before DALI starts. A `Loader` is built from it.
+
+    Attributes:
+        split: the split to read.
+        recipe: the transforms, as the user wrote them.
+        fusion: the operations that DALI runs, and why they differ.
+        options: every option with its final value.
+        order: which samples a batch contains.
+        fields: where labels and table columns come from.
+        records: random access to the encoded images. `None` if DALI's own readers read them.
+        num_classes: columns of a mixed label. 0 if the dataset does not name its classes.
+        sizes: sizes of the images. `None` on the CPU, or if the sample tables do not have them.
+        settings: how batches are made, for the estimate of GPU memory.
+        order_warnings: operations that cost memory because of their place in the list.
+        warnings: everything that `loaders.build` warns about.
+
+    """
+
+    split: OpenSplit
+    recipe: Recipe
+    fusion: Fusion
+    options: ResolvedOptions
+    order: StoredOrder | PlannedOrder
+    fields: Fields
+    records: Records | None
+    num_classes: int
+    sizes: ImageSizes | None
+    settings: LoadSettings
+    order_warnings: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedTransforms:
+    """What the argument `transforms` contains: a recipe, and with a PaddleClas config, what it says about batches.
+
+    Attributes:
+        recipe: the operations.
+        batch_size: of the config. `None` if not given.
+        drop_last: of the config. `None` if not given.
+        shuffle: of the config. `None` if not given.
+        sampler: section of the config. `None` if not given.
+
+    """
+
+    recipe: Recipe
+    batch_size: int | None = None
+    drop_last: bool | None = None
+    shuffle: bool | None = None
+    sampler: Mapping[str, Any] | None = None
+
+
+def resolve(request: BuildRequest) -> LoaderSpec:
+    """Resolve a request: open the split, fit the sampler, and replace every `None` by a value.
+
+    Explicit arguments come first, then those of a PaddleClas config, then defaults for this dataset and machine.
+
+    Raises:
+        CallError: arguments are wrong together, or do not suit the dataset or the machine.
+        DamagedError: a file of the dataset is missing or damaged.
+
+    """
+    parsed = parse_transforms(request.transforms, split=request.split)
+    batching = _batching(request, parsed)
+    recipe, sampler = _recipe_and_sampler(request, parsed, batching.batch_size)
+    split = open_split(request.dataset, request.split)
+    tables = SampleTables(split)
+    if split.manifest.pixels is not None:
+        recipe = replace(recipe, raw_size=split.manifest.pixels[:2])
+        # Nothing is decoded, so DALI's reader, which copies every record, would be the bottleneck.
+        if sampler is None and request.shuffle is None and parsed.shuffle is None and _trains(request):
+            sampler = ShuffledSampler()
+    fusion = fuse(recipe.operations)
+
+    order: StoredOrder | PlannedOrder
+    notes: tuple[str, ...] = ()
+    shuffle = _first(request.shuffle, parsed.shuffle, _trains(request))
+    if sampler is None:
+        order = stored_order(split, batching, shuffle=shuffle)
+    else:
+        order = planned_order(split, tables, batching, sampler)
+        notes = sampler_warnings(split, tables, sampler, order)
+
+    device = find_device(request.device, request.device_id, batching.ranks)
+    whole_images = works_on_whole_images(fusion.operations)
+    sizes = tables.image_sizes() if device.is_gpu or whole_images else None
+    decoded_sizes = sizes if device.is_gpu and recipe.raw_size is None else None
+    options = ResolvedOptions(
+        batch_size=order.batch_size,
+        shuffle=shuffle,
+        device=device,
+        ranks=batching.ranks,
+        seed=request.seed,
+        num_threads=_first(request.num_threads, _default_threads(fusion, decoded_sizes, gpu=device.is_gpu)),
+        dtype=request.dtype,
+        layout=request.layout,
+        last_batch=batching.last_batch,
+        fields=tuple(request.fields),
+        framework=request.framework,
+        prefetch=_first(request.prefetch, PREFETCH_RAW if device.is_gpu and recipe.raw_size else PREFETCH),
+        hw_decoder_load=_first(
+            request.hw_decoder_load, decoded_sizes.hardware_load if decoded_sizes else HW_DECODER_LOAD
+        ),
+        memory_limit=_memory_limit(request.memory_limit),
+    )
+    settings = load_settings(recipe, fusion, options, spread=isinstance(order, PlannedOrder) and order.spread)
+    if device.is_gpu and options.memory_limit < math.inf:
+        _check_limit(sizes, settings, options.memory_limit)
+    slow_orders = order_warnings(recipe, fusion.operations, sizes, order.batch_size) if sizes and whole_images else ()
+    deviations = ("the transforms are not exact: " + "; ".join(recipe.all_notes),) if recipe.all_notes else ()
+    return LoaderSpec(
+        split=split,
+        recipe=recipe,
+        fusion=fusion,
+        options=options,
+        order=order,
+        num_classes=_num_classes(split, recipe),
+        fields=Fields(split, tables, options.fields, planned=sampler is not None),
+        records=None if sampler is None else Records(split, tables),
+        sizes=sizes if device.is_gpu else None,
+        settings=settings,
+        order_warnings=slow_orders,
+        warnings=(*notes, *slow_orders, *shadowed_columns(tables, options.fields), *deviations),
+    )
+
+
+def parse_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, split: str) -> ParsedTransforms:
+    """Parse the name of a preset, a list of transforms, or the path of a YAML file.
+
+    Args:
+        transforms: as `loaders.build` takes it.
+        split: selects the section of a PaddleClas config.
+
+    Raises:
+        CallError: the preset or the file does not exist, or a transform is unknown or wrong.
+
+    """
+    if isinstance(transforms, (list, tuple)):
+        presets = [item for item in transforms if isinstance(item, str) and item in PRESETS]
+        if presets:
+            raise CallError(
+                f"transforms is a list that contains the preset {presets[0]!r}", hint=f"write transforms={presets[0]!r}"
+            )
+        return ParsedTransforms(read_recipe(transforms))
+    if not isinstance(transforms, (str, os.PathLike)):
+        raise CallError(
+            f"transforms must be the name of a preset, a list or a YAML file, got {transforms!r}",
+            hint='for example "imagenet-train" or [{"CropImage": {"size": 224}}]',
+        )
+    path = os.fspath(transforms)
+    if path.endswith((".yaml", ".yml")) or os.path.isfile(path):
+        config = read_config(path, split)
+        recipe = read_recipe(
+            config.transforms,
+            source=f"{path}: transform_ops",
+            batch=config.batch_transforms,
+            num_classes=config.num_classes,
+            notes=config.notes,
+        )
+        return ParsedTransforms(recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler)
+    items, batch = preset(path)
+    return ParsedTransforms(read_recipe(items, source=path, batch=batch))
+
+
+def default_threads(processes: int, most: int, *, gpu: bool, computing: bool) -> int:
+    """Return how many CPU threads read and decode.
+
+    Args:
+        processes: processes that share this machine.
+        most: the most threads that are useful for these images with a GPU.
+        gpu: whether images are decoded on the GPU.
+        computing: whether the transforms compute much on the CPU even with a GPU.
+
+    """
+    cores = max(1, len(os.sched_getaffinity(0)) // processes)
+    if not gpu:
+        return cores
+    return min(cores, most, MAX_THREADS_COMPUTING) if computing else min(cores, most)
+
+
+def load_settings(recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, spread: bool) -> LoadSettings:
+    """Return how batches are made, for the estimate of GPU memory."""
+    height, width = recipe.size
+    return LoadSettings(
+        batch_size=options.batch_size,
+        image_bytes=recipe.output.channels * height * width * DTYPE_BYTES[options.dtype],
+        window=decode_window(fusion.operations),
+        full_size_images=full_size_images(fusion.operations),
+        threads=options.num_threads,
+        hardware_load=options.hw_decoder_load,
+        prefetch=options.prefetch,
+        spread=spread,
+        encoded=recipe.raw_size is None,
+    )
+
+
+def _trains(request: BuildRequest) -> bool:
+    return request.split == "train"
+
+
+def _batching(request: BuildRequest, parsed: ParsedTransforms) -> Batching:
+    batch_size = parsed.batch_size if request.batch_size is None else request.batch_size
+    if batch_size is None:
+        raise CallError("batch_size is missing", hint="pass the number of samples per batch")
+    drop_last = _first(parsed.drop_last, _trains(request))
+    default: LastBatch = "drop" if drop_last else "partial"
+    return Batching(
+        batch_size=require_int("batch_size", batch_size, 1),
+        last_batch=_first(request.last_batch, default),
+        ranks=find_ranks(request.rank, request.world_size),
+        seed=request.seed,
+    )
+
+
+def _recipe_and_sampler(
+    request: BuildRequest, parsed: ParsedTransforms, batch_size: int
+) -> tuple[Recipe, Sampler | None]:
+    """Return the recipe, and the sampler that was given or that the config names."""
+    recipe, sampler = parsed.recipe, request.sampler
+    if sampler is None and parsed.sampler is not None:
+        sampler, notes = configured_sampler(parsed.sampler, batch_size)
+        recipe = replace(recipe, notes=(*recipe.notes, *notes))
+    if sampler is not None and request.shuffle is not None:
+        raise CallError(
+            f"shuffle={request.shuffle} cannot be combined with a sampler, which decides the order",
+            hint="remove shuffle, or pass sampler=loaders.ShuffledSampler() to read every sample once per epoch",
+        )
+    if request.dtype == "uint8" and not recipe.output.is_uint8:
+        raise CallError(
+            'dtype="uint8", but the transforms return normalized float values',
+            hint="remove the normalization from the transforms, or choose another dtype",
+        )
+    return recipe, sampler
+
+
+def _default_threads(fusion: Fusion, decoded_sizes: ImageSizes | None, *, gpu: bool) -> int:
+    most = decoded_sizes.threads if decoded_sizes else MAX_THREADS
+    return default_threads(local_processes(), most, gpu=gpu, computing=computes_on_cpu(fusion.operations))
+
+
+def _memory_limit(limit: int | str | None) -> float:
+    if limit is None:
+        return math.inf
+    if not isinstance(limit, str):
+        return require_int("memory_limit", limit, 1, most=_MAX_MEMORY)
+    try:
+        return require_int("memory_limit", parse_bytes(limit), 1, most=_MAX_MEMORY)
+    except CallError:
+        raise
+    except ValueError:
+        raise CallError(f"memory_limit={limit!r} is not a size in bytes", hint='for example "4GiB"') from None
+
+
+def _check_limit(sizes: ImageSizes | None, settings: LoadSettings, limit: float) -> None:
+    if sizes is None:
+        raise CallError(
+            "memory_limit needs the sizes of all images, but the sample tables do not have them",
+            hint="remove memory_limit, or run `dataprep index --overwrite --validate header` if the shards were made "
+            "by another tool",
+        )
+    check_memory_limit(sizes, settings, limit)
+
+
+def _num_classes(split: OpenSplit, recipe: Recipe) -> int:
+    """Return the number of classes of a mixed label: that of the recipe, else of the dataset."""
+    given, named = recipe.num_classes, len(split.manifest.classes)
+    if recipe.mixing and not (given or named):
+        raise CallError(
+            f"{split.folder} does not name its classes, but mixed labels need their number",
+            hint="set class_num of the transform that mixes",
+        )
+    if recipe.mixing and given and named > given:
+        raise CallError(
+            f"class_num={given} of the transform that mixes, but {split.folder} has {named} classes",
+            hint="remove class_num to use the number of classes of the dataset",
+        )
+    return given or named
+
+
+def _first(*values: T | None) -> T:
+    """Return the first value that is not `None`."""
+    return next(value for value in values if value is not None)
