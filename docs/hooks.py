@@ -31,9 +31,8 @@ def transforms_table() -> str:
 
 def command_line() -> str:
     """Return the help text of every command."""
-    from loaders.cli import main as loaders
-
     from dataprep.cli import main as dataprep
+    from loaders.cli import main as loaders
 
     parts = []
     for name, group in (("dataprep", dataprep), ("loaders", loaders)):
