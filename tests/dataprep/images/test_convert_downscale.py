@@ -181,7 +181,7 @@ def test_summary_of_changes(mixed, tmp_path, invoke):
     total = sum(path.stat().st_size for path in mixed.glob("*/*.*"))
     counts = {line[0]: line[1] for line in lines if line and line[0] in ("kept", "resized", "rejected", "all")}
     assert counts == {"kept": "4", "resized": "10", "rejected": "3", "all": "17"}
-    text = invoke(*call).stdout  # all done by an earlier run: the same is told
+    text = invoke(*call).stdout  # a second run prints the same summary
     assert "4 shards were done by an earlier run" in text
     assert "repaired: 3 images (rotated upright 2, converted to RGB 1)" in text
     assert f"{total / 1000:,.1f} KB" in text

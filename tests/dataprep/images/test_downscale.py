@@ -104,7 +104,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("side", [30, 60, 100, 200, 300, 500])
 def test_result_is_close_to_resizing_the_full_image(kind, side, picture):
-    """Compares with Pillow's Lanczos filter over all pixels: decoding a JPEG at a smaller scale has no visible loss."""
+    """Compare with Pillow's Lanczos filter over all pixels: decoding a JPEG at a smaller scale has no visible loss."""
     data = encode(picture, KINDS[kind][0], **KINDS[kind][1])
     expected = open_image(data).convert("RGB").resize((side, side), LANCZOS)
     found = Image.frombytes("RGB", (side, side), prepare(data, Options(raw=Raw(side))).data)
