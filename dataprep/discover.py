@@ -215,7 +215,7 @@ def _check_label(path: str, fmt: Format, scan: ScanOptions) -> None:
         option, hint = f"--label-key {scan.label_key}", "name the member that contains the label"
     else:
         option, hint = f"--label {scan.components.label}", "name the feature or extension that contains the label"
-    raise CallError(f"{option}: {path} {message}", hint=hint)
+    raise CallError(f"{option}: {path}: {message}", hint=hint)
 
 
 def _label_problem(path: str, fmt: Format, scan: ScanOptions) -> str | None:
@@ -230,6 +230,6 @@ def _label_problem(path: str, fmt: Format, scan: ScanOptions) -> str | None:
         else:
             if record.label is not None:
                 return None
-            message = "has no integer of that name in its first record"
+            message = "the first record has no integer of that name"
         next(FORMATS[fmt].scan(view, size, path, without_label))
     return message

@@ -20,6 +20,7 @@ from dataprep.formats import FORMATS, Record, ScanOptions, View, image_header
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
 from dataprep.options import IndexOptions
+from manifests.dali_index import format_index
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.schema import MAX_LABEL, File, Format, Shard, TableMetadata
 from manifests.store import build_table, checksum_text, write_table
@@ -115,7 +116,7 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
         raise ShardError("has no sample that can be indexed", file=name, hint="remove the shard")
     index_name, samples_name = f"{shard_stem(name)}.idx", table_name(task.folder, name)
     index_path, table_path = os.path.join(task.folder, index_name), os.path.join(task.folder, samples_name)
-    index = FORMATS[task.format].index_bytes(shard.index_lines)
+    index = format_index(task.format, shard.index_lines)
     if not task.options.overwrite:
         _refuse_to_replace(index_path, index)
     _write_partials(index_path, index, table_path, shard.table())
@@ -198,17 +199,17 @@ class _ShardReader:
         crc = None
         try:
             if self._task.options.validate == "none":
-                info = image_header(self._view, record.image, record.size)
+                info = image_header(self._view, record.offset, record.size)
             else:
                 info, crc = self._read_image(number, record)
         except Rejected as error:
-            detail = f"byte {record.image}: {error.detail}"
+            detail = f"byte {record.offset}: {error.detail}"
             self.rejected.append({"source": f"{self._name}#{number}", "reason": error.reason, "detail": detail})
             return
         key = record.key or f"{self._key_prefix}-{number:06d}"
         source = record.source or f"{self._name}#{number}"
-        self.rows.append(_Row(key, label, record.image, record.size, info.width, info.height, source, crc))
-        self.index_lines.append(record.line)
+        self.rows.append(_Row(key, label, record.offset, record.size, info.width, info.height, source, crc))
+        self.index_lines.append(record.index_line)
         self.image_components.add(record.component)
         if record.class_name:
             self.class_names.setdefault(label, record.class_name)
@@ -240,7 +241,7 @@ class _ShardReader:
 
     def _read_image(self, number: int, record: Record) -> tuple[ImageInfo, int]:
         """Read and validate a whole record; return its image's header and CRC-32C."""
-        damage = FORMATS[self._task.format].fault(self._view, record, self._name)
+        damage = FORMATS[self._task.format].find_damage(self._view, record, self._name)
         if damage is not None:
             raise ShardError(
                 damage.message,
@@ -251,6 +252,6 @@ class _ShardReader:
             )
         if record.size > MAX_BYTES:
             raise Rejected("too-large", f"{record.size} bytes, but the limit is {MAX_BYTES}")
-        data, start = self._view(record.image, record.size)
+        data, start = self._view(record.offset, record.size)
         image = bytes(data[start : start + record.size])
         return inspect(image, self._task.options.validate), crc32c(image)

@@ -17,6 +17,7 @@ from dataprep.formats import FORMATS, PendingSample, ScanOptions, components
 from dataprep.images.base import Rejected
 from dataprep.options import CHANGE_COLUMNS, Options
 from dataprep.source_image import load_image
+from manifests.dali_index import format_index
 from manifests.errors import StorageError
 from manifests.schema import Conversion, File, Shard, TableMetadata
 from manifests.store import build_table, checksum_text, write_table
@@ -119,7 +120,7 @@ def _write_files(task: ShardTask, shard_path: str, index_path: str, table_path: 
         file.close()
     if records:
         _check_first_record(task, records[0], storage.partial_path(shard_path))
-    index = FORMATS[task.options.fmt].index_bytes([record.index_line for record in records])
+    index = format_index(task.options.fmt, [record.index_line for record in records])
     conversion = Conversion(
         plan=task.fingerprint,
         samples=len(records),
@@ -241,7 +242,7 @@ def _check_first_record(task: ShardTask, written: _WrittenRecord, path: str) -> 
     with storage.open_view(path) as (view, size):
         found = next(FORMATS[task.options.fmt].scan(view, size, path, options))
     sample = written.sample
-    actual = (found.image, found.size, found.line, found.label, found.key or sample.key)
+    actual = (found.offset, found.size, found.index_line, found.label, found.key or sample.key)
     if actual != (written.offset, sample.size, written.index_line, sample.label, sample.key):
         raise _not_as_written(path)
 

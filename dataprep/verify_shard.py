@@ -18,6 +18,7 @@ from awscrt.checksums import crc32c
 from dataprep import formats, storage
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect, parse_header
+from manifests.dali_index import format_index, record_starts
 from manifests.errors import DamagedError, DatasetError, ShardError, TableError
 from manifests.schema import File, Manifest, Sample, Shard
 from manifests.store import checksum_text, read_manifest, read_table, samples
@@ -151,10 +152,10 @@ class _ShardCheck:
         row_at = {row.offset: number for number, row in enumerate(rows)}
         for number, record in enumerate(self._records(view, size)):
             end = record.end
-            row = row_at.pop(record.image, None)
+            row = row_at.pop(record.offset, None)
             if row is not None:
                 self._check_record(view, record, rows[row], row)
-                lines.append(record.line)
+                lines.append(record.index_line)
             elif rows and self.manifest.rejected is None:
                 self.add("is a record that the table does not know", record=number, byte=record.start)
             self._check_format(view, record, number if row is None else row)
@@ -188,13 +189,13 @@ class _ShardCheck:
             return view(at + base, n)
 
         for record in self.format.scan(shifted, size - base, self.name, want):
-            yield record._replace(start=record.start + base, end=record.end + base, image=record.image + base)
+            yield record._replace(start=record.start + base, end=record.end + base, offset=record.offset + base)
 
     def _starts(self) -> list[int]:
         """Where each record begins, by the index; nothing where that is damaged."""
         try:
-            return self.format.index_starts(self._index())
-        except (ValueError, IndexError, DatasetError):
+            return record_starts(self.manifest.format, self._index())
+        except DatasetError:
             return []
 
     def _index(self) -> bytes:
@@ -221,7 +222,7 @@ class _ShardCheck:
             self.add(
                 f"the image has {record.size} bytes, the table states {row.size}",
                 record=number,
-                byte=record.image,
+                byte=record.offset,
             )
             return
         offset = self.manifest.components.label_offset
@@ -235,23 +236,23 @@ class _ShardCheck:
             self.add(
                 f"the image has {record.size} bytes, the limit is {MAX_BYTES}",
                 record=number,
-                byte=record.image,
+                byte=record.offset,
             )
             return
-        data, i = view(record.image, record.size)
+        data, i = view(record.offset, record.size)
         self._check_image(bytes(data[i : i + record.size]), view, record, row, number)
 
     def _check_image(self, image: bytes, view: formats.View, record: formats.Record, row: Sample, number: int) -> None:
         if row.crc32c is not None and crc32c(image) != row.crc32c:
             self.add(
-                f"the image in bytes {record.image} to {record.image + record.size - 1} does not match its checksum",
-                record=number, byte=record.image,
+                f"the image in bytes {record.offset} to {record.offset + record.size - 1} does not match its checksum",
+                record=number, byte=record.offset,
             )  # fmt: skip
             return
         try:
             info = self._info(image)
         except Rejected as error:
-            self.add(f"the image is {error.reason}: {error.detail}", record=number, byte=record.image)
+            self.add(f"the image is {error.reason}: {error.detail}", record=number, byte=record.offset)
             return
         if (info.width, info.height) != (row.width, row.height):
             self.add(
@@ -274,7 +275,7 @@ class _ShardCheck:
         """Compare all bytes around the image with those that the table row gives."""
         number, kind = known
         head, tail = self._frame(row, kind)
-        for start, expected in ((record.image - len(head), head), (record.image + record.size, tail)):
+        for start, expected in ((record.offset - len(head), head), (record.offset + record.size, tail)):
             data, i = view(max(start, 0), len(expected))
             got = data[i : i + len(expected)]
             if got != expected:
@@ -289,7 +290,7 @@ class _ShardCheck:
         if number in self.damaged:
             return  # what is wrong with it was said
         try:
-            fault = self.format.fault(view, record, self.name)
+            fault = self.format.find_damage(view, record, self.name)
         except ShardError as error:
             fault = formats.RecordDamage(error.message, error.byte or record.start)
         if fault is not None:
@@ -325,7 +326,7 @@ class _ShardCheck:
     def _check_index(self, lines: list[str], *, quiet: bool) -> None:
         if quiet or not lines:
             return
-        index, expected = self._index(), self.format.index_bytes(lines)
+        index, expected = self._index(), format_index(self.manifest.format, lines)
         if index != expected:
             at = next(
                 (n for n, pair in enumerate(zip(index, expected, strict=False)) if pair[0] != pair[1]),

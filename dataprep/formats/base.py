@@ -1,8 +1,8 @@
-"""What a record format is: each other module here holds the writer, reader and DALI index of one format.
+"""The interface of a record format, and the records that cross it.
 
-A writer is a pure function, `frame`: it gives the bytes that stand before and after an image, so that
-the image itself goes from the source to the shard untouched and uncopied. A reader is `scan`: it walks
-a shard by its headers, and the DALI index and the sample table are both made of what it finds.
+A format writes a record around an image that is copied unchanged from the source: `RecordFormat.frame` returns only
+the bytes before and after it. It reads a shard by walking the headers: DALI indexes and sample tables of shards made
+by other tools come from `RecordFormat.scan`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,25 @@ from dataprep.images.base import MAX_BYTES, ImageInfo, MoreNeeded, Rejected
 from dataprep.images.validate import parse_header
 from manifests.schema import Components
 
-#: ``view(at, n)`` gives a buffer and the index in it where the shard's byte `at` stands; the buffer
-#: holds at least `n` bytes from there, or fewer only where the shard ends.
+#: Random access to a shard. ``view(at, n)`` returns a buffer, and the position in it of the shard's byte `at`. The
+#: buffer has at least `n` bytes from that position on, or fewer if the shard ends before.
 View = Callable[[int, int], tuple["bytes | mmap.mmap", int]]
 
 
 class PendingSample(NamedTuple):
-    """A sample about to be written: what its table row says, but for the offset."""
+    """A sample that is about to be written: its row of the sample table, without the offset.
+
+    Attributes:
+        key: name of the sample, unique in the dataset.
+        label: class index, from 0.
+        class_name: name of the class.
+        info: format, width and height of the image as stored.
+        size: length of the image as stored, in bytes.
+        crc32c: CRC-32C of these bytes.
+        source: path of the image in the source.
+        extra: values of the columns that the source added.
+
+    """
 
     key: str
     label: int
@@ -34,27 +46,27 @@ class PendingSample(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record as `scan` finds it. Positions are bytes from the start of the shard.
+    """A record in a shard. Positions are bytes from the start of the shard.
 
     Attributes:
-        start: where the record begins.
-        end: where the next one begins.
-        line: the record's line in the DALI index, without the line feed.
-        key: name of the sample; empty where the format has none.
-        image: where the encoded image begins.
-        size: its length.
-        component: feature name or extension under which the image was found.
-        label: as stored; none where there is none.
-        class_name: as stored; empty where there is none.
-        source: likewise.
+        start: first byte of the record.
+        end: first byte of the next record.
+        index_line: line of the record in the DALI index, without the line feed.
+        key: name of the sample. Empty for TFRecord, which has no keys.
+        offset: first byte of the image.
+        size: length of the image in bytes.
+        component: feature name or extension of the image.
+        label: label as stored. `None` if the record has none.
+        class_name: class name as stored. Empty if the record has none.
+        source: source path as stored. Empty if the record has none.
 
     """
 
     start: int
     end: int
-    line: str
+    index_line: str
     key: str
-    image: int
+    offset: int
     size: int
     component: str
     label: int | None
@@ -62,80 +74,20 @@ class Record(NamedTuple):
     source: str
 
 
-class RecordFormat(Protocol):
-    """What each format's module gives."""
-
-    #: What a shard's file name ends in.
-    SUFFIX: str
-    #: What shards made elsewhere may end in.
-    SUFFIXES: tuple[str, ...]
-    #: What follows the last record.
-    END: bytes
-    #: Where a record written here has image and label.
-    COMPONENTS: Components
-    #: Likewise where images are stored as raw pixels.
-    RAW: Components
-
-    def frame(self, draft: PendingSample) -> tuple[bytes, bytes]:
-        """Give the bytes before and after the image in a record."""
-
-    def index_line(self, start: int, draft: PendingSample, frame: tuple[bytes, bytes]) -> str:
-        """Give the line in the DALI index of a record that was framed so and begins at `start`."""
-
-    def index_bytes(self, lines: list[str]) -> bytes:
-        """Give the DALI index of a shard from the lines of its records."""
-
-    def index_starts(self, index: bytes) -> list[int]:
-        """Read where each record begins out of a DALI index.
-
-        Raises:
-            ValueError, IndexError: it is none.
-
-        """
-
-    def scan(self, view: View, size: int, file: str, want: ScanOptions) -> Iterator[Record]:
-        """Walk a shard's records by their headers.
-
-        Raises:
-            ShardError: it is truncated or damaged, or a record lacks what `want` names.
-
-        """
-
-    def fault(self, view: View, record: Record, file: str) -> RecordDamage | None:
-        """Read a whole record and check all that the format itself lets check, its image excepted."""
-
-    def find_end(self, view: View, at: int, size: int, file: str) -> int:
-        """Give where a shard's end begins, after which there may be nothing but zeros; its last record ends `at`.
-
-        Raises:
-            ShardError: what follows the last record is damaged.
-
-        """
-
-    def find_components(self, view: View, size: int, file: str, image: str | None) -> Components:
-        """Look into the first record for where image and label lie.
-
-        Raises:
-            CallError: the record has no image of that name.
-            ShardError: there is no image, or more than one.
-
-        """
-
-
 class RecordDamage(NamedTuple):
-    """Something wrong inside a record, and at which byte of the shard."""
+    """What is wrong inside a record, and the byte of the shard where it is."""
 
     message: str
     byte: int
 
 
 class ScanOptions(NamedTuple):
-    """What `scan` is to look for in a record.
+    """What `RecordFormat.scan` reads from each record.
 
     Attributes:
-        components: where image and label lie.
-        label_key: member of a ``.json`` component that holds the label, instead of `components.label`.
-        texts: whether class names and sources are wanted too.
+        components: where the image and the label are.
+        label_key: member of a ``.json`` file that holds the label. Replaces `components.label`.
+        texts: whether to read class names and source paths.
 
     """
 
@@ -144,11 +96,77 @@ class ScanOptions(NamedTuple):
     texts: bool = True
 
 
+class RecordFormat(Protocol):
+    """What the module of each format provides."""
+
+    #: Suffix of the shards that this package writes.
+    SUFFIX: str
+    #: Suffixes of shards that other tools write.
+    SUFFIXES: tuple[str, ...]
+    #: Bytes after the last record.
+    END: bytes
+    #: Where the written records have the image and the label.
+    COMPONENTS: Components
+    #: The same if images are stored as raw pixels.
+    RAW: Components
+
+    def frame(self, sample: PendingSample) -> tuple[bytes, bytes]:
+        """Return the bytes of a record before and after the image."""
+
+    def index_line(self, start: int, sample: PendingSample, frame: tuple[bytes, bytes]) -> str:
+        """Return the line in the DALI index of a record with this frame that begins at byte `start`."""
+
+    def scan(self, view: View, size: int, file: str, options: ScanOptions) -> Iterator[Record]:
+        """Walk the records of a shard by their headers, without reading the images.
+
+        Args:
+            view: the shard.
+            size: its length in bytes.
+            file: its name, for errors.
+            options: what to read from each record.
+
+        Raises:
+            ShardError: the shard is truncated or damaged, or a record has no image where `options` says.
+
+        """
+
+    def find_damage(self, view: View, record: Record, file: str) -> RecordDamage | None:
+        """Read a whole record and check everything that the format protects, except the image itself."""
+
+    def find_end(self, view: View, at: int, size: int, file: str) -> int:
+        """Return where the end of the shard begins: after it, only zeros may follow. The last record ends at `at`.
+
+        Raises:
+            ShardError: the bytes after the last record are damaged.
+
+        """
+
+    def find_components(self, view: View, size: int, file: str, image: str | None) -> Components:
+        """Find the image and the label in the first record.
+
+        Args:
+            view: the shard.
+            size: its length in bytes.
+            file: its name, for errors.
+            image: feature or extension of the image. `None` searches for it.
+
+        Raises:
+            CallError: the first record has no image named `image`.
+            ShardError: the first record has no image, or more than one, or cannot be read.
+
+        """
+
+
 def image_header(view: View, at: int, size: int) -> ImageInfo:
-    """Parse the header of an image inside a shard, reading no more of it than that takes.
+    """Parse the header of an image inside a shard, reading as little of the image as possible.
+
+    Args:
+        view: the shard.
+        at: first byte of the image.
+        size: length of the image in bytes.
 
     Raises:
-        Rejected: it is no image that DALI decodes, or its header is not whole.
+        Rejected: DALI cannot decode the image, or its header is truncated.
 
     """
     if size > MAX_BYTES:
@@ -156,7 +174,7 @@ def image_header(view: View, at: int, size: int) -> ImageInfo:
     for span in (1, 1 << 14, 1 << 16, size):
         length = min(span, size)
         data, i = view(at, length)
-        # First what is at hand: most headers are short, and stand in the page that the record's own header is in.
+        # First try the bytes already read: most image headers are short, in the same page as the record's header.
         length = max(length, min(size, len(data) - i, 4096))
         try:
             return parse_header(data[i : i + length])

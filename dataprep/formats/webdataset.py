@@ -1,7 +1,7 @@
-"""WebDataset shards: samples in a tar archive, whose own bytes `tar` knows.
+"""WebDataset shards: a `RecordFormat` on top of `tar`.
 
-Files that follow each other and share their name up to the first dot are one sample: an image, ``.cls``
-with the label in decimal ASCII, ``.json`` with what the sample table says.
+Consecutive files whose names agree up to the first dot are one sample: the image, ``.cls`` with the label in decimal
+ASCII, and ``.json`` with the sample's row of the sample table.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from dataprep.formats import tar
 from dataprep.formats.base import PendingSample, Record, RecordDamage, ScanOptions, View
 from dataprep.images.base import EXTENSIONS
+from manifests.dali_index import webdataset_line
 from manifests.errors import CallError, ShardError
 from manifests.schema import Components
 
@@ -24,27 +25,22 @@ END = tar.END
 COMPONENTS = Components(image=tuple(EXTENSIONS.values()), label="cls")
 RAW = Components(image=("raw",), label="cls")
 
-#: Last parts of the extensions that are taken for images where nothing else was said.
-IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "img", "image"})
-
 
 # --- writing ------------------------------------------------------------------------------------
 
 _EXTENSIONS = {**EXTENSIONS, "raw": RAW.image[0]}
-#: Neither blanks nor what stands for bytes that are not UTF-8.
-_PLAIN = re.compile(r"[^\s\ud800-\udfff]+")
 _quoted = json.encoder.encode_basestring
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def frame(draft: PendingSample) -> tuple[bytes, bytes]:
-    """Give the bytes before and after the image in a record."""
-    label = b"%d" % draft.label
-    text = _json_of(draft).encode()
-    key = draft.key.encode()
+def frame(sample: PendingSample) -> tuple[bytes, bytes]:
+    """Return the bytes of a sample before and after the image's data."""
+    label = b"%d" % sample.label
+    text = _sample_json(sample).encode()
+    key = sample.key.encode()
     tail = b"".join(
         (
-            tar.ZEROS[-draft.size % tar.BLOCK],
+            tar.ZEROS[-sample.size % tar.BLOCK],
             tar.header(key + b".cls", len(label)),
             label,
             tar.ZEROS[-len(label) % tar.BLOCK],
@@ -53,73 +49,68 @@ def frame(draft: PendingSample) -> tuple[bytes, bytes]:
             tar.ZEROS[-len(text) % tar.BLOCK],
         )
     )
-    return tar.header(key + b"." + _EXTENSIONS[draft.info.format].encode(), draft.size), tail
+    return tar.header(key + b"." + _EXTENSIONS[sample.info.format].encode(), sample.size), tail
 
 
-def index_line(start: int, draft: PendingSample, frame: tuple[bytes, bytes]) -> str:
-    """Give a sample's line in the DALI index."""
-    key, kind, tail = draft.key, _EXTENSIONS[draft.info.format], frame[1]
+def index_line(start: int, sample: PendingSample, frame: tuple[bytes, bytes]) -> str:
+    """Return the sample's line in the DALI index."""
+    key, extension, tail = sample.key, _EXTENSIONS[sample.info.format], frame[1]
     image, block = start + tar.BLOCK, tar.BLOCK
-    label = image + draft.size + -draft.size % block + block
-    text = label + 2 * block  # a label fits into one block
-    length = tar.stated_size(tail, text - block - image - draft.size)
-    return (
-        f"{kind} {image} {draft.size} {key}.{kind} cls {label} {len(str(draft.label))} {key}.cls "
-        f"json {text} {length} {key}.json"
+    label = image + sample.size + -sample.size % block + block
+    text = label + 2 * block  # the label takes one block, the header of the .json another
+    text_size = tar.size_in_header(tail, text - block - image - sample.size)
+    return webdataset_line(
+        (
+            (extension, image, sample.size, f"{key}.{extension}"),
+            ("cls", label, len(str(sample.label)), f"{key}.cls"),
+            ("json", text, text_size, f"{key}.json"),
+        )
     )
 
 
-def _json_of(draft: PendingSample) -> str:
-    """Write what the table says of a sample; further columns come first, so that none can hide what we say."""
-    extra = _json({name: _finite(value) for name, value in draft.extra.items()})[1:-1] + "," if draft.extra else ""
+def _sample_json(sample: PendingSample) -> str:
+    """Return the ``.json`` of a sample. Extra columns come first, so that none can override ours."""
+    extra = _json({name: _finite(value) for name, value in sample.extra.items()})[1:-1] + "," if sample.extra else ""
     return (
-        f'{{{extra}"key":"{draft.key}","label":{draft.label},"class":{_quoted(draft.class_name)},'
-        f'"width":{draft.info.width},"height":{draft.info.height},"source":{_quoted(draft.source)},'
-        f'"crc32c":{draft.crc32c}}}'
+        f'{{{extra}"key":"{sample.key}","label":{sample.label},"class":{_quoted(sample.class_name)},'
+        f'"width":{sample.info.width},"height":{sample.info.height},"source":{_quoted(sample.source)},'
+        f'"crc32c":{sample.crc32c}}}'
     )
 
 
 def _finite(value: Any) -> Any:
-    # JSON has no word for NaN and infinity.
+    # JSON has neither NaN nor infinity.
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def index_bytes(lines: list[str]) -> bytes:
-    """Give the DALI index v1.2: a count, then ``extension offset size name`` for each file of a sample."""
-    return "".join((f"v1.2 {len(lines)}\n", *(line + "\n" for line in lines))).encode()
-
-
-def index_starts(index: bytes) -> list[int]:
-    """Read where each sample's first header begins out of a DALI index."""
-    return [int(line.split()[1]) - tar.BLOCK for line in index.splitlines()[1:]]
 
 
 # --- reading ------------------------------------------------------------------------------------
 
-#: Decimal ASCII, and the line feed that others end it with; Python's own `int` takes much more for a number.
+#: Decimal ASCII, with the line feed that some tools append. Python's `int` accepts much more.
 _LABEL = re.compile(r"-?[0-9]{1,19}(\r?\n)?")
+#: A file name without whitespace and without surrogates, which stand for bytes that are not UTF-8.
+_VALID_NAME = re.compile(r"[^\s\ud800-\udfff]+")
 
 
 class _Group(NamedTuple):
-    """The files of one sample."""
+    """The files of one sample, with their extensions."""
 
     key: str
     members: list[tuple[str, tar.Member]]
 
 
-def scan(view: View, size: int, file: str, want: ScanOptions) -> Iterator[Record]:
-    """Walk a shard's samples by their headers; see `RecordFormat.scan`."""
-    images = frozenset(want.components.image)
-    for number, group in enumerate(_groups(view, size, file, want)):
-        found = _by_kind(group, images, file, number)
-        image = found["image"]
-        label, class_name, source = _described(view, found, want, (file, number))
+def scan(view: View, size: int, file: str, options: ScanOptions) -> Iterator[Record]:
+    """Walk the samples of a shard by their headers; see `RecordFormat.scan`."""
+    images = frozenset(options.components.image)
+    for number, group in enumerate(_groups(view, size, file, options)):
+        members = _by_kind(group, images, file, number)
+        image = members["image"]
+        label, class_name, source = _read_label_and_texts(view, members, options, (file, number))
         yield Record(
             start=group.members[0][1].start,
             end=group.members[-1][1].end,
-            line=" ".join([f"{extension} {m.data} {m.size} {m.name}" for extension, m in group.members]),
+            index_line=webdataset_line([(extension, m.data, m.size, m.name) for extension, m in group.members]),
             key=group.key,
-            image=image.data,
+            offset=image.data,
             size=image.size,
             component=image.name[len(group.key) + 1 :].lower(),
             label=label,
@@ -128,29 +119,8 @@ def scan(view: View, size: int, file: str, want: ScanOptions) -> Iterator[Record
         )
 
 
-def _by_kind(group: _Group, images: frozenset[str], file: str, number: int) -> dict[str, tar.Member]:
-    """Give a sample's files by extension, the one that is an image as `image`."""
-    found: dict[str, tar.Member] = {}
-    for extension, member in group.members:
-        lowered = extension.lower()
-        kind = "image" if lowered in images else lowered
-        if kind in found:
-            raise ShardError(
-                f"sample {group.key!r} has two files of the kind {extension!r}",
-                file=file, record=number, byte=member.start, hint="name one with --image",
-            )  # fmt: skip
-        found[kind] = member
-    if "image" not in found:
-        known = ", ".join(extension for extension, _ in group.members)
-        raise ShardError(
-            f"sample {group.key!r} has no image under {', '.join(sorted(images))}; it has: {known}",
-            file=file, record=number, byte=group.members[0][1].start,
-        )  # fmt: skip
-    return found
-
-
-def _groups(view: View, size: int, file: str, want: ScanOptions) -> Iterator[_Group]:
-    """Put files that share a key together; an error is given the number of the sample that it is in."""
+def _groups(view: View, size: int, file: str, options: ScanOptions) -> Iterator[_Group]:
+    """Group files by key. An error gets the number of the sample in which it occurred."""
     group: _Group | None = None
     number = most = 0
     try:
@@ -166,7 +136,7 @@ def _groups(view: View, size: int, file: str, want: ScanOptions) -> Iterator[_Gr
             group = group or _Group(key, [])
             group.members.append((extension, member))
     except ShardError as error:
-        if group is not None and _looks_whole(group, most, want):
+        if group is not None and _looks_complete(group, most, options):
             yield group
             number += 1
         if error.record is None:
@@ -177,67 +147,83 @@ def _groups(view: View, size: int, file: str, want: ScanOptions) -> Iterator[_Gr
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    # As DALI's own index tool has it: what follows the first dot is the extension.
+    # As DALI's own index tool does: the extension is what follows the first dot.
     dot = name.find(".", name.rfind("/") + 1)
     return (name[:dot], name[dot + 1 :]) if dot >= 0 else (name[:-1], name)
 
 
 def _check_name(member: tar.Member, file: str) -> None:
-    if not _PLAIN.fullmatch(member.name) or member.name.endswith("."):
-        raise ShardError(
-            f"has a file {member.name!r}; DALI's index holds no blank, no empty extension and nothing but UTF-8",
-            file=file, byte=member.start, hint="make the shard again with other keys",
-        )  # fmt: skip
+    if not _VALID_NAME.fullmatch(member.name) or member.name.endswith("."):
+        message = (
+            f"the name of the file {member.name!r} has whitespace, an empty extension or bytes that are not UTF-8, "
+            "which DALI's index cannot hold"
+        )
+        raise ShardError(message, file=file, byte=member.start, hint="make the shard again with other keys")
 
 
-def _looks_whole(group: _Group, most: int, want: ScanOptions) -> bool:
-    """Tell whether what cannot be read after a group's last file is rather the next sample's."""
+def _looks_complete(group: _Group, most: int, options: ScanOptions) -> bool:
+    """Return whether damage after a group's last file rather belongs to the next sample."""
     extensions = {extension.lower() for extension, _ in group.members}
-    has_both = bool(extensions & set(want.components.image)) and want.components.label in (None, *extensions)
+    has_both = bool(extensions & set(options.components.image)) and options.components.label in (None, *extensions)
     return has_both and len(group.members) >= most
 
 
-def _described(
-    view: View, found: dict[str, tar.Member], want: ScanOptions, where: tuple[str, int]
+def _by_kind(group: _Group, images: frozenset[str], file: str, number: int) -> dict[str, tar.Member]:
+    """Return a sample's files by lower-case extension, except the image, whose key is ``"image"``."""
+    by_kind: dict[str, tar.Member] = {}
+    for extension, member in group.members:
+        lowered = extension.lower()
+        kind = "image" if lowered in images else lowered
+        if kind in by_kind:
+            message = f"sample {group.key!r} has two files of the kind {extension!r}"
+            raise ShardError(message, file=file, record=number, byte=member.start, hint="choose the image with --image")
+        by_kind[kind] = member
+    if "image" not in by_kind:
+        known = ", ".join(extension for extension, _ in group.members)
+        message = f"sample {group.key!r} has no image under {', '.join(sorted(images))}; its files are: {known}"
+        raise ShardError(message, file=file, record=number, byte=group.members[0][1].start)
+    return by_kind
+
+
+def _read_label_and_texts(
+    view: View, members: dict[str, tar.Member], options: ScanOptions, where: tuple[str, int]
 ) -> tuple[int | None, str, str]:
-    """Label, class name and source of a sample, from its ``.cls`` and ``.json``."""
+    """Read label, class name and source of a sample from its ``.cls`` and ``.json``."""
     file, number = where
     label: int | None = None
     text: dict[str, Any] = {}
-    if (want.texts or want.label_key) and (member := found.get("json")) is not None:
+    if (options.texts or options.label_key) and (member := members.get("json")) is not None:
         try:
             text = _parse_json(view, member, where)
         except ShardError as error:
             error.record = number
-            if want.label_key is not None:  # otherwise it is nobody's business what is in it
+            if options.label_key is not None:  # without a label key, a .json may contain anything
                 raise
-    if want.label_key is not None:
-        label = _json_label(text, want.label_key, where)
-    elif want.components.label and (member := found.get(want.components.label)) is not None:
-        raw = tar.text(view, member.data, member.size, file)
+    if options.label_key is not None:
+        label = _json_label(text, options.label_key, where)
+    elif options.components.label and (member := members.get(options.components.label)) is not None:
+        raw = tar.read_text(view, member.data, member.size, file)
         if not _LABEL.fullmatch(raw):
-            raise ShardError(
-                f"has the label {raw[:40]!r}, which is no integer", file=file, record=number, byte=member.data
-            )
+            message = f"the label {raw[:40]!r} is not an integer"
+            raise ShardError(message, file=file, record=number, byte=member.data)
         label = int(raw)
     class_name, source = text.get("class"), text.get("source", text.get("url"))
     return (
         label,
         class_name if isinstance(class_name, str) else "",
-        source if isinstance(source, str) else found["image"].name,
+        source if isinstance(source, str) else members["image"].name,
     )
 
 
 def _parse_json(view: View, member: tar.Member, where: tuple[str, int]) -> dict[str, Any]:
     file, number = where
     try:
-        text = json.loads(tar.text(view, member.data, member.size, file))
+        text = json.loads(tar.read_text(view, member.data, member.size, file))
     except (ValueError, RecursionError) as error:
-        raise ShardError(
-            f"has a .json that does not parse ({error})", file=file, record=number, byte=member.data
-        ) from None
+        message = f"the .json of the sample is not valid JSON ({error})"
+        raise ShardError(message, file=file, record=number, byte=member.data) from None
     if not isinstance(text, dict):
-        raise ShardError("has a .json that is no object", file=file, record=number, byte=member.data)
+        raise ShardError("the .json of the sample is not an object", file=file, record=number, byte=member.data)
     return text
 
 
@@ -245,15 +231,13 @@ def _json_label(text: dict[str, Any], key: str, where: tuple[str, int]) -> int:
     value = text.get(key)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    whole = ", ".join(sorted(name for name, item in text.items() if type(item) is int)) or "none"
-    raise ShardError(
-        f"has no integer under {key!r} in its .json ({value!r}); members that are integers: {whole}",
-        file=where[0], record=where[1], hint="name another with --label-key",
-    )  # fmt: skip
+    integers = ", ".join(sorted(name for name, item in text.items() if type(item) is int)) or "none"
+    message = f"the .json has no integer under {key!r} ({value!r}); members that are integers: {integers}"
+    raise ShardError(message, file=where[0], record=where[1], hint="give one of them with --label-key")
 
 
-def fault(view: View, record: Record, file: str) -> RecordDamage | None:
-    """Check that all padding in the sample is zeros; headers were checked by `scan`."""
+def find_damage(view: View, record: Record, file: str) -> RecordDamage | None:
+    """Check that the padding in a sample is zeros; `scan` checks the headers."""
     for member in tar.members(lambda at, n: view(at + record.start, n), record.end - record.start, file, part=True):
         at = record.start + member.data + member.size
         length = record.start + member.end - at
@@ -264,7 +248,7 @@ def fault(view: View, record: Record, file: str) -> RecordDamage | None:
 
 
 def find_end(view: View, at: int, size: int, file: str) -> int:
-    """Walk over what follows the last sample (folders, links) to where the archive's end begins."""
+    """Skip folders and links after the last sample, and return where the end of the archive begins."""
     walk = tar.members(lambda start, n: view(start + at, n), size - at, file)
     while True:
         try:
@@ -273,32 +257,37 @@ def find_end(view: View, at: int, size: int, file: str) -> int:
             return at + int(stop.value)
 
 
+# --- shards made by other tools -----------------------------------------------------------------
+
+#: Extensions, or last parts of extensions, that are searched for the image.
+IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "img", "image"})
+
+
 def find_components(view: View, size: int, file: str, image: str | None) -> Components:
-    """Look into the first sample for where image and label lie."""
+    """Find the image and the label in the first sample; see `RecordFormat.find_components`."""
     group = next(_groups(view, size, file, ScanOptions(COMPONENTS)), None)
     if group is None:
-        raise ShardError("holds no file", file=file, byte=0, hint="remove it")
+        raise ShardError("the shard has no file", file=file, byte=0, hint="remove it")
     extensions = [extension.lower() for extension, _ in group.members]
+    label = "cls" if "cls" in extensions else None
+    listed = ", ".join(extensions)
     if image is not None:
-        images: tuple[str, ...] = tuple(part.strip().lstrip(".") for part in image.lower().split(","))
-    else:
-        plain = [name for name in extensions if name in IMAGE_EXTENSIONS]
-        images = tuple(plain or [name for name in extensions if name.rpartition(".")[2] in IMAGE_EXTENSIONS])
-        if len(images) > 1:
-            raise ShardError(
-                f"sample {group.key!r} has more than one image: {', '.join(images)}",
-                file=file, record=0, hint="name one with --image",
-            )  # fmt: skip
-        if images and images[0] in IMAGE_EXTENSIONS:
-            images = tuple(sorted(IMAGE_EXTENSIONS))
-    if image is not None and not set(images) & set(extensions):
-        raise CallError(
-            f"--image {image}: {file} has no such file in its first sample; its files are: {', '.join(extensions)}",
-            hint="name the extension that holds the image",
-        )
-    if not set(images) & set(extensions):
-        raise ShardError(
-            f"sample {group.key!r} has no image; its files are: {', '.join(extensions)}",
-            file=file, record=0, hint="name the extension with --image",
-        )  # fmt: skip
-    return Components(image=images, label="cls" if "cls" in extensions else None)
+        images = tuple(part.strip().lstrip(".") for part in image.lower().split(","))
+        if not set(images) & set(extensions):
+            message = f"--image {image}: {file} has no such file in its first sample; its files are: {listed}"
+            raise CallError(message, hint="give the extension that holds the image")
+        return Components(image=images, label=label)
+    images = _image_extensions(extensions)
+    if len(images) > 1:
+        message = f"sample {group.key!r} has more than one image: {', '.join(images)}"
+        raise ShardError(message, file=file, record=0, hint="choose one with --image")
+    if not images:
+        message = f"sample {group.key!r} has no image; its files are: {listed}"
+        raise ShardError(message, file=file, record=0, hint="give the extension with --image")
+    # A plain extension may differ from sample to sample.
+    return Components(image=tuple(sorted(IMAGE_EXTENSIONS)) if images[0] in IMAGE_EXTENSIONS else images, label=label)
+
+
+def _image_extensions(extensions: list[str]) -> tuple[str, ...]:
+    plain = tuple(name for name in extensions if name in IMAGE_EXTENSIONS)
+    return plain or tuple(name for name in extensions if name.rpartition(".")[2] in IMAGE_EXTENSIONS)

@@ -34,7 +34,7 @@ def left(folder) -> set[str]:
 @pytest.mark.parametrize("where", ["header", "image"])
 def test_cut_short(made, record, where, dataprep, tmp_path):
     name, data, records = made
-    length = records[record].start + 7 if where == "header" else records[record].image + 20
+    length = records[record].start + 7 if where == "header" else records[record].offset + 20
     (tmp_path / name).write_bytes(data[:length])
     done = dataprep("index", tmp_path)
     assert done.returncode == 1
@@ -61,11 +61,11 @@ def test_a_sound_shard_beside_a_damaged_one(made, dataprep, tmp_path):
     name, data, records = made
     suffix = os.path.splitext(name)[1]
     (tmp_path / name).write_bytes(data)
-    (tmp_path / f"train-00001{suffix}").write_bytes(data[: records[4].image])
+    (tmp_path / f"train-00001{suffix}").write_bytes(data[: records[4].offset])
     done = dataprep("index", tmp_path)
     assert done.returncode == 1
     assert f"train-00001{suffix}, record 4, byte {records[4].start}" in done.stderr
-    assert "was changed" in done.stderr
+    assert "was not changed" in done.stderr
     assert left(tmp_path) == {name, f"train-00001{suffix}"}
 
 
@@ -75,7 +75,7 @@ def test_damage_after_an_earlier_index(made, dataprep, tmp_path):
     (tmp_path / name).write_bytes(data)
     assert dataprep("index", tmp_path).returncode == 0
     assert verify_dataset(str(tmp_path), workers=1).faults == ()
-    (tmp_path / name).write_bytes(data[: records[3].image])
+    (tmp_path / name).write_bytes(data[: records[3].offset])
     before = left(tmp_path)
     assert dataprep("index", tmp_path, "--overwrite").returncode == 1
     assert left(tmp_path) == before

@@ -146,7 +146,7 @@ def test_flips_in_every_record_are_all_reported(dataset, part):
     )
     place = {
         "first byte": begin,
-        "image": [record.image + record.size // 2 for record in scan],
+        "image": [record.offset + record.size // 2 for record in scan],
         "last byte": [record.end - 1 for record in scan],
     }[part]
     flip(dataset / name, *place)

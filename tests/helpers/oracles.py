@@ -1,4 +1,4 @@
-"""Readers and writers of shards that are not ours: what they say is what counts."""
+"""Independent readers and writers of shards, which the tests compare ours with: protobuf, tar, DALI and others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,7 +18,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 Sample = tuple[bytes, int]
 
-# --- tf.train.Example by protobuf, in a pool of its own so that TensorFlow may be loaded too ---------
+# --- tf.train.Example with protobuf, in a pool of its own, so that TensorFlow can be loaded too --------
 
 
 def _example_class() -> Any:
@@ -39,7 +40,7 @@ def _example_class() -> Any:
         ("float_list", 2, field.TYPE_MESSAGE, one, ".oracle.FloatList"),
         ("int64_list", 3, field.TYPE_MESSAGE, one, ".oracle.Int64List"),
     )
-    # On the wire a map is a repeated message; said so, the order of features can be chosen.
+    # On the wire, a map is a repeated message. Declared as such, the order of the features can be chosen.
     message("Entry", ("key", 1, field.TYPE_STRING, one, ""), ("value", 2, field.TYPE_MESSAGE, one, ".oracle.Feature"))
     message("Features", ("feature", 1, field.TYPE_MESSAGE, many, ".oracle.Entry"))
     message("Example", ("features", 1, field.TYPE_MESSAGE, one, ".oracle.Features"))
@@ -52,7 +53,7 @@ Example = _example_class()
 
 
 def parse_example(payload: bytes) -> dict[str, list[Any] | None]:
-    """Every feature of an Example, by name; none where a feature has no list."""
+    """Return every feature of an Example by name. `None` for a feature without a list."""
     example = Example.FromString(payload)
     found: dict[str, list[Any] | None] = {}
     for entry in example.features.feature:
@@ -64,7 +65,7 @@ def parse_example(payload: bytes) -> dict[str, list[Any] | None]:
 
 
 def make_example(features: dict[str, Any]) -> bytes:
-    """Serialise an Example with its features in the order given; a list gives several values."""
+    """Serialize an Example with its features in the given order. A list gives several values."""
     example = Example()
     for name, given in features.items():
         values = given if isinstance(given, list) else [given]
@@ -80,6 +81,7 @@ def _masked(data: bytes) -> bytes:
 
 
 def write_tfrecord(path: Path, payloads: Iterable[bytes]) -> None:
+    """Write a TFRecord file with both CRCs."""
     with path.open("wb") as file:
         for payload in payloads:
             length = struct.pack("<Q", len(payload))
@@ -87,7 +89,7 @@ def write_tfrecord(path: Path, payloads: Iterable[bytes]) -> None:
 
 
 def read_tfrecord(path: Path) -> list[bytes]:
-    """Payloads of all records, both CRCs checked."""
+    """Return the payloads of all records, after checking both CRCs."""
     data, at, payloads = path.read_bytes(), 0, []
     while at < len(data):
         (length,) = struct.unpack_from("<Q", data, at)
@@ -112,7 +114,7 @@ sys.stdout.buffer.write(pickle.dumps(out))
 def read_with_tfrecord_package(
     path: Path, image: str = "image/encoded", label: str = "image/class/label"
 ) -> list[Sample]:
-    # In a process of its own: its protobuf symbols and TensorFlow's exclude each other.
+    # In a process of its own: its protobuf symbols conflict with those of TensorFlow.
     command = [sys.executable, "-c", _READ_WITH_PACKAGE, path, image, label]
     return pickle.loads(subprocess.run(command, capture_output=True, check=True).stdout)
 
@@ -144,18 +146,25 @@ def tar(*arguments: object, **options: Any) -> str:
 
 
 def official_index(shard: Path, out: Path) -> bytes:
-    """What NVIDIA's own tool, `tfrecord2idx` or `wds2idx`, writes."""
+    """Return the index that NVIDIA's own tool writes: `tfrecord2idx` or `wds2idx`."""
     if shard.suffix == ".tar":
         from wds2idx import IndexCreator
 
         with IndexCreator(str(shard), str(out), verbose=False) as creator:
             creator.create_index()
     else:
-        script = Path(sys.executable).with_name("tfrecord2idx")
+        script = _script_of_dali("tfrecord2idx")
         without = {"tensorflow": None, "tensorflow_io": None}
         with mock.patch.object(sys, "argv", [str(script), str(shard), str(out)]), mock.patch.dict(sys.modules, without):
             runpy.run_path(str(script))
     return out.read_bytes()
+
+
+def _script_of_dali(name: str) -> Path:
+    for wheel in metadata.distributions():
+        if (wheel.metadata["Name"] or "").startswith("nvidia-dali"):
+            return next(Path(str(file.locate())) for file in wheel.files or () if file.name == name)
+    raise LookupError("no wheel of DALI is installed")
 
 
 def read_with_dali(
@@ -164,7 +173,7 @@ def read_with_dali(
     image: Sequence[str] = ("image/encoded",),
     label: str = "image/class/label",
 ) -> list[Sample]:
-    """All images as they are stored and their labels, through DALI's reader on the CPU."""
+    """Read all images, still encoded, and their labels with DALI's reader on the CPU."""
     from nvidia.dali import fn, pipeline_def, tfrecord, types
 
     paths, index_paths = [str(path) for path in shards], [str(path) for path in indexes]

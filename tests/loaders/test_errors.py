@@ -130,12 +130,20 @@ def test_index_of_another_shard(make_dataset, mixed, fmt):
 @pytest.mark.parametrize(
     ("line", "text", "message"),
     [
-        (1, "rubbish", {"tfrecord": "not the form of a line", "webdataset": "does not begin with v1.2 and a count"}),
-        (3, "png x 9 a.png", {"tfrecord": "not the form of a line", "webdataset": "no offset and size"}),
-        (3, "png 512 9", {"tfrecord": "not the form of a line", "webdataset": "not the form of a line"}),
-        (3, "0 99999999", {"tfrecord": "points beyond its shard", "webdataset": "not the form of a line"}),
-        (3, "png 512 9999999 a.png", {"tfrecord": "not the form of a line", "webdataset": "points beyond its shard"}),
-        (3, f"0 {'9' * 5000}", {"tfrecord": "holds no offset and size", "webdataset": "not the form of a line"}),
+        (1, "rubbish", {"tfrecord": "the line is not", "webdataset": "does not start with v1.2 and a count"}),
+        (
+            3,
+            "png x 9 a.png",
+            {"tfrecord": "the line is not", "webdataset": "no numbers where the offset"},
+        ),
+        (3, "png 512 9", {"tfrecord": "the line is not", "webdataset": "the line is not"}),
+        (3, "0 99999999", {"tfrecord": "points beyond its shard", "webdataset": "the line is not"}),
+        (3, "png 512 9999999 a.png", {"tfrecord": "the line is not", "webdataset": "points beyond its shard"}),
+        (
+            3,
+            f"0 {'9' * 5000}",
+            {"tfrecord": "no numbers where the offset", "webdataset": "the line is not"},
+        ),
     ],
 )
 def test_damaged_index_among_sound_ones_is_named(make_dataset, mixed, fmt, line, text, message):
@@ -160,7 +168,7 @@ def test_index_of_other_records_is_named_by_its_checksum(make_dataset, mixed, fm
     lines = sound.decode().splitlines()
     words = lines[2].split()
     at = 0 if fmt == "tfrecord" else 1
-    lines[2] = " ".join([*words[:at], str(int(words[at]) - 7), *words[at + 1 :]])
+    lines[2] = " ".join([*words[:at], str(int(words[at]) - (7 if fmt == "tfrecord" else 512)), *words[at + 1 :]])
     index.write_text("".join(f"{each}\n" for each in lines))
     restate(folder, index, checksum=checksum_text(crc32c(sound)))
     with pytest.raises(IndexFileError, match="its checksum differs") as caught:
@@ -173,7 +181,7 @@ def test_index_with_fewer_samples(make_dataset, mixed):
     index = folder / "train-00000.idx"
     index.write_text("".join(index.read_text().splitlines(keepends=True)[:-1]))
     restate(folder, index)
-    with pytest.raises(IndexFileError, match="has 7 samples, and the manifest states 8") as caught:
+    with pytest.raises(IndexFileError, match="has 7 samples, but the manifest states 8") as caught:
         build(folder)
     assert caught.value.file == str(index)
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from dataprep import formats
 from dataprep.images.base import EXTENSIONS, ImageInfo
 from dataprep.verify import verify_dataset
+from manifests.dali_index import format_index
 from manifests.errors import ShardError
 from manifests.schema import FORMAT_NAMES
 from manifests.store import read_manifest, read_table
@@ -131,10 +132,10 @@ def test_our_reader(dataset, expected, fmt):
                 lambda at, n, data=data: (data, at), len(data), path.name, formats.ScanOptions(module.COMPONENTS)
             )
         )
-        assert [(data[r.image : r.image + r.size], r.label) for r in records] == samples(shard)
+        assert [(data[r.offset : r.offset + r.size], r.label) for r in records] == samples(shard)
         assert [r.class_name for r in records] == [LABEL_NAMES[row["label"]] for row, _ in shard]
         assert [r.source for r in records] == [row["source"] for row, _ in shard]
-        assert module.index_bytes([r.line for r in records]) == index.read_bytes()
+        assert format_index(fmt, [r.index_line for r in records]) == index.read_bytes()
     assert verify_dataset(str(dataset), workers=1).faults == ()
 
 
@@ -323,12 +324,12 @@ def test_what_is_framed_is_found(fmt, made):
     shard, offsets = build(module, made)
     for view in (View(shard), lambda at, n: (shard, at)):
         records = list(module.scan(view, len(shard), "s", formats.ScanOptions(module.COMPONENTS)))
-        assert [record.image for record in records] == offsets
+        assert [record.offset for record in records] == offsets
         assert [record.size for record in records] == [len(data) for _, data in made]
         assert [record.label for record in records] == [draft.label for draft, _ in made]
         assert [record.class_name for record in records] == [draft.class_name for draft, _ in made]
         assert [record.source for record in records] == [draft.source for draft, _ in made]
-        assert [module.fault(view, record, "s") for record in records] == [None] * len(made)
+        assert [module.find_damage(view, record, "s") for record in records] == [None] * len(made)
     assert records[0].start == 0
     assert [record.start for record in records[1:]] == [record.end for record in records[:-1]]
     assert records[-1].end == len(shard) - len(module.END)
@@ -432,7 +433,7 @@ def test_every_cut_within_a_record_is_found(fmt):
     assert error is None
     for cut in range(1, whole[-1].end):
         _, found, error = cut_shard(fmt, cut)
-        assert all(record.image + record.size <= cut for record in found)
+        assert all(record.offset + record.size <= cut for record in found)
         if error is not None:
             assert error.file == "s.x"
             assert 0 <= error.byte <= cut
@@ -441,13 +442,13 @@ def test_every_cut_within_a_record_is_found(fmt):
             assert cut in {record.end for record in whole}
             assert found == [record for record in whole if record.end <= cut]
         else:  # between two files, or in the zeros after one: every file that begins is whole
-            starts = [int(offset) - 512 for record in whole for offset in record.line.split()[1::4]]
+            starts = [int(offset) - 512 for record in whole for offset in record.index_line.split()[1::4]]
             assert cut >= max(start for start in starts if start < cut) + 512
 
 
 def test_an_archive_without_its_end_was_cut_short():
     """An archive ends in two blocks of zeros (POSIX.1, ustar): without them, files may be lacking."""
     _, whole, _ = cut_shard("webdataset")
-    starts = {int(offset) - 512 for record in whole for offset in record.line.split()[1::4]}
+    starts = {int(offset) - 512 for record in whole for offset in record.index_line.split()[1::4]}
     for cut in sorted({record.end for record in whole} | starts - {0}):
         assert cut_shard("webdataset", cut)[2] is not None, f"cut at byte {cut}"

@@ -1,0 +1,254 @@
+"""``tf.train.Example`` on the wire: encode features, and locate features in a payload without reading their values.
+
+Written by hand for two things that protobuf libraries cannot do: report at which byte a value is, and skip an image
+without reading it. The messages (``tensorflow/core/example/example.proto``)::
+
+    Example   { Features features = 1; }
+    Features  { map<string, Feature> feature = 1; }
+    Feature   { oneof { BytesList = 1; FloatList = 2; Int64List = 3; } }
+    ...List   { repeated value = 1; }
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Container
+from functools import lru_cache
+from typing import Any
+
+from dataprep.formats.base import View
+
+#: Tag of field 1 with a length: ``Example.features``, an item of the map, its key, the value of a list.
+_FIELD_1 = b"\x0a"
+#: Tag of field 2 with a length: the value of a map item, ``Feature.float_list``.
+_FIELD_2 = b"\x12"
+#: Tag of field 3 with a length: ``Feature.int64_list``.
+_FIELD_3 = b"\x1a"
+
+_FLOAT_MAX = (2 - 2**-23) * 2.0**127  # of float32
+
+# --- encode -------------------------------------------------------------------------------------
+
+
+def example_head(features: bytes, size: int) -> bytes:
+    """Return the bytes of an Example before the last value.
+
+    Args:
+        features: the encoded features. The last one is a `bytes_head`.
+        size: length in bytes of the value that follows the head.
+
+    """
+    return _FIELD_1 + _varint(len(features) + size) + features
+
+
+def bytes_head(name: bytes, size: int) -> bytes:
+    """Encode a bytes feature up to its value, which has `size` bytes."""
+    item = _FIELD_1 + _varint(size)
+    bytes_list = _FIELD_1 + _varint(len(item) + size) + item
+    value = _FIELD_2 + _varint(len(bytes_list) + size) + bytes_list
+    key = _FIELD_1 + _varint(len(name)) + name
+    return _FIELD_1 + _varint(len(key) + len(value) + size) + key + value
+
+
+def bytes_feature(name: bytes, data: bytes) -> bytes:
+    """Encode a bytes feature with one value."""
+    return bytes_head(name, len(data)) + data
+
+
+@lru_cache(1 << 14)
+def cached_feature(name: bytes, value: str | int) -> bytes:
+    """Encode a feature with one value that recurs, such as a class, an image format, a width or a height."""
+    return _int_feature(name, value) if isinstance(value, int) else bytes_feature(name, value.encode())
+
+
+def column_feature(name: str, value: Any) -> bytes:
+    """Encode a value of a table column: an integer or a float as such, anything else as UTF-8 text."""
+    if isinstance(value, int):
+        return _int_feature(name.encode(), value)
+    if isinstance(value, float):
+        return _float_feature(name.encode(), value)
+    return bytes_feature(name.encode(), str(value).encode())
+
+
+def _int_feature(name: bytes, value: int) -> bytes:
+    return _feature(name, _field(_FIELD_3, _field(_FIELD_1, _varint(value & (1 << 64) - 1))))
+
+
+def _float_feature(name: bytes, value: float) -> bytes:
+    if abs(value) > _FLOAT_MAX:  # a float32 cannot hold it
+        value = math.copysign(math.inf, value)
+    return _feature(name, _field(_FIELD_2, _field(_FIELD_1, struct.pack("<f", value))))
+
+
+def _feature(name: bytes, value: bytes) -> bytes:
+    """Encode an item of ``map<string, Feature>``: a message with the fields key (1) and value (2)."""
+    return _field(_FIELD_1, _field(_FIELD_1, name) + _field(_FIELD_2, value))
+
+
+def _field(tag: bytes, data: bytes) -> bytes:
+    return tag + _varint(len(data)) + data
+
+
+_SHORT_VARINTS = tuple(bytes((value,)) for value in range(0x80))
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return _SHORT_VARINTS[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+# --- locate -------------------------------------------------------------------------------------
+
+#: Where the one value of a feature is: kind, first byte, end. The kind is the number of the list's field in
+#: ``Feature``: `BYTES`, 2 (floats) or `INTS`. It is 0 if the list has several values.
+Value = tuple[int, int, int]
+BYTES = 1
+INTS = 3
+
+#: Errors that the functions below raise on bytes that are not an Example.
+MALFORMED = (IndexError, struct.error, ValueError)
+
+#: Longest text in bytes (a class name, a file name) that is read.
+MAX_TEXT = 4096
+
+#: Bytes to read for the tags, the lengths and the name of one feature. A longer name makes the record unreadable.
+_ROOM = 512
+
+
+class _Everything:
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+_EVERYTHING = _Everything()
+
+
+def locate_features(view: View, at: int, end: int, wanted: Container[bytes] = _EVERYTHING) -> dict[bytes, Value]:
+    """Locate features of the Example in bytes `at` to `end`, without reading their values.
+
+    Args:
+        view: the shard.
+        at: first byte of the payload.
+        end: end of the payload.
+        wanted: names of the features to locate. Default: all.
+
+    Raises:
+        IndexError, ValueError: the payload is not an Example (see `MALFORMED`).
+
+    """
+    found: dict[bytes, Value] = {}
+    while at < end:
+        data, i = view(at, min(_ROOM, end - at))
+        base, tag = at - i, data[i]
+        length, i = _read_varint(data, i + 1)
+        at = base + i + length
+        if tag != 0x0A or at > end:
+            raise ValueError("not an Example")
+        _locate_items(view, base + i, at, wanted, found)
+    return found
+
+
+def _locate_items(view: View, at: int, end: int, wanted: Container[bytes], found: dict[bytes, Value]) -> None:
+    data, i = view(at, min(_ROOM, end - at))
+    base, room = at - i, len(data) - _ROOM
+    while base + i < end:
+        if i > room:
+            at = base + i
+            data, i = view(at, min(_ROOM, end - at))
+            base, room = at - i, len(data) - _ROOM
+        if data[i] != 0x0A:
+            raise ValueError("not a map of features")
+        length = data[i + 1]
+        i += 2
+        if length >= 0x80:
+            length, i = _read_varint(data, i - 1)
+        if data[i] != 0x0A or base + i + length > end:
+            raise ValueError("not a feature")
+        # Names shorter than 128 bytes only: after a longer one, the byte taken for the value's tag is another.
+        name_end = i + 2 + data[i + 1]
+        name = data[i + 2 : name_end]
+        i += length
+        if name in wanted and (value := _locate_value(data, name_end, base, i)) is not None:
+            found[name] = value
+
+
+def _locate_value(data: Any, i: int, base: int, end: int) -> Value | None:
+    """Locate the value in a map item: a ``Feature`` with a list with one value. `None` if nothing is set."""
+    if end - i < 0x80 and end - i > 6:  # the common case: every length is one byte
+        value, outer, kind, middle, item, inner = data[i : i + 6]
+        if value == 0x12 and item == 0x0A and outer == end - i - 2 == middle + 2 == inner + 4:
+            return kind >> 3, base + i + 6, base + end
+    if i == end:
+        return None
+    if data[i] != 0x12:
+        raise ValueError("a feature without a value")
+    _, i = _length(data, i + 1)
+    if i == end:
+        return None
+    kind = data[i] >> 3
+    length, i = _length(data, i + 1)
+    if i + length != end:
+        raise ValueError("a feature with two values")
+    if i == end:
+        return None
+    start = _list_start(data, i, end, kind)
+    return (0, base + i, base + end) if start is None else (kind, base + start, base + end)
+
+
+def _list_start(data: Any, i: int, end: int, kind: int) -> int | None:
+    """Return where the value of a list begins: bytes, packed numbers, or one unpacked integer. `None` if several."""
+    if data[i] == 0x0A:
+        length, i = _length(data, i + 1)
+        if i + length == end:
+            return i
+        if kind == BYTES and i + length < end:
+            return None
+        raise ValueError("a length that does not fit")
+    if kind == INTS and data[i] == 0x08:
+        return i + 1
+    raise ValueError("a list of another kind")
+
+
+def _length(data: Any, i: int) -> tuple[int, int]:
+    length = data[i]
+    return (length, i + 1) if length < 0x80 else _read_varint(data, i)
+
+
+def _read_varint(data: Any, i: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[i]
+        i += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, i
+        shift += 7
+        if shift > 63:
+            raise ValueError("varint of more than ten bytes")
+
+
+def read_int(view: View, value: Value | None) -> int | None:
+    """Read an integer value. `None` if the feature is missing, of another kind, or has several values."""
+    if value is None or value[0] != INTS:
+        return None
+    data, i = view(value[1], min(10, value[2] - value[1]))
+    number, after = _read_varint(data, i)
+    if after - i != value[2] - value[1]:
+        return None
+    return number - (1 << 64) if number >> 63 else number
+
+
+def read_text(view: View, value: Value | None) -> str:
+    """Read a text value. Empty if the feature is missing, of another kind, or longer than `MAX_TEXT`."""
+    if value is None or value[0] != BYTES or value[2] - value[1] > MAX_TEXT:
+        return ""
+    length = value[2] - value[1]
+    data, i = view(value[1], length)
+    return data[i : i + length].decode("utf-8", "replace")

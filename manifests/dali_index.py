@@ -1,0 +1,191 @@
+r"""The index files that DALI's readers need: both grammars, written and parsed. Pure functions.
+
+An index is ASCII text next to its shard. Tokens are separated by one space, and every line ends in ``\n``.
+
+TFRecord (``fn.readers.tfrecord``)::
+
+    <offset> <size>
+
+One line per record. ``offset`` is the first byte of the record in the shard. ``size`` is the length of the whole
+record: the payload plus 16 bytes (length, CRC of the length, CRC of the payload).
+
+WebDataset (``fn.readers.webdataset``)::
+
+    v1.2 <count>
+    <extension> <offset> <size> <name> <extension> <offset> <size> <name> ...
+
+The first line is the version and the number of samples. Then one line per sample, with four tokens per component
+(file of the sample). ``extension`` is the part of the file name after its first dot. ``offset`` is the first byte of
+the file's data in the archive, after its header, so it is a multiple of 512. ``size`` is the length of the data in
+bytes. ``name`` is the file name, without whitespace. Version ``v1.1`` is the same without the names. The docstring of
+`fn.readers.webdataset` shows v1.2 without names; DALI rejects that.
+
+The functions here write v1.2, and parse strictly. DALI 2.4 is less strict, so a damaged index can go unnoticed:
+
+- TFRecord: DALI reads pairs of numbers up to the end of the file, whatever the lines, and stops silently at the first
+  token that is not a number: the records after it are lost.
+- WebDataset: fewer lines than the count are an error; DALI ignores lines after the count silently. It accepts other
+  whitespace and more tokens on the first line.
+- Neither reader checks where an entry points until it reads there. An empty index is an error in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from manifests.errors import IndexFileError
+from manifests.schema import Format
+
+#: Block size of a tar archive in bytes. A header is one block, and data starts at a block.
+TAR_BLOCK = 512
+
+#: Tokens per component of a WebDataset index, by version.
+_TOKENS = {b"v1.1": 3, b"v1.2": 4}
+
+
+class Component(NamedTuple):
+    """Where one part of a sample is in the shard.
+
+    Attributes:
+        extension: extension of the file in a WebDataset shard. Empty for TFRecord, whose component is the record.
+        offset: first byte in the shard.
+        size: length in bytes.
+        name: name of the file in a WebDataset shard. Empty for TFRecord and in a v1.1 index.
+
+    """
+
+    extension: str
+    offset: int
+    size: int
+    name: str
+
+
+class IndexEntry(NamedTuple):
+    """One sample of an index: a TFRecord has one component, a WebDataset sample has one per file.
+
+    Attributes:
+        line: line number in the index, from 1.
+        components: in the order of the line.
+
+    """
+
+    line: int
+    components: tuple[Component, ...]
+
+    @property
+    def end(self) -> int:
+        """The first byte in the shard after every component."""
+        return max(component.offset + component.size for component in self.components)
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def tfrecord_line(offset: int, size: int) -> str:
+    """Format the line of a record, without the line feed."""
+    return f"{offset} {size}"
+
+
+def webdataset_line(components: Iterable[tuple[str, int, int, str]]) -> str:
+    """Format the line of a sample from its components (extension, offset, size, name), without the line feed."""
+    return " ".join([f"{extension} {offset} {size} {name}" for extension, offset, size, name in components])
+
+
+def format_index(fmt: Format, lines: Sequence[str]) -> bytes:
+    """Format a whole index from the lines of its samples in stored order."""
+    header = f"v1.2 {len(lines)}\n" if fmt == "webdataset" else ""
+    return "".join((header, *(line + "\n" for line in lines))).encode()
+
+
+# --- parsing ------------------------------------------------------------------------------------
+
+
+def parse_index(fmt: Format, data: bytes) -> list[IndexEntry]:
+    """Parse an index strictly.
+
+    Args:
+        fmt: record format of the shard.
+        data: content of the index file.
+
+    Raises:
+        IndexFileError: the index does not follow the grammar. The error has the line number and no file.
+
+    """
+    lines = data.split(b"\n")
+    if lines.pop():
+        raise IndexFileError("the index ends in the middle of a line", line=len(lines) + 1)
+    if not lines:
+        raise IndexFileError("the index is empty", line=1)
+    if fmt == "tfrecord":
+        return [IndexEntry(number, _tfrecord_components(line, number)) for number, line in enumerate(lines, 1)]
+    version, count = _parse_header(lines[0])
+    entries = [
+        IndexEntry(number, _webdataset_components(line, number, version)) for number, line in enumerate(lines[1:], 2)
+    ]
+    if len(entries) != count:
+        message = f"the index has {len(entries)} samples, but its first line states {count}"
+        raise IndexFileError(message, line=1)
+    return entries
+
+
+def record_starts(fmt: Format, data: bytes) -> list[int]:
+    """Return the first byte of each record in the shard, sorted, from an index that may be damaged.
+
+    Skips what does not parse. `dataprep verify` uses this to continue after a damaged record.
+    """
+    lines = data.split(b"\n")
+    version = b"v1.1" if lines[0].startswith(b"v1.1") else b"v1.2"
+    starts = []
+    for number, line in enumerate(lines, 1):
+        try:
+            if fmt == "tfrecord":
+                starts.append(_tfrecord_components(line, number)[0].offset)
+            else:
+                starts.append(_webdataset_components(line, number, version)[0].offset - TAR_BLOCK)
+        except IndexFileError:
+            pass
+    return sorted(starts)
+
+
+def _parse_header(line: bytes) -> tuple[bytes, int]:
+    tokens = line.split()
+    if len(tokens) != 2 or tokens[0] not in _TOKENS or not _is_number(tokens[1]):
+        raise IndexFileError("the index does not start with v1.2 and a count", line=1)
+    return tokens[0], int(tokens[1])
+
+
+def _tfrecord_components(line: bytes, number: int) -> tuple[Component, ...]:
+    tokens = line.split()
+    if len(tokens) != 2:
+        raise IndexFileError('the line is not "<offset> <size>"', line=number)
+    return (_component("", tokens[0], tokens[1], "", number),)
+
+
+def _webdataset_components(line: bytes, number: int, version: bytes) -> tuple[Component, ...]:
+    tokens, per_component = line.split(), _TOKENS[version]
+    if not tokens or len(tokens) % per_component:
+        form = "<extension> <offset> <size>" + (" <name>" if per_component == 4 else "")
+        raise IndexFileError(f'the line is not "{form}" for each component', line=number)
+    components = []
+    for at in range(0, len(tokens), per_component):
+        name = tokens[at + 3] if per_component == 4 else b""
+        component = _component(_text(tokens[at]), tokens[at + 1], tokens[at + 2], _text(name), number)
+        if component.offset % TAR_BLOCK:
+            raise IndexFileError(f"the offset {component.offset} is not a multiple of {TAR_BLOCK}", line=number)
+        components.append(component)
+    return tuple(components)
+
+
+def _component(extension: str, offset: bytes, size: bytes, name: str, number: int) -> Component:
+    if not (_is_number(offset) and _is_number(size)):
+        raise IndexFileError("the line has no numbers where the offset and the size belong", line=number)
+    return Component(extension, int(offset), int(size), name)
+
+
+def _is_number(token: bytes) -> bool:
+    return token.isdigit() and len(token) < 20
+
+
+def _text(token: bytes) -> str:
+    return token.decode("utf-8", "surrogateescape")

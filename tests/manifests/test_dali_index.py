@@ -1,0 +1,130 @@
+"""Both grammars of DALI indexes: what is formatted is parsed, everything else is refused, and DALI agrees."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifests.dali_index import (
+    Component,
+    IndexEntry,
+    format_index,
+    parse_index,
+    record_starts,
+    tfrecord_line,
+    webdataset_line,
+)
+from manifests.errors import IndexFileError
+
+TFRECORD = b"0 100\n100 116\n216 16\n"
+WEBDATASET = b"v1.2 2\njpg 512 700 a.jpg cls 2048 1 a.cls\njpg 3072 9 b.jpg cls 4096 2 b.cls\n"
+NAMELESS = b"v1.1 2\njpg 512 700 cls 2048 1\njpg 3072 9 cls 4096 2\n"
+
+numbers = st.integers(0, 10**19 - 1)
+tokens = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
+    lambda text: len(text.encode().split()) == 1 and text.encode().split()[0] == text.encode()
+)
+components = st.builds(Component, tokens, st.integers(0, 1 << 50).map(lambda n: 512 * n), numbers, tokens)
+samples = st.lists(st.lists(components, min_size=1, max_size=4).map(tuple), max_size=4)
+
+
+def test_a_tfrecord_index():
+    lines = [tfrecord_line(0, 100), tfrecord_line(100, 116), tfrecord_line(216, 16)]
+    assert format_index("tfrecord", lines) == TFRECORD
+    entries = parse_index("tfrecord", TFRECORD)
+    assert entries[1] == IndexEntry(2, (Component("", 100, 116, ""),))
+    assert [entry.end for entry in entries] == [100, 216, 232]
+
+
+def test_a_webdataset_index():
+    lines = [
+        webdataset_line([("jpg", 512, 700, "a.jpg"), ("cls", 2048, 1, "a.cls")]),
+        webdataset_line([("jpg", 3072, 9, "b.jpg"), ("cls", 4096, 2, "b.cls")]),
+    ]
+    assert format_index("webdataset", lines) == WEBDATASET
+    first, second = parse_index("webdataset", WEBDATASET)
+    assert first == IndexEntry(2, (Component("jpg", 512, 700, "a.jpg"), Component("cls", 2048, 1, "a.cls")))
+    assert (second.line, first.end, second.end) == (3, 2049, 4098)
+
+
+def test_version_1_1_has_no_names():
+    entries = parse_index("webdataset", NAMELESS)
+    assert [part._replace(name="") for entry in parse_index("webdataset", WEBDATASET) for part in entry.components] == [
+        part for entry in entries for part in entry.components
+    ]
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=5))
+def test_tfrecord_round_trip(records):
+    data = format_index("tfrecord", [tfrecord_line(*record) for record in records])
+    entries = parse_index("tfrecord", data)
+    assert [(entry.components[0].offset, entry.components[0].size) for entry in entries] == records
+    assert [entry.line for entry in entries] == list(range(1, len(records) + 1))
+
+
+@given(samples)
+def test_webdataset_round_trip(made):
+    data = format_index("webdataset", [webdataset_line(parts) for parts in made])
+    entries = parse_index("webdataset", data)
+    assert [entry.components for entry in entries] == made
+    assert format_index("webdataset", [webdataset_line(entry.components) for entry in entries]) == data
+
+
+@pytest.mark.parametrize(
+    ("fmt", "data", "line", "message"),
+    [
+        ("tfrecord", b"", 1, "is empty"),
+        ("tfrecord", b"0 100", 1, "ends in the middle of a line"),
+        ("tfrecord", b"0 100\n100 1", 2, "ends in the middle of a line"),
+        ("tfrecord", b"0 100\n\n", 2, 'the line is not "<offset> <size>"'),
+        ("tfrecord", b"0 100 1\n", 1, 'the line is not "<offset> <size>"'),
+        ("tfrecord", b"0 100\n100\n", 2, 'the line is not "<offset> <size>"'),
+        ("tfrecord", b"0 100\n100 x\n", 2, "no numbers where the offset and the size belong"),
+        ("tfrecord", b"0 100\n-1 5\n", 2, "no numbers where the offset and the size belong"),
+        ("tfrecord", b"0 " + b"9" * 20 + b"\n", 1, "no numbers where the offset and the size belong"),
+        ("tfrecord", "0 \u0663\n".encode(), 1, "no numbers where the offset and the size belong"),
+        ("tfrecord", WEBDATASET, 1, "no numbers where the offset and the size belong"),
+        ("webdataset", b"", 1, "is empty"),
+        ("webdataset", b"v1.2 0", 1, "ends in the middle of a line"),
+        ("webdataset", b"v1.0 0\n", 1, "does not start with v1.2 and a count"),
+        ("webdataset", b"v1.2\n", 1, "does not start with v1.2 and a count"),
+        ("webdataset", b"v1.2 x\n", 1, "does not start with v1.2 and a count"),
+        ("webdataset", b"v1.2 0 0\n", 1, "does not start with v1.2 and a count"),
+        ("webdataset", TFRECORD, 1, "does not start with v1.2 and a count"),
+        ("webdataset", WEBDATASET + b"\n", 4, "<extension> <offset> <size> <name>"),
+        ("webdataset", WEBDATASET.replace(b" a.cls", b""), 2, "<extension> <offset> <size> <name>"),
+        ("webdataset", NAMELESS.replace(b"v1.1 2", b"v1.1"), 1, "does not start with v1.2 and a count"),
+        ("webdataset", NAMELESS.replace(b" 700", b""), 2, 'the line is not "<extension> <offset> <size>" for each'),
+        ("webdataset", WEBDATASET.replace(b"3072", b"x"), 3, "no numbers where the offset and the size belong"),
+        ("webdataset", WEBDATASET.replace(b"3072", b"3071"), 3, "the offset 3071 is not a multiple of 512"),
+        ("webdataset", WEBDATASET.replace(b"v1.2 2", b"v1.2 3"), 1, "has 2 samples, but its first line states 3"),
+        ("webdataset", WEBDATASET.replace(b"v1.2 2", b"v1.2 1"), 1, "has 2 samples, but its first line states 1"),
+    ],
+)
+def test_a_damaged_index_is_refused_with_its_line(fmt, data, line, message):
+    with pytest.raises(IndexFileError) as caught:
+        parse_index(fmt, data)
+    assert message in caught.value.message
+    assert caught.value.line == line
+
+
+@given(st.binary(max_size=60), st.sampled_from(["tfrecord", "webdataset"]))
+def test_any_bytes_are_parsed_or_refused(noise, fmt):
+    for data in (noise, {"tfrecord": TFRECORD, "webdataset": WEBDATASET}[fmt] + noise):
+        record_starts(fmt, data)
+        try:
+            parse_index(fmt, data)
+        except IndexFileError as error:
+            assert 1 <= error.line <= data.count(b"\n") + 1  # noqa: PT017  (both outcomes are valid)
+
+
+def test_starts_of_records_in_a_sound_and_in_a_damaged_index():
+    assert record_starts("tfrecord", TFRECORD) == [0, 100, 216]
+    assert record_starts("tfrecord", TFRECORD.replace(b"100 116", b"1x0 116")) == [0, 216]
+    assert record_starts("tfrecord", TFRECORD[:-1]) == [0, 100, 216]
+    assert record_starts("webdataset", WEBDATASET) == [0, 2560]
+    assert record_starts("webdataset", NAMELESS) == [0, 2560]
+    assert record_starts("webdataset", WEBDATASET.replace(b"v1.2 2", b"v1.\xb2 2")) == [0, 2560]
+    assert record_starts("webdataset", WEBDATASET.replace(b"jpg 512", b"jpg 51x")) == [2560]
+    assert record_starts("tfrecord", b"") == record_starts("webdataset", b"") == []
