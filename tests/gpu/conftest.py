@@ -1,4 +1,4 @@
-"""Everything here needs an NVIDIA GPU, and is skipped where there is none."""
+"""Everything in this folder needs an NVIDIA GPU, and is skipped on a machine without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that conversion keeps of bad and odd input, through a whole epoch on the GPU."""
+"""Epochs on the GPU over every unusual image that `convert` accepts."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,13 @@ from dataprep.convert import convert_dataset
 from dataprep.options import Downscale, Options, Raw
 from dataprep.sources import read_source
 
-AS_STORED = {
-    "as it came": {"validate": "decode"},
-    "smaller": {"downscale": Downscale(shorter=24)},
+STORED_AS = {
+    "original": {"validate": "decode"},
+    "downscaled": {"downscale": Downscale(shorter=24)},
     "raw": {"raw": Raw(24)},
 }
-#: Every pixel counts.
-WHOLE = [{"Resize": {"size": [64, 64]}}]
+#: Resizes the whole image, so that every pixel has an effect.
+RESIZE = [{"Resize": {"size": [64, 64]}}]
 
 
 @pytest.fixture(scope="module")
@@ -24,15 +24,15 @@ def corpus(tmp_path_factory):
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-@pytest.mark.parametrize("stored", AS_STORED)
-def test_an_epoch_of_all_that_is_kept(stored, fmt, corpus, tmp_path):
-    """Every image comes, and the same as on the processor, whose images are looked at elsewhere."""
+@pytest.mark.parametrize("stored", STORED_AS)
+def test_the_gpu_decodes_every_image_as_the_cpu_does(stored, fmt, corpus, tmp_path):
+    """Tests of `convert` compare the images of the CPU with Pillow's."""
     out = tmp_path / "out"
-    convert_dataset(read_source(str(corpus)), str(out), Options(fmt=fmt, **AS_STORED[stored]), workers=1)
+    convert_dataset(read_source(str(corpus)), str(out), Options(fmt=fmt, **STORED_AS[stored]), workers=1)
     found = {}
     for device in ("gpu", "cpu"):
-        said = {"batch_size": 7, "transforms": WHOLE, "dtype": "uint8", "layout": "NHWC", "shuffle": False}
-        loader = loaders.build(out, **said, device=device, last_batch="partial", fields=("image", "source"))
+        options = {"batch_size": 7, "transforms": RESIZE, "dtype": "uint8", "layout": "NHWC", "shuffle": False}
+        loader = loaders.build(out, **options, device=device, last_batch="partial", fields=("image", "source"))
         found[device] = {
             name: image.cpu().numpy().astype(int)
             for images, names in loader
@@ -40,13 +40,13 @@ def test_an_epoch_of_all_that_is_kept(stored, fmt, corpus, tmp_path):
         }
     assert set(found["gpu"]) == set(found["cpu"])
     assert len(found["gpu"]) > 30
-    apart = {name: np.abs(image - found["cpu"][name]).mean() for name, image in found["gpu"].items()}
-    assert {name: value for name, value in apart.items() if value > 4} == {}
+    differences = {name: np.abs(image - found["cpu"][name]).mean() for name, image in found["gpu"].items()}
+    assert {name: value for name, value in differences.items() if value > 4} == {}
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 @pytest.mark.parametrize("sampler", [None, loaders.ShuffledSampler()])
-def test_training_goes_on_to_the_end(sampler, fmt, corpus, tmp_path):
+def test_training_reads_whole_epochs(sampler, fmt, corpus, tmp_path):
     out = tmp_path / "out"
     convert_dataset(read_source(str(corpus)), str(out), Options(fmt=fmt, validate="decode"), workers=1)
     loader = loaders.build(out, batch_size=5, transforms="imagenet-train", device="gpu", sampler=sampler)

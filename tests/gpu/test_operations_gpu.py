@@ -1,4 +1,4 @@
-"""The checks that hold the operations on the processor hold them on the GPU too."""
+"""The checks of the operations on the CPU, on the GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loaders.dali.graph import RandomStreams
 
 
 def checks():
-    """Return every check that takes nothing but `gpu`."""
+    """Return every check whose only required argument is `gpu`."""
     found = []
     for module in (test_color, test_masks, test_geometry, test_fuse, test_policies, test_mixing):
         for name, check in vars(module).items():
@@ -31,22 +31,22 @@ def checks():
 
 
 @pytest.mark.parametrize("check", checks())
-def test_check(check):
+def test_operations(check):
     check(gpu=True)
 
 
 @pytest.mark.parametrize("check", test_policies.gpu_checks())
-def test_policies_one_by_one(check):
+def test_each_policy(check):
     check()
 
 
 @pytest.mark.parametrize("operation", test_mixing.ALL, ids=repr)
-def test_mixing_of_each_kind(operation):
-    for whole in (False, True):
-        test_mixing.check_pixels(operation, whole, gpu=True)
+def test_each_way_of_mixing(operation):
+    for is_uint8 in (False, True):
+        test_mixing.check_pixels(operation, is_uint8, gpu=True)
     test_mixing.check_draws_are_numpys(operation, gpu=True)
     test_mixing.check_reproducible(operation, gpu=True)
 
 
-def test_seeds_are_whole_numbers():
+def test_seeds_are_not_negative():
     assert RandomStreams(1).seed(test_mixing.ALL[0], "x") >= 0
