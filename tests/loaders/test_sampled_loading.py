@@ -279,6 +279,31 @@ def test_a_plan_that_uses_its_answer_again(people):
     assert [row for (rows,) in loader for row in rows.tolist()] == list(range(36))
 
 
+def test_a_sampler_that_fails_while_a_state_is_loaded_is_named(people):
+    """Its CallError is also a ValueError, and must not be taken for a damaged checkpoint."""
+
+    class Sampler:
+        columns = ()
+
+        def __init__(self, fails):
+            self.fails = fails
+
+        def plan(self, columns, **_):
+            def batch(epoch, number):
+                return np.arange(3 if self.fails and epoch else 6)
+
+            return SimpleNamespace(samples=36, lines=(), batch=batch)
+
+    saved = build(people["tfrecord"], sampler=Sampler(fails=False), fields=("index",))
+    list(saved)
+    next(iter(saved))
+    loader = build(people["tfrecord"], sampler=Sampler(fails=True), fields=("index",), prefetch=1)
+    with pytest.raises(CallError, match="batch 1 of epoch 1 must be 6 integers"):
+        loader.load_state_dict(saved.state_dict())
+    # The loader is where it was before.
+    assert next(iter(loader))[0].tolist() == list(range(6))
+
+
 @pytest.mark.parametrize(
     ("columns", "plan", "message"),
     [

@@ -1,0 +1,156 @@
+"""The state machine of a loader, without DALI: which epoch comes next, when the pipeline restarts, what is saved."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loaders.checkpoint import Phase, Position, Progress, State, read_state
+from manifests.errors import CallError
+
+BATCHES = 3
+BUILT = {"batch_size": 4}
+
+
+def give(progress, batches=1):
+    """Take batches from a loader in this state."""
+    for _ in range(batches):
+        progress = progress.run_started().run_finished()
+        progress = progress.batch_given(b"checkpoint %d" % progress.position.read)
+    return progress
+
+
+def begin(progress, discarded=0):
+    """Begin an iteration as a loader does, with batches that "drop" discards."""
+    if progress.needs_restart:
+        progress = Progress.start(BATCHES, progress.next_epoch, iteration=progress.iteration)
+    elif progress.phase is Phase.FINISHED:
+        for _ in range(discarded):
+            progress = progress.run_started().run_finished()
+    return progress.begin()
+
+
+@pytest.fixture
+def new():
+    return Progress.start(BATCHES)
+
+
+def test_a_new_loader_is_ready_for_epoch_0(new):
+    assert (new.phase, new.next_epoch, new.needs_restart) == (Phase.READY, 0, False)
+    assert (new.saved, new.checkpoint) == (Position(), b"")
+
+
+def test_an_iterator_from_which_nothing_was_taken_begins_no_epoch(new):
+    assert begin(begin(new)).position == Position(epoch=0)
+    assert begin(begin(new)).iteration == 2
+
+
+def test_a_batch_moves_and_saves_the_position(new):
+    progress = give(begin(new), 2)
+    assert progress.phase is Phase.READING
+    assert progress.position == progress.saved == Position(epoch=0, batch=2, read=2)
+    assert progress.checkpoint == b"checkpoint 2"
+
+
+def test_the_last_batch_finishes_the_epoch_and_the_next_continues_the_pipeline(new):
+    finished = give(begin(new), BATCHES)
+    assert (finished.phase, finished.next_epoch, finished.needs_restart) == (Phase.FINISHED, 1, False)
+    assert begin(finished).position == Position(epoch=1, read=BATCHES)
+    following = begin(finished, discarded=1)
+    assert following.phase is Phase.READING
+    assert following.position == Position(epoch=1, read=BATCHES + 1)
+    # Nothing of epoch 1 was given, so the end of epoch 0 remains saved.
+    assert following.saved == finished.saved
+
+
+def test_an_epoch_left_early_restarts_the_pipeline_at_the_next(new):
+    left = give(begin(new), 2)
+    assert (left.needs_restart, left.next_epoch) == (True, 1)
+    assert begin(left).position == Position(epoch=1, started=1)
+
+
+def test_an_interruption_while_dali_works_keeps_the_last_complete_batch(new):
+    interrupted = give(begin(new), 1).run_started()
+    assert interrupted.phase is Phase.RUNNING
+    assert (interrupted.saved, interrupted.checkpoint) == (Position(batch=1, read=1), b"checkpoint 1")
+    assert (interrupted.needs_restart, interrupted.next_epoch) == (True, 1)
+
+
+def test_an_error_after_dali_worked_keeps_the_last_complete_batch(new):
+    failed = give(begin(new), 1).run_started().run_finished()
+    assert failed.saved == Position(batch=1, read=1)
+    assert (failed.needs_restart, failed.next_epoch) == (True, 1)
+
+
+@pytest.mark.parametrize("runs", [0, 1])
+def test_an_interruption_while_discarded_batches_are_read_restarts_the_pipeline(new, runs):
+    progress = give(begin(new), BATCHES)
+    for _ in range(runs):
+        progress = progress.run_started().run_finished()
+    interrupted = progress.run_started()
+    assert interrupted.saved == Position(batch=BATCHES, read=BATCHES)
+    assert (interrupted.needs_restart, interrupted.next_epoch) == (True, 1)
+
+
+def test_a_checkpoint_within_an_epoch_continues_it():
+    progress = Progress.restore(BATCHES, Position(epoch=4, batch=2, read=5, started=3), b"checkpoint")
+    assert (progress.phase, progress.next_epoch, progress.needs_restart) == (Phase.RESUMED, 4, False)
+    continued = begin(progress)
+    assert continued.phase is Phase.READING
+    assert continued.position == progress.position
+    assert give(continued).phase is Phase.FINISHED
+
+
+def test_a_resumed_epoch_is_left_by_a_second_iterator():
+    progress = Progress.restore(BATCHES, Position(epoch=4, batch=2, read=5, started=3), b"checkpoint")
+    assert begin(begin(progress)).position == Position(epoch=5, started=5)
+
+
+def test_a_checkpoint_between_epochs_begins_the_next():
+    progress = Progress.restore(BATCHES, Position(epoch=4, batch=BATCHES, read=9, started=2), b"checkpoint")
+    assert (progress.phase, progress.next_epoch) == (Phase.FINISHED, 5)
+
+
+def test_a_checkpoint_before_the_first_batch_begins_the_same_epoch():
+    progress = Progress.restore(BATCHES, Position(epoch=4, started=4), b"")
+    assert (progress.phase, progress.next_epoch) == (Phase.READY, 4)
+
+
+@given(st.lists(st.sampled_from(["iterate", "batch", "interrupt", "resume"]), max_size=40))
+def test_every_sequence_of_calls_keeps_the_counts_consistent(calls):
+    progress = begin(Progress.start(BATCHES))
+    for call in calls:
+        if call == "iterate":
+            progress = begin(progress, discarded=1)
+        elif call == "interrupt":
+            progress = progress.run_started()
+        elif call == "resume":
+            progress = begin(Progress.restore(BATCHES, progress.saved, progress.checkpoint))
+        elif progress.position.batch < BATCHES and progress.phase is not Phase.RUNNING:
+            progress = give(progress)
+        position, saved = progress.position, progress.saved
+        assert 0 <= position.batch <= min(BATCHES, position.read)
+        assert 0 <= position.started <= position.epoch
+        assert bool(progress.checkpoint) == bool(saved.read)
+        state = State(BUILT, saved, progress.checkpoint)
+        assert read_state(state.to_dict(), BUILT, batches=BATCHES) == state
+        assert Progress.restore(BATCHES, saved, progress.checkpoint).phase in (
+            Phase.READY,
+            Phase.RESUMED,
+            Phase.FINISHED,
+        )
+
+
+def test_a_state_is_plain_values():
+    state = State(BUILT, Position(epoch=1, batch=2, read=5), b"checkpoint")
+    assert state.to_dict() == {
+        "version": 1,
+        "built": {"batch_size": 4},
+        "position": {"epoch": 1, "batch": 2, "read": 5, "started": 0},
+        "checkpoint": b"checkpoint",
+    }
+
+
+def test_a_state_of_another_loader_is_refused():
+    state = State(BUILT, Position(), b"").to_dict()
+    with pytest.raises(CallError, match="by a loader with batch_size 4, but this loader has 5"):
+        read_state(state, {"batch_size": 5}, batches=BATCHES)
