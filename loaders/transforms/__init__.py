@@ -1,4 +1,4 @@
-"""The operations: one frozen record each, to be put into a list for `loaders.build`. Nothing here knows DALI."""
+"""Image operations as frozen records, for ``loaders.build(transforms=[...])``. It must never know DALI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every operation is and declares. Pure; it must never know DALI, or the names that users write."""
+"""What every operation declares, and the checks of its values. Pure; it must never know DALI or the parsed names."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from manifests.errors import CallError
 #: Height and width in pixels.
 Size: TypeAlias = tuple[int, int]
 
-#: Longer sides would take a batch's memory before anybody could look at it.
+#: The longest side that is accepted. A batch of larger images exhausts memory with an unhelpful error.
 MAX_SIDE = 2**15
 
-#: Least and greatest value, both included.
+#: Minimum and maximum, both inclusive.
 Range: TypeAlias = tuple[float, float]
 
-#: How pixels are interpolated; ``random`` draws ``linear`` or ``cubic`` for each image.
+#: Interpolation filter; ``"random"`` draws ``"linear"`` or ``"cubic"`` per image.
 Filter: TypeAlias = Literal["nearest", "linear", "cubic", "triangular", "lanczos", "random"]
 FILTERS = ("nearest", "linear", "cubic", "triangular", "lanczos", "random")
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """What is known of every image between two operations; images are HWC.
+    """What is known about every image between two operations. Images are HWC.
 
     Attributes:
-        size: height and width, where all images have the same; else none.
-        channels: of a pixel.
-        is_uint8: whether values are whole numbers from 0 to 255 (uint8); else they are float32.
-        color_space: the colour space, ``RGB`` or ``BGR``, ``GRAY``, ``LAB``, ``HSV``, ``YCbCr``.
+        size: height and width in pixels if all images have the same size, else ``None``.
+        channels: channels per pixel.
+        is_uint8: ``True`` for uint8 values from 0 to 255, ``False`` for float32.
+        color_space: ``"RGB"``, ``"BGR"``, ``"GRAY"``, ``"LAB"``, ``"HSV"`` or ``"YCbCr"``.
 
     """
 
@@ -41,43 +41,49 @@ class ImageSpec:
     color_space: str = "RGB"
 
     def with_size(self, size: Size | None) -> ImageSpec:
-        """Return the same with another size."""
+        """Return a copy with another size."""
         return replace(self, size=size)
 
 
 class Operation:
-    """One step from an image to an image, as data: frozen, compared by value, checked when made.
+    """Base of all operations: a frozen record, compared by value, that checks its fields when it is created.
+
+    The ``repr`` of an operation seeds its random numbers and is part of a loader's checkpoint. Renaming a class or a
+    field therefore changes what is drawn for a given seed.
 
     Raises:
-        CallError: a value is wrong; the message names it.
+        CallError: a value is wrong; the message names the field.
 
     """
 
     __slots__ = ()
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the form of what comes out.
+        """Return the spec of the operation's output for inputs of `spec`.
 
         Raises:
-            CallError: the operation cannot work on images of this form.
+            CallError: the operation does not support such images.
 
         """
         return spec
 
     @property
     def pointwise(self) -> bool:
-        """Whether a pixel's new value depends on that pixel and on draws alone, so that resizing may come first."""
+        """Whether each output pixel depends only on the same input pixel and on random draws.
+
+        A pointwise operation can run after a resize or crop instead of before it.
+        """
         return False
 
 
 class BatchOperation(Operation):
-    """An operation on a batch, after all that work on an image; it mixes images, and their labels."""
+    """An operation on a whole batch. It runs after all per-image operations and mixes images and their labels."""
 
     __slots__ = ()
 
 
 def short_repr(record: Any) -> str:
-    """Return a record as it can be written, without what is as by default."""
+    """Return the ``repr`` of a dataclass without the fields that have their default value."""
     if not is_dataclass(record):
         return repr(record)
     values = [
@@ -89,7 +95,7 @@ def short_repr(record: Any) -> str:
 
 
 def require_uint8(operation: Operation, spec: ImageSpec) -> ImageSpec:
-    """Return `form` if its values are uint8 colours; the check of operations that work on bytes.
+    """Return `spec` if images are uint8 with three channels.
 
     Raises:
         CallError: they are not.
@@ -97,39 +103,41 @@ def require_uint8(operation: Operation, spec: ImageSpec) -> ImageSpec:
     """
     if not spec.is_uint8:
         raise CallError(
-            f"{type(operation).__name__} works on whole values from 0 to 255, and here they are normalised",
-            hint="put it before the normalisation",
+            f"{type(operation).__name__} needs uint8 values from 0 to 255, but the images are normalized at this point",
+            hint="move it before the normalization",
         )
     return require_three_channels(operation, spec)
 
 
 def require_three_channels(operation: Operation, spec: ImageSpec) -> ImageSpec:
-    """Return `form` if its pixels have three channels.
+    """Return `spec` if images have three channels.
 
     Raises:
-        CallError: they have not.
+        CallError: they do not.
 
     """
     if spec.channels != 3:
         raise CallError(
-            f"{type(operation).__name__} works on three channels, and here there are {spec.channels}",
-            hint="put it before the normalisation that adds a channel",
+            f"{type(operation).__name__} needs three channels, but the images have {spec.channels} at this point",
+            hint="move it before the normalization that adds a channel",
         )
     return spec
 
 
 def check_size(name: str, value: object) -> None:
-    """Check that a value is a `Size`."""
-    if not (isinstance(value, tuple) and len(value) == 2 and all(_whole(each) and each >= 1 for each in value)):
-        raise CallError(f"{name} must be a height and a width of at least 1, got {value!r}", hint=_as_tuple(value))
+    """Check that a value is a `Size` with sides from 1 to `MAX_SIDE`."""
+    if not (isinstance(value, tuple) and len(value) == 2 and all(_is_int(each) and each >= 1 for each in value)):
+        raise CallError(
+            f"{name} must be (height, width), two integers of at least 1, got {value!r}", hint=_tuple_hint(value)
+        )
     if max(value) > MAX_SIDE:
-        raise CallError(f"{name} must be a height and a width of at most {MAX_SIDE}, got {value!r}")
+        raise CallError(f"{name} must be (height, width), each at most {MAX_SIDE}, got {value!r}")
 
 
-def check_int(name: str, value: Any, least: int) -> None:
-    """Check that a value is a whole number and not less than `least`."""
-    if not _whole(value) or value < least:
-        raise CallError(f"{name} must be a whole number of at least {least}, got {value!r}")
+def check_int(name: str, value: Any, minimum: int) -> None:
+    """Check that a value is an integer of at least `minimum`."""
+    if not _is_int(value) or value < minimum:
+        raise CallError(f"{name} must be an integer of at least {minimum}, got {value!r}")
 
 
 def check_bool(name: str, value: object) -> None:
@@ -138,71 +146,72 @@ def check_bool(name: str, value: object) -> None:
         raise CallError(f"{name} must be True or False, got {value!r}")
 
 
-def check_number(name: str, value: Any, least: float = float("-inf"), most: float = float("inf")) -> None:
-    """Check that a value is a number from `least` to `most`, which infinity is not."""
-    bounds = _bounds(least, most)
-    if not _number(value) or not least <= value <= most:
-        raise CallError(f"{name} must be a number{bounds}, got {value!r}")
+def check_number(name: str, value: Any, minimum: float = float("-inf"), maximum: float = float("inf")) -> None:
+    """Check that a value is a finite number from `minimum` to `maximum`."""
+    if not _is_number(value) or not minimum <= value <= maximum:
+        raise CallError(f"{name} must be a number{_bounds_text(minimum, maximum)}, got {value!r}")
 
 
 def check_probability(name: str, value: object) -> None:
-    """Check that a value is a probability."""
+    """Check that a value is a number from 0 to 1."""
     check_number(name, value, 0, 1)
 
 
-def check_range(name: str, value: Any, least: float = float("-inf"), most: float = float("inf")) -> None:
-    """Check that a value is a `Range` within bounds."""
-    pair = isinstance(value, tuple) and len(value) == 2 and all(map(_number, value))
-    if not pair or not least <= value[0] <= value[1] <= most:
-        bounds = _bounds(least, most)
-        raise CallError(f"{name} must be two numbers{bounds}, the lesser first, got {value!r}", hint=_as_tuple(value))
+def check_range(name: str, value: Any, minimum: float = float("-inf"), maximum: float = float("inf")) -> None:
+    """Check that a value is a `Range` inside ``[minimum, maximum]``."""
+    is_pair = isinstance(value, tuple) and len(value) == 2 and all(map(_is_number, value))
+    if not is_pair or not minimum <= value[0] <= value[1] <= maximum:
+        bounds = _bounds_text(minimum, maximum)
+        raise CallError(
+            f"{name} must be two numbers{bounds} in ascending order, got {value!r}", hint=_tuple_hint(value)
+        )
 
 
 def check_numbers(name: str, value: Any, count: int) -> None:
-    """Check that a value is a tuple of that many numbers."""
-    if not (isinstance(value, tuple) and len(value) == count and all(map(_number, value))):
-        raise CallError(f"{name} must be {count} numbers, got {value!r}", hint=_as_tuple(value))
+    """Check that a value is a tuple of `count` numbers."""
+    if not (isinstance(value, tuple) and len(value) == count and all(map(_is_number, value))):
+        raise CallError(f"{name} must be {count} numbers, got {value!r}", hint=_tuple_hint(value))
 
 
-def check_choice(name: str, value: object, known: Iterable[str]) -> None:
-    """Check that a value is one of the known words."""
-    known = tuple(known)
-    if not isinstance(value, str) or value not in known:
-        raise CallError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Check that a value is one of the given strings."""
+    choices = tuple(choices)
+    if not isinstance(value, str) or value not in choices:
+        raise CallError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
-def check_type(name: str, value: object, *kinds: type) -> None:
-    """Check that a value is a record of one of the kinds."""
-    if not isinstance(value, kinds):
-        raise CallError(f"{name} must be of {_named(kinds)}, got {value!r}")
+def check_type(name: str, value: object, *types: type) -> None:
+    """Check that a value is an instance of one of the types."""
+    if not isinstance(value, types):
+        raise CallError(f"{name} must be of type {_type_names(types)}, got {value!r}")
 
 
-def check_tuple(name: str, value: object, *kinds: type) -> None:
-    """Check that a value is a tuple, not empty, of records of the kinds."""
+def check_tuple(name: str, value: object, *types: type) -> None:
+    """Check that a value is a non-empty tuple of instances of the types."""
     if not isinstance(value, tuple) or not value:
-        raise CallError(f"{name} must be a tuple of at least one {_named(kinds)}, got {value!r}")
+        raise CallError(f"{name} must be a tuple of at least one {_type_names(types)}, got {value!r}")
     for each in value:
-        check_type(name, each, *kinds)
+        check_type(name, each, *types)
 
 
-def _named(kinds: tuple[type, ...]) -> str:
-    return " or ".join(kind.__name__ for kind in kinds)
+def _type_names(types: tuple[type, ...]) -> str:
+    return " or ".join(each.__name__ for each in types)
 
 
-def _as_tuple(value: object) -> str:
-    return "write a tuple" if isinstance(value, list) else ""
+def _tuple_hint(value: object) -> str:
+    return "write a tuple instead of a list" if isinstance(value, list) else ""
 
 
-def _whole(value: object) -> bool:
-    # Sizes and counts are int32 in DALI.
+def _is_int(value: object) -> bool:
+    # DALI stores sizes and counts as int32.
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def _bounds(least: float, most: float) -> str:
-    if most < float("inf"):
-        return f" from {least:g} to {most:g}"
-    return f" of at least {least:g}" if least > float("-inf") else ""
+def _bounds_text(minimum: float, maximum: float) -> str:
+    if maximum < float("inf"):
+        return f" from {minimum:g} to {maximum:g}"
+    return f" of at least {minimum:g}" if minimum > float("-inf") else ""

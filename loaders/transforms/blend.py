@@ -1,4 +1,4 @@
-"""How a batch is mixed, drawn: who is mixed with whom, where and how much. NumPy only; it must never know DALI."""
+"""Draw how a batch is mixed: partners, regions and weights. NumPy only; it must never know DALI."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Floats: TypeAlias = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """A batch of B images of H by W pixels: ``image * (1 - weight) + partner's * weight``.
+    """How to mix a batch of B images of H x W pixels: ``image * (1 - weight) + partner_image * weight``.
 
     Attributes:
-        partner: number in the batch of each image's partner, int32 [B].
-        share: what stays of each own label, float32 [B].
-        factors: two whose product is the weight, each float32 [B, H or 1, W or 1, 1]; a box needs but its rows and
-            its columns.
+        partner: index in the batch of each image's partner, int32 [B].
+        share: share of each image's own label, float32 [B].
+        factors: two float32 arrays [B, H or 1, W or 1, 1] whose product is the weight. A box is the product of its
+            rows and its columns, so it needs only H + W values.
 
     """
 
@@ -32,27 +32,35 @@ class Blend:
     factors: tuple[Floats, Floats]
 
     def weight(self) -> Floats:
-        """Return the partner's weight at every pixel: [B, H or 1, W or 1, 1]."""
+        """Return the partner's weight at every pixel, float32 [B, H or 1, W or 1, 1]."""
         weight: Floats = self.factors[0] * self.factors[1]
         return weight
 
 
 def draw_blend(mixing: Mixing, size: Size, batch_size: int, rng: np.random.Generator) -> Blend:
-    """Draw how the next batch is mixed; the same state of `rng` gives the same."""
+    """Draw how to mix the next batch.
+
+    Args:
+        mixing: the operation.
+        size: height and width of the images.
+        batch_size: number of images.
+        rng: source of random numbers; the same state gives the same result.
+
+    """
     batch = _Batch(size, batch_size, rng)
     partner = _partner(mixing, batch)
-    part = _draw(mixing, batch)
-    owner = part.owner if part.owner is not None else np.zeros(batch_size, np.int64)
+    draws = _draw(mixing, batch)
+    group = draws.group if draws.group is not None else np.zeros(batch_size, np.int64)
     return Blend(
         partner.astype(np.int32),
-        (1 - part.given).astype(np.float32)[owner],
-        (part.factors[0].astype(np.float32)[owner], part.factors[1].astype(np.float32)[owner]),
+        (1 - draws.given).astype(np.float32)[group],
+        (draws.factors[0].astype(np.float32)[group], draws.factors[1].astype(np.float32)[group]),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What is to be drawn for: the images' size, their number, and where random numbers come from."""
+    """Image size, number of images, and the source of random numbers."""
 
     size: Size
     count: int
@@ -67,60 +75,60 @@ def _partner(mixing: Mixing, batch: _Batch) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """What is drawn for each group of images that share it, G groups.
+class _GroupDraws:
+    """The draws of G groups of images; the images of a group share one draw.
 
     Attributes:
-        given: the partner's part of the label, [G].
-        factors: as in `Blend`, with G in place of B.
-        owner: the group of each image, [B]; none where there is one group.
+        given: share of the partner's label, [G].
+        factors: as in `Blend`, with G instead of B.
+        group: group of each image, [B]; ``None`` if there is only one group.
 
     """
 
     given: NDArray[np.float64]
     factors: tuple[NDArray[np.float64], NDArray[np.float64]]
-    owner: NDArray[np.int64] | None = None
+    group: NDArray[np.int64] | None = None
 
 
 @singledispatch
-def _draw(mixing: Mixing, batch: _Batch) -> _Part:
-    raise TypeError(f"{type(mixing).__name__} is not drawn for {batch.count} images")
+def _draw(mixing: Mixing, batch: _Batch) -> _GroupDraws:
+    raise TypeError(f"no draw is registered for {type(mixing).__name__} (batch of {batch.count})")
 
 
 @_draw.register
-def _mixup(mixing: Mixup, batch: _Batch) -> _Part:
-    return _evenly(batch.rng.beta(mixing.alpha, mixing.alpha, 1))
+def _mixup(mixing: Mixup, batch: _Batch) -> _GroupDraws:
+    return _uniform(batch.rng.beta(mixing.alpha, mixing.alpha, 1))
 
 
 @_draw.register
-def _cutmix(mixing: Cutmix, batch: _Batch) -> _Part:
+def _cutmix(mixing: Cutmix, batch: _Batch) -> _GroupDraws:
     boxes = _boxes_of_area(batch.rng.beta(mixing.alpha, mixing.alpha, 1), batch)
-    return _Part(_area(boxes, batch.size), _boxed(np.ones(1), boxes, batch.size))
+    return _GroupDraws(_area(boxes, batch.size), _boxed(np.ones(1), boxes, batch.size))
 
 
 @_draw.register
-def _fmix(mixing: Fmix, batch: _Batch) -> _Part:
+def _fmix(mixing: Fmix, batch: _Batch) -> _GroupDraws:
     share = batch.rng.beta(mixing.alpha + mixing.own_more, mixing.alpha)
     soft = min(mixing.softness, share, 1 - share)
     weight = 1 - _ranked(_low_frequencies(mixing.decay, batch), share, soft, batch.rng)
-    return _Part(np.array([1 - share]), (weight[None, :, :, None], np.ones((1, 1, 1, 1))))
+    return _GroupDraws(np.array([1 - share]), (weight[None, :, :, None], np.ones((1, 1, 1, 1))))
 
 
 @_draw.register
-def _one_of(mixing: MixOneOf, batch: _Batch) -> _Part:
+def _one_of(mixing: MixOneOf, batch: _Batch) -> _GroupDraws:
     drawn = int(np.searchsorted(np.cumsum(mixing.probabilities), batch.rng.random(), side="right"))
-    return _draw(mixing.operations[drawn], batch) if drawn < len(mixing.operations) else _evenly(np.zeros(1))
+    return _draw(mixing.operations[drawn], batch) if drawn < len(mixing.operations) else _uniform(np.zeros(1))
 
 
 @_draw.register
-def _mixup_cutmix(mixing: MixupCutmix, batch: _Batch) -> _Part:
+def _mixup_cutmix(mixing: MixupCutmix, batch: _Batch) -> _GroupDraws:
     rng, numbers = batch.rng, np.arange(batch.count)
-    owner = {"batch": numbers * 0, "pair": np.minimum(numbers, numbers[::-1]), "image": numbers}[mixing.each]
-    groups = int(owner.max()) + 1
+    group = {"batch": numbers * 0, "pair": np.minimum(numbers, numbers[::-1]), "image": numbers}[mixing.each]
+    groups = int(group.max()) + 1
     mixes = rng.random(groups) < mixing.probability
     blended = np.where(mixes, _betas(mixing.mixup_alpha, groups, rng), 0.0)
     if not mixing.cuts:
-        return _evenly(blended, owner)
+        return _uniform(blended, group)
     cuts = mixes & (rng.random(groups) < (mixing.cutmix_probability if mixing.mixup_alpha else 1.0))
     if mixing.cutmix_sides is None:
         area = _betas(mixing.cutmix_alpha, groups, rng)
@@ -130,15 +138,16 @@ def _mixup_cutmix(mixing: MixupCutmix, batch: _Batch) -> _Part:
         area = _area(boxes, batch.size)
     given = _area(boxes, batch.size) if mixing.correct else area
     factors = _boxed(np.where(cuts, 1.0, blended), boxes.where(cuts, batch.size), batch.size)
-    return _Part(np.where(cuts, given, blended), factors, owner)
+    return _GroupDraws(np.where(cuts, given, blended), factors, group)
 
 
 def _betas(alpha: float, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
     return rng.beta(alpha, alpha, count) if alpha else np.zeros(count)
 
 
-def _evenly(weight: NDArray[np.float64], owner: NDArray[np.int64] | None = None) -> _Part:
-    return _Part(weight, (weight.reshape(-1, 1, 1, 1), np.ones((len(weight), 1, 1, 1))), owner)
+def _uniform(weight: NDArray[np.float64], group: NDArray[np.int64] | None = None) -> _GroupDraws:
+    """Return draws with the same weight at every pixel."""
+    return _GroupDraws(weight, (weight.reshape(-1, 1, 1, 1), np.ones((len(weight), 1, 1, 1))), group)
 
 
 # Boxes ---------------------------------------------------------------------------------------------------------------
@@ -146,7 +155,7 @@ def _evenly(weight: NDArray[np.float64], owner: NDArray[np.int64] | None = None)
 
 @dataclass(frozen=True, slots=True)
 class _Boxes:
-    """Edges of G boxes in pixels, each [G]; `bottom` and `right` are the first outside."""
+    """Edges of G boxes in pixels, each [G]; `bottom` and `right` are exclusive."""
 
     top: NDArray[np.int64]
     bottom: NDArray[np.int64]
@@ -154,7 +163,7 @@ class _Boxes:
     right: NDArray[np.int64]
 
     def where(self, chosen: NDArray[np.bool_], size: Size) -> _Boxes:
-        """Return these where chosen, and the whole image elsewhere."""
+        """Return these boxes where `chosen`, and boxes of the whole image elsewhere."""
         return _Boxes(
             np.where(chosen, self.top, 0),
             np.where(chosen, self.bottom, size[0]),
@@ -164,7 +173,10 @@ class _Boxes:
 
 
 def _boxes_of_area(area: NDArray[np.float64], batch: _Batch) -> _Boxes:
-    """Draw boxes of the image's shape about any pixel, cut at the image's edges; `area` is a share before that."""
+    """Draw boxes with the image's aspect ratio around any pixel, clipped to the image.
+
+    `area` is the fraction of the image that each box covers before clipping.
+    """
     edges = []
     for side in batch.size:
         half = (side * np.sqrt(area)).astype(np.int64) // 2
@@ -174,11 +186,11 @@ def _boxes_of_area(area: NDArray[np.float64], batch: _Batch) -> _Boxes:
 
 
 def _boxes_of_sides(sides: Range, count: int, batch: _Batch) -> _Boxes:
-    """Draw boxes that lie inside, their height and width each between two shares of the image's."""
+    """Draw boxes inside the image. Height and width are each between two fractions of the image's."""
     edges = []
     for side in batch.size:
-        least, end = int(side * sides[0]), int(side * sides[1])
-        length = batch.rng.integers(least, max(end, least + 1), count)
+        low, high = int(side * sides[0]), int(side * sides[1])
+        length = batch.rng.integers(low, max(high, low + 1), count)
         start = batch.rng.integers(0, np.maximum(side - length, 1))
         edges += [start, start + length]
     return _Boxes(*edges)
@@ -196,14 +208,14 @@ def _boxed(weight: NDArray[np.float64], boxes: _Boxes, size: Size) -> tuple[NDAr
     return (high * weight[:, None])[:, :, None, None], wide.astype(np.float64)[:, None, :, None]
 
 
-# Areas of random shape -----------------------------------------------------------------------------------------------
+# Regions of random shape ---------------------------------------------------------------------------------------------
 
 
 def _low_frequencies(decay: float, batch: _Batch) -> NDArray[np.float64]:
-    """Draw an image whose amplitudes fall with the power `decay` of their frequency."""
+    """Draw an image whose amplitudes fall with frequency to the power of `decay`."""
     rng, (height, width) = batch.rng, batch.size
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])
-    # The mean would have none: it is drawn as the lowest that the image holds.
+    # The mean has frequency 0 and would get an infinite amplitude: give it that of the lowest frequency above 0.
     amplitude = np.maximum(frequency, 1 / max(batch.size)) ** -decay
     spectrum = amplitude * (rng.standard_normal(frequency.shape) + 1j * rng.standard_normal(frequency.shape))
     image: NDArray[np.float64] = np.fft.irfft2(spectrum, s=batch.size)
@@ -211,7 +223,7 @@ def _low_frequencies(decay: float, batch: _Batch) -> NDArray[np.float64]:
 
 
 def _ranked(image: NDArray[np.float64], share: float, soft: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Give 1 to the greatest `share` of the values and 0 to the others, `soft` on either side of the edge between."""
+    """Set the largest `share` of the values to 1 and the rest to 0, with a ramp of `soft` on both sides of the edge."""
     exact = share * image.size
     ones = int(np.ceil(exact) if rng.random() > 0.5 else np.floor(exact))
     reach = int(image.size * soft)

@@ -1,4 +1,4 @@
-"""Operations that change colours, and those that blur. Records only; it must never know DALI."""
+"""Operations that change colors, and blurs. Records only; it must never know DALI."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from loaders.transforms.base import (
 )
 from manifests.errors import CallError
 
-#: What colours can be converted into.
+#: Color spaces that `ConvertColor` converts to.
 SPACES = ("RGB", "BGR", "GRAY", "LAB", "HSV", "YCbCr")
 
 
 @dataclass(frozen=True, slots=True)
 class ColorJitter(Operation):
-    """Change brightness, contrast, saturation and hue by random amounts, in an order drawn for each image.
+    """Change brightness, contrast, saturation and hue by random amounts, in an order drawn per image.
 
-    The first three blend the image with black, with the mean of its gray, and with its gray: a factor of 1 changes
-    nothing, 0 gives the other, more than 1 goes away from it. Hue is turned in HSV.
+    As in torchvision, the first three blend the image with black, with the mean of its grayscale version, and with
+    its grayscale version. A factor of 1 keeps the image, 0 gives the other image, and more than 1 extrapolates. The
+    hue is shifted in HSV, computed in floating point; Pillow computes it in bytes.
 
     Attributes:
-        brightness: least and greatest factor.
-        contrast: least and greatest factor.
-        saturation: least and greatest factor.
-        hue: least and greatest turn, as a share of the circle.
-        probability: of changing anything.
+        brightness: minimum and maximum factor, at least 0.
+        contrast: minimum and maximum factor, at least 0.
+        saturation: minimum and maximum factor, at least 0.
+        hue: minimum and maximum shift as a fraction of the color circle, from -0.5 to 0.5.
+        probability: probability of changing an image at all.
 
     """
 
@@ -54,20 +55,20 @@ class ColorJitter(Operation):
 
     @property
     def pointwise(self) -> bool:
-        """It is, but for the contrast: its centre is the mean of the whole image."""
+        """``True`` unless the contrast changes, which depends on the mean of the whole image."""
         return self.contrast == (1, 1)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of the same form."""
-        return _needs_colours(self, spec)
+        """Return the same spec; images must be uint8 RGB, BGR or gray."""
+        return _require_uint8_colors(self, spec)
 
 
 @dataclass(frozen=True, slots=True)
 class RandomGrayscale(Operation):
-    """Make an image gray with a probability; it keeps its three channels.
+    """Convert an image to gray with a probability. The output keeps three (equal) channels.
 
     Attributes:
-        probability: of making it gray.
+        probability: probability of converting an image.
 
     """
 
@@ -78,20 +79,22 @@ class RandomGrayscale(Operation):
 
     @property
     def pointwise(self) -> bool:
-        """It is."""
+        """Always ``True``."""
         return True
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of the same form."""
-        return _needs_colours(self, spec)
+        """Return the same spec; images must be uint8 RGB, BGR or gray."""
+        return _require_uint8_colors(self, spec)
 
 
 @dataclass(frozen=True, slots=True)
 class PCALighting(Operation):
-    """Add a random colour to the whole image, along the principal components of ImageNet's colours, as AlexNet did.
+    """Add one random color to all pixels, along the principal components of ImageNet's colors.
+
+    From AlexNet (Krizhevsky et al., 2012). The amounts are scaled by 255 for uint8 images.
 
     Attributes:
-        std: standard deviation of the amount of each component.
+        std: standard deviation of the amount along each component.
 
     """
 
@@ -102,21 +105,21 @@ class PCALighting(Operation):
 
     @property
     def pointwise(self) -> bool:
-        """It is."""
+        """Always ``True``."""
         return True
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of the same form; whole values stay whole."""
-        return _known_space(self, require_three_channels(self, spec))
+        """Return the same spec; uint8 images stay uint8."""
+        return _require_rgb_colors(self, require_three_channels(self, spec))
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertColor(Operation):
-    """Convert colours, uint8 to uint8.
+    """Convert images to another color space, uint8 to uint8.
 
     Attributes:
-        space: ``RGB`` or ``BGR``, ``GRAY`` (three equal channels), ``LAB`` (CIE, D65; L from 0 to 255, a and b
-            shifted by 128), ``HSV`` (all three from 0 to 255) or ``YCbCr`` (of JPEG, all three from 0 to 255).
+        space: ``"RGB"``, ``"BGR"``, ``"GRAY"`` (three equal channels), ``"LAB"`` (CIE L*a*b*, D65; L scaled to 0-255,
+            a and b shifted by 128), ``"HSV"`` (each channel scaled to 0-255) or ``"YCbCr"`` (JPEG, full range 0-255).
 
     """
 
@@ -127,21 +130,21 @@ class ConvertColor(Operation):
 
     @property
     def pointwise(self) -> bool:
-        """It is."""
+        """Always ``True``."""
         return True
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of `space`."""
-        return replace(_needs_colours(self, spec), color_space=self.space)
+        """Return the spec with the color space `space`; images must be uint8 RGB, BGR or gray."""
+        return replace(_require_uint8_colors(self, spec), color_space=self.space)
 
 
 @dataclass(frozen=True, slots=True)
 class GaussianBlur(Operation):
-    """Blur by a Gaussian of a random width; at the edges the image is mirrored, without its outermost pixels.
+    """Blur with a Gaussian of random width. The border is reflected without repeating the edge pixel.
 
     Attributes:
-        window: height and width of the kernel, odd.
-        sigma: least and greatest standard deviation in pixels.
+        window: height and width of the kernel in pixels, both odd.
+        sigma: minimum and maximum standard deviation in pixels, at least 0.01.
 
     """
 
@@ -151,23 +154,23 @@ class GaussianBlur(Operation):
     def __post_init__(self) -> None:
         check_size("window", self.window)
         if not all(side % 2 for side in self.window):
-            raise CallError(f"window must be odd, got {self.window!r}")
+            raise CallError(f"window must have odd sides, got {self.window!r}")
         check_range("sigma", self.sigma, 0.01)
 
 
 @dataclass(frozen=True, slots=True)
 class RandomBlur(Operation):
-    """Blur with a probability: as out of focus, or as moved, each alike.
+    """Blur with a probability, half of the time by defocus and half of the time by motion.
 
-    Out of focus is a Gaussian whose height and width are drawn apart. Moved is the mean along a line; it also
-    stretches the image's values until they reach from 0 to 255. Sides of kernels are odd, from 5 up to a length that
-    is left out.
+    Defocus is a Gaussian whose height and width are drawn independently. Motion is the mean along a line; as in
+    PaddleClas, it also stretches the values of the image to the full range from 0 to 255. Kernel sides are odd
+    numbers from 5 up to, but excluding, a maximum.
 
     Attributes:
-        probability: of blurring.
-        motion_length: what the length of the line stays below, in pixels.
-        motion_angle: greatest turn of the line from the diagonal, in degrees; whole.
-        gaussian_length: what the sides of the Gaussian stay below.
+        probability: probability of blurring.
+        motion_length: exclusive maximum of the line's length in pixels, at least 6.
+        motion_angle: maximum rotation of the line from the diagonal, in integer degrees.
+        gaussian_length: exclusive maximum of the Gaussian's sides in pixels, at least 6.
 
     """
 
@@ -183,18 +186,19 @@ class RandomBlur(Operation):
         check_int("gaussian_length", self.gaussian_length, 6)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of the same form."""
+        """Return the same spec; images must be uint8."""
         return require_uint8(self, spec)
 
 
-def _needs_colours(operation: Operation, spec: ImageSpec) -> ImageSpec:
-    return _known_space(operation, require_uint8(operation, spec))
+def _require_uint8_colors(operation: Operation, spec: ImageSpec) -> ImageSpec:
+    return _require_rgb_colors(operation, require_uint8(operation, spec))
 
 
-def _known_space(operation: Operation, spec: ImageSpec) -> ImageSpec:
+def _require_rgb_colors(operation: Operation, spec: ImageSpec) -> ImageSpec:
     if spec.color_space not in ("RGB", "BGR", "GRAY"):
         raise CallError(
-            f"{type(operation).__name__} works on red, green and blue, and here the colours are {spec.color_space}",
-            hint="put it before the conversion",
+            f"{type(operation).__name__} needs red, green and blue, but the images are {spec.color_space} "
+            "at this point",
+            hint="move it before the color conversion",
         )
     return spec

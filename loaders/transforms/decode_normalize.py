@@ -1,4 +1,4 @@
-"""The first operation and the last: decoding and normalising. Records only; it must never know DALI."""
+"""The first and last operations: decode and normalize. Records only; it must never know DALI."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from manifests.errors import CallError
 
 @dataclass(frozen=True, slots=True)
 class Decode(Operation):
-    """Decode an image to uint8, turned as its EXIF orientation says.
+    """Decode an image to uint8 HWC and apply its EXIF orientation.
 
     Attributes:
-        space: order of the channels, ``RGB`` or ``BGR``.
+        space: channel order, ``"RGB"`` or ``"BGR"``.
 
     """
 
@@ -33,17 +33,17 @@ class Decode(Operation):
         check_choice("space", self.space, ("RGB", "BGR"))
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of any size."""
+        """Return the spec of decoded images, whose sizes vary."""
         return ImageSpec(color_space=self.space)
 
 
 @dataclass(frozen=True, slots=True)
 class Unpack(Operation):
-    """Take pixels as they are stored, uint8 RGB, row by row: what stands for decoding where nothing is encoded.
+    """Reshape stored pixels to an image. Replaces `Decode` for datasets that store raw uint8 RGB pixels, row by row.
 
     Attributes:
         size: height and width of every stored image.
-        space: order of the channels that come out, ``RGB`` or ``BGR``.
+        space: channel order of the output, ``"RGB"`` or ``"BGR"``.
 
     """
 
@@ -55,19 +55,19 @@ class Unpack(Operation):
         check_choice("space", self.space, ("RGB", "BGR"))
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of the stored size."""
+        """Return the spec of images of the stored size."""
         return ImageSpec(size=self.size, color_space=self.space)
 
 
 @dataclass(frozen=True, slots=True)
 class Normalize(Operation):
-    """Multiply by `scale`, subtract `mean`, divide by `std`; float32 comes out.
+    """Compute ``(image * scale - mean) / std`` in float32.
 
     Attributes:
-        mean: a value for each channel.
-        std: a value for each channel, none of them 0.
-        scale: what values from 0 to 255 are multiplied by first.
-        channels: 3, or 4 for a fourth channel of zeros.
+        mean: one value per channel, after scaling.
+        std: one value per channel, after scaling; not 0.
+        scale: factor for values from 0 to 255.
+        channels: 3, or 4 to append a channel of zeros.
 
     """
 
@@ -81,29 +81,29 @@ class Normalize(Operation):
         check_numbers("std", self.std, 3)
         check_number("scale", self.scale)
         if not all(self.std):
-            raise CallError(f"std must not hold a zero, got {self.std!r}")
+            raise CallError(f"std must not contain 0, got {self.std!r}")
         if self.channels not in (3, 4):
             raise CallError(f"channels must be 3 or 4, got {self.channels!r}")
 
     @property
     def pointwise(self) -> bool:
-        """It is; resizing before it rounds to whole values once more."""
+        """Always ``True``. Resizing first adds one rounding to uint8."""
         return True
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of float32 values."""
+        """Return a float32 spec with `channels` channels."""
         return replace(require_three_channels(self, spec), is_uint8=False, channels=self.channels)
 
 
 @dataclass(frozen=True, slots=True)
 class Rescale(Operation):
-    """Bring 0 to 255 onto 0 to 1, float32."""
+    """Scale uint8 values from 0-255 to float32 values from 0 to 1."""
 
     @property
     def pointwise(self) -> bool:
-        """It is."""
+        """Always ``True``."""
         return True
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of float32 values."""
+        """Return a float32 spec; images must be uint8."""
         return replace(require_uint8(self, spec), is_uint8=False)

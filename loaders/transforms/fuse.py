@@ -1,4 +1,4 @@
-"""Operations -> fewer operations that give the same images, each step with its reason. Pure; no DALI."""
+"""Rewrite a list of operations into fewer ones that give the same images. Pure functions; it must never know DALI."""
 
 from __future__ import annotations
 
@@ -11,70 +11,67 @@ from loaders.transforms.color import ConvertColor
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
 from loaders.transforms.geometry import Crop, CropAtRatio, Flip, RandomResizedCrop, Resize
 
-#: What may be cut out while decoding, which never pads: parts that lie inside of every image.
-Part: TypeAlias = RandomResizedCrop | CropAtRatio
-
 
 @dataclass(frozen=True, slots=True)
 class DecodeCrop(Operation):
-    """Decode only the part that `part` cuts out; what `part` does after cutting is left to do.
+    """Decode only the region that a crop keeps. The crop's resize follows as an operation of its own.
 
     Attributes:
         decode: how to decode.
-        crop: what to cut out.
+        crop: the crop. Decoding never pads, so the region must lie inside every image.
 
     """
 
     decode: Decode
-    crop: Part
+    crop: RandomResizedCrop | CropAtRatio
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of any size."""
+        """Return the spec of decoded images, whose sizes vary."""
         return self.decode.output(spec)
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeCrop(Operation):
-    """Compute only those pixels of a resized image that a crop keeps."""
+    """Resize, but compute only the pixels that a following crop keeps."""
 
     resize: Resize
     crop: Crop
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of the crop's size."""
+        """Return the spec of images of the crop's size."""
         return self.crop.output(spec)
 
 
 @dataclass(frozen=True, slots=True)
 class CropResize(Operation):
-    """Cut out a random window and resize it in one pass over the pixels."""
+    """Crop a random region and resize it in one pass over the pixels."""
 
     crop: RandomResizedCrop
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of the window's final size."""
+        """Return the spec of images of the crop's output size."""
         return self.crop.output(spec)
 
 
 @dataclass(frozen=True, slots=True)
 class FlipNormalize(Operation):
-    """Mirror and normalise in one pass over the pixels."""
+    """Flip and normalize in one pass over the pixels."""
 
     flip: Flip
     normalize: Normalize
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of float32 values."""
+        """Return a float32 spec."""
         return self.normalize.output(spec)
 
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """The outcome.
+    """The result of `fuse`.
 
     Attributes:
-        operations: what to do.
-        reasons: what was changed, in order, a sentence each.
+        operations: the operations to run.
+        reasons: one sentence per rewrite, in the order of the rewrites.
 
     """
 
@@ -82,90 +79,118 @@ class Fusion:
     reasons: tuple[str, ...]
 
 
-#: Operations from the first on -> what replaces the last two of them, and why; none if they stay.
-Rule: TypeAlias = Callable[[Sequence[Operation]], "tuple[tuple[Operation, ...], str] | None"]
+#: Takes all operations up to a neighboring pair; returns what replaces the pair, or ``None`` if the rule does not
+#: apply.
+Rewrite: TypeAlias = Callable[[Sequence[Operation]], "tuple[Operation, ...] | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rewrite of two neighboring operations.
+
+    Attributes:
+        rewrite: the function that checks and rewrites the pair.
+        reason: why the result is the same or better; ``{first}`` and ``{second}`` stand for the operations' names.
+
+    """
+
+    rewrite: Rewrite
+    reason: str
 
 
 def fuse(operations: Sequence[Operation]) -> Fusion:
-    """Apply every rule to every two neighbours until none applies."""
+    """Apply each of the `RULES` to every neighboring pair until it no longer applies.
+
+    Random operations draw the same values before and after fusion.
+    """
     current, reasons = tuple(operations), []
-    for rule in (_resize_before_pointwise, _decode_part, _resize_window, _resize_part, _flip_normalize):
-        place = 0
-        while place < len(current) - 1:
-            found = rule(current[: place + 2])
-            if found is None:
-                place += 1
-            else:
-                current = (*current[:place], *found[0], *current[place + 2 :])
-                reasons.append(found[1])
-                place = max(0, place - 1)
+    for rule in RULES:
+        position = 0
+        while position < len(current) - 1:
+            replacement = rule.rewrite(current[: position + 2])
+            if replacement is None:
+                position += 1
+                continue
+            first, second = (type(each).__name__ for each in current[position : position + 2])
+            reasons.append(rule.reason.format(first=first, second=second))
+            current = (*current[:position], *replacement, *current[position + 2 :])
+            # The replacement may form a pair with the operation before it.
+            position = max(0, position - 1)
     return Fusion(current, tuple(reasons))
 
 
-def _resize_before_pointwise(operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], str] | None:
-    # The same but for rounding, and where values end at 0 and 255.
+def _move_resize_before_pointwise(operations: Sequence[Operation]) -> tuple[Operation, ...] | None:
+    # The result differs only by rounding and by clipping at 0 and 255.
     *before, first, second = operations
+    # Hues are angles: the mean of two hues is not the hue of the mean color.
     if not first.pointwise or first == ConvertColor("HSV"):
-        # The mean of two hues is not the hue of the mean: they lie on a circle.
         return None
-    if isinstance(second, (Resize, RandomResizedCrop, CropAtRatio)) or _fits(second, before):
-        return (second, first), (
-            f"{_name(second)} before {_name(first)}: it works on each pixel alone, so that fewer pixels give the same"
-        )
+    if isinstance(second, (Resize, RandomResizedCrop, CropAtRatio)) or _never_pads(second, before):
+        return (second, first)
     return None
 
 
-def _fits(crop: Operation, before: Sequence[Operation]) -> bool:
-    """Return whether it is a crop that lies inside of every image, so that it adds no zeros."""
-    if not isinstance(crop, Crop):
+def _decode_only_the_crop(operations: Sequence[Operation]) -> tuple[Operation, ...] | None:
+    first, second = operations[-2:]
+    if not isinstance(first, Decode):
+        return None
+    if isinstance(second, RandomResizedCrop):
+        resize = Resize(second.size, filter=second.filter, antialias=second.antialias)
+        return (DecodeCrop(first, second), resize)
+    if isinstance(second, CropAtRatio):
+        resize = Resize((second.size, second.size), filter=second.filter, antialias=False)
+        return (DecodeCrop(first, second), resize)
+    return None
+
+
+def _crop_and_resize_in_one_pass(operations: Sequence[Operation]) -> tuple[Operation, ...] | None:
+    first, second = operations[-2:]
+    if isinstance(first, Unpack) and isinstance(second, RandomResizedCrop) and second.sampling == "attempts":
+        return (first, CropResize(second))
+    return None
+
+
+def _resize_only_the_crop(operations: Sequence[Operation]) -> tuple[Operation, ...] | None:
+    *before, first, second = operations
+    if isinstance(first, Resize) and isinstance(second, Crop) and _never_pads(second, [*before, first]):
+        return (ResizeCrop(first, second),)
+    return None
+
+
+def _flip_and_normalize_in_one_pass(operations: Sequence[Operation]) -> tuple[Operation, ...] | None:
+    first, second = operations[-2:]
+    if isinstance(first, Flip) and first.axis == "horizontal" and isinstance(second, Normalize):
+        return (FlipNormalize(first, second),)
+    return None
+
+
+def _never_pads(operation: Operation, before: Sequence[Operation]) -> bool:
+    """Return whether `operation` is a crop that fits into every image that comes out of `before`."""
+    if not isinstance(operation, Crop):
         return False
-    for operation in reversed(before):
-        if isinstance(operation, Resize) and operation.shorter is not None:
-            return max(crop.size) <= operation.shorter
-        size = operation.output(ImageSpec()).size
+    for each in reversed(before):
+        if isinstance(each, Resize) and each.shorter is not None:
+            return max(operation.size) <= each.shorter
+        size = each.output(ImageSpec()).size
         if size is not None:
-            return crop.size[0] <= size[0] and crop.size[1] <= size[1]
-        if not operation.pointwise:
+            return operation.size[0] <= size[0] and operation.size[1] <= size[1]
+        if not each.pointwise:
             return False
     return False
 
 
-def _decode_part(operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], str] | None:
-    first, second = operations[-2:]
-    if isinstance(first, Decode) and isinstance(second, (RandomResizedCrop, CropAtRatio)):
-        why = f"{_name(first)} + {_name(second)}: only the part that is kept is decoded"
-        return (DecodeCrop(first, second), *_remainder(second)), why
-    return None
-
-
-def _remainder(part: Part) -> tuple[Operation, ...]:
-    if isinstance(part, RandomResizedCrop):
-        return (Resize(part.size, filter=part.filter, antialias=part.antialias),)
-    return (Resize((part.size, part.size), filter=part.filter, antialias=False),)
-
-
-def _resize_window(operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], str] | None:
-    first, second = operations[-2:]
-    if isinstance(first, Unpack) and isinstance(second, RandomResizedCrop) and second.sampling == "attempts":
-        why = f"{_name(second)} in one pass, as pixels need no decoding: at a window's border its neighbours count, too"
-        return (first, CropResize(second)), why
-    return None
-
-
-def _resize_part(operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], str] | None:
-    *before, first, second = operations
-    if isinstance(first, Resize) and isinstance(second, Crop) and _fits(second, [*before, first]):
-        why = f"{_name(first)} + {_name(second)}: only the pixels that are kept are computed"
-        return (ResizeCrop(first, second),), why
-    return None
-
-
-def _flip_normalize(operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], str] | None:
-    first, second = operations[-2:]
-    if isinstance(first, Flip) and first.axis == "horizontal" and isinstance(second, Normalize):
-        return (FlipNormalize(first, second),), f"{_name(first)} + {_name(second)}: one pass over the pixels"
-    return None
-
-
-def _name(operation: Operation) -> str:
-    return type(operation).__name__
+#: All rules, in the order in which `fuse` applies them.
+RULES: tuple[Rule, ...] = (
+    Rule(
+        _move_resize_before_pointwise,
+        "{second} before {first}: {first} works on each pixel separately, so it gives the same result on fewer pixels",
+    ),
+    Rule(_decode_only_the_crop, "{first} + {second}: only the cropped region is decoded"),
+    Rule(
+        _crop_and_resize_in_one_pass,
+        "{second} in one pass: stored pixels need no decoding; at the border of the crop, the filter also reads the "
+        "pixels outside it",
+    ),
+    Rule(_resize_only_the_crop, "{first} + {second}: only the pixels that the crop keeps are computed"),
+    Rule(_flip_and_normalize_in_one_pass, "{first} + {second}: one pass over the pixels instead of two"),
+)

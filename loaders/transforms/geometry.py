@@ -26,14 +26,15 @@ from manifests.errors import CallError
 
 @dataclass(frozen=True, slots=True)
 class Resize(Operation):
-    """Resize to a size, or the shorter side to a length, keeping the ratio.
+    """Resize to a fixed size, or resize the shorter side to a length and keep the aspect ratio.
 
     Attributes:
-        size: height and width; none where `shorter` is given.
-        shorter: length of the shorter side in pixels; none where `size` is given.
-        filter: how pixels are interpolated.
-        antialias: whether the filter widens with the reduction, as Pillow's and torchvision's do and OpenCV's do not.
-        rounding: of the longer side: ``down`` as in torchvision, ``nearest`` (a half to the even) as in PaddleClas.
+        size: height and width in pixels; ``None`` if `shorter` is set.
+        shorter: length of the shorter side in pixels; ``None`` if `size` is set.
+        filter: interpolation filter.
+        antialias: whether the filter's support grows with the reduction, as in Pillow and torchvision but not OpenCV.
+        rounding: how the longer side is rounded: ``"down"`` as in torchvision, or ``"nearest"`` (half to even) as in
+            PaddleClas.
 
     """
 
@@ -45,7 +46,7 @@ class Resize(Operation):
 
     def __post_init__(self) -> None:
         if (self.size is None) == (self.shorter is None):
-            raise CallError("Resize takes either size or shorter", hint="say one of the two")
+            raise CallError("Resize takes either size or shorter, not both or neither", hint="set one of the two")
         if self.size is not None:
             check_size("size", self.size)
         if self.shorter is not None:
@@ -56,12 +57,12 @@ class Resize(Operation):
         check_choice("rounding", self.rounding, ("down", "nearest"))
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of one size, if they were before or `size` is given."""
+        """Return the spec with the new size, which is known if `size` is set or the input size is known."""
         if self.size is not None or spec.size is None or self.shorter is None:
             return spec.with_size(self.size)
-        least = min(spec.size)
+        short = min(spec.size)
         height, width = (
-            self.shorter * side // least if self.rounding == "down" else round(side * (self.shorter / least))
+            self.shorter * side // short if self.rounding == "down" else round(side * (self.shorter / short))
             for side in spec.size
         )
         return spec.with_size((height, width))
@@ -69,13 +70,13 @@ class Resize(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Crop(Operation):
-    """Cut a part of a fixed size out; where an image is smaller, all of it is kept and the rest is zeros.
+    """Crop to a fixed size. A smaller image is padded with zeros.
 
     Attributes:
-        size: height and width of the part.
-        at: ``center``, or ``random`` for each position alike.
-        rounding: of the position at the centre: ``down`` as in PaddleClas, ``even`` (a half to the even side) as
-            in torchvision.
+        size: height and width of the crop in pixels.
+        at: ``"center"``, or ``"random"`` for a uniformly distributed position.
+        rounding: how the position of a center crop is rounded: ``"down"`` as in PaddleClas, or ``"even"`` (half to
+            even) as in torchvision.
 
     """
 
@@ -89,24 +90,24 @@ class Crop(Operation):
         check_choice("rounding", self.rounding, ("down", "even"))
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of the part's size."""
+        """Return the spec with the size of the crop."""
         return spec.with_size(self.size)
 
 
 @dataclass(frozen=True, slots=True)
 class RandomResizedCrop(Operation):
-    """Cut a random part out and resize it.
+    """Crop a random region and resize it (Inception-style augmentation, https://arxiv.org/abs/1409.4842).
 
     Attributes:
-        size: height and width of what comes out.
-        area: least and greatest share of the image's area that the part covers.
-        ratio: least and greatest width over height of the part.
-        sampling: ``attempts`` draws area and log ratio up to ten times until the part fits, as torchvision does,
-            and then takes the largest that does, anywhere (torchvision: in the middle); ``bounded`` draws once and
-            bounds the area by what fits, as PaddleClas does.
-        log_ratio: whether ``bounded`` draws the ratio evenly on a log scale.
-        filter: how pixels are interpolated.
-        antialias: whether the filter widens with the reduction.
+        size: height and width of the output in pixels.
+        area: minimum and maximum area of the crop as a fraction of the image's area.
+        ratio: minimum and maximum aspect ratio of the crop, width / height.
+        sampling: ``"attempts"`` draws area and log-ratio up to ten times until the crop fits, as torchvision does. If
+            none fits, it takes the largest crop that does, at a random position (torchvision: at the center).
+            ``"bounded"`` draws once and limits the area to what fits, as PaddleClas does.
+        log_ratio: whether ``"bounded"`` draws the ratio uniformly on a log scale.
+        filter: interpolation filter.
+        antialias: whether the filter's support grows with the reduction.
 
     """
 
@@ -127,23 +128,23 @@ class RandomResizedCrop(Operation):
         check_choice("filter", self.filter, FILTERS)
         check_bool("antialias", self.antialias)
         if self.area[1] == 0:
-            raise CallError(f"area must end above 0, got {self.area!r}")
+            raise CallError(f"the maximum of area must be above 0, got {self.area!r}")
         if self.sampling == "attempts" and not self.log_ratio:
-            raise CallError('log_ratio=False goes with sampling="bounded"', hint="say both, or leave log_ratio out")
+            raise CallError('log_ratio=False needs sampling="bounded"', hint="set both, or leave log_ratio out")
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of `size`."""
+        """Return the spec with `size`."""
         return spec.with_size(self.size)
 
 
 @dataclass(frozen=True, slots=True)
 class CropAtRatio(Operation):
-    """Cut the square out of the middle that is `share` of the shorter side, and resize it, bilinear as OpenCV does.
+    """Crop a centered square and resize it, without antialiasing as in OpenCV.
 
     Attributes:
-        size: side of what comes out, in pixels.
-        share: side of the square over the image's shorter side.
-        filter: how pixels are interpolated, without antialiasing.
+        size: side of the output in pixels.
+        share: side of the square as a fraction of the image's shorter side, from 0.001 to 1.
+        filter: interpolation filter.
 
     """
 
@@ -157,17 +158,18 @@ class CropAtRatio(Operation):
         check_choice("filter", self.filter, FILTERS)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Squares of `size`."""
+        """Return the spec with a square of side `size`."""
         return spec.with_size((self.size, self.size))
 
 
 @dataclass(frozen=True, slots=True)
 class Flip(Operation):
-    """Mirror with a probability.
+    """Flip with a probability.
 
     Attributes:
-        probability: of mirroring.
-        axis: ``horizontal`` changes left and right, ``vertical`` top and bottom, ``both`` turns by 180 degrees.
+        probability: probability of flipping an image.
+        axis: ``"horizontal"`` swaps left and right, ``"vertical"`` swaps top and bottom, ``"both"`` rotates by 180
+            degrees.
 
     """
 
@@ -181,13 +183,13 @@ class Flip(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Rotate(Operation):
-    """Turn about the centre by a random angle, keeping the size.
+    """Rotate around the center by a random angle. The image keeps its size.
 
     Attributes:
-        degrees: least and greatest angle, counter-clockwise.
-        probability: of turning at all.
-        filter: ``nearest`` or ``linear``.
-        fill: value of what comes in from outside, 0 to 255.
+        degrees: minimum and maximum angle in degrees, counterclockwise, from -360 to 360.
+        probability: probability of rotating an image.
+        filter: ``"nearest"`` or ``"linear"``.
+        fill: value of pixels from outside the image, on the image's own scale.
 
     """
 
@@ -205,24 +207,23 @@ class Rotate(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RandomRightAngle(Operation):
-    """Turn by 0, 90, 180 or 270 degrees counter-clockwise, each alike."""
+    """Rotate by 0, 90, 180 or 270 degrees counterclockwise, each with the same probability."""
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of one size only if they are square."""
+        """Return the spec; the size stays known only for squares."""
         square = spec.size is not None and spec.size[0] == spec.size[1]
         return spec if square else spec.with_size(None)
 
 
 @dataclass(frozen=True, slots=True)
 class Pad(Operation):
-    """Add pixels on the sides.
+    """Pad the sides.
 
     Attributes:
-        left, top, right, bottom: pixels to add.
-        fill: value of each channel of what is added, where `mode` is ``constant``; of whole images, its whole part.
-        mode: ``constant``, ``edge`` (the outermost pixel again), ``reflect`` (mirrored, without the outermost),
-            ``symmetric`` (mirrored, with it). What is mirrored must be in the image: one that is too small is an
-            error.
+        left, top, right, bottom: number of pixels to add.
+        fill: one value per channel for ``mode="constant"``, truncated to an integer for uint8 images.
+        mode: ``"constant"``, ``"edge"`` (repeat the edge pixel), ``"reflect"`` (mirror without the edge pixel) or
+            ``"symmetric"`` (mirror with it). An image too small to mirror that many pixels is an error.
 
     """
 
@@ -240,7 +241,7 @@ class Pad(Operation):
         check_choice("mode", self.mode, ("constant", "edge", "reflect", "symmetric"))
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images larger by what is added."""
+        """Return the spec with the padded size."""
         if spec.size is None:
             return spec
         height, width = spec.size
@@ -249,22 +250,22 @@ class Pad(Operation):
             max(self.top, self.bottom) + mirrored > height or max(self.left, self.right) + mirrored > width
         ):
             raise CallError(
-                f"Pad has nothing to mirror beyond the image's {height} x {width} pixels",
-                hint='add fewer, or say mode="edge"',
+                f"Pad cannot mirror more pixels than the image of {height} x {width} pixels has",
+                hint='pad by less, or set mode="edge"',
             )
         return spec.with_size((height + self.top + self.bottom, width + self.left + self.right))
 
 
 @dataclass(frozen=True, slots=True)
 class PadTo(Operation):
-    """Add pixels until an image has a size; one that is larger is cut.
+    """Pad images to a size. Larger images are cropped.
 
     Attributes:
-        size: height and width of what comes out; none pads each side to a multiple of `divisor`.
-        divisor: used where `size` is none.
-        at: where the image lies in it: ``center`` (rounded down), ``start`` (top left), ``end`` (bottom right), or
-            its top and left offset in pixels.
-        fill: value of each channel of what is added; of whole images, its whole part.
+        size: height and width of the output in pixels; ``None`` pads each side to a multiple of `divisor`.
+        divisor: used if `size` is ``None``.
+        at: position of the image in the output: ``"center"`` (rounded down), ``"start"`` (top left), ``"end"`` (bottom
+            right), or its (top, left) offset in pixels.
+        fill: one value per channel, truncated to an integer for uint8 images.
 
     """
 
@@ -286,7 +287,7 @@ class PadTo(Operation):
         check_numbers("fill", self.fill, 3)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of `size`, or of a multiple of `divisor`."""
+        """Return the spec with `size`, or with sides that are multiples of `divisor`."""
         if self.size is not None or spec.size is None:
             return spec.with_size(self.size)
         height, width = (-(-side // self.divisor) * self.divisor for side in spec.size)
@@ -295,11 +296,11 @@ class PadTo(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RandomDownscale(Operation):
-    """Make an image smaller and as large again, so that it loses detail.
+    """Downscale an image to a square and upscale it to its size again, to lose detail. Filters are random.
 
     Attributes:
-        probability: of doing so.
-        share: least and greatest side of the square that it is made into, over the image's height.
+        probability: probability of changing an image.
+        share: minimum and maximum side of the square as a fraction of the image's height, from 0.01 to 1.
 
     """
 

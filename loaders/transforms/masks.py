@@ -1,7 +1,6 @@
-"""Operations that hide parts of an image. Records only; it must never know DALI.
+"""Operations that mask regions of an image. Records only; it must never know DALI.
 
-They work on whole values and on normalised ones alike; what they fill with is on the image's own scale, and rounded
-to a byte where the image is of bytes.
+They work on uint8 and on normalized images. Fill values are on the image's own scale and are rounded for uint8.
 """
 
 from __future__ import annotations
@@ -28,19 +27,20 @@ from manifests.errors import CallError
 
 @dataclass(frozen=True, slots=True)
 class RandomErasing(Operation):
-    """Hide a random part with a probability.
+    """Erase a random rectangle with a probability (https://arxiv.org/abs/1708.04896).
 
-    Area and ratio are drawn until the part is smaller than the image both ways; if it never is, nothing is hidden.
+    Area and ratio are drawn until the rectangle is smaller than the image in both directions. If that never happens,
+    the image stays as it is.
 
     Attributes:
-        probability: of hiding a part.
-        area: least and greatest share of the image's area.
-        ratio: least and greatest height over width of the part.
-        log_ratio: whether the ratio is drawn evenly on a log scale.
-        attempts: draws at most.
-        mode: what is put there: ``constant`` is `fill`, ``color`` a normally distributed colour for each image,
-            ``pixels`` one for each pixel (mean 0, deviation 1, made for normalised images).
-        fill: value of each channel.
+        probability: probability of erasing.
+        area: minimum and maximum area as a fraction of the image's area.
+        ratio: minimum and maximum aspect ratio of the rectangle, height / width.
+        log_ratio: whether the ratio is drawn uniformly on a log scale.
+        attempts: maximum number of draws.
+        mode: ``"constant"`` fills with `fill`, ``"color"`` with one random color per image, ``"pixels"`` with one
+            random color per pixel. Random colors have mean 0 and standard deviation 1: use them on normalized images.
+        fill: one value per channel for ``mode="constant"``.
 
     """
 
@@ -62,18 +62,18 @@ class RandomErasing(Operation):
         check_numbers("fill", self.fill, 3)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of the same form."""
+        """Return the same spec; images must have three channels."""
         return require_three_channels(self, spec)
 
 
 @dataclass(frozen=True, slots=True)
 class Cutout(Operation):
-    """Hide squares whose centres lie anywhere in the image; what lies beyond the edge is lost.
+    """Mask squares (https://arxiv.org/abs/1708.04552). Their centers are uniform over the image; the border clips them.
 
     Attributes:
         holes: number of squares.
-        length: side of a square in pixels; an odd one is taken as one less.
-        fill: value of each channel; none draws a colour of whole values for each square.
+        length: side of a square in pixels; an odd length is reduced by one.
+        fill: one value per channel; ``None`` draws a random uint8 color per square and needs uint8 images.
 
     """
 
@@ -88,20 +88,20 @@ class Cutout(Operation):
             check_numbers("fill", self.fill, 3)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of the same form."""
+        """Return the same spec; images must have three channels, and be uint8 if `fill` is ``None``."""
         return require_uint8(self, spec) if self.fill is None else require_three_channels(self, spec)
 
 
 @dataclass(frozen=True, slots=True)
 class GridMask(Operation):
-    """Blacken a grid with a probability, its period, phase and turn random.
+    """Set a grid of random period, phase and rotation to 0, with a probability (https://arxiv.org/abs/2001.04086).
 
     Attributes:
-        period: least and greatest distance of the grid's lines in pixels, whole.
-        angles: number of turns to draw from: 0, 1, … degrees counter-clockwise.
-        ratio: width of a line over the period.
-        hide: ``lines``, or the ``squares`` between them.
-        probability: of hiding anything.
+        period: minimum and maximum period of the grid in pixels, integers.
+        angles: number of angles to draw from: 0, 1, ..., ``angles - 1`` degrees counterclockwise.
+        ratio: width of a line as a fraction of the period.
+        hide: mask the ``"lines"`` or the ``"squares"`` between them.
+        probability: probability of masking anything.
 
     """
 
@@ -123,11 +123,11 @@ class GridMask(Operation):
 
 @dataclass(frozen=True, slots=True)
 class HideAndSeek(Operation):
-    """Blacken cells of a grid whose size is drawn for each image.
+    """Set random cells of a grid to 0 (https://arxiv.org/abs/1704.04232). The cell size is drawn per image.
 
     Attributes:
-        sizes: sides of a cell in pixels, each drawn alike; 0 hides nothing.
-        probability: of hiding a cell.
+        sizes: sides of a cell in pixels, drawn with equal probability; 0 masks nothing.
+        probability: probability of masking a cell.
 
     """
 
@@ -136,7 +136,7 @@ class HideAndSeek(Operation):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.sizes, tuple) and any(self.sizes)):
-            raise CallError(f"sizes must be whole numbers, not all of them 0, got {self.sizes!r}")
+            raise CallError(f"sizes must be a tuple of integers that are not all 0, got {self.sizes!r}")
         for each in self.sizes:
             check_int("sizes", each, 0)
         check_probability("probability", self.probability)
@@ -144,13 +144,13 @@ class HideAndSeek(Operation):
 
 @dataclass(frozen=True, slots=True)
 class KeepPart(Operation):
-    """Fill all but a random part with a probability; the part is found as `RandomResizedCrop` finds it.
+    """Fill everything outside a random region, with a probability. `RandomResizedCrop` draws the same regions.
 
     Attributes:
-        area: least and greatest share of the image's area that is kept.
-        ratio: least and greatest width over height of the part.
-        fill: value of all channels elsewhere.
-        probability: of filling anything.
+        area: minimum and maximum area of the region as a fraction of the image's area.
+        ratio: minimum and maximum aspect ratio of the region, width / height.
+        fill: value of all channels outside the region.
+        probability: probability of filling anything.
 
     """
 
@@ -162,7 +162,7 @@ class KeepPart(Operation):
     def __post_init__(self) -> None:
         check_range("area", self.area, 0, 1)
         if self.area[1] == 0:
-            raise CallError(f"area must end above 0, got {self.area!r}")
+            raise CallError(f"the maximum of area must be above 0, got {self.area!r}")
         check_range("ratio", self.ratio, 0.01, 100)
         check_number("fill", self.fill)
         check_probability("probability", self.probability)

@@ -1,4 +1,4 @@
-"""Operations that mix the images of a batch, and so their labels. Records only; it must never know DALI."""
+"""Operations that mix the images of a batch and their labels. Records only; it must never know DALI."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ from loaders.transforms.base import (
 )
 from manifests.errors import CallError
 
-#: Which image of the batch is mixed in: that of a random permutation, the one before (the last for the first), or
-#: the one as far from the batch's end.
+#: Which image of the batch is the partner of image i: ``"shuffled"`` takes a random permutation, ``"previous"`` image
+#: i - 1 (the last one for the first), ``"reversed"`` image B - 1 - i of a batch of B.
 Pairing: TypeAlias = Literal["shuffled", "previous", "reversed"]
 PAIRINGS = ("shuffled", "previous", "reversed")
 
 
 class Mixing(BatchOperation):
-    """Mixing each image with another of its batch; float32 comes out.
+    """Base of the operations that mix each image with a partner from its batch. The output is float32.
 
-    A label becomes shares of classes: what stays of the own image and what comes from its partner.
+    A label becomes a vector of class shares: the part of the image that stays, and the part that its partner adds.
     """
 
     __slots__ = ()
 
-    #: Of the labels, or none for as many as the dataset has.
+    #: Number of classes of the mixed labels; ``None`` takes the number of classes in the dataset.
     classes: int | None
 
     @property
     def pairing(self) -> Pairing:
-        """Which image is the partner."""
+        """How partners are chosen."""
         return "shuffled"
 
     @property
     def smoothing(self) -> float:
-        """How much of every label is spread over all classes."""
+        """Label smoothing: the fraction of each label that is spread over all classes."""
         return 0.0
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of float32 values."""
+        """Return a float32 spec."""
         return replace(spec, is_uint8=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Mixup(Mixing):
-    """Blend the images of a batch with partners, all in the same proportion.
+    """Blend each image with its partner, with one weight per batch: mixup (https://arxiv.org/abs/1710.09412).
 
     Attributes:
-        alpha: both parameters of the beta distribution that the proportion is drawn from.
-        classes: of the labels, or none for as many as the dataset has.
-        pairing: which image is the partner.
+        alpha: both parameters of the beta distribution of the weight, above 0.
+        classes: number of classes; ``None`` takes the number of classes in the dataset.
+        pairing: how partners are chosen, see `Pairing`.
 
     """
 
@@ -76,15 +76,15 @@ class Mixup(Mixing):
 
 @dataclass(frozen=True, slots=True)
 class Cutmix(Mixing):
-    """Replace a box of every image of a batch by its partner's, the same box for all.
+    """Replace a box of each image by its partner's, with one box per batch: CutMix (https://arxiv.org/abs/1905.04899).
 
-    The box has the shape of the image and lies anywhere, cut where it leaves the image; what it covers is the
-    partner's share.
+    The box has the aspect ratio of the image and a uniform center. The border of the image clips it; the partner's
+    share of the label is the area that remains.
 
     Attributes:
-        alpha: both parameters of the beta distribution that the box's area is drawn from.
-        classes: of the labels, or none for as many as the dataset has.
-        pairing: which image is the partner.
+        alpha: both parameters of the beta distribution of the box's area, above 0.
+        classes: number of classes; ``None`` takes the number of classes in the dataset.
+        pairing: how partners are chosen, see `Pairing`.
 
     """
 
@@ -100,16 +100,18 @@ class Cutmix(Mixing):
 
 @dataclass(frozen=True, slots=True)
 class Fmix(Mixing):
-    """Replace areas of random shape by the partner's, the same for all images of a batch.
+    """Replace regions of random shape by the partner's, with one mask per batch: FMix (https://arxiv.org/abs/2002.12047).
 
-    The areas are where a random image of low frequencies is least.
+    The mask is a random low-frequency image, thresholded.
 
     Attributes:
-        alpha: both parameters of the beta distribution that the own share is drawn from.
-        decay: power by which an amplitude falls with its frequency; more makes areas larger and smoother.
-        softness: share of the image, on either side of an area's edge, over which one goes over into the other.
-        own_more: whether the distribution's first parameter is larger by one, so that the own image prevails.
-        classes: of the labels, or none for as many as the dataset has.
+        alpha: both parameters of the beta distribution of the share that the image keeps, above 0.
+        decay: power by which amplitudes fall with frequency, from 0 to 20. Larger values make larger, smoother regions.
+        softness: width of the transition on either side of an edge, as a fraction of the image's pixels, from 0 to
+            0.5.
+        own_more: add one to the first parameter of the distribution, so that images keep more than half on average
+            (``reformulate`` in the paper's code).
+        classes: number of classes; ``None`` takes the number of classes in the dataset.
 
     """
 
@@ -129,12 +131,12 @@ class Fmix(Mixing):
 
 @dataclass(frozen=True, slots=True)
 class MixOneOf(Mixing):
-    """Draw one way of mixing for each batch, or none.
+    """Draw one mixing operation per batch, or none.
 
     Attributes:
-        operations: to draw from.
-        probabilities: of each; what they lack to 1 is that of mixing nothing.
-        classes: of the labels, or none for as many as the dataset has.
+        operations: the operations to draw from.
+        probabilities: probability of each. If they add up to less than 1, the rest of the batches is not mixed.
+        classes: number of classes; ``None`` takes the number of classes in the dataset.
 
     """
 
@@ -148,27 +150,27 @@ class MixOneOf(Mixing):
         for probability in self.probabilities:
             check_probability("probabilities", probability)
         total = sum(self.probabilities)
-        # A sum of decimal fractions may miss 1 by its rounding.
+        # Decimal fractions such as 0.1 add up to 1 only up to rounding.
         if total > 1 + 1e-9:
-            raise CallError(f"probabilities must add up to 1 at most, got {total:g}")
+            raise CallError(f"probabilities must add up to at most 1, got a sum of {total:g}")
         _check_classes(self.classes)
 
 
 @dataclass(frozen=True, slots=True)
 class MixupCutmix(Mixing):
-    """Blend or replace a box, drawn for a batch, a pair or an image, with the image as far from the batch's end.
+    """Draw mixup or CutMix per batch, pair or image, as timm's ``Mixup`` does. The partner of image i is B - 1 - i.
 
     Attributes:
-        mixup_alpha: both parameters of the beta distribution of the blend's proportion; 0 never blends.
-        cutmix_alpha: both parameters of the beta distribution of the box's area; 0 never replaces one.
-        cutmix_sides: least and greatest side of the box over the image's, each side drawn alone; the box then
-            lies wholly inside, and `cutmix_alpha` is not used.
-        probability: of mixing at all.
-        cutmix_probability: of replacing a box, where both are on.
-        each: what draws for itself: the ``batch``, a ``pair`` of partners, or an ``image``.
-        correct: whether the label's share is that of the box's area inside the image.
-        smoothing: how much of every label is spread over all classes.
-        classes: of the labels, or none for as many as the dataset has.
+        mixup_alpha: both parameters of the beta distribution of the mixup weight; 0 disables mixup.
+        cutmix_alpha: both parameters of the beta distribution of the CutMix box's area; 0 disables CutMix.
+        cutmix_sides: minimum and maximum side of the box as a fraction of the image's, drawn separately for height
+            and width. The box then lies completely inside the image, and `cutmix_alpha` is not used.
+        probability: probability of mixing at all.
+        cutmix_probability: probability of CutMix if both are enabled.
+        each: draw once per ``"batch"``, ``"pair"`` of partners, or ``"image"``.
+        correct: whether the label's share is the area of the box after the border has clipped it.
+        smoothing: label smoothing: the fraction of each label that is spread over all classes.
+        classes: number of classes; ``None`` takes the number of classes in the dataset.
 
     """
 
@@ -194,38 +196,38 @@ class MixupCutmix(Mixing):
         _check_classes(self.classes)
         if not self.mixup_alpha and not self.cuts:
             raise CallError(
-                "mixup_alpha and cutmix_alpha are both 0, and nothing would be mixed",
-                hint="say one of them above 0, or leave the operation out",
+                "mixup_alpha and cutmix_alpha are both 0, so nothing would be mixed",
+                hint="set one of them above 0, or remove the operation",
             )
 
     @property
     def cuts(self) -> bool:
-        """Whether boxes are ever replaced."""
+        """Whether CutMix is enabled."""
         return self.cutmix_sides is not None or self.cutmix_alpha > 0
 
     @property
     def pairing(self) -> Pairing:
-        """Which image is the partner."""
+        """Always ``"reversed"``, as in PaddleClas and timm."""
         return "reversed"
 
 
 def single_mixing(operations: Sequence[BatchOperation]) -> Mixing | None:
-    """Return the one operation that mixes a batch, or none.
+    """Return the one mixing operation, or ``None`` if there is none.
 
     Raises:
-        CallError: there are more.
+        CallError: there is more than one.
 
     """
     if len(operations) > 1:
         names = " and ".join(type(each).__name__ for each in operations)
         raise CallError(
-            f"a batch is mixed once, and here it would be by {names}",
-            hint="keep one, or draw one for each batch with OpSampler",
+            f"a batch can be mixed only once, but there are {names}",
+            hint="keep one of them, or draw one per batch with OpSampler",
         )
     if not operations:
         return None
     if not isinstance(operations[0], Mixing):
-        raise TypeError(f"{type(operations[0]).__name__} mixes nothing")
+        raise TypeError(f"{type(operations[0]).__name__} is not a mixing operation")
     return operations[0]
 
 

@@ -1,4 +1,4 @@
-"""Augmentation policies: steps of a drawn strength, and ways to choose among them. Records; it must never know DALI."""
+"""Augmentation policies: steps with random strength, and ways to choose them. Records only; it must never know DALI."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from loaders.transforms.base import (
 )
 from manifests.errors import CallError
 
-#: A value for each channel, 0 to 255.
+#: One value per channel, 0 to 255.
 Color: TypeAlias = tuple[float, float, float]
 
-#: What a step can do. Its argument is
-#: for ``shear_x`` and ``shear_y`` the shift of a pixel over its distance from the top or the left,
-#: for ``translate_x`` and ``translate_y`` the shift in pixels,
-#: for ``rotate`` degrees, counter-clockwise,
-#: for ``color``, ``contrast``, ``brightness`` and ``sharpness`` the factor, 1 changing nothing,
-#: for ``posterize`` how many bits are kept, for ``solarize`` the least value that is inverted,
-#: for ``solarize_add`` what is added to values below 128,
-#: for ``cutout`` half the side of the square, in pixels; the others have none.
+#: What a step can do. The argument of a step is
+#: for ``shear_x`` and ``shear_y``: the shift of a pixel divided by its distance from the top or left edge,
+#: for ``translate_x`` and ``translate_y``: the shift in pixels,
+#: for ``rotate``: the angle in degrees, counterclockwise,
+#: for ``color``, ``contrast``, ``brightness`` and ``sharpness``: the factor; 1 keeps the image,
+#: for ``posterize``: the number of bits to keep,
+#: for ``solarize``: the threshold; values at or above it are inverted,
+#: for ``solarize_add``: the number that is added to values below 128,
+#: for ``cutout``: half the side of the square in pixels.
+#: The other steps have no argument.
 STEPS = (
     "identity",
     "shear_x",
@@ -51,19 +53,19 @@ STEPS = (
     "cutout",
 )  # fmt: skip
 
-#: Most rows that the orders of a weighted draw without replacement may have.
-MOST_ORDERS = 20_000
+#: Maximum number of orders that a weighted draw without replacement may have; they are tabulated.
+MAX_ORDERS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How strong a step is, drawn for each image: evenly between two bounds, with normal noise.
+    """The strength of a step, drawn per image: uniform between two bounds, plus optional normal noise.
 
     Attributes:
-        low: least level before the noise.
-        high: greatest level before the noise; the same as `low` for one that is fixed.
-        bins: how many levels there are from `low` to `high`, evenly apart; 0 for any.
-        std: deviation of the noise; above 0, the sum is kept from 0 to 10.
+        low: minimum level before noise.
+        high: maximum level before noise; equal to `low` for a fixed level.
+        bins: number of evenly spaced levels from `low` to `high`; 0 draws any value between them.
+        std: standard deviation of the noise. If it is above 0, the noisy level is clipped to 0-10.
 
     """
 
@@ -82,20 +84,20 @@ class Level:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Least and greatest level that comes out."""
+        """Minimum and maximum level after noise and clipping."""
         return (0, 10) if self.std else (self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """From a level to a step's argument: ``offset`` and ``slope`` times the level, added, or at random subtracted.
+    """Maps a level to a step's argument: ``offset + slope * level``, or ``offset - slope * level``.
 
     Attributes:
         offset: the argument at level 0.
-        slope: by how much it changes with one level.
-        rounding: of the change to a whole number: ``none``, ``down`` (toward 0), or ``nearest``.
-        signed: whether the change is added or subtracted with even chances.
-        of_side: whether the change is a share of the image's width (its height for what works on y).
+        slope: change of the argument per level.
+        rounding: how ``slope * level`` is rounded to an integer: ``"none"``, ``"down"`` (toward 0) or ``"nearest"``.
+        signed: subtract instead of add with a probability of one half.
+        of_side: the change is a fraction of the image's width (of its height for ``translate_y``).
 
     """
 
@@ -115,15 +117,15 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing done to an image, as Pillow does it.
+    """One step of a policy. The results match Pillow's.
 
     Attributes:
         name: one of `STEPS`.
-        amount: from the level to the argument.
-        level: how strong it is.
-        probability: of doing it at all.
-        filter: how pixels are interpolated where they move.
-        fill: what comes in from outside, or what a cutout is filled with.
+        amount: maps the level to the argument.
+        level: strength of the step.
+        probability: probability of running the step.
+        filter: interpolation of steps that move pixels.
+        fill: color of pixels from outside the image, or of a cutout.
 
     """
 
@@ -147,11 +149,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class SubPolicies(Operation):
-    """Do one of several sequences of steps, each chosen alike.
+    """Run one of several sequences of steps, chosen with equal probability: AutoAugment.
+
+    From https://arxiv.org/abs/1805.09501.
 
     Attributes:
-        sequences: the steps of each, in order.
-        probability: of doing anything.
+        sequences: the steps of each sequence, in order.
+        probability: probability of changing an image at all.
 
     """
 
@@ -165,20 +169,20 @@ class SubPolicies(Operation):
             check_tuple("sequences", steps, Step)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of the same form; they hold whole values."""
+        """Return the same spec; images must be uint8."""
         return require_uint8(self, spec)
 
 
 @dataclass(frozen=True, slots=True)
 class RandomSteps(Operation):
-    """Do some of a pool of steps, one after the other.
+    """Run randomly chosen steps of a pool one after the other: RandAugment (https://arxiv.org/abs/1909.13719).
 
     Attributes:
-        pool: the steps.
-        count: how many are drawn.
-        weights: how likely each is, in which case none is drawn twice; without them all are alike, and the same may
-            be drawn again.
-        probability: of doing anything.
+        pool: the steps to choose from.
+        count: number of steps to draw.
+        weights: relative probability of each step, drawn without replacement. ``None`` draws uniformly, with
+            replacement.
+        probability: probability of changing an image at all.
 
     """
 
@@ -199,28 +203,29 @@ class RandomSteps(Operation):
 
     def _check_orders(self, drawable: int) -> None:
         orders = 1
-        for taken in range(self.count):
-            orders *= drawable - taken
-        if not 0 < orders <= MOST_ORDERS:
-            raise CallError(f"count must leave {MOST_ORDERS} orders of weighted steps at most, got {self.count}")
+        for drawn in range(self.count):
+            orders *= drawable - drawn
+        if not 0 < orders <= MAX_ORDERS:
+            raise CallError(f"count must give from 1 to {MAX_ORDERS} orders of the weighted steps, got {self.count}")
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of the same form; they hold whole values."""
+        """Return the same spec; images must be uint8."""
         return require_uint8(self, spec)
 
 
 @dataclass(frozen=True, slots=True)
 class MixedChains(Operation):
-    """Do several chains of steps on copies of an image, and mix what comes out with the image: AugMix.
+    """Run chains of steps on copies of an image and mix the results with the image: AugMix.
 
-    The chains' weights are Dirichlet distributed, the share of their mixture in the result beta distributed.
+    From https://arxiv.org/abs/1912.02781. The weights of the chains have a Dirichlet distribution, the share of their
+    mixture in the output has a beta distribution.
 
     Attributes:
-        pool: the steps, all alike; the same may be drawn again.
-        width: how many chains.
-        depth: how many steps a chain has; 0 draws 1, 2 or 3.
-        alpha: parameter of both distributions.
-        probability: of doing anything.
+        pool: the steps to choose from, uniformly and with replacement.
+        width: number of chains.
+        depth: number of steps per chain; 0 draws 1, 2 or 3.
+        alpha: parameter of both distributions, at least 0.01.
+        probability: probability of changing an image at all.
 
     """
 
@@ -238,5 +243,5 @@ class MixedChains(Operation):
         check_tuple("pool", self.pool, Step)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Images of the same form; they hold whole values."""
+        """Return the same spec; images must be uint8."""
         return require_uint8(self, spec)

@@ -1,25 +1,25 @@
-"""Lists of transforms that have a name. Pure; it must never know DALI."""
+"""Named lists of transforms. Pure; it must never know DALI."""
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, TypeAlias
 
 from manifests.errors import CallError
+from manifests.text import suggest
 
-#: Items as a user would write them.
+#: Items as users write them.
 Items: TypeAlias = tuple[Any, ...]
 
 _NORMALIZE: dict[str, Any] = {
     "NormalizeImage": {"scale": "1.0/255.0", "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 }
 
-#: A name -> transforms of an image, and of a batch.
+#: Preset name -> transforms of images, transforms of batches.
 PRESETS: dict[str, tuple[Items, Items]] = {
-    # ResNet, https://arxiv.org/abs/1512.03385, as torchvision's references have it.
+    # ResNet (https://arxiv.org/abs/1512.03385) as in torchvision's training reference.
     "imagenet-train": (({"RandomResizedCrop": {"size": 224}}, "RandomHorizontalFlip", _NORMALIZE), ()),
     "imagenet-eval": (({"Resize": {"size": 256}}, {"CenterCrop": {"size": 224}}, _NORMALIZE), ()),
-    # A bag of tricks for re-identification, https://arxiv.org/abs/1903.07071.
+    # Bag of tricks for re-identification (https://arxiv.org/abs/1903.07071).
     "reid-train": (
         (
             {"ResizeImage": {"size": [128, 256], "backend": "pil"}},
@@ -32,7 +32,7 @@ PRESETS: dict[str, tuple[Items, Items]] = {
         (),
     ),
     "reid-eval": (({"ResizeImage": {"size": [128, 256], "backend": "pil"}}, _NORMALIZE), ()),
-    # torchvision's recipe of 2021 for ResNet-50, https://pytorch.org/blog/how-to-train-state-of-the-art-models-using-torchvision-latest-primitives/
+    # torchvision's 2021 recipe for ResNet-50, https://pytorch.org/blog/how-to-train-state-of-the-art-models-using-torchvision-latest-primitives/
     "modern-train": (
         (
             {"RandomResizedCrop": {"size": 176}},
@@ -46,15 +46,15 @@ PRESETS: dict[str, tuple[Items, Items]] = {
 }
 
 
-def preset(name: str) -> tuple[Items, Items]:
-    """Return the transforms of a preset, of an image and of a batch.
+def get_preset(name: str) -> tuple[Items, Items]:
+    """Return the transforms of a preset: those of images, and those of batches.
 
     Raises:
-        CallError: there is none of that name; the message has the nearest one.
+        CallError: no preset has that name; the hint suggests similar names.
 
     """
-    if name in PRESETS:
-        return PRESETS[name]
-    near = difflib.get_close_matches(name, PRESETS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(map(repr, PRESETS))}"
-    raise CallError(f"transforms={name!r} is no preset, and no YAML file", hint=hint)
+    if name not in PRESETS:
+        raise CallError(
+            f"transforms={name!r} is neither a preset nor an existing YAML file", hint=suggest(name, PRESETS)
+        )
+    return PRESETS[name]

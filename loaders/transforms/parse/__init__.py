@@ -1,12 +1,12 @@
-"""The names that users write: PaddleClas', torchvision's and our own -> operations. It must never know DALI."""
+"""Parse the transforms that users write: PaddleClas, torchvision and timm names. It must never know DALI."""
 
 from __future__ import annotations
 
-from loaders.transforms.parse import color, geometry, masks, mixing, policies
+from loaders.transforms.parse import color, decode_normalize, geometry, masks, mixing, policies, timm
 from loaders.transforms.parse.recipe import Recipe, RecipeItem, read_recipe
-from loaders.transforms.parse.registry import known_transforms
+from loaders.transforms.parse.registry import TransformInfo, known_transforms, transform_table
 
-# Imported for the names that they register.
-_FAMILIES = (color, geometry, masks, mixing, policies)
+# Importing these modules registers their names.
+_REGISTERED = (color, decode_normalize, geometry, masks, mixing, policies, timm)
 
-__all__ = ["Recipe", "RecipeItem", "known_transforms", "read_recipe"]
+__all__ = ["Recipe", "RecipeItem", "TransformInfo", "known_transforms", "read_recipe", "transform_table"]

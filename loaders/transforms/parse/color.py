@@ -1,4 +1,4 @@
-"""Names of changing colours and of blurring. It must never know DALI."""
+"""Transform names that change colors or blur. It must never know DALI."""
 
 from __future__ import annotations
 
@@ -13,59 +13,65 @@ from loaders.transforms.color import (
     RandomBlur,
     RandomGrayscale,
 )
-from loaders.transforms.parse.registry import Note, Parsed, number, pair, register, width_height
+from loaders.transforms.parse.registry import Note, Parsed, register
+from loaders.transforms.parse.values import parse_number, parse_pair, parse_width_height
 from manifests.errors import CallError
 
 
-def _factors(value: Any, name: str) -> Range:
-    """Read a factor's bounds: a number around 1, never below 0, or two numbers."""
+def _factor_range(value: Any, name: str) -> Range:
+    """Parse a factor: two numbers, or one number for the range around 1 that ends at 0."""
     if isinstance(value, (list, tuple)):
-        return pair(value, name)
-    amount = number(value, name)
+        return parse_pair(value, name)
+    amount = parse_number(value, name)
     if amount < 0:
         raise CallError(f"{name} must not be negative, got {value!r}")
     return max(0.0, 1 - amount), 1 + amount
 
 
-def _turns(value: Any) -> Range:
+def _hue_range(value: Any) -> Range:
     if isinstance(value, (list, tuple)):
-        return pair(value, "hue")
-    amount = number(value, "hue")
+        return parse_pair(value, "hue")
+    amount = parse_number(value, "hue")
     if not 0 <= amount <= 0.5:
         raise CallError(f"hue must be a number from 0 to 0.5, or two from -0.5 to 0.5, got {value!r}")
     return -amount, amount
 
 
-@register("ColorJitter")
+@register(
+    "ColorJitter",
+    "PaddleClas",
+    "torchvision",
+    differs="The hue is shifted in floating point; Pillow shifts it in bytes.",
+)
 def color_jitter(prob: float = 2, brightness: Any = 0, contrast: Any = 0, saturation: Any = 0, hue: Any = 0) -> Parsed:
-    """Change brightness, contrast, saturation and hue; a `prob` above 1 means always."""
-    probability = number(prob, "prob")
+    """Change brightness, contrast, saturation and hue in random order, with probability `prob` (above 1: always)."""
+    probability = parse_number(prob, "prob")
     if probability < 0:
         raise CallError(f"prob must not be negative, got {prob!r}")
     yield ColorJitter(
-        brightness=_factors(brightness, "brightness"),
-        contrast=_factors(contrast, "contrast"),
-        saturation=_factors(saturation, "saturation"),
-        hue=_turns(hue),
+        brightness=_factor_range(brightness, "brightness"),
+        contrast=_factor_range(contrast, "contrast"),
+        saturation=_factor_range(saturation, "saturation"),
+        hue=_hue_range(hue),
         probability=min(probability, 1.0),
     )
 
 
-@register("RawColorJitter")
+@register("RawColorJitter", "PaddleClas", differs="The hue is shifted in floating point; Pillow shifts it in bytes.")
 def raw_color_jitter(brightness: Any = 0, contrast: Any = 0, saturation: Any = 0, hue: Any = 0) -> Parsed:
-    """Change brightness, contrast, saturation and hue of every image."""
+    """Change brightness, contrast, saturation and hue of every image in random order."""
     yield from color_jitter(1.0, brightness, contrast, saturation, hue)
 
 
-@register("RandomGrayscale")
+@register("RandomGrayscale", "torchvision", "PaddleClas")
 def random_grayscale(p: float = 0.1) -> Parsed:
-    """Make an image gray, in three channels."""
+    """Convert an image to three equal gray channels with probability `p`."""
     yield RandomGrayscale(p)
 
 
-@register("Grayscale")
+@register("Grayscale", "torchvision", differs="Only num_output_channels=3 is supported.")
 def grayscale(num_output_channels: int = 3) -> Parsed:
-    """Make every image gray, in three channels."""
+    """Convert every image to three equal gray channels."""
     if num_output_channels != 3:
         raise CallError(
             f"num_output_channels must be 3, got {num_output_channels!r}", hint="take one channel of the batch"
@@ -73,66 +79,75 @@ def grayscale(num_output_channels: int = 3) -> Parsed:
     yield ConvertColor("GRAY")
 
 
-@register("PCALighting")
+@register(
+    "PCALighting",
+    "PaddleClas",
+    differs="For uint8 images the color is multiplied by 255, as in AlexNet; PaddleClas does not scale it.",
+)
 def pca_lighting() -> Parsed:
-    """Add a random colour."""
+    """Add one random color along the principal components of ImageNet's colors."""
     yield PCALighting()
     yield Note(
-        "PaddleClas adds amounts meant for values from 0 to 1 to whichever values come; here those from 0 to 255 get "
-        "them times 255, as AlexNet did"
+        "PaddleClas adds amounts meant for values from 0 to 1 to images of any range; here they are multiplied by 255 "
+        "for images from 0 to 255, as in AlexNet"
     )
 
 
-@register("ToRGB")
+@register("ToRGB", "loaders")
 def to_rgb() -> Parsed:
     """Convert to red, green, blue."""
     yield ConvertColor("RGB")
 
 
-@register("ToBGR")
+@register("ToBGR", "loaders")
 def to_bgr() -> Parsed:
     """Convert to blue, green, red."""
     yield ConvertColor("BGR")
 
 
-@register("ToGray")
+@register("ToGray", "loaders")
 def to_gray() -> Parsed:
-    """Convert to gray in three equal channels."""
+    """Convert to three equal gray channels."""
     yield ConvertColor("GRAY")
 
 
-@register("ToLab")
+@register("ToLab", "loaders")
 def to_lab() -> Parsed:
-    """Convert to CIE L*a*b* (D65), in bytes as OpenCV has it: L * 255 / 100, a + 128, b + 128."""
+    """Convert to CIE L*a*b* (D65) in OpenCV's uint8 encoding: L * 255 / 100, a + 128, b + 128."""
     yield ConvertColor("LAB")
 
 
-@register("ToHSV")
+@register("ToHSV", "loaders")
 def to_hsv() -> Parsed:
-    """Convert to hue, saturation and value, each from 0 to 255, as Pillow and OpenCV's ``_FULL`` have them."""
+    """Convert to hue, saturation and value, each from 0 to 255 as in Pillow and OpenCV's ``_FULL`` conversion."""
     yield ConvertColor("HSV")
 
 
-@register("ToYCbCr")
+@register("ToYCbCr", "loaders")
 def to_ycbcr() -> Parsed:
-    """Convert to JPEG's Y, Cb and Cr, each from 0 to 255, in this order, as Pillow has it."""
+    """Convert to JPEG's Y, Cb and Cr in this order, each from 0 to 255 as in Pillow."""
     yield ConvertColor("YCbCr")
 
 
-@register("GaussianBlur")
+@register("GaussianBlur", "torchvision")
 def gaussian_blur(kernel_size: Any, sigma: Any = (0.1, 2.0)) -> Parsed:
-    """Blur by a Gaussian; `kernel_size` is one number, or width and height."""
-    bounds = pair(sigma, "sigma") if isinstance(sigma, (list, tuple)) else (number(sigma, "sigma"),) * 2
-    yield GaussianBlur(width_height(kernel_size, "kernel_size"), bounds)
+    """Blur with a Gaussian; `kernel_size` is one integer or (width, height), `sigma` one number or a range."""
+    bounds = parse_pair(sigma, "sigma") if isinstance(sigma, (list, tuple)) else (parse_number(sigma, "sigma"),) * 2
+    yield GaussianBlur(parse_width_height(kernel_size, "kernel_size"), bounds)
 
 
-@register("BlurImage")
+@register(
+    "BlurImage",
+    "PaddleClas",
+    differs="Returns only the image, not blur_image. Gaussians of 5 and 7 pixels differ from OpenCV's by at most 4.",
+)
 def blur_image(
     ratio: float = 0.5, motion_max_ksize: int = 12, motion_max_angle: int = 45, gaussian_max_ksize: int = 12
 ) -> Parsed:
-    """Blur an image as out of focus or as moved."""
-    yield RandomBlur(number(ratio, "ratio"), motion_max_ksize, motion_max_angle, gaussian_max_ksize)
-    yield Note("PaddleClas also gives blur_image, whether an image was blurred; here there is the image alone")
+    """Blur an image with probability `ratio`, by defocus or motion."""
+    yield RandomBlur(parse_number(ratio, "ratio"), motion_max_ksize, motion_max_angle, gaussian_max_ksize)
+    yield Note("PaddleClas also returns blur_image, whether the image was blurred; here only the image is returned")
     yield Note(
-        "OpenCV has fixed weights for Gaussians of 5 and 7 pixels, here all are computed; bytes differ by at most 4"
+        "OpenCV uses tabulated weights for Gaussians of 5 and 7 pixels, here all weights are computed; uint8 values "
+        "differ by at most 4"
     )

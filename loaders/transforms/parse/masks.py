@@ -1,4 +1,4 @@
-"""Names of hiding parts of an image. It must never know DALI."""
+"""Transform names that mask regions of an image. It must never know DALI."""
 
 from __future__ import annotations
 
@@ -6,14 +6,26 @@ from typing import Any
 
 from loaders.transforms.base import check_bool, check_choice
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
-from loaders.transforms.parse.registry import Note, Parsed, height_width, number, numbers, pair, register
+from loaders.transforms.parse.registry import Note, Parsed, register
+from loaders.transforms.parse.values import (
+    parse_channels,
+    parse_height_width,
+    parse_number,
+    parse_numbers,
+    parse_pair,
+)
 from manifests.errors import CallError
 
-_PADDLE = ("EPSILON", "sl", "sh", "r1", "mean", "attempt", "use_log_aspect", "mode")
-_TORCH = ("p", "scale", "ratio", "value", "inplace")
+_PADDLECLAS_ERASING = ("EPSILON", "sl", "sh", "r1", "mean", "attempt", "use_log_aspect", "mode")
+_TORCHVISION_ERASING = ("p", "scale", "ratio", "value", "inplace")
 
 
-@register("RandomErasing")
+@register(
+    "RandomErasing",
+    "PaddleClas",
+    "torchvision",
+    differs="Without arguments it uses PaddleClas's defaults. Arguments of both libraries cannot be mixed.",
+)
 def random_erasing(
     EPSILON: Any = None,
     sl: Any = None,
@@ -29,85 +41,106 @@ def random_erasing(
     value: Any = None,
     inplace: bool | None = None,
 ) -> Parsed:
-    """Hide a part: by PaddleClas' arguments, the first eight, or by torchvision's, the last five."""
+    """Erase a random rectangle; the first eight arguments are PaddleClas's, the last five torchvision's."""
     given = {name: argument for name, argument in locals().items() if argument is not None}
-    theirs = [name for name in _TORCH if name in given]
-    ours = [name for name in _PADDLE if name in given]
-    if theirs and ours:
+    torchvision = [name for name in _TORCHVISION_ERASING if name in given]
+    paddleclas = [name for name in _PADDLECLAS_ERASING if name in given]
+    if torchvision and paddleclas:
         raise CallError(
-            f"{ours[0]} is PaddleClas' argument and {theirs[0]} torchvision's", hint="write those of one library"
+            f"{paddleclas[0]} is an argument of PaddleClas and {torchvision[0]} one of torchvision",
+            hint="use the arguments of one library",
         )
     for name in ("use_log_aspect", "inplace"):
         check_bool(name, given.get(name, False))
-    yield _torch_erasing(given) if theirs else _paddle_erasing(given)
+    yield _torchvision_erasing(given) if torchvision else _paddleclas_erasing(given)
 
 
-def _paddle_erasing(given: dict[str, Any]) -> RandomErasing:
-    least = number(given.get("r1", 0.3), "r1")
+def _paddleclas_erasing(given: dict[str, Any]) -> RandomErasing:
+    bound = parse_number(given.get("r1", 0.3), "r1")
     modes: Any = {"const": "constant", "rand": "color", "pixel": "pixels"}
     mode = given.get("mode", "const")
     check_choice("mode", mode, modes)
-    if least <= 0:
+    if bound <= 0:
         raise CallError(f"r1 must be above 0, got {given['r1']!r}")
     return RandomErasing(
-        probability=number(given.get("EPSILON", 0.5), "EPSILON"),
-        area=(number(given.get("sl", 0.02), "sl"), number(given.get("sh", 0.4), "sh")),
-        ratio=(min(least, 1 / least), max(least, 1 / least)),
+        probability=parse_number(given.get("EPSILON", 0.5), "EPSILON"),
+        area=(parse_number(given.get("sl", 0.02), "sl"), parse_number(given.get("sh", 0.4), "sh")),
+        ratio=(min(bound, 1 / bound), max(bound, 1 / bound)),
         log_ratio=given.get("use_log_aspect", False),
         attempts=given.get("attempt", 100),
         mode=modes[mode],
-        fill=numbers(given.get("mean", (0, 0, 0)), "mean"),  # type: ignore[arg-type]
+        fill=parse_numbers(given.get("mean", (0, 0, 0)), "mean"),  # type: ignore[arg-type]
     )
 
 
-def _torch_erasing(given: dict[str, Any]) -> RandomErasing:
+def _torchvision_erasing(given: dict[str, Any]) -> RandomErasing:
     value = given.get("value", 0)
     noise = value == "random"
     if noise:
         value = 0
     return RandomErasing(
-        probability=number(given.get("p", 0.5), "p"),
-        area=pair(given.get("scale", (0.02, 0.33)), "scale"),
-        ratio=pair(given.get("ratio", (0.3, 3.3)), "ratio"),
+        probability=parse_number(given.get("p", 0.5), "p"),
+        area=parse_pair(given.get("scale", (0.02, 0.33)), "scale"),
+        ratio=parse_pair(given.get("ratio", (0.3, 3.3)), "ratio"),
         log_ratio=True,
         attempts=10,
         mode="pixels" if noise else "constant",
-        fill=_three(value, "value"),
+        fill=_fill(value, "value"),
     )
 
 
-@register("Cutout")
+@register(
+    "Cutout",
+    "PaddleClas",
+    differs="A fill_value works; PaddleClas fails or does nothing. Squares with random colors have the side length, "
+    "in PaddleClas one pixel more.",
+)
 def cutout(n_holes: int = 1, length: int = 112, fill_value: Any = (0, 0, 0)) -> Parsed:
-    """Hide squares; a `fill_value` of none, or the text, draws a colour for each."""
+    """Mask squares; a `fill_value` of ``None`` or ``"none"`` draws a random color per square."""
     random = fill_value is None or fill_value == "none"
-    yield Cutout(n_holes, length, None if random else _three(fill_value, "fill_value"))
+    yield Cutout(n_holes, length, None if random else _fill(fill_value, "fill_value"))
     if random:
-        yield Note("PaddleClas' holes reach one pixel further to the right and the bottom; here their side is length")
+        yield Note("PaddleClas's squares extend one pixel further to the right and bottom; here their side is length")
     else:
-        yield Note("PaddleClas fails or does nothing when given a colour; here the squares are filled with it")
+        yield Note("PaddleClas fails or does nothing if fill_value is a color; here the squares are filled with it")
 
 
-@register("GridMask")
+@register("GridMask", "PaddleClas", differs="prob applies from the first epoch; PaddleClas increases it from 0.")
 def grid_mask(
     d1: int = 96, d2: int = 224, rotate: int = 1, ratio: float = 0.5, mode: int = 0, prob: float = 1.0
 ) -> Parsed:
-    """Blacken a grid: with mode 0 its lines, with mode 1 the squares between them."""
+    """Set a grid to 0: its lines with mode 0, the squares between them with mode 1."""
     if mode not in (0, 1):
         raise CallError(f"mode must be 0 or 1, got {mode!r}")
     if not (isinstance(d1, int) and isinstance(d2, int) and 2 <= d1 < d2):
-        raise CallError(f"d1 and d2 must be whole numbers of at least 2, the lesser first, got {d1!r} and {d2!r}")
-    yield GridMask((d1, d2 - 1), rotate, number(ratio, "ratio"), "squares" if mode else "lines", number(prob, "prob"))
-    yield Note("PaddleClas raises the probability with the epoch, from 0; here it is prob from the beginning")
+        raise CallError(f"d1 and d2 must be integers of at least 2 with d1 < d2, got {d1!r} and {d2!r}")
+    squares = bool(mode)
+    yield GridMask(
+        (d1, d2 - 1),
+        rotate,
+        parse_number(ratio, "ratio"),
+        "squares" if squares else "lines",
+        parse_number(prob, "prob"),
+    )
+    yield Note("PaddleClas increases the probability with each epoch, from 0; here it is prob from the first epoch")
 
 
-@register("HideAndSeek")
+@register(
+    "HideAndSeek",
+    "PaddleClas",
+    differs="The grid covers the whole image; PaddleClas swaps the sides of images that are not square.",
+)
 def hide_and_seek() -> Parsed:
-    """Blacken random cells of a grid of 16, 32, 44 or 56 pixels, or none."""
+    """Set random cells of a grid of 16, 32, 44 or 56 pixels to 0, or none."""
     yield HideAndSeek()
-    yield Note("where an image is no square, PaddleClas takes its width for its height; here its whole is covered")
+    yield Note("PaddleClas swaps height and width of images that are not square; here the grid covers the whole image")
 
 
-@register("CropWithPadding")
+@register(
+    "CropWithPadding",
+    "PaddleClas",
+    differs="size and interpolation change nothing, as in PaddleClas, which does not resize either. key is an error.",
+)
 def crop_with_padding(
     prob: float = 1,
     padding_num: float = 0,
@@ -117,23 +150,22 @@ def crop_with_padding(
     interpolation: str = "bilinear",
     key: Any = None,
 ) -> Parsed:
-    """Keep a random part where it is and fill the rest; `size` and `interpolation` change nothing, for none resizes."""
-    height_width(size)
+    """Fill everything outside a random region with `padding_num`."""
+    parse_height_width(size)
     if key is not None:
-        raise CallError(f"key is not offered, got {key!r}", hint="leave it out")
+        raise CallError(f"key is not supported, got {key!r}", hint="leave it out")
     if not isinstance(interpolation, str):
-        raise CallError(f"interpolation must be a text, got {interpolation!r}")
+        raise CallError(f"interpolation must be a string, got {interpolation!r}")
     yield KeepPart(
-        area=pair(scale, "scale"),
-        ratio=pair(ratio, "ratio"),
-        fill=number(padding_num, "padding_num"),
-        probability=number(prob, "prob"),
+        area=parse_pair(scale, "scale"),
+        ratio=parse_pair(ratio, "ratio"),
+        fill=parse_number(padding_num, "padding_num"),
+        probability=parse_number(prob, "prob"),
     )
 
 
-def _three(value: Any, name: str) -> tuple[float, float, float]:
-    found = numbers(value, name) if isinstance(value, (list, tuple)) else (number(value, name),)
-    if len(found) not in (1, 3):
-        raise CallError(f"{name} must be one number or three, got {value!r}")
-    red, green, blue = found * (3 // len(found))
-    return red, green, blue
+def _fill(value: Any, name: str) -> tuple[float, float, float]:
+    """Parse one number, a list of one, or a list of three."""
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
+    return parse_channels(value, name)

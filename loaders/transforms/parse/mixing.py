@@ -1,4 +1,4 @@
-"""Names of what mixes the images of a batch: PaddleClas' and torchvision's. It must never know DALI."""
+"""Transform names that mix the images of a batch. It must never know DALI."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from typing import Any
 
 from loaders.transforms.base import check_choice, check_int
 from loaders.transforms.mixing import Cutmix, Fmix, Mixing, MixOneOf, Mixup, MixupCutmix
-from loaders.transforms.parse.registry import Note, Parsed, number, pair, parse_transform, register
+from loaders.transforms.parse.registry import Note, Parsed, parse_transform, register
+from loaders.transforms.parse.values import parse_number, parse_pair
 from manifests.errors import CallError
+from manifests.text import suggest
 
 
-@register("MixupOperator")
+@register("MixupOperator", "PaddleClas")
 def mixup_operator(alpha: Any = 1.0, class_num: int | None = None) -> Parsed:
-    """Blend the images of a batch, all in the same proportion."""
-    yield Mixup(number(alpha, "alpha"), class_num)
+    """Blend each image with a random partner, with one weight per batch."""
+    yield Mixup(parse_number(alpha, "alpha"), class_num)
 
 
-@register("CutmixOperator")
+@register("CutmixOperator", "PaddleClas")
 def cutmix_operator(alpha: Any = 0.2, class_num: int | None = None) -> Parsed:
-    """Replace a box, the same for all images of a batch."""
-    yield Cutmix(number(alpha, "alpha"), class_num)
+    """Replace a box of each image by a random partner's, with one box per batch."""
+    yield Cutmix(parse_number(alpha, "alpha"), class_num)
 
 
-@register("FmixOperator")
+@register("FmixOperator", "PaddleClas")
 def fmix_operator(
     alpha: Any = 1,
     decay_power: Any = 3,
@@ -32,17 +34,17 @@ def fmix_operator(
     reformulate: bool = False,
     class_num: int | None = None,
 ) -> Parsed:
-    """Replace areas of random shape, the same for all images of a batch."""
+    """Replace regions of random shape by a random partner's, with one mask per batch."""
     yield Fmix(
-        number(alpha, "alpha"),
-        number(decay_power, "decay_power"),
-        number(max_soft, "max_soft"),
+        parse_number(alpha, "alpha"),
+        parse_number(decay_power, "decay_power"),
+        parse_number(max_soft, "max_soft"),
         reformulate,
         class_num,
     )
 
 
-@register("MixupCutmixHybrid")
+@register("MixupCutmixHybrid", "PaddleClas", "timm")
 def mixup_cutmix_hybrid(
     mixup_alpha: Any = 1.0,
     cutmix_alpha: Any = 0.0,
@@ -55,62 +57,61 @@ def mixup_cutmix_hybrid(
     label_smoothing: Any = 0.1,
     num_classes: int | None = None,
 ) -> Parsed:
-    """Blend or replace a box, drawn for a batch, a pair or each image; the labels are smoothed."""
+    """Draw mixup or CutMix per batch, pair or image, with label smoothing."""
     each = {"batch": "batch", "pair": "pair", "elem": "image"}
     check_choice("mode", mode, each)
     yield MixupCutmix(
-        number(mixup_alpha, "mixup_alpha"),
-        number(cutmix_alpha, "cutmix_alpha"),
-        None if cutmix_minmax is None else pair(cutmix_minmax, "cutmix_minmax"),
-        number(prob, "prob"),
-        number(switch_prob, "switch_prob"),
+        parse_number(mixup_alpha, "mixup_alpha"),
+        parse_number(cutmix_alpha, "cutmix_alpha"),
+        None if cutmix_minmax is None else parse_pair(cutmix_minmax, "cutmix_minmax"),
+        parse_number(prob, "prob"),
+        parse_number(switch_prob, "switch_prob"),
         each[mode],  # type: ignore[arg-type]
         correct_lam,
-        number(label_smoothing, "label_smoothing"),
+        parse_number(label_smoothing, "label_smoothing"),
         num_classes,
     )
 
 
-_DRAWN = ("MixupOperator", "CutmixOperator", "FmixOperator")
+_OPERATORS = ("MixupOperator", "CutmixOperator", "FmixOperator")
 
 
-@register("OpSampler")
+@register("OpSampler", "PaddleClas")
 def op_sampler(class_num: int | None = None, **operators: Any) -> Parsed:
-    """Draw one operator for each batch, each with its `prob`, or none."""
+    """Draw one of the operators per batch, each with its `prob`, or none."""
     if class_num is not None:
         check_int("class_num", class_num, 1)
-    found: list[Mixing] = []
+    mixing: list[Mixing] = []
     probabilities = []
     for name, arguments in operators.items():
-        if name not in _DRAWN:
-            raise CallError(f"draws from {', '.join(_DRAWN)}, got {name!r}", hint="write {'MixupOperator': {...}}")
+        if name not in _OPERATORS:
+            raise CallError(f"{name!r} is not an operator that OpSampler can draw", hint=suggest(name, _OPERATORS))
         if arguments is not None and not isinstance(arguments, Mapping):
-            raise CallError(f"{name} must have named arguments, got {arguments!r}")
-        rest = {key: value for key, value in (arguments or {}).items() if key != "prob"}
-        probability = number((arguments or {}).get("prob", 0), f"prob of {name}")
+            raise CallError(f"{name} takes named arguments, got {arguments!r}")
+        others = {key: value for key, value in (arguments or {}).items() if key != "prob"}
+        probability = parse_number((arguments or {}).get("prob", 0), f"prob of {name}")
         if not 0 <= probability <= 1:
             raise CallError(f"prob of {name} must be a number from 0 to 1, got {probability:g}")
         if "prob" not in (arguments or {}):
-            yield Note(f"{name} has no prob, which means 0: it is never drawn")
-        found += [each for each in parse_transform(name, rest) if isinstance(each, Mixing)]
+            yield Note(f"{name} is never drawn because it has no prob, and the default is 0")
+        mixing += [each for each in parse_transform(name, others) if isinstance(each, Mixing)]
         probabilities.append(probability)
     if sum(probabilities) > 1 + 1e-9:
-        raise CallError(f"the prob of all operators must add up to 1 at most, got {sum(probabilities):g}")
-    if found:
-        stated = [class_num, *(each.classes for each in found)]
-        classes = next((each for each in stated if each is not None), None)
-        yield MixOneOf(tuple(found), tuple(probabilities), classes)  # type: ignore[arg-type]
+        raise CallError(f"the prob of all operators must add up to at most 1, got a sum of {sum(probabilities):g}")
+    if mixing:
+        classes = next((each for each in (class_num, *(each.classes for each in mixing)) if each is not None), None)
+        yield MixOneOf(tuple(mixing), tuple(probabilities), classes)  # type: ignore[arg-type]
     else:
-        yield Note("no operator to draw: nothing is mixed")
+        yield Note("OpSampler has no operators, so nothing is mixed")
 
 
-@register("MixUp")
+@register("MixUp", "torchvision")
 def mix_up(alpha: float = 1.0, num_classes: int | None = None) -> Parsed:
-    """Blend each image with the one before."""
+    """Blend each image with the previous one of the batch, with one weight per batch."""
     yield Mixup(alpha, num_classes, "previous")
 
 
-@register("CutMix")
+@register("CutMix", "torchvision")
 def cut_mix(alpha: float = 1.0, num_classes: int | None = None) -> Parsed:
-    """Replace a box by that of the image before."""
+    """Replace a box of each image by that of the previous one of the batch, with one box per batch."""
     yield Cutmix(alpha, num_classes, "previous")

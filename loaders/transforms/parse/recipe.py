@@ -1,4 +1,4 @@
-"""A list of transforms as a user gives it -> a recipe: operations, notes and the user's functions, checked."""
+"""Parse a list of transforms into a recipe: operations, notes and the user's functions, checked from end to end."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from loaders.transforms.mixing import Mixing
 from loaders.transforms.parse.registry import Note, parse_transform
 from manifests.errors import CallError
 
-#: A function of the whole batch of images, called last: tensor in, tensor out.
+#: A user's function that takes and returns the tensor of a whole batch; called last.
 BatchFunction: TypeAlias = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class RecipeItem:
-    """What one item of the list means.
+    """One item of the user's list, parsed.
 
     Attributes:
-        location: where the item stands, as in ``transforms[2]``.
-        description: the item as it can be written.
-        operations: what it means; may be none.
-        notes: where that is not exactly what the item's library does.
+        location: position in the list, such as ``transforms[2]``.
+        description: the item as Python code, such as ``CropImage(size=224)``.
+        operations: its operations; may be empty.
+        notes: where it differs from the library that its name comes from.
 
     """
 
@@ -36,15 +36,16 @@ class RecipeItem:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What becomes of the images.
+    """All transforms of a loader.
 
     Attributes:
-        items: the items, in order.
-        batch_functions: the user's own, called with each batch in order.
-        output: of an image when all operations are done; its size is set.
-        config_num_classes: of mixed labels, where the operation that mixes does not say; none for the dataset's.
-        notes: where the list as a whole is not followed to the letter.
-        raw_size: height and width of the stored images, where they are stored as pixels.
+        items: the items of the user's list, in order.
+        batch_functions: the user's functions, called with each batch in order.
+        output: spec of the images after all operations; its size is known.
+        config_num_classes: number of classes of mixed labels if no mixing operation sets it; ``None`` takes the number
+            of classes in the dataset.
+        notes: where the list as a whole is not followed exactly.
+        raw_size: height and width of the stored images for datasets that store raw pixels, else ``None``.
 
     """
 
@@ -57,41 +58,41 @@ class Recipe:
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """The notes of the list and of its items, each item's with its place."""
+        """The notes of the list, then those of its items with their locations."""
         return (
             *self.notes,
-            *(f"{step.location}, {step.description}: {note}" for step in self.items for note in step.notes),
+            *(f"{item.location}, {item.description}: {note}" for item in self.items for note in item.notes),
         )
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """All operations on an image, in order; the first is a `Decode`, or an `Unpack` where pixels are stored."""
-        found = tuple(each for step in self.items for each in step.operations if not isinstance(each, BatchOperation))
-        first, *others = found if found and isinstance(found[0], Decode) else (Decode(), *found)
+        """All per-image operations in order. The first is `Decode`, or `Unpack` for datasets that store raw pixels."""
+        listed = tuple(each for item in self.items for each in item.operations if not isinstance(each, BatchOperation))
+        first, *others = listed if listed and isinstance(listed[0], Decode) else (Decode(), *listed)
         if self.raw_size is not None and isinstance(first, Decode):
             first = Unpack(self.raw_size, first.space)
         return (first, *others)
 
     @property
     def mixing(self) -> tuple[Mixing, ...]:
-        """All operations on a batch, in order."""
-        return tuple(each for step in self.items for each in step.operations if isinstance(each, Mixing))
+        """All batch operations, in order."""
+        return tuple(each for item in self.items for each in item.operations if isinstance(each, Mixing))
 
     @property
     def smoothing(self) -> float:
-        """How much of a mixed label is spread over all classes."""
+        """Label smoothing of mixed labels, from 0 to 1."""
         return max((each.smoothing for each in self.mixing), default=0.0)
 
     @property
     def num_classes(self) -> int | None:
-        """Of mixed labels; none for as many as the dataset has."""
+        """Number of classes of mixed labels; ``None`` takes the number of classes in the dataset."""
         return next((each.classes for each in self.mixing if each.classes), self.config_num_classes)
 
     @property
     def size(self) -> Size:
         """Height and width of the images of a batch."""
         if self.output.size is None:
-            raise TypeError("a recipe's form has a size")
+            raise TypeError("a recipe's output must have a size")
         return self.output.size
 
 
@@ -103,93 +104,101 @@ def read_recipe(
     num_classes: int | None = None,
     notes: Sequence[str] = (),
 ) -> Recipe:
-    """Read a list of transforms.
+    """Parse and check a list of transforms.
 
     Args:
-        items: each a name, a name with its arguments (``{"ResizeImage": {"size": 224}}``), an `Operation`, or a
-            function of a batch; functions stand last.
-        source: what to call the list in messages.
-        batch: items for a batch (PaddleClas' ``batch_transform_ops``).
-        num_classes: of mixed labels, where the items do not say.
-        notes: where the list as a whole is not followed to the letter.
+        items: each a name, a name with arguments (``{"ResizeImage": {"size": 224}}``), an `Operation`, or a function
+            of a batch. Functions come last.
+        source: name of the list in error messages.
+        batch: transforms of a batch (``batch_transform_ops`` in PaddleClas).
+        num_classes: number of classes of mixed labels if no item sets it.
+        notes: where the list as a whole is not followed exactly.
 
     Raises:
-        CallError: an item is unknown, wrong, or cannot stand where it does; the message names its place.
+        CallError: an item is unknown, wrong or in the wrong position; the message names the item's location.
 
     """
-    steps: list[RecipeItem] = []
+    parsed: list[RecipeItem] = []
     functions: list[BatchFunction] = []
-    named = [(f"{source}[{number}]", item) for number, item in enumerate(items)]
-    named += [(f"batch_{source}[{number}]", item) for number, item in enumerate(batch)]
-    for place, item in named:
+    located = [(f"{source}[{number}]", item) for number, item in enumerate(items)]
+    located += [(f"batch_{source}[{number}]", item) for number, item in enumerate(batch)]
+    for location, item in located:
         if callable(item) and not isinstance(item, (Operation, type)):
             functions.append(item)
-            steps.append(RecipeItem(place, f"{getattr(item, '__name__', type(item).__name__)}(images)"))
+            parsed.append(RecipeItem(location, f"{getattr(item, '__name__', type(item).__name__)}(images)"))
         elif functions:
-            raise CallError(f"{place}: a function works on the finished batch", hint="put it at the end of the list")
+            raise CallError(
+                f"{location}: this transform comes after a function, but functions get the finished batch",
+                hint="move functions to the end of the list",
+            )
         else:
-            steps.append(_step(place, item))
-    return Recipe(tuple(steps), tuple(functions), _checked(steps, source), num_classes, tuple(notes))
+            parsed.append(_parse_item(location, item))
+    return Recipe(tuple(parsed), tuple(functions), _check_sequence(parsed, source), num_classes, tuple(notes))
 
 
-def _step(place: str, item: Any) -> RecipeItem:
+def _parse_item(location: str, item: Any) -> RecipeItem:
     if isinstance(item, Operation):
-        return RecipeItem(place, repr(item), (item,))
+        return RecipeItem(location, repr(item), (item,))
     if isinstance(item, str):
         item = {item: None}
     if not (isinstance(item, Mapping) and len(item) == 1 and all(isinstance(name, str) for name in item)):
         raise CallError(
-            f"{place} is no transform: {item!r}", hint="write a name, or a name with arguments: {'ResizeImage': {...}}"
+            f"{location} is not a transform: {item!r}",
+            hint="write a name, or a name with arguments: {'ResizeImage': {...}}",
         )
     ((name, arguments),) = item.items()
     if arguments is not None and not isinstance(arguments, Mapping):
         raise CallError(
-            f"{place}, {name}: its arguments must be named, got {arguments!r}",
+            f"{location}: {name} takes named arguments, got {arguments!r}",
             hint=f"write {{{name!r}: {{argument: value}}}}",
         )
     arguments = arguments or {}
     try:
-        meaning = parse_transform(name, arguments)
+        found = parse_transform(name, arguments)
     except CallError as error:
-        raise CallError(f"{place}: {error.message}", hint=error.hint) from None
-    text = f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+        raise CallError(f"{location}: {error.message}", hint=error.hint) from None
     return RecipeItem(
-        place,
-        text,
-        tuple(each for each in meaning if isinstance(each, Operation)),
-        tuple(each.text for each in meaning if isinstance(each, Note)),
+        location,
+        f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})",
+        tuple(each for each in found if isinstance(each, Operation)),
+        tuple(each.text for each in found if isinstance(each, Note)),
     )
 
 
-def _checked(steps: Sequence[RecipeItem], source: str) -> ImageSpec:
-    form, last, mixed = Decode().output(ImageSpec()), None, None
-    for number, step in enumerate(steps):
-        for operation in step.operations:
-            if isinstance(operation, Decode) and any(each.operations for each in steps[:number]):
-                raise CallError(f"{step.location}: images are decoded already", hint="decode first, and once")
-            if isinstance(operation, BatchOperation):
-                if form.size is None:
-                    raise _varying(source, last)
-                mixed = step
-            elif mixed is not None:
+def _check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
+    """Check that each operation supports its predecessor's output, and return the spec of the final images."""
+    spec, last, mixing = Decode().output(ImageSpec()), None, None
+    for number, item in enumerate(items):
+        for operation in item.operations:
+            if isinstance(operation, Decode) and any(each.operations for each in items[:number]):
                 raise CallError(
-                    f"{step.location}: {step.description} works on an image, and {mixed.location} on a batch",
-                    hint="put what mixes images last",
+                    f"{item.location}: images are already decoded at this point",
+                    hint="decode only once, as the first transform",
+                )
+            if isinstance(operation, BatchOperation):
+                if spec.size is None:
+                    raise _sizes_vary(source, last)
+                mixing = item
+            elif mixing is not None:
+                raise CallError(
+                    f"{item.location}: {item.description} works on single images, but comes after {mixing.location}, "
+                    "which mixes a batch",
+                    hint="move transforms that mix images to the end",
                 )
             try:
-                form = operation.output(form)
+                spec = operation.output(spec)
             except CallError as error:
-                raise CallError(f"{step.location}: {error.message}", hint=error.hint) from None
-        if step.operations:
-            last = step
-    if form.size is None:
-        raise _varying(source, last)
-    return form
+                raise CallError(f"{item.location}: {error.message}", hint=error.hint) from None
+        if item.operations:
+            last = item
+    if spec.size is None:
+        raise _sizes_vary(source, last)
+    return spec
 
 
-def _varying(source: str, last: RecipeItem | None) -> CallError:
+def _sizes_vary(source: str, last: RecipeItem | None) -> CallError:
     after = f" after {last.description}" if last else ""
     return CallError(
-        f"{source}: images would have different sizes{after}, and a batch needs one size",
-        hint="add a crop (CropImage), a resize to height and width (ResizeImage with size) or a RandCropImage",
+        f"{source}: images have different sizes{after}, but a batch needs one size",
+        hint="add a crop (CropImage, RandCropImage) or a resize to a fixed size (ResizeImage with size)",
     )

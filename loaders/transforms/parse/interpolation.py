@@ -1,0 +1,89 @@
+"""Map the interpolation names of OpenCV, Pillow and torchvision to filters, with notes where the filters differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from loaders.transforms.base import Filter, check_choice
+from loaders.transforms.parse.registry import Note
+from manifests.errors import CallError
+
+_FILTERS: dict[str, dict[str, Filter]] = {
+    "cv2": {
+        "nearest": "nearest",
+        "bilinear": "linear",
+        "bicubic": "cubic",
+        "area": "triangular",
+        "lanczos": "lanczos",
+        "random": "random",
+    },
+    "pil": {
+        "nearest": "nearest",
+        "bilinear": "linear",
+        "bicubic": "cubic",
+        "box": "triangular",
+        "hamming": "triangular",
+        "lanczos": "lanczos",
+        "random": "random",
+    },
+}
+_TORCHVISION: dict[str, Filter] = {
+    "nearest": "nearest",
+    "bilinear": "linear",
+    "bicubic": "cubic",
+    "lanczos": "lanczos",
+    "box": "triangular",
+}
+
+_CV2_BICUBIC = "the bicubic filter uses Pillow's coefficient of -0.5; OpenCV uses -0.75"
+_NOTES = {
+    (
+        "cv2",
+        "nearest",
+    ): "the nearest filter takes the pixel at the center, as Pillow does; OpenCV takes the top left one",
+    ("cv2", "bicubic"): _CV2_BICUBIC,
+    ("cv2", "random"): _CV2_BICUBIC,
+    ("cv2", "area"): "the area filter is an antialiased triangle filter; OpenCV's is a box filter",
+    ("cv2", "lanczos"): "the Lanczos filter has three lobes; OpenCV's has four",
+    ("pil", "box"): "the box filter is replaced by an antialiased triangle filter",
+    ("pil", "hamming"): "the Hamming filter is replaced by an antialiased triangle filter",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Interpolation:
+    """A filter, whether it is antialiased, and how it differs from the library's."""
+
+    filter: Filter
+    antialias: bool
+    notes: tuple[Note, ...] = ()
+
+
+def parse_backend(backend: Any) -> str:
+    """Parse PaddleClas's ``backend``: ``"cv2"`` or ``"pil"``, in any case."""
+    library = str(backend).lower()
+    check_choice("backend", library, _FILTERS)
+    return library
+
+
+def parse_paddleclas_interpolation(interpolation: Any, backend: Any) -> Interpolation:
+    """Parse PaddleClas's ``interpolation`` and ``backend``. Only Pillow's filters and OpenCV's area are antialiased."""
+    library = parse_backend(backend)
+    filters = _FILTERS[library]
+    name = "bilinear" if interpolation is None else str(interpolation).lower()
+    if name not in filters:
+        raise CallError(
+            f"interpolation must be one of {', '.join(filters)} for backend {library!r}, got {interpolation!r}"
+        )
+    note = _NOTES.get((library, name))
+    antialias = library == "pil" or filters[name] == "triangular"
+    return Interpolation(filters[name], antialias, () if note is None else (Note(note),))
+
+
+def parse_torchvision_interpolation(interpolation: Any) -> Filter:
+    """Parse torchvision's ``interpolation``: a name or an ``InterpolationMode``."""
+    name = str(getattr(interpolation, "value", interpolation)).lower()
+    if name not in _TORCHVISION:
+        raise CallError(f"interpolation must be one of {', '.join(_TORCHVISION)}, got {interpolation!r}")
+    return _TORCHVISION[name]

@@ -1,0 +1,194 @@
+"""TimmAutoAugment: timm's policies and the grammar of ``config_str``. It must never know DALI."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from loaders.transforms.base import check_int, check_probability
+from loaders.transforms.parse.autoaugment_tables import IMAGENET, TPU_V0
+from loaders.transforms.parse.policies import (
+    ENHANCEMENTS,
+    FACTOR_AROUND_ONE,
+    FACTOR_FROM_LOW,
+    MAX_LEVEL,
+    STEPS_WITHOUT_ARGUMENT,
+    check_interpolation,
+)
+from loaders.transforms.parse.registry import Note, Parsed, register
+from loaders.transforms.parse.values import parse_channels, parse_height_width, parse_number
+from loaders.transforms.policies import Amount, Color, Level, MixedChains, RandomSteps, Step, SubPolicies
+from manifests.errors import CallError
+
+_RAND_STEPS = (
+    "autocontrast", "equalize", "invert", "rotate", "posterize", "solarize", "solarize_add", "color", "contrast",
+    "brightness", "sharpness", "shear_x", "shear_y", "translate_x", "translate_y",
+)  # fmt: skip
+_AUGMIX_STEPS = (
+    "autocontrast", "color", "contrast", "brightness", "sharpness", "equalize", "rotate", "posterize", "solarize",
+    "shear_x", "shear_y", "translate_x", "translate_y",
+)  # fmt: skip
+#: Weights of ``rand-...-w0``.
+_RAND_WEIGHTS = {
+    "rotate": 0.3, "shear_x": 0.2, "shear_y": 0.2, "translate_x": 0.1, "translate_y": 0.1, "color": 0.025,
+    "sharpness": 0.025, "autocontrast": 0.025, "solarize": 0.005, "solarize_add": 0.005, "contrast": 0.005,
+    "brightness": 0.005, "equalize": 0.005,
+}  # fmt: skip
+#: AutoAugment policies: the sub-policies, and how many bits posterize keeps at a level.
+_AUTO_POLICIES = {
+    "v0": (TPU_V0, Amount(0, 4 / MAX_LEVEL, "down")),
+    "v0r": (TPU_V0, Amount(4, -4 / MAX_LEVEL, "down")),
+    "original": (IMAGENET, Amount(4, 4 / MAX_LEVEL, "down")),
+    "originalr": (IMAGENET, Amount(4, -4 / MAX_LEVEL, "down")),
+}
+#: Sections that each family of policies accepts.
+_SECTIONS = {
+    "rand": ("m", "n", "w", "mstd", "inc"),
+    "augmix": ("m", "w", "d", "a", "b", "mstd"),
+    "auto": ("mstd",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Config:
+    """A parsed ``config_str``: the family (``rand``, ``augmix``, ``auto``), its policy, and the sections' values."""
+
+    family: str
+    policy: str
+    sections: dict[str, float]
+    notes: tuple[Note, ...]
+
+    def value(self, section: str, default: float) -> float:
+        return self.sections.get(section, default)
+
+
+@register(
+    "TimmAutoAugment",
+    "PaddleClas",
+    "timm",
+    differs="Steps that move pixels use a bilinear filter instead of a bicubic one. config_str=None does nothing.",
+)
+def timm_auto_augment(
+    prob: float = 1.0,
+    config_str: str | None = "rand-m9-mstd0.5-inc1",
+    interpolation: str = "bicubic",
+    img_size: Any = 224,
+    mean: Any = (0.485, 0.456, 0.406),
+) -> Parsed:
+    """Run timm's policy `config_str`, such as ``rand-m9-mstd0.5-inc1``; `mean` fills pixels from outside the image."""
+    check_probability("prob", prob)
+    filter_ = "random" if interpolation in (None, "") else interpolation
+    filter_notes = check_interpolation(filter_, ("bilinear", "bicubic", "random"))
+    for side in parse_height_width(img_size, "img_size"):
+        check_int("img_size", side, 1)
+    if config_str is None:
+        yield Note("config_str is None, so nothing is done; PaddleClas fails")
+        return
+    red, green, blue = (min(255, round(255 * value)) for value in parse_channels(mean, "mean"))
+    config = _parse_config(config_str)
+    makers = {"auto": _auto_policy, "rand": _rand_policy, "augmix": _augmix_policy}
+    yield makers[config.family](config, (red, green, blue), prob)
+    yield from filter_notes
+    yield from config.notes
+
+
+def _auto_policy(config: _Config, fill: Color, prob: float) -> SubPolicies:
+    table, posterize = _AUTO_POLICIES[config.policy]
+    steps = {**_steps(fill, 0.45, increasing=False), "posterize": Step("posterize", posterize)}
+    std = config.value("mstd", 0.0)
+    sequences = tuple(
+        tuple(replace(steps[name], level=_noisy_level(level, std), probability=chance) for name, chance, level in pair)
+        for pair in table
+    )
+    return SubPolicies(sequences, prob)
+
+
+def _rand_policy(config: _Config, fill: Color, prob: float) -> RandomSteps:
+    steps = _steps(fill, 0.45, increasing="inc" in config.sections)
+    level = _noisy_level(config.value("m", 10), config.value("mstd", 0.0))
+    pool = tuple(replace(steps[name], level=level, probability=0.5) for name in _RAND_STEPS)
+    weights = tuple(_RAND_WEIGHTS.get(name, 0.0) for name in _RAND_STEPS) if "w" in config.sections else None
+    return RandomSteps(pool, int(config.value("n", 2)), weights, prob)
+
+
+def _augmix_policy(config: _Config, fill: Color, prob: float) -> MixedChains:
+    steps = _steps(fill, 0.3, increasing=True)
+    level = _noisy_level(config.value("m", 3), config.value("mstd", 0.0))
+    pool = tuple(replace(steps[name], level=level) for name in _AUGMIX_STEPS)
+    return MixedChains(pool, int(config.value("w", 3)), int(config.value("d", 0)), config.value("a", 1.0), prob)
+
+
+def _steps(fill: Color, shift: float, *, increasing: bool) -> dict[str, Step]:
+    """Return timm's steps by name.
+
+    Args:
+        fill: color of pixels from outside the image.
+        shift: translation at the highest level, as a fraction of the side.
+        increasing: whether every step changes the image more at a higher level (timm's ``inc1``).
+
+    """
+    moves = {
+        "rotate": Amount(0, 30 / MAX_LEVEL, signed=True),
+        "shear_x": Amount(0, 0.3 / MAX_LEVEL, signed=True),
+        "shear_y": Amount(0, 0.3 / MAX_LEVEL, signed=True),
+        "translate_x": Amount(0, shift / MAX_LEVEL, signed=True, of_side=True),
+        "translate_y": Amount(0, shift / MAX_LEVEL, signed=True, of_side=True),
+    }
+    amounts = {
+        "posterize": Amount(4, -4 / MAX_LEVEL, "down") if increasing else Amount(0, 4 / MAX_LEVEL, "down"),
+        "solarize": Amount(256, -256 / MAX_LEVEL, "down") if increasing else Amount(0, 256 / MAX_LEVEL, "down"),
+        "solarize_add": Amount(0, 110 / MAX_LEVEL, "down"),
+        **dict.fromkeys(ENHANCEMENTS, FACTOR_AROUND_ONE if increasing else FACTOR_FROM_LOW),
+        **dict.fromkeys(STEPS_WITHOUT_ARGUMENT, Amount()),
+    }
+    steps = {name: Step(name, amount, filter="linear", fill=fill) for name, amount in moves.items()}
+    return {**steps, **{name: Step(name, amount) for name, amount in amounts.items()}}
+
+
+def _noisy_level(level: float, std: float) -> Level:
+    # timm clips levels above 10: with noise after adding it, which Level does, else before.
+    mean = level if std else min(level, MAX_LEVEL)
+    return Level(mean, mean, std=std)
+
+
+def _parse_config(config: Any) -> _Config:
+    first, *parts = config.strip().split("-") if isinstance(config, str) else ("",)
+    if first == "auto" and parts:
+        first, *parts = parts
+    family = "auto" if first in _AUTO_POLICIES else first
+    if family not in _SECTIONS or (family == "auto" and first not in _AUTO_POLICIES):
+        raise CallError(
+            f"config_str {config!r} does not start with a known policy",
+            hint=f"start it with rand, augmix, {', '.join(_AUTO_POLICIES)}",
+        )
+    known, sections = _SECTIONS[family], {}
+    for part in parts:
+        match = re.fullmatch(r"([a-z]+)(\d+(?:\.\d+)?)", part)
+        if match is None or match[1] not in known:
+            raise CallError(
+                f"config_str {config!r} has an unknown section {part!r}",
+                hint=f"{family} takes the sections {', '.join(known)}, each followed by a number",
+            )
+        sections[match[1]] = parse_number(match[2], match[1])
+    _check_sections(config, family, sections)
+    return _Config(family, first, sections, tuple(_section_notes(sections)))
+
+
+def _check_sections(config: str, family: str, sections: dict[str, float]) -> None:
+    for name, value in sections.items():
+        if name not in ("mstd", "a") and value != int(value):
+            raise CallError(f"config_str {config!r}: {name} must be an integer, got {value:g}")
+    if family == "rand" and sections.get("w", 0) != 0:
+        raise CallError(
+            f"config_str {config!r}: w must be 0, got {sections['w']:g}", hint="timm has only one set of weights, w0"
+        )
+
+
+def _section_notes(sections: dict[str, float]) -> list[Note]:
+    notes = []
+    if sections.get("inc") == 0:
+        notes.append(Note("inc0 means inc1, as in PaddleClas: leave inc out for steps that do not increase"))
+    if "b" in sections:
+        notes.append(Note("b is ignored: the mixture is always computed at once, which differs only by rounding"))
+    return notes

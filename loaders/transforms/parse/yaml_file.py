@@ -1,0 +1,98 @@
+"""Load a YAML file safely: limits on bytes, values and nesting, no code execution, errors with line numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from manifests.errors import CallError
+
+#: Maximum file size in bytes. The longest config of PaddleClas has 7,000.
+MAX_BYTES = 2**20
+
+#: Maximum number of values, counting aliased values at each use, and maximum nesting depth.
+MAX_VALUES = 100_000
+MAX_DEPTH = 64
+
+
+def load_yaml(file: str) -> Any:
+    """Load a YAML file.
+
+    Raises:
+        CallError: the file cannot be read, is not UTF-8 or not YAML, or exceeds a limit; the error has the file, and
+            the line where there is one.
+
+    """
+    text = _read_text(file)
+    try:
+        return _parse(text)
+    except CallError as error:
+        raise CallError(error.message, file=file, line=error.line, hint=error.hint) from None
+
+
+def _read_text(file: str) -> str:
+    try:
+        with open(file, "rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise CallError(
+            f"the file cannot be read: {error.strerror}", file=file, hint="check the path given as transforms"
+        ) from None
+    if len(data) > MAX_BYTES:
+        raise CallError(
+            f"the file has more than {MAX_BYTES} bytes", file=file, hint="check that this is the config file"
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CallError(
+            "the file is not UTF-8", file=file, byte=error.start, hint="save it with UTF-8 encoding"
+        ) from None
+
+
+def _parse(text: str) -> Any:
+    try:
+        _check_limits(text)
+        return yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = error.problem or error.context or "it cannot be parsed"
+        column = f" at column {mark.column + 1}" if mark else ""
+        raise CallError(f"invalid YAML{column}: {problem}", line=mark.line + 1 if mark else None) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise CallError(f"invalid YAML: {error.reason}", line=line) from None
+    except ValueError as error:
+        # For example a date that does not exist, or an integer that is too long to convert.
+        raise CallError(f"invalid YAML: {error}") from None
+
+
+def _check_limits(text: str) -> None:
+    """Check depth and number of values without expanding aliases, so that a short file cannot exhaust memory."""
+    anchored: dict[str, int] = {}
+    # For each open collection: its anchor, and the number of values before it.
+    open_collections: list[tuple[str | None, int]] = []
+    total = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        mark: Any = event.start_mark
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in anchored:
+                raise yaml.MarkedYAMLError(None, None, f"no value has the anchor {event.anchor!r}", mark)
+            total += anchored[event.anchor]
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_collections.append((event.anchor, total))
+            total += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_collections.pop()
+            if anchor is not None:
+                anchored[anchor] = total - before
+        elif isinstance(event, yaml.ScalarEvent):
+            total += 1
+            if event.anchor is not None:
+                anchored[event.anchor] = 1
+        if total > MAX_VALUES or len(open_collections) > MAX_DEPTH:
+            limit = f"{MAX_VALUES} values" if total > MAX_VALUES else f"{MAX_DEPTH} levels of nesting"
+            raise CallError(
+                f"the file has more than {limit}", line=mark.line + 1, hint="check that this is the config file"
+            )
