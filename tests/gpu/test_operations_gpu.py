@@ -44,7 +44,7 @@ def test_each_policy(check):
 def test_each_way_of_mixing(operation):
     for is_uint8 in (False, True):
         test_mixing.check_pixels(operation, is_uint8, gpu=True)
-    test_mixing.check_draws_are_numpys(operation, gpu=True)
+    test_mixing.check_graph_matches_numpy(operation, gpu=True)
     test_mixing.check_reproducible(operation, gpu=True)
 
 

@@ -1,4 +1,4 @@
-"""Run operations through DALI on arrays: no reader, no files. Works on the processor and on a GPU."""
+"""Run operations through DALI on arrays, without a reader or files. Works on the CPU and on a GPU."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ def run_graph(
     runs: int = 1,
     gpu: bool = False,
 ) -> list[np.ndarray]:
-    """Give the outputs of `make(images, run)` for a batch of HWC arrays; with more runs, of the same batch again."""
+    """Build a graph with ``make(images, context)`` and return its outputs for a batch of HWC arrays.
+
+    The same batch runs `runs` times; outputs of all runs are in one list.
+    """
     pipeline = dali.Pipeline(
         batch_size=len(images), num_threads=2, device_id=0 if gpu else None, seed=1, exec_dynamic=True
     )
     with pipeline:
         node = fn.external_source(lambda: list(images), batch=True, layout="HWC")
-        made = make(
-            node.gpu() if gpu else node, GraphContext(gpu=gpu, batch_size=len(images), random=RandomStreams(seed))
-        )
-        pipeline.set_outputs(made)
+        context = GraphContext(gpu=gpu, batch_size=len(images), random=RandomStreams(seed))
+        pipeline.set_outputs(make(node.gpu() if gpu else node, context))
     pipeline.build()
     outputs = []
     for _ in range(runs):
@@ -50,14 +51,14 @@ def run_operation(
     runs: int = 1,
     gpu: bool = False,
 ) -> list[np.ndarray]:
-    """Give what operations make of HWC arrays, in order."""
+    """Run operations in order on HWC arrays and return the outputs, see `run_graph`."""
     sequence = (operations,) if isinstance(operations, Operation) else tuple(operations)
 
-    def make(node: Any, run: GraphContext) -> Any:
-        state = spec
+    def make(node: Any, context: GraphContext) -> Any:
+        current = spec
         for operation in sequence:
-            node = apply(operation, node, state, run)
-            state = operation.output(state)
+            node = apply(operation, node, current, context)
+            current = operation.output(current)
         return node
 
     return run_graph(make, images, seed=seed, runs=runs, gpu=gpu)

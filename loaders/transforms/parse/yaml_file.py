@@ -55,6 +55,8 @@ def _parse(text: str) -> Any:
     try:
         _check_limits(text)
         return yaml.safe_load(text)
+    except CallError:  # a ValueError too, but already explained
+        raise
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "it cannot be parsed"

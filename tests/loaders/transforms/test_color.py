@@ -1,6 +1,6 @@
-"""Colours and blurs against Pillow, OpenCV and scikit-image; and what is drawn, against its distribution.
+"""Color operations and blurs compared with Pillow, OpenCV and scikit-image, and the distributions of random draws.
 
-Every check is a function of `gpu`, so that a GPU can be held to the same.
+Each ``check_*`` function takes `gpu`, so that tests/gpu can run it on a GPU.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from helpers.chance import MIN_PVALUE, assert_equal_counts, assert_probability, assert_uniform
 from helpers.graphs import run_graph, run_operation
+from helpers.parsing import parse_notes, parse_operation
 from nvidia.dali import fn, types
 from PIL import Image, ImageEnhance
 from scipy import stats
@@ -30,15 +32,14 @@ from loaders.transforms.color import (
     RandomBlur,
     RandomGrayscale,
 )
-from loaders.transforms.parse.registry import Note, parse_transform
+from loaders.transforms.parse.registry import parse_transform
 from manifests.errors import CallError
 
-SURE = 1e-4  # a test of a distribution fails by chance this often
 FLOAT = ImageSpec(is_uint8=False)
 
 
 def photographs() -> list[np.ndarray]:
-    """Real ones, of three sizes, and noise, which has every colour."""
+    """Return photographs of three sizes, and noise, which has all colors."""
     noise = np.random.default_rng(0).integers(0, 256, (64, 48, 3), np.uint8)
     real = data.astronaut()[40:240, 100:300], data.chelsea()[50:170, 60:300], data.coffee()[100:200, 200:350]
     return [*map(np.ascontiguousarray, real), noise]
@@ -53,24 +54,12 @@ def differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.abs(found.astype(float) - expected)
 
 
-def ran(operation: Operation, images: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
+def run(operation: Operation, images: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
     return run_operation(operation, [np.ascontiguousarray(each) for each in images], **options)
 
 
-def many(operation: Operation, image: np.ndarray, count: int, **options: Any) -> np.ndarray:
-    return np.stack(ran(operation, [image] * 100, runs=-(-count // 100), **options))[:count]
-
-
-def assert_even(values: np.ndarray, low: float, high: float) -> None:
-    assert stats.kstest(values, stats.uniform(low, high - low).cdf).pvalue > SURE
-
-
-def assert_alike(counts: np.ndarray) -> None:
-    assert stats.chisquare(counts).pvalue > SURE
-
-
-def assert_often(happened: np.ndarray, probability: float) -> None:
-    assert stats.binomtest(int(happened.sum()), happened.size, probability).pvalue > SURE
+def run_many(operation: Operation, image: np.ndarray, count: int, **options: Any) -> np.ndarray:
+    return np.stack(run(operation, [image] * 100, runs=-(-count // 100), **options))[:count]
 
 
 # Jitter --------------------------------------------------------------------------------------------------------------
@@ -86,43 +75,43 @@ def enhanced(image: np.ndarray, name: str, factor: float) -> np.ndarray:
     return np.asarray(ENHANCERS[name](Image.fromarray(image)).enhance(factor))
 
 
-def turned(image: np.ndarray, turn: float) -> np.ndarray:
-    """HSV in floats, as torchvision does with tensors."""
+def hue_shifted(image: np.ndarray, shift: float) -> np.ndarray:
+    """Shift the hue in floating point, as torchvision does for tensors."""
     hsv = color.rgb2hsv(image)
-    hsv[..., 0] = (hsv[..., 0] + turn) % 1
+    hsv[..., 0] = (hsv[..., 0] + shift) % 1
     return color.hsv2rgb(hsv) * 255
 
 
-def turned_in_bytes(image: np.ndarray, turn: float) -> np.ndarray:
+def hue_shifted_in_bytes(image: np.ndarray, shift: float) -> np.ndarray:
     hsv = np.array(Image.fromarray(image).convert("HSV"))
-    hsv[..., 0] += np.uint8(int(turn * 255) % 256)
+    hsv[..., 0] += np.uint8(int(shift * 255) % 256)
     return np.asarray(Image.frombytes("HSV", (image.shape[1], image.shape[0]), hsv.tobytes()).convert("RGB"))
 
 
-def check_factors_are_pillows(gpu: bool = False) -> None:
+def check_factors_match_pillow(gpu: bool = False) -> None:
     for name, factor in ((name, factor) for name in ENHANCERS for factor in (0.0, 0.6, 0.93, 1.4, 2.0)):
-        found = ran(ColorJitter(**{name: (factor, factor)}), photographs(), gpu=gpu)
+        found = run(ColorJitter(**{name: (factor, factor)}), photographs(), gpu=gpu)
         for image, each in zip(photographs(), found, strict=True):
             apart = differences(each, enhanced(image, name, factor))
             assert apart.max() <= 1
-            if name != "saturation":  # of which Pillow rounds the gray, too
-                assert np.mean(apart > 0) <= 0.02  # where the product is whole, but for float32
+            if name != "saturation":  # Pillow also rounds the gray image
+                assert np.mean(apart > 0) <= 0.02  # float32 products just below or above an integer
 
 
-def check_hue_is_turned_in_hsv(gpu: bool = False) -> None:
-    for turn in (-0.5, -0.1, 0.02, 0.25, 0.5):
-        found = ran(ColorJitter(hue=(turn, turn)), photographs(), gpu=gpu)
+def check_hue_is_shifted_in_hsv(gpu: bool = False) -> None:
+    for shift in (-0.5, -0.1, 0.02, 0.25, 0.5):
+        found = run(ColorJitter(hue=(shift, shift)), photographs(), gpu=gpu)
         for image, each in zip(photographs(), found, strict=True):
-            exact = differences(each, turned(image, turn))
+            exact = differences(each, hue_shifted(image, shift))
             assert exact.max() <= 0.501
-            # Pillow has hue and saturation in bytes.
-            pillow = differences(each, turned_in_bytes(image, turn))
+            # Pillow stores hue and saturation in bytes.
+            pillow = differences(each, hue_shifted_in_bytes(image, shift))
             assert pillow.mean() <= 1.7
             assert pillow.max() <= 15
 
 
-def check_orders_are_alike(gpu: bool = False) -> None:
-    # Strong enough that every order ends in other colours.
+def check_orders_are_equally_likely(gpu: bool = False) -> None:
+    # Changes strong enough that each order gives different colors.
     image = photographs()[0][::10, ::10]
     factors = {"brightness": 1.7, "contrast": 1.6, "saturation": 1.8}
     jitter = ColorJitter(*((each, each) for each in factors.values()), hue=(0.3, 0.3))
@@ -130,14 +119,18 @@ def check_orders_are_alike(gpu: bool = False) -> None:
     for order in permutations([*factors, "hue"]):
         made = image
         for name in order:
-            made = np.rint(turned(made, 0.3)).astype(np.uint8) if name == "hue" else enhanced(made, name, factors[name])
+            made = (
+                np.rint(hue_shifted(made, 0.3)).astype(np.uint8)
+                if name == "hue"
+                else enhanced(made, name, factors[name])
+            )
         expected.append(made)
     references = np.stack(expected).astype(np.float32)
-    found = many(jitter, image, 1500, gpu=gpu).astype(np.float32)
+    found = run_many(jitter, image, 1500, gpu=gpu).astype(np.float32)
     apart = np.stack([np.abs(found - reference).mean((1, 2, 3)) for reference in references])
     assert apart.min(0).max() <= 1
     assert np.sort(apart, 0)[1].min() > 1.5 * apart.min(0).max()
-    assert_alike(np.bincount(apart.argmin(0), minlength=24))
+    assert_equal_counts(np.bincount(apart.argmin(0), minlength=24))
 
 
 CHANGES = ("brightness", "contrast", "saturation", "hue")
@@ -154,27 +147,27 @@ def test_every_order_is_planned(names):
     assert found == [*permutations(names)]
 
 
-def check_factors_are_even(gpu: bool = False) -> None:
-    white = many(ColorJitter(brightness=(0.3, 0.9)), solid(255, 255, 255), 1500, gpu=gpu)
-    assert_even(white[:, 0, 0, 0] / 255, 0.3, 0.9)
+def check_factors_are_uniform(gpu: bool = False) -> None:
+    white = run_many(ColorJitter(brightness=(0.3, 0.9)), solid(255, 255, 255), 1500, gpu=gpu)
+    assert_uniform(white[:, 0, 0, 0] / 255, 0.3, 0.9)
     halves = np.concatenate([solid(255, 255, 255), solid(0, 0, 0)])
-    contrast = many(ColorJitter(contrast=(0.3, 0.9)), halves, 1500, gpu=gpu)
-    assert_even((contrast[:, 0, 0, 0] - contrast[:, 1, 0, 0].astype(float)) / 255, 0.3, 0.9)
-    red = many(ColorJitter(saturation=(0.3, 0.9)), solid(255, 0, 0), 1500, gpu=gpu)
-    assert_even((red[:, 0, 0, 0] - red[:, 0, 0, 1].astype(float)) / 255, 0.3, 0.9)
-    hue = many(ColorJitter(hue=(-0.1, 0.15)), solid(255, 0, 0), 1500, gpu=gpu)[:, 0, 0].astype(float)
-    assert_even((hue[:, 1] - hue[:, 2]) / 255 / 6, -0.1, 0.15)
-    # Independent of each other.
-    both = many(ColorJitter((0.3, 0.9), saturation=(0.3, 0.9)), solid(250, 0, 0), 1500, gpu=gpu)[:, 0, 0]
+    contrast = run_many(ColorJitter(contrast=(0.3, 0.9)), halves, 1500, gpu=gpu)
+    assert_uniform((contrast[:, 0, 0, 0] - contrast[:, 1, 0, 0].astype(float)) / 255, 0.3, 0.9)
+    red = run_many(ColorJitter(saturation=(0.3, 0.9)), solid(255, 0, 0), 1500, gpu=gpu)
+    assert_uniform((red[:, 0, 0, 0] - red[:, 0, 0, 1].astype(float)) / 255, 0.3, 0.9)
+    hue = run_many(ColorJitter(hue=(-0.1, 0.15)), solid(255, 0, 0), 1500, gpu=gpu)[:, 0, 0].astype(float)
+    assert_uniform((hue[:, 1] - hue[:, 2]) / 255 / 6, -0.1, 0.15)
+    # Factors are independent of each other.
+    both = run_many(ColorJitter((0.3, 0.9), saturation=(0.3, 0.9)), solid(250, 0, 0), 1500, gpu=gpu)[:, 0, 0]
     brightness = (both * [0.299, 0.587, 0.114]).sum(-1) / 74.75
     saturation = (both[:, 0] - both[:, 1].astype(float)) / 250 / brightness
-    assert stats.spearmanr(brightness, saturation).pvalue > SURE
+    assert stats.spearmanr(brightness, saturation).pvalue > MIN_PVALUE
 
 
 def check_jitter_with_probability(gpu: bool = False) -> None:
     image = photographs()[0][:20, :20]
-    changed = many(ColorJitter((0.5, 0.5), (0.5, 0.5), (0.5, 0.5), (0.2, 0.2), 0.3), image, 1000, gpu=gpu)
-    assert_often((changed != image).any((1, 2, 3)), 0.3)
+    changed = run_many(ColorJitter((0.5, 0.5), (0.5, 0.5), (0.5, 0.5), (0.2, 0.2), 0.3), image, 1000, gpu=gpu)
+    assert_probability((changed != image).any((1, 2, 3)), 0.3)
 
 
 # Gray, lighting, spaces ----------------------------------------------------------------------------------------------
@@ -183,33 +176,33 @@ def check_jitter_with_probability(gpu: bool = False) -> None:
 def check_gray(gpu: bool = False) -> None:
     image = photographs()[0][:30, :30]
     gray = np.asarray(Image.fromarray(image).convert("L"))[..., None].repeat(3, -1)
-    found = many(RandomGrayscale(0.3), image, 1000, gpu=gpu)
+    found = run_many(RandomGrayscale(0.3), image, 1000, gpu=gpu)
     made = (found == found[..., :1]).all((1, 2, 3))
-    assert_often(made, 0.3)
+    assert_probability(made, 0.3)
     assert (found[~made] == image).all()
     assert differences(found[made], np.broadcast_to(gray, found[made].shape)).max() <= 1
 
 
 def check_lighting(gpu: bool = False) -> None:
     image = np.full((4, 5, 3), 0.25, np.float32)
-    found = many(PCALighting(), image, 2000, spec=FLOAT, gpu=gpu)
+    found = run_many(PCALighting(), image, 2000, spec=FLOAT, gpu=gpu)
     assert (found == found[:, :1, :1]).all()
     shifts = found[:, 0, 0] - 0.25
-    # The components are scaled to a deviation of 0.1 each.
+    # Each component has a standard deviation of 0.1.
     amounts = np.linalg.solve(_COMPONENTS, shifts.T.astype(float))
     for each in amounts:
-        assert stats.kstest(each, stats.norm(0, 0.1).cdf).pvalue > SURE
+        assert stats.kstest(each, stats.norm(0, 0.1).cdf).pvalue > MIN_PVALUE
     correlation = np.corrcoef(amounts)
     assert np.abs(correlation - np.eye(3)).max() < 0.1
-    # The same draws on bytes.
+    # uint8 images get the same draws, times 255.
     photo = photographs()[0][:8, :8]
-    whole = many(PCALighting(), photo, 200, gpu=gpu)
-    assert differences(whole, np.clip(np.rint(photo + 255.0 * shifts[:200, None, None]), 0, 255)).max() <= 1
-    assert np.abs(whole.astype(int) - photo).max() > 5
+    lit = run_many(PCALighting(), photo, 200, gpu=gpu)
+    assert differences(lit, np.clip(np.rint(photo + 255.0 * shifts[:200, None, None]), 0, 255)).max() <= 1
+    assert np.abs(lit.astype(int) - photo).max() > 5
 
 
 def check_spaces(gpu: bool = False) -> None:
-    # Most pixels that may differ, and by how much: OpenCV computes some with few bits.
+    # Maximum fraction of pixels that may differ, and by how much: OpenCV computes some conversions with few bits.
     oracles: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float, int]] = {
         "RGB": (lambda image: image, 0, 0),
         "BGR": (lambda image: image[..., ::-1], 0, 0),
@@ -220,8 +213,8 @@ def check_spaces(gpu: bool = False) -> None:
     }
     assert tuple(sorted(oracles)) == tuple(sorted(SPACES))
     for space, (oracle, share, most) in oracles.items():
-        found = ran(ConvertColor(space), photographs(), gpu=gpu)
-        reversed_ = ran(
+        found = run(ConvertColor(space), photographs(), gpu=gpu)
+        reversed_ = run(
             ConvertColor(space),
             [image[..., ::-1] for image in photographs()],
             spec=ImageSpec(color_space="BGR"),
@@ -229,46 +222,46 @@ def check_spaces(gpu: bool = False) -> None:
         )
         for image, each, other in zip(photographs(), found, reversed_, strict=True):
             apart = differences(each, oracle(image))
-            if space == "HSV":  # a circle
+            if space == "HSV":  # hues are on a circle
                 apart[..., 0] = np.minimum(apart[..., 0], 256 - apart[..., 0])
             assert apart.max() <= most
             assert np.mean(apart > 0) <= share
             same = differences(other, each)
             assert np.minimum(same, 256 - same).max() <= 1
             assert np.mean(same > 0) <= 0.001
-    for image, each in zip(photographs(), ran(ConvertColor("LAB"), photographs(), gpu=gpu), strict=True):
+    for image, each in zip(photographs(), run(ConvertColor("LAB"), photographs(), gpu=gpu), strict=True):
         exact = np.rint(color.rgb2lab(image) * [2.55, 1, 1] + [0, 128, 128]).clip(0, 255)
         assert differences(each, exact).max() <= 1
         assert np.mean(each != exact) <= 0.01
 
 
-def check_every_byte_of_a_channel_converts(gpu: bool = False) -> None:
+def check_conversions_of_a_grid_of_colors(gpu: bool = False) -> None:
     values = np.array(np.meshgrid(*[np.arange(0, 256, 15)] * 3, indexing="ij"), np.uint8).reshape(3, -1, 18)
     image = np.ascontiguousarray(values.transpose(1, 2, 0))
-    (hsv,) = ran(ConvertColor("HSV"), [image], gpu=gpu)
+    (hsv,) = run(ConvertColor("HSV"), [image], gpu=gpu)
     exact = color.rgb2hsv(image) * [256, 255, 255]
     apart = differences(hsv, np.floor(exact + 0.5) % 256)
     assert np.minimum(apart, 256 - apart).max() <= 1
     assert np.mean(apart > 0) <= 0.01
     grays = solid(0, 0, 0), solid(77, 77, 77), solid(255, 255, 255)
-    for each, found in zip(grays, ran(ConvertColor("HSV"), grays, gpu=gpu), strict=True):
+    for each, found in zip(grays, run(ConvertColor("HSV"), grays, gpu=gpu), strict=True):
         assert (found[0, 0] == [0, 0, each[0, 0, 0]]).all()
-    for each, found in zip(grays, ran(ColorJitter(hue=(0.3, 0.3)), grays, gpu=gpu), strict=True):
+    for each, found in zip(grays, run(ColorJitter(hue=(0.3, 0.3)), grays, gpu=gpu), strict=True):
         assert (found == each).all()
 
 
-def check_blue_first_is_the_same(gpu: bool = False) -> None:
+def check_bgr_gives_the_same_as_rgb(gpu: bool = False) -> None:
     images = photographs()
     for operation in (
         ColorJitter((0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.3, 0.3)),
         RandomGrayscale(0.5),
         PCALighting(),
     ):
-        found = ran(operation, images, gpu=gpu)
-        other = ran(operation, [each[..., ::-1] for each in images], spec=ImageSpec(color_space="BGR"), gpu=gpu)
+        found = run(operation, images, gpu=gpu)
+        other = run(operation, [each[..., ::-1] for each in images], spec=ImageSpec(color_space="BGR"), gpu=gpu)
         for one, two in zip(found, other, strict=True):
             apart = differences(one, two[..., ::-1])
-            # A value next to a half may round otherwise, and a change after it makes that a little more.
+            # A value close to .5 can round differently, and later changes amplify the difference.
             assert apart.max() <= 4
             assert np.mean(apart > 0) <= 0.002
 
@@ -281,44 +274,44 @@ def check_gaussian(gpu: bool = False) -> None:
         operation = GaussianBlur(window, (sigma, sigma))
         floats = [image.astype(np.float32) / 50 - 2 for image in photographs()]
         for spec, images in ((ImageSpec(), photographs()), (FLOAT, floats)):
-            for image, found in zip(images, ran(operation, images, spec=spec, gpu=gpu), strict=True):
+            for image, found in zip(images, run(operation, images, spec=spec, gpu=gpu), strict=True):
                 expected = cv2.GaussianBlur(image, window[::-1], sigma, borderType=cv2.BORDER_REFLECT_101)
                 assert found.dtype == image.dtype
                 assert differences(found, expected).max() <= (1 if spec.is_uint8 else 1e-4)
 
 
-def check_sigma_is_even(gpu: bool = False) -> None:
+def check_sigma_is_uniform(gpu: bool = False) -> None:
     point = np.zeros((15, 15, 3), np.float32)
     point[7, 7] = 1
-    peaks = many(GaussianBlur((15, 15), (0.5, 2.0)), point, 1500, spec=FLOAT, gpu=gpu)[:, 7, 7, 0]
+    peaks = run_many(GaussianBlur((15, 15), (0.5, 2.0)), point, 1500, spec=FLOAT, gpu=gpu)[:, 7, 7, 0]
     sigmas = np.linspace(0.5, 2.0, 2000)
     expected = np.array([cv2.getGaussianKernel(15, sigma)[7, 0] ** 2 for sigma in sigmas])
-    assert_even(np.interp(peaks, expected[::-1], sigmas[::-1]), 0.5, 2.0)
+    assert_uniform(np.interp(peaks, expected[::-1], sigmas[::-1]), 0.5, 2.0)
 
 
 def motion_kernel(side: int, angle: int) -> np.ndarray:
-    turn = cv2.getRotationMatrix2D((side / 2, side / 2), angle, 1)
-    return np.pad(cv2.warpAffine(np.diag(np.ones(side)), turn, (side, side)) / side, (11 - side) // 2)
+    rotation = cv2.getRotationMatrix2D((side / 2, side / 2), angle, 1)
+    return np.pad(cv2.warpAffine(np.diag(np.ones(side)), rotation, (side, side)) / side, (11 - side) // 2)
 
 
 def stretched(image: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     return cv2.normalize(cv2.filter2D(image, -1, kernel), None, 0, 255, cv2.NORM_MINMAX)
 
 
-def check_blurs_are_opencvs(gpu: bool = False) -> None:
+def check_blurs_match_opencv(gpu: bool = False) -> None:
     images = photographs()
     for window in ((5, 5), (7, 9), (11, 5)):
         found = run_graph(
             lambda image, _, window=window: fn.gaussian_blur(image, window_size=list(window)), images, gpu=gpu
         )
         for image, each in zip(images, found, strict=True):
-            # OpenCV has fixed weights for 5 and 7.
+            # OpenCV uses tabulated weights for 5 and 7.
             apart = differences(each, cv2.GaussianBlur(image, window[::-1], 0))
             assert apart.max() <= 4
             assert apart.mean() <= 0.8
     kernels = motion_kernels(12, 45)
     expected = np.stack([motion_kernel(side, angle) for side in (5, 7, 9, 11) for angle in range(-45, 45)])
-    assert np.abs(kernels - expected).max() <= 0.006  # OpenCV interpolates by 32nds of a pixel
+    assert np.abs(kernels - expected).max() <= 0.006  # OpenCV interpolates in steps of 1/32 pixel
     for number in range(0, 360, 49):
         found = run_graph(
             lambda image, run, kernel=kernels[number]: stretch_contrast(
@@ -334,24 +327,24 @@ def check_blurs_are_opencvs(gpu: bool = False) -> None:
             assert (each.min(), each.max()) == (0, 255)
 
 
-def check_blurs_are_alike(gpu: bool = False) -> None:
+def check_blurs_are_equally_likely(gpu: bool = False) -> None:
     image = np.random.default_rng(1).integers(0, 256, (14, 14, 3), np.uint8)
     sides = (5, 7, 9, 11)
     gaussians = [cv2.GaussianBlur(image, (width, height), 0) for height in sides for width in sides]
     motions = [stretched(image, kernel) for kernel in motion_kernels(12, 45)]
     candidates = np.stack([image, *gaussians, *motions]).astype(np.float32).reshape(377, -1)
-    found = many(RandomBlur(0.75), image, 3000, gpu=gpu).astype(np.float32).reshape(3000, -1)
+    found = run_many(RandomBlur(0.75), image, 3000, gpu=gpu).astype(np.float32).reshape(3000, -1)
     apart = np.stack([np.abs(candidates - each).mean(-1) for each in found])
     assert apart.min(-1).max() <= 1.5
     nearest = apart.argmin(-1)
     assert (found[nearest == 0] == candidates[0]).all()
-    assert_often(nearest > 0, 0.75)
+    assert_probability(nearest > 0, 0.75)
     gaussian, motion = nearest[(nearest > 0) & (nearest < 17)] - 1, nearest[nearest > 16] - 17
-    assert stats.binomtest(len(gaussian), len(gaussian) + len(motion), 0.5).pvalue > SURE
-    assert_alike(np.bincount(gaussian, minlength=16))
-    assert_alike(np.bincount(motion // 90, minlength=4))
-    # Of the shortest line, angles next to each other are hard to tell apart.
-    assert_alike(np.bincount(motion % 90 // 10, minlength=9))
+    assert stats.binomtest(len(gaussian), len(gaussian) + len(motion), 0.5).pvalue > MIN_PVALUE
+    assert_equal_counts(np.bincount(gaussian, minlength=16))
+    assert_equal_counts(np.bincount(motion // 90, minlength=4))
+    # Neighboring angles of the shortest line are hard to distinguish, so ten are counted together.
+    assert_equal_counts(np.bincount(motion % 90 // 10, minlength=9))
 
 
 # All of them ---------------------------------------------------------------------------------------------------------
@@ -369,9 +362,9 @@ EACH = (
 def check_seeds(gpu: bool = False) -> None:
     images = photographs()
     for operation in EACH:
-        found = ran(operation, images, runs=2, gpu=gpu)
-        again = ran(operation, images, runs=2, gpu=gpu)
-        other = ran(operation, images, runs=2, seed=1, gpu=gpu)
+        found = run(operation, images, runs=2, gpu=gpu)
+        again = run(operation, images, runs=2, gpu=gpu)
+        other = run(operation, images, runs=2, seed=1, gpu=gpu)
         assert all((one == two).all() for one, two in zip(found, again, strict=True))
         assert any((one != two).any() for one, two in zip(found, other, strict=True))
         assert any((one != two).any() for one, two in zip(found[:4], found[4:], strict=True))
@@ -381,39 +374,30 @@ def check_seeds(gpu: bool = False) -> None:
 
 
 CHECKS = (
-    check_factors_are_pillows,
-    check_hue_is_turned_in_hsv,
-    check_orders_are_alike,
-    check_factors_are_even,
+    check_factors_match_pillow,
+    check_hue_is_shifted_in_hsv,
+    check_orders_are_equally_likely,
+    check_factors_are_uniform,
     check_jitter_with_probability,
     check_gray,
     check_lighting,
     check_spaces,
-    check_every_byte_of_a_channel_converts,
-    check_blue_first_is_the_same,
+    check_conversions_of_a_grid_of_colors,
+    check_bgr_gives_the_same_as_rgb,
     check_gaussian,
-    check_sigma_is_even,
-    check_blurs_are_opencvs,
-    check_blurs_are_alike,
+    check_sigma_is_uniform,
+    check_blurs_match_opencv,
+    check_blurs_are_equally_likely,
     check_seeds,
 )
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_on_the_processor(check):
+def test_on_cpu(check):
     check()
 
 
-# Records and words ---------------------------------------------------------------------------------------------------
-
-
-def meant(name: str, **arguments: Any) -> Any:
-    (operation,) = (each for each in parse_transform(name, arguments) if isinstance(each, Operation))
-    return operation
-
-
-def notes(name: str, **arguments: Any) -> str:
-    return " ".join(each.text for each in parse_transform(name, arguments) if isinstance(each, Note))
+# Parsing and records -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -441,8 +425,8 @@ def notes(name: str, **arguments: Any) -> str:
         ("BlurImage", {}, RandomBlur(0.5, 12, 45, 12)),
     ],
 )
-def test_words(name, arguments, expected):
-    assert meant(name, **arguments) == expected
+def test_names_parse_to_operations(name, arguments, expected):
+    assert parse_operation(name, **arguments) == expected
 
 
 @pytest.mark.parametrize(
@@ -465,24 +449,24 @@ def test_words(name, arguments, expected):
         ("BlurImage", {"motion_max_ksize": 5}, "motion_length"),
     ],
 )
-def test_wrong_arguments_are_named(name, arguments, part):
+def test_errors_name_the_argument(name, arguments, part):
     with pytest.raises(CallError) as error:
         parse_transform(name, arguments)
     assert part in str(error.value)
 
 
-def test_notes_say_what_differs():
-    assert "blur_image" in notes("BlurImage")
-    assert "255" in notes("PCALighting")
-    assert not notes("ColorJitter")
+def test_notes_state_differences():
+    assert "blur_image" in parse_notes("BlurImage")
+    assert "255" in parse_notes("PCALighting")
+    assert not parse_notes("ColorJitter")
 
 
-def test_unknown_space_is_named():
+def test_unknown_color_space():
     with pytest.raises(CallError, match="'XYZ'"):
         ConvertColor("XYZ")
 
 
-def test_what_may_follow_a_resize():
+def test_pointwise_operations():
     assert ColorJitter((0.5, 1.5), saturation=(0.5, 1.5), hue=(-0.1, 0.1)).pointwise
     assert not ColorJitter(contrast=(0.5, 1.5)).pointwise
     assert all(each.pointwise for each in (RandomGrayscale(), PCALighting(), ConvertColor("LAB")))
@@ -490,16 +474,16 @@ def test_what_may_follow_a_resize():
 
 
 @pytest.mark.parametrize("operation", [ColorJitter(), RandomGrayscale(), ConvertColor("LAB"), RandomBlur()])
-def test_bytes_are_needed(operation):
-    with pytest.raises(CallError, match="normalised"):
+def test_normalized_images_are_an_error(operation):
+    with pytest.raises(CallError, match="normalized"):
         operation.output(FLOAT)
 
 
-def test_colours_are_needed():
+def test_other_color_spaces_are_an_error():
     assert ConvertColor("LAB").output(ImageSpec()) == ImageSpec(color_space="LAB")
     for operation in (ColorJitter(), RandomGrayscale(), ConvertColor("HSV"), PCALighting()):
-        with pytest.raises(CallError, match="LAB"):
+        with pytest.raises(CallError, match="needs red, green and blue, but the images are LAB"):
             operation.output(ImageSpec(color_space="LAB"))
         assert operation.output(ImageSpec(color_space="GRAY"))
-    with pytest.raises(CallError, match="three channels"):
+    with pytest.raises(CallError, match="needs three channels, but the images have 4"):
         PCALighting().output(ImageSpec(channels=4, is_uint8=False))

@@ -1,7 +1,7 @@
-"""Fewer operations, the same images: what is fused, what is left alone, and each fusion beside its unfused spec.
+"""Fusion: which operations are fused, which are not, and that fused and unfused operations give the same images.
 
-Both forms draw the same, for a draw is seeded by its operation and its name. Checks are functions of `gpu`, so that
-a GPU can be held to the same.
+Random operations draw the same values in both cases, because an operation seeds its own draws. Each ``check_*``
+function takes `gpu`, so that tests/gpu can run it on a GPU.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from loaders.dali.graph import GraphContext, RandomStreams
 from loaders.dali.normalize import finish
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import ColorJitter, ConvertColor, PCALighting, RandomGrayscale
-from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
-from loaders.transforms.fuse import DecodeCrop, FlipNormalize, ResizeCrop, fuse
+from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, Unpack
+from loaders.transforms.fuse import RULES, CropResize, DecodeCrop, FlipNormalize, ResizeCrop, fuse
 from loaders.transforms.geometry import (
     Crop,
     CropAtRatio,
@@ -46,79 +46,101 @@ from manifests.errors import CallError
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 NORMALIZE = Normalize(MEAN, STD)
 SHORT, CROP = Resize(shorter=64), Crop((56, 48))
-PART = RandomResizedCrop((32, 40))
+RANDOM_CROP = RandomResizedCrop((32, 40))
 FLIP = Flip()
 
 
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
-def test_evaluation_is_resized_in_part():
+def test_evaluation_resizes_only_the_crop():
     found = fuse([Decode(), SHORT, CROP, NORMALIZE])
     assert found.operations == (Decode(), ResizeCrop(SHORT, CROP), NORMALIZE)
-    assert found.reasons == ("Resize + Crop: only the pixels that are kept are computed",)
+    assert found.reasons == ("Resize + Crop: only the pixels that the crop keeps are computed",)
 
 
-def test_training_is_decoded_in_part_and_normalised_with_the_flip():
-    found = fuse([Decode("BGR"), PART, FLIP, NORMALIZE])
+def test_training_decodes_only_the_crop_and_flips_with_the_normalization():
+    found = fuse([Decode("BGR"), RANDOM_CROP, FLIP, NORMALIZE])
     rest = Resize((32, 40))
-    assert found.operations == (DecodeCrop(Decode("BGR"), PART), rest, FlipNormalize(FLIP, NORMALIZE))
+    assert found.operations == (DecodeCrop(Decode("BGR"), RANDOM_CROP), rest, FlipNormalize(FLIP, NORMALIZE))
     assert found.reasons == (
-        "Decode + RandomResizedCrop: only the part that is kept is decoded",
-        "Flip + Normalize: one pass over the pixels",
+        "Decode + RandomResizedCrop: only the cropped region is decoded",
+        "Flip + Normalize: one pass over the pixels instead of two",
     )
 
 
-def test_what_is_left_of_a_part_keeps_its_filter():
-    part = RandomResizedCrop((8, 9), filter="cubic", antialias=False)
-    assert fuse([Decode(), part]).operations[1] == Resize((8, 9), filter="cubic", antialias=False)
-    part = CropAtRatio(8, 0.5, "nearest")
-    assert fuse([Decode(), part]).operations == (
-        DecodeCrop(Decode(), part), Resize((8, 8), filter="nearest", antialias=False)
+def test_resize_after_decoding_keeps_the_filter_of_the_crop():
+    crop = RandomResizedCrop((8, 9), filter="cubic", antialias=False)
+    assert fuse([Decode(), crop]).operations[1] == Resize((8, 9), filter="cubic", antialias=False)
+    crop = CropAtRatio(8, 0.5, "nearest")
+    assert fuse([Decode(), crop]).operations == (
+        DecodeCrop(Decode(), crop), Resize((8, 8), filter="nearest", antialias=False)
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("resize", [SHORT, PART, CropAtRatio(8, 0.5)])
+@pytest.mark.parametrize("resize", [SHORT, RANDOM_CROP, CropAtRatio(8, 0.5)])
 @pytest.mark.parametrize(
     "pixels",
     [NORMALIZE, Rescale(), RandomGrayscale(), PCALighting(), ColorJitter(hue=(-0.1, 0.1)), ConvertColor("YCbCr")],
 )
-def test_resizing_comes_before_what_works_on_pixels(pixels, resize):
+def test_resize_moves_before_pointwise_operations(pixels, resize):
     found = fuse([FLIP, pixels, resize])
     assert found.operations == (FLIP, resize, pixels)
     names = type(resize).__name__, type(pixels).__name__
-    assert found.reasons[0].startswith(f"{names[0]} before {names[1]}: ")
+    assert found.reasons[0].startswith(f"{names[0]} before {names[1]}: {names[1]} works on each pixel separately")
 
 
-def test_rules_follow_from_one_another():
+def test_raw_pixels_crop_and_resize_in_one_pass():
+    unpack = Unpack((64, 64))
+    found = fuse([unpack, RANDOM_CROP, FLIP])
+    assert found.operations == (unpack, CropResize(RANDOM_CROP), FLIP)
+    assert found.reasons[0].startswith("RandomResizedCrop in one pass: stored pixels need no decoding")
+    bounded = RandomResizedCrop((32, 40), sampling="bounded")
+    assert fuse([unpack, bounded]).operations == (unpack, bounded)
+
+
+def test_every_rule_states_its_reason():
+    assert len(RULES) == 5
+    for rule in RULES:
+        text = rule.reason.format(first="First", second="Second")
+        assert "Second" in text
+        assert ": " in text
+        assert not text.endswith(".")
+
+
+def test_rules_apply_to_the_result_of_other_rules():
     found = fuse([Decode(), NORMALIZE, SHORT, CROP])
     assert found.operations == (Decode(), ResizeCrop(SHORT, CROP), NORMALIZE)
     assert len(found.reasons) == 3
-    found = fuse([Decode(), RandomGrayscale(), PCALighting(), PART, FLIP, NORMALIZE])
+    found = fuse([Decode(), RandomGrayscale(), PCALighting(), RANDOM_CROP, FLIP, NORMALIZE])
     assert found.operations == (
-        DecodeCrop(Decode(), PART), Resize((32, 40)), RandomGrayscale(), PCALighting(), FlipNormalize(FLIP, NORMALIZE)
-    )  # fmt: skip
-    # A part of the decoded part, too.
-    found = fuse([Decode(), PART, Crop((30, 30))])
-    assert found.operations == (DecodeCrop(Decode(), PART), ResizeCrop(Resize((32, 40)), Crop((30, 30))))
+        DecodeCrop(Decode(), RANDOM_CROP),
+        Resize((32, 40)),
+        RandomGrayscale(),
+        PCALighting(),
+        FlipNormalize(FLIP, NORMALIZE),
+    )
+    # The resize after decoding can be fused again.
+    found = fuse([Decode(), RANDOM_CROP, Crop((30, 30))])
+    assert found.operations == (DecodeCrop(Decode(), RANDOM_CROP), ResizeCrop(Resize((32, 40)), Crop((30, 30))))
 
 
 @pytest.mark.parametrize(
     "operations",
     [
         (Decode(),),
-        (Decode(), Crop((8, 8))),  # decoding in part would add no zeros
+        (Decode(), Crop((8, 8))),  # a crop pads with zeros, decoding cannot
         (Decode(), SHORT),
-        (Decode(), FLIP, PART),
+        (Decode(), FLIP, RANDOM_CROP),
         (Decode(), FLIP, SHORT),
-        (Decode(), ColorJitter(contrast=(0.5, 1.5)), SHORT),  # the mean of all pixels
+        (Decode(), ColorJitter(contrast=(0.5, 1.5)), SHORT),  # depends on the mean of all pixels
         (Decode(), RandomErasing(), SHORT),
         (Decode(), RandomDownscale(), SHORT),
         (Decode(), Rotate((0, 9)), SHORT),
-        (Decode(), ConvertColor("HSV"), SHORT),  # hues have no mean
-        (Decode(), SHORT, Crop((65, 8))),  # zeros around an image that is smaller
+        (Decode(), ConvertColor("HSV"), SHORT),  # hues are angles
+        (Decode(), SHORT, Crop((65, 8))),  # pads with zeros
         (Decode(), Resize((64, 8)), Crop((8, 9))),
-        (Decode(), NORMALIZE, Crop((8, 8))),  # 0 before the normalisation is another than after it
+        (Decode(), NORMALIZE, Crop((8, 8))),  # zeros before and after normalization differ
         (Decode(), SHORT, ConvertColor("LAB"), Crop((65, 65))),
         (Decode(), Pad(4, 4, 4, 4), NORMALIZE),
         (Decode(), Flip(0.5, "vertical"), NORMALIZE),
@@ -129,13 +151,13 @@ def test_rules_follow_from_one_another():
     ],
     ids=lambda operations: " ".join(type(each).__name__ for each in operations),
 )
-def test_what_would_mean_something_else_stays(operations):
+def test_operations_whose_result_would_change_are_not_fused(operations):
     found = fuse(operations)
     assert found.operations == operations
     assert not found.reasons
 
 
-def test_crops_that_fit_go_before_what_works_on_pixels():
+def test_crops_that_never_pad_move_before_pointwise_operations():
     for resize in (SHORT, Resize((56, 48)), RandomResizedCrop((60, 50)), PadTo((56, 48))):
         found = fuse([FLIP, resize, Rescale(), NORMALIZE, CROP]).operations
         assert [type(each) for each in found][-2:] == [Rescale, Normalize]
@@ -166,21 +188,21 @@ operations = st.one_of(
 )
 
 
-def form_of(sequence: Sequence[Operation]) -> ImageSpec:
+def output_spec(sequence: Sequence[Operation]) -> ImageSpec:
     spec = ImageSpec()
     for operation in sequence:
         spec = operation.output(spec)
     return spec
 
 
-def taken_apart(sequence: Sequence[Operation]) -> Iterator[Operation]:
-    """Undo the fusions, but for the order."""
+def unfused(sequence: Sequence[Operation]) -> Iterator[Operation]:
+    """Undo all fusions except changes of order."""
     rest = list(sequence)
     while rest:
         match rest.pop(0):
-            case DecodeCrop(whole, part):
-                yield from (whole, part)
-                # What is left to do of the part comes next, perhaps in a fusion of its own.
+            case DecodeCrop(decode, crop):
+                yield from (decode, crop)
+                # The resize of the crop comes next, possibly fused with another crop.
                 if isinstance(rest[0], ResizeCrop):
                     rest[0] = rest[0].crop
                 else:
@@ -195,26 +217,26 @@ def taken_apart(sequence: Sequence[Operation]) -> Iterator[Operation]:
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(operations, max_size=9), st.booleans())
-def test_any_list_keeps_its_form_and_its_operations(sequence, decoded):
+def test_any_list_keeps_its_output_spec_and_its_operations(sequence, decoded):
     sequence = [Decode(), *sequence] if decoded else sequence
     try:
-        spec = form_of(sequence)
+        spec = output_spec(sequence)
     except CallError:
         assume(False)
     found = fuse(sequence)
-    assert form_of(found.operations) == spec
+    assert output_spec(found.operations) == spec
     again = fuse(found.operations)
     assert again.operations == found.operations
     assert not again.reasons
-    # Each operation once; only what works on pixels changes its place, and never among its like.
-    apart = list(taken_apart(found.operations))
+    # Each operation occurs once. Pointwise operations may move, but keep their order.
+    apart = list(unfused(found.operations))
     for pointwise in (True, False):
         assert [each for each in apart if each.pointwise is pointwise] == [
             each for each in sequence if each.pointwise is pointwise
         ]
 
 
-# Beside the unfused form ---------------------------------------------------------------------------------------------
+# Compared with the unfused form---------------------------------------------------------------------------------------
 
 
 def photographs() -> list[np.ndarray]:
@@ -224,7 +246,7 @@ def photographs() -> list[np.ndarray]:
 
 
 def encoded() -> list[bytes]:
-    """JPEG of several kinds, one of them to be turned, PNG and WebP."""
+    """Return several kinds of JPEG, one of them with an EXIF orientation, PNG and WebP."""
     exif = Image.Exif()
     exif[0x0112] = 6
     images = []
@@ -244,7 +266,7 @@ def encoded() -> list[bytes]:
 def from_encoded(
     sequence: Sequence[Operation], images: Sequence[bytes], *, seed: int = 0, runs: int = 1, gpu: bool = False
 ) -> list[np.ndarray]:
-    """Give what operations, of which the first decodes, make of encoded images."""
+    """Run operations, the first of which decodes, on encoded images."""
     arrays = [np.frombuffer(each, np.uint8) for each in images]
     pipeline = dali.Pipeline(len(arrays), num_threads=2, device_id=0 if gpu else None, seed=1, exec_dynamic=True)
     run = GraphContext(gpu=gpu, batch_size=len(arrays), random=RandomStreams(seed))
@@ -261,11 +283,21 @@ def from_encoded(
     return [np.array(each.at(number)) for each in outputs for number in range(len(arrays))]
 
 
+def is_random(operation: Operation) -> bool:
+    """Return whether an operation draws random numbers."""
+    if isinstance(operation, (Resize, CropAtRatio)):
+        return operation.filter == "random"
+    if isinstance(operation, Crop):
+        return operation.at == "random"
+    return not isinstance(operation, (Normalize, Rescale, ConvertColor))
+
+
 def differences(operations: Sequence[Operation], **options: Any) -> list[np.ndarray]:
-    """Return by how much each image differs when fused; something must have been fused."""
+    """Return the absolute differences between fused and unfused results. Fusion must change the operations."""
     fused = fuse(operations).operations
     assert fused != tuple(operations)
-    images = photographs() * 5
+    # Copies of an image get draws of their own; without draws they would only repeat the comparison.
+    images = photographs() * (3 if any(map(is_random, operations)) else 1)
     apart, together = (run_operation(each, images, seed=3, **options) for each in (operations, fused))
     assert all(
         each.shape == other.shape and each.dtype == other.dtype for each, other in zip(apart, together, strict=True)
@@ -273,8 +305,8 @@ def differences(operations: Sequence[Operation], **options: Any) -> list[np.ndar
     return [np.abs(each.astype(float) - other) for each, other in zip(apart, together, strict=True)]
 
 
-PARTS = (
-    PART,
+CROPS = (
+    RANDOM_CROP,
     RandomResizedCrop((32, 40), antialias=False, filter="random"),
     RandomResizedCrop((32, 40), (0.9, 1.0), sampling="bounded"),
     RandomResizedCrop((32, 40), sampling="bounded", log_ratio=False),
@@ -283,21 +315,21 @@ PARTS = (
 )
 
 
-def check_decoded_parts(gpu: bool = False) -> None:
+def check_decoded_crops(gpu: bool = False) -> None:
     images = encoded()
-    for part in PARTS:
+    for crop in CROPS:
         for space in ("RGB", "BGR"):
-            sequence = (Decode(space), part)
+            sequence = (Decode(space), crop)
             fused = fuse(sequence).operations
             assert isinstance(fused[0], DecodeCrop)
             apart, together = (from_encoded(each, images, runs=2, gpu=gpu) for each in (sequence, fused))
-            assert not np.array_equal(apart[0], apart[len(images)]) or isinstance(part, CropAtRatio)
+            assert not np.array_equal(apart[0], apart[len(images)]) or isinstance(crop, CropAtRatio)
             for number, (each, other) in enumerate(zip(apart, together, strict=True)):
                 if gpu:
-                    # Where a part begins between two samples of the chroma, it is interpolated otherwise.
-                    assert np.abs(each.astype(float) - other).mean() < 2, (part, number)
+                    # If a crop starts between two chroma samples, the GPU interpolates them differently.
+                    assert np.abs(each.astype(float) - other).mean() < 2, (crop, number)
                 else:
-                    assert np.array_equal(each, other), (part, number)
+                    assert np.array_equal(each, other), (crop, number)
 
 
 def check_order_of_channels(gpu: bool = False) -> None:
@@ -309,12 +341,12 @@ def check_order_of_channels(gpu: bool = False) -> None:
         assert not np.array_equal(red[0], blue[0])
 
 
-def check_decoded_parts_are_turned(gpu: bool = False) -> None:
-    """The part is one of the image as EXIF has it turned."""
+def check_decoded_crops_follow_exif_orientation(gpu: bool = False) -> None:
+    """The crop is taken after the EXIF orientation is applied."""
     exif = Image.Exif()
     exif[0x0112] = 6
     pixels = np.zeros((40, 80, 3), np.uint8)
-    pixels[:, :40] = 200  # the left half, which the turn to the right has at the top
+    pixels[:, :40] = 200  # the left half; the rotation moves it to the top
     (found,) = from_encoded(
         fuse([Decode(), CropAtRatio(40, 1.0, "nearest")]).operations,
         [encode(Image.fromarray(pixels), "JPEG", exif=exif, quality=95)],
@@ -324,7 +356,7 @@ def check_decoded_parts_are_turned(gpu: bool = False) -> None:
     assert found[22:].max() < 5
 
 
-def check_resized_parts(gpu: bool = False) -> None:
+def check_resized_crops(gpu: bool = False) -> None:
     resizes = (
         SHORT,
         Resize(shorter=64, antialias=False, rounding="nearest"),
@@ -340,13 +372,13 @@ def check_resized_parts(gpu: bool = False) -> None:
                 different = differences(sequence, gpu=gpu)
                 assert max(each.max() for each in different) <= 1, sequence
                 assert np.mean([each.mean() for each in different]) < 0.01, sequence
-    # The nearest pixel may be another where two are as near.
+    # If two pixels are equally near, either may be taken.
     different = differences([Resize(shorter=64, filter="nearest"), CROP], gpu=gpu)
     assert np.mean([(each > 0).mean() for each in different]) < 0.01
 
 
-def check_zeros_stay(gpu: bool = False) -> None:
-    """What an image lacks of a crop is 0 when cropped, and then perhaps normalised."""
+def check_padding_stays_zero(gpu: bool = False) -> None:
+    """Padding of a crop is 0 at the position of the crop in the list, before or after normalization."""
     images = [each[:30, :40].copy() for each in photographs()]
     for sequence in (
         [SHORT, Crop((70, 48))],
@@ -361,15 +393,15 @@ def check_zeros_stay(gpu: bool = False) -> None:
             assert (each[0] == 0).all() or (each[-1] == 0).all()
 
 
-RESIZES = (Resize((97, 131)), Resize((97, 131), antialias=False), PART, CropAtRatio(64, 0.875))
+RESIZES = (Resize((97, 131)), Resize((97, 131), antialias=False), RANDOM_CROP, CropAtRatio(64, 0.875))
 
 
-def check_resizing_before_pixels(gpu: bool = False) -> None:
-    """What is linear differs by its rounding to whole values; what ends at 0 and 255, where a light is near white."""
-    grey = 0.225 * 255
+def check_resize_before_pointwise_operations(gpu: bool = False) -> None:
+    """Linear operations differ by rounding to uint8. Operations that clip at 0 and 255 differ more near white."""
+    level_of_std = 0.225 * 255
     for resize in RESIZES:
         for operation, level, most, mean in (
-            (NORMALIZE, grey, 0.51, 0.26),
+            (NORMALIZE, level_of_std, 0.51, 0.26),
             (Rescale(), 255, 0.51, 0.26),
             (ConvertColor("BGR"), 1, 0, 0),
             (ConvertColor("GRAY"), 1, 1, 0.25),
@@ -385,7 +417,7 @@ def check_resizing_before_pixels(gpu: bool = False) -> None:
             different = [each * level for each in differences([operation, resize], gpu=gpu)]
             assert max(each.max() for each in different) <= most, (operation, resize)
             assert max(each.mean() for each in different) <= mean, (operation, resize)
-    # Of what is not interpolated all is the same.
+    # Without interpolation the results are identical.
     for operation in (NORMALIZE, ColorJitter(hue=(-0.1, 0.1), brightness=(0.6, 1.4)), ConvertColor("LAB")):
         resize = Resize((97, 131), filter="nearest")
         assert max(each.max() for each in differences([operation, resize], gpu=gpu)) == 0
@@ -416,25 +448,25 @@ def finished(
 
 
 def check_finish(gpu: bool = False) -> None:
-    """The normalisation that is done with layout and type, and images that come without one."""
+    """Normalization together with layout and type, and images without a final normalization."""
     image = photographs()[3]
-    normalised = (image / 255 - MEAN) / STD
-    with_fourth = np.concatenate([normalised, np.zeros_like(normalised[..., :1])], axis=-1)
+    normalized = (image / 255 - MEAN) / STD
+    with_fourth = np.concatenate([normalized, np.zeros_like(normalized[..., :1])], axis=-1)
     for layout in ("NHWC", "NCHW"):
         axes = (0, 1, 2) if layout == "NHWC" else (2, 0, 1)
         for dtype, (kind, limit) in DTYPES.items():
             for last, expected in (
-                (NORMALIZE, normalised),
+                (NORMALIZE, normalized),
                 (Normalize(MEAN, STD, channels=4), with_fourth),
-                (FlipNormalize(Flip(0), NORMALIZE), normalised),
-                (FlipNormalize(Flip(1), NORMALIZE), normalised[:, ::-1]),
+                (FlipNormalize(Flip(0), NORMALIZE), normalized),
+                (FlipNormalize(Flip(1), NORMALIZE), normalized[:, ::-1]),
                 (FlipNormalize(Flip(1), Normalize(MEAN, STD, channels=4)), with_fourth[:, ::-1]),
             ):
                 found = finished(image, last, ImageSpec(), dtype, layout, gpu)
                 assert found.dtype == kind
                 assert found.shape == expected.transpose(axes).shape
                 assert np.abs(found - expected.transpose(axes)).max() < limit, (last, dtype, layout)
-            # Normalised before, and perhaps mixed since.
+            # Images that are already normalized, for example because they were mixed.
             found = finished(with_fourth.astype(np.float32), None, ImageSpec(is_uint8=False), dtype, layout, gpu)
             assert found.dtype == kind
             assert np.abs(found - with_fourth.transpose(axes)).max() < limit
@@ -451,5 +483,5 @@ CHECKS: tuple[Callable[..., None], ...] = tuple(
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_on_the_processor(check):
+def test_on_cpu(check):
     check()

@@ -1,18 +1,20 @@
-"""What moves pixels, against Pillow, OpenCV and numpy; and what is drawn, against the definitions in numpy.
+"""Geometric operations compared with Pillow, OpenCV and NumPy, and the distributions of random draws.
 
-Every check is a function of `gpu`, so that a GPU can be held to the same.
+Each ``check_*`` function takes `gpu`, so that tests/gpu can run it on a GPU.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+from helpers.chance import MIN_PVALUE, assert_equally_likely, assert_probability
 from helpers.graphs import run_operation
+from helpers.parsing import parse_notes, parse_operations
 from PIL import Image
 from scipy import stats
 from skimage import data
@@ -30,10 +32,8 @@ from loaders.transforms.geometry import (
     Resize,
     Rotate,
 )
-from loaders.transforms.parse.registry import Note, parse_transform
 from manifests.errors import CallError
 
-SURE = 1e-4  # a test of a distribution fails by chance this often
 FLOAT = ImageSpec(is_uint8=False)
 SIZES = ((97, 131), (224, 224), (301, 257), (31, 17))
 RESAMPLING = {
@@ -44,30 +44,30 @@ RESAMPLING = {
 }
 
 
-def photographs(whole: bool = True) -> list[np.ndarray]:
-    """Real ones, of four odd sizes. Normalised: also below 0."""
+def photographs(uint8: bool = True) -> list[np.ndarray]:
+    """Return photographs of four sizes, uint8 or normalized."""
     astronaut = data.astronaut()
     real = data.chelsea()[:298, :449], data.coffee()[:200, :333], astronaut[:401, :173], astronaut[100:137, 100:153]
     images = [np.ascontiguousarray(each) for each in real]
-    return images if whole else [normalised(each) for each in images]
+    return images if uint8 else [normalized(each) for each in images]
 
 
-def normalised(image: np.ndarray) -> np.ndarray:
+def normalized(image: np.ndarray) -> np.ndarray:
     return ((image - 127.7) / 60).astype(np.float32)
 
 
 def coordinates(height: int, width: int) -> np.ndarray:
-    """An image whose values say where they are: row, column, and a 1 that nothing from outside has."""
+    """Return an image whose channels are the row, the column, and 1, which pixels from outside do not have."""
     rows, columns = np.mgrid[:height, :width]
     return np.stack([rows, columns, np.ones_like(rows)], axis=-1).astype(np.float32)
 
 
-def ran(operation: Operation | Sequence[Operation], images: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
+def run(operation: Operation | Sequence[Operation], images: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
     return run_operation(operation, images, spec=ImageSpec(is_uint8=images[0].dtype == np.uint8), **options)
 
 
-def many(operation: Operation, image: np.ndarray, count: int, **options: Any) -> list[np.ndarray]:
-    return ran(operation, [image] * 100, runs=-(-count // 100), **options)[:count]
+def run_many(operation: Operation, image: np.ndarray, count: int, **options: Any) -> list[np.ndarray]:
+    return run(operation, [image] * 100, runs=-(-count // 100), **options)[:count]
 
 
 def differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
@@ -75,22 +75,11 @@ def differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.abs(found.astype(float) - expected)
 
 
-def assert_often(happened: Sequence[bool], probability: float) -> None:
-    assert stats.binomtest(int(np.sum(happened)), len(happened), probability).pvalue > SURE
-
-
-def assert_alike(drawn: Sequence[Any], count: int) -> None:
-    """Check that each of so many values is drawn alike."""
-    counts = np.unique(np.array(drawn), axis=0, return_counts=True)[1]
-    assert len(counts) == count
-    assert stats.chisquare(counts).pvalue > SURE
-
-
 # Resizing ------------------------------------------------------------------------------------------------------------
 
 
 def with_pillow(image: np.ndarray, size: Size, name: str) -> np.ndarray:
-    """Resize in floats. Beyond the edges a filter sees the outermost pixels again, as in DALI; Pillow sees none."""
+    """Resize in floating point with Pillow, with edge pixels repeated outside the image as in DALI."""
     edge, (height, width) = 100, image.shape[:2]
     wide = np.pad(image, ((edge, edge), (edge, edge), (0, 0)), mode="edge").astype(np.float32)
     box = (edge, edge, edge + width, edge + height)
@@ -98,23 +87,23 @@ def with_pillow(image: np.ndarray, size: Size, name: str) -> np.ndarray:
     return np.stack([np.asarray(each) for each in channels], axis=-1)
 
 
-def check_filters_are_pillows(gpu: bool = False) -> None:
+def check_filters_match_pillow(gpu: bool = False) -> None:
     for size in SIZES:
         for name in RESAMPLING:
-            for image, found in zip(photographs(), ran(Resize(size, filter=name), photographs(), gpu=gpu), strict=True):
+            for image, found in zip(photographs(), run(Resize(size, filter=name), photographs(), gpu=gpu), strict=True):
                 assert found.dtype == np.uint8
                 assert differences(found, with_pillow(image, size, name).clip(0, 255)).max() < 0.56
-            images = photographs(whole=False)
-            for image, found in zip(images, ran(Resize(size, filter=name), images, gpu=gpu), strict=True):
+            images = photographs(uint8=False)
+            for image, found in zip(images, run(Resize(size, filter=name), images, gpu=gpu), strict=True):
                 assert found.dtype == np.float32
                 assert differences(found, with_pillow(image, size, name)).max() < 3e-3
 
 
-def check_bytes_are_nearly_pillows(gpu: bool = False) -> None:
-    """Pillow's own bytes differ by its rounding to whole values between rows and columns, and next to the edges."""
+def check_uint8_is_close_to_pillow(gpu: bool = False) -> None:
+    """Pillow's uint8 results differ because it rounds between the two passes, and at the edges."""
     for name, resampling in RESAMPLING.items():
         for image, found in zip(
-            photographs(), ran(Resize((97, 131), filter=name), photographs(), gpu=gpu), strict=True
+            photographs(), run(Resize((97, 131), filter=name), photographs(), gpu=gpu), strict=True
         ):
             expected = np.asarray(Image.fromarray(image).resize((131, 97), resampling))
             different = differences(found, expected)
@@ -122,21 +111,21 @@ def check_bytes_are_nearly_pillows(gpu: bool = False) -> None:
             assert different[3:-3, 3:-3].max() <= (4 if name == "lanczos" else 2)
 
 
-def check_linear_is_opencvs(gpu: bool = False) -> None:
+def check_linear_matches_opencv(gpu: bool = False) -> None:
     for size in SIZES:
-        for whole, limit in ((True, 1), (False, 2e-4)):
-            images = photographs(whole)
-            for image, found in zip(images, ran(Resize(size, antialias=False), images, gpu=gpu), strict=True):
+        for uint8, limit in ((True, 1), (False, 2e-4)):
+            images = photographs(uint8)
+            for image, found in zip(images, run(Resize(size, antialias=False), images, gpu=gpu), strict=True):
                 expected = cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR)
                 assert differences(found, expected).max() <= limit
 
 
 def check_nearest(gpu: bool = False) -> None:
-    """The pixel under the middle, as Pillow; where that lies between two, either."""
+    """The pixel at the center as in Pillow, and either of two if the center is between them."""
     for size in SIZES:
-        for whole in (True, False):
-            images = photographs(whole)
-            for image, found in zip(images, ran(Resize(size, filter="nearest"), images, gpu=gpu), strict=True):
+        for uint8 in (True, False):
+            images = photographs(uint8)
+            for image, found in zip(images, run(Resize(size, filter="nearest"), images, gpu=gpu), strict=True):
                 rows, columns = (
                     (np.arange(after) + 0.5) * before / after for before, after in zip(image.shape, size, strict=False)
                 )
@@ -153,8 +142,8 @@ def check_shorter_side(gpu: bool = False) -> None:
     for shorter in (37, 100, 256):
         for (height, width), down, nearest in zip(
             shapes,
-            ran(Resize(shorter=shorter), images, gpu=gpu),
-            ran(Resize(shorter=shorter, rounding="nearest"), images, gpu=gpu),
+            run(Resize(shorter=shorter), images, gpu=gpu),
+            run(Resize(shorter=shorter, rounding="nearest"), images, gpu=gpu),
             strict=True,
         ):
             longer = int(shorter * max(height, width) / min(height, width))
@@ -164,78 +153,80 @@ def check_shorter_side(gpu: bool = False) -> None:
 
 
 def check_known_size(gpu: bool = False) -> None:
-    """292 / 480 * 660 is 401.5, and one less a bit before the rounding in doubles: what the form says is done."""
+    """292 / 480 * 660 is 401.5, but slightly less in doubles: the graph must round as `output` does."""
     image = photographs()[0]
     second = Resize(shorter=292, rounding="nearest")
-    (found,) = ran([Resize((480, 660)), second], [image], gpu=gpu)
+    (found,) = run([Resize((480, 660)), second], [image], gpu=gpu)
     assert found.shape[:2] == (292, 401) == second.output(ImageSpec(size=(480, 660))).size
 
 
 def check_random_filter(gpu: bool = False) -> None:
     image = photographs()[3]
-    each = [ran(Resize((50, 60), filter=name), [image], gpu=gpu)[0] for name in ("linear", "cubic")]
-    found = many(Resize((50, 60), filter="random"), image, 300, gpu=gpu)
+    each = [run(Resize((50, 60), filter=name), [image], gpu=gpu)[0] for name in ("linear", "cubic")]
+    found = run_many(Resize((50, 60), filter="random"), image, 300, gpu=gpu)
     cubic = [bool((one == each[1]).all()) for one in found]
     assert all((one == each[which]).all() for one, which in zip(found, cubic, strict=True))
-    assert_often(cubic, 0.5)
+    assert_probability(cubic, 0.5)
 
 
 # Cropping ------------------------------------------------------------------------------------------------------------
 
 
-def cut(image: np.ndarray, top: int, left: int, size: Size) -> np.ndarray:
-    """Cut a part out; zeros where it lies beyond."""
+def crop_with_zeros(image: np.ndarray, top: int, left: int, size: Size) -> np.ndarray:
+    """Crop a region, with zeros outside the image."""
     wide = np.pad(image, ((50, 50), (50, 50), (0, 0)))
     return wide[50 + top : 50 + top + size[0], 50 + left : 50 + left + size[1]]
 
 
-def as_paddleclas(side: int, part: int) -> int:
-    return (side - part) // 2
+def as_paddleclas(side: int, crop: int) -> int:
+    return (side - crop) // 2
 
 
-def as_torchvision(side: int, part: int) -> int:
-    """Its center_crop pads first, the lesser half before the image, and rounds the position of what is larger."""
-    return -((part - side) // 2) if side < part else round((side - part) / 2)
+def as_torchvision(side: int, crop: int) -> int:
+    """torchvision pads smaller images first, the smaller half before the image, and rounds half to even."""
+    return -((crop - side) // 2) if side < crop else round((side - crop) / 2)
 
 
-def check_centre(gpu: bool = False) -> None:
+def check_center(gpu: bool = False) -> None:
     rng = np.random.default_rng(0)
     shapes = [(height, width) for height in range(2, 16) for width in (5, 8, 11, 12, 13, 14)]
     for kind in (np.uint8, np.float32):
         images = [rng.integers(1, 256, (*shape, 3)).astype(kind) for shape in shapes]
         for rounding, start in (("down", as_paddleclas), ("even", as_torchvision)):
-            for image, found in zip(images, ran(Crop((8, 11), rounding=rounding), images, gpu=gpu), strict=True):
-                top, left = (start(side, part) for side, part in zip(image.shape, (8, 11), strict=False))
+            for image, found in zip(images, run(Crop((8, 11), rounding=rounding), images, gpu=gpu), strict=True):
+                top, left = (start(side, crop) for side, crop in zip(image.shape, (8, 11), strict=False))
                 assert found.dtype == kind
-                assert (found == cut(image, top, left, (8, 11))).all(), (rounding, image.shape)
+                assert (found == crop_with_zeros(image, top, left, (8, 11))).all(), (rounding, image.shape)
 
 
 def check_random_positions(gpu: bool = False) -> None:
     for kind in (np.uint8, np.float32):
         image = coordinates(12, 15).astype(kind)
         starts = []
-        for found in many(Crop((9, 11), at="random"), image, 1500, gpu=gpu):
+        for found in run_many(Crop((9, 11), at="random"), image, 1500, gpu=gpu):
             starts.append((int(found[0, 0, 0]), int(found[0, 0, 1])))
-            assert (found == cut(image, *starts[-1], (9, 11))).all()
-        assert_alike(starts, 4 * 5)
+            assert (found == crop_with_zeros(image, *starts[-1], (9, 11))).all()
+        assert_equally_likely(starts, 4 * 5)
 
 
 def check_random_positions_of_small_images(gpu: bool = False) -> None:
     image = coordinates(12, 15)
     starts = []
-    for found in many(Crop((15, 11), at="random"), image, 1500, gpu=gpu):
+    for found in run_many(Crop((15, 11), at="random"), image, 1500, gpu=gpu):
         top = int(found[..., 2].any(1).argmax())
         starts.append((-top, int(found[top, 0, 1])))
-        assert (found == cut(image, *starts[-1], (15, 11))).all()
-    assert_alike(starts, 4 * 5)
+        assert (found == crop_with_zeros(image, *starts[-1], (15, 11))).all()
+    assert_equally_likely(starts, 4 * 5)
 
 
-def windows(operation: RandomResizedCrop | CropAtRatio, height: int, width: int, count: int, **options: Any) -> Any:
-    """Return top, left, height and width of what is cut out of so many images: [count, 4]."""
-    found = np.stack(many(operation, coordinates(height, width), count, **options)).astype(float)
+def crop_regions(
+    operation: RandomResizedCrop | CropAtRatio, height: int, width: int, count: int, **options: Any
+) -> Any:
+    """Return top, left, height and width of the crops of `count` images: [count, 4]."""
+    found = np.stack(run_many(operation, coordinates(height, width), count, **options)).astype(float)
     result = []
     for axis, side in enumerate(found.shape[1:3]):
-        # Where a filter sees nothing beyond the part, pixel j has the coordinate start + (j + 1/2) length / side - 1/2.
+        # Away from the border, pixel j has the coordinate start + (j + 1/2) length / side - 1/2.
         first, last = side // 4, side - 1 - side // 4
         low, high = (
             found[:, each, side // 2, 0] if axis == 0 else found[:, side // 2, each, 1] for each in (first, last)
@@ -244,16 +235,16 @@ def windows(operation: RandomResizedCrop | CropAtRatio, height: int, width: int,
         result.append((low - (first + 0.5) * length / side + 0.5, length))
     (top, tall), (left, wide) = result
     exact = np.stack([top, left, tall, wide], axis=-1)
-    # DALI's filters are tables: with one that widens this is not wholly exact.
+    # DALI tabulates its filters, so antialiased ones are not exact.
     assert np.abs(exact - exact.round()).max() < 0.3
     return exact.round().astype(int)
 
 
-def by_attempts(height: int, width: int, part: RandomResizedCrop, rng: np.random.Generator) -> tuple[int, ...]:
-    """Draw as torchvision."""
-    low, high = part.ratio
+def by_attempts(height: int, width: int, crop: RandomResizedCrop, rng: np.random.Generator) -> tuple[int, ...]:
+    """Draw as torchvision does."""
+    low, high = crop.ratio
     for _ in range(10):
-        area = height * width * rng.uniform(*part.area)
+        area = height * width * rng.uniform(*crop.area)
         ratio = math.exp(rng.uniform(math.log(low), math.log(high)))
         wide, tall = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < wide <= width and 0 < tall <= height:
@@ -266,18 +257,18 @@ def by_attempts(height: int, width: int, part: RandomResizedCrop, rng: np.random
     return (height - tall) // 2, (width - wide) // 2, tall, wide
 
 
-def bounded(height: int, width: int, part: RandomResizedCrop, rng: np.random.Generator) -> tuple[int, ...]:
-    """Draw as PaddleClas, but round sides to the nearest, as DALI does, and not down."""
-    low, high = part.ratio
-    ratio = math.exp(rng.uniform(math.log(low), math.log(high))) if part.log_ratio else rng.uniform(low, high)
+def bounded(height: int, width: int, crop: RandomResizedCrop, rng: np.random.Generator) -> tuple[int, ...]:
+    """Draw as PaddleClas does, but round sides to the nearest integer as DALI does; PaddleClas rounds down."""
+    low, high = crop.ratio
+    ratio = math.exp(rng.uniform(math.log(low), math.log(high))) if crop.log_ratio else rng.uniform(low, high)
     bound = min(width / height / ratio, height / width * ratio)
-    area = width * height * rng.uniform(min(part.area[0], bound), min(part.area[1], bound))
+    area = width * height * rng.uniform(min(crop.area[0], bound), min(crop.area[1], bound))
     wide, tall = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
     return int(rng.integers(height - tall + 1)), int(rng.integers(width - wide + 1)), tall, wide
 
 
 def shares(found: np.ndarray, height: int, width: int) -> dict[str, np.ndarray]:
-    """Return what is compared of windows: area, ratio, and the position in the room that there is, if there is."""
+    """Return the quantities to compare: area, ratio, sides, and the relative position if there is room to move."""
     top, left, tall, wide = found.T
     result = {"area": tall * wide / (height * width), "ratio": np.log(wide / tall), "height": tall, "width": wide}
     for name, start, room in (("top", top, height - tall), ("left", left, width - wide)):
@@ -289,46 +280,46 @@ def shares(found: np.ndarray, height: int, width: int) -> dict[str, np.ndarray]:
 
 def check_random_resized_crop(gpu: bool = False) -> None:
     count, rng = 2500, np.random.default_rng(0)
-    for height, width in ((90, 120), (121, 91), (99, 99)):
+    for height, width in ((90, 120), (99, 99)):
         for area, ratio in (((0.08, 1.0), (3 / 4, 4 / 3)), ((0.2, 0.5), (0.5, 1.0)), ((0.9, 1.0), (3 / 4, 4 / 3))):
             for how in ({}, {"sampling": "bounded"}, {"sampling": "bounded", "log_ratio": False}):
-                part = RandomResizedCrop((4, 4), area, ratio, antialias=False, **how)
+                crop = RandomResizedCrop((4, 4), area, ratio, antialias=False, **how)
                 draw = bounded if how else by_attempts
-                found = windows(part, height, width, count, gpu=gpu)
+                found = crop_regions(crop, height, width, count, gpu=gpu)
                 assert (found >= (0, 0, 1, 1)).all()
                 assert (found[:, :2] + found[:, 2:] <= (height, width)).all()
-                expected = shares(np.array([draw(height, width, part, rng) for _ in range(count)]), height, width)
+                expected = shares(np.array([draw(height, width, crop, rng) for _ in range(count)]), height, width)
                 for name, each in shares(found, height, width).items():
-                    # Of two samples of 2,500 this is passed by chance once in a million.
-                    assert stats.ks_2samp(each, expected[name]).statistic < 0.075, (part, height, width, name)
+                    # Two samples of 2,500 exceed this by chance once in a million.
+                    assert stats.ks_2samp(each, expected[name]).statistic < 0.075, (crop, height, width, name)
 
 
 def check_panoramas(gpu: bool = False) -> None:
-    """No attempt fits: the largest part that does, wherever it lies."""
+    """If no attempt fits, the largest crop that fits is taken, at a random position."""
     for height, width in ((40, 301), (301, 40)):
-        part = RandomResizedCrop((4, 4), (0.5, 1.0), antialias=False)
-        found = windows(part, height, width, 300, gpu=gpu)
+        crop = RandomResizedCrop((4, 4), (0.5, 1.0), antialias=False)
+        found = crop_regions(crop, height, width, 300, gpu=gpu)
         longer = round(40 * 4 / 3)
         assert (found[:, 2:] == ((40, longer) if height < width else (longer, 40))).all()
         along = found[:, 1] if height < width else found[:, 0]
-        assert stats.kstest(along / (301 - longer), "uniform").pvalue > SURE
+        assert stats.kstest(along / (301 - longer), "uniform").pvalue > MIN_PVALUE
 
 
 def check_smallest_images(gpu: bool = False) -> None:
     for shape in ((1, 1), (1, 9), (9, 1), (2, 3)):
         image = np.full((*shape, 3), 7, np.uint8)
         for how in ("attempts", "bounded"):
-            part = RandomResizedCrop((5, 4), (0.01, 0.02), sampling=how)
-            assert all((each == 7).all() and each.shape == (5, 4, 3) for each in many(part, image, 100, gpu=gpu))
+            crop = RandomResizedCrop((5, 4), (0.01, 0.02), sampling=how)
+            assert all((each == 7).all() and each.shape == (5, 4, 3) for each in run_many(crop, image, 100, gpu=gpu))
 
 
-def check_contents_of_parts(gpu: bool = False) -> None:
+def check_contents_of_crops(gpu: bool = False) -> None:
     for image in photographs()[1:]:
         for how in ("attempts", "bounded"):
             for name in ("linear", "triangular"):
-                part = RandomResizedCrop((19, 23), sampling=how, filter=name)
-                places = windows(part, *image.shape[:2], 100, gpu=gpu)
-                for place, found in zip(places, many(part, image, 100, gpu=gpu), strict=True):
+                crop = RandomResizedCrop((19, 23), sampling=how, filter=name)
+                places = crop_regions(crop, *image.shape[:2], 40, gpu=gpu)
+                for place, found in zip(places, run_many(crop, image, 40, gpu=gpu), strict=True):
                     top, left, tall, wide = place
                     inner = image[top : top + tall, left : left + wide]
                     assert differences(found, with_pillow(inner, (19, 23), name)).max() < 0.56
@@ -336,49 +327,49 @@ def check_contents_of_parts(gpu: bool = False) -> None:
 
 def check_crop_at_ratio(gpu: bool = False) -> None:
     for size, pad in ((224, 32), (100, 12), (33, 5)):
-        part = CropAtRatio(size, size / (size + pad))
-        for whole, limit in ((True, 1), (False, 2e-4)):
-            images = photographs(whole)
-            for image, found in zip(images, ran(part, images, gpu=gpu), strict=True):
+        crop = CropAtRatio(size, size / (size + pad))
+        for uint8, limit in ((True, 1), (False, 2e-4)):
+            images = photographs(uint8)
+            for image, found in zip(images, run(crop, images, gpu=gpu), strict=True):
                 side = int(size / (size + pad) * min(image.shape[:2]))
                 top, left = ((each - side) // 2 for each in image.shape[:2])
                 expected = cv2.resize(image[top : top + side, left : left + side], (size, size))
                 assert differences(found, expected).max() <= limit
 
 
-# Turning -------------------------------------------------------------------------------------------------------------
+# Rotating ------------------------------------------------------------------------------------------------------------
 
 
 def check_flips(gpu: bool = False) -> None:
     axes = {"horizontal": np.s_[:, ::-1], "vertical": np.s_[::-1], "both": np.s_[::-1, ::-1]}
-    for whole in (True, False):
-        image = photographs(whole)[3]
+    for uint8 in (True, False):
+        image = photographs(uint8)[3]
         for axis, mirrored in axes.items():
             for probability in (0.0, 0.3, 1.0):
-                found = many(Flip(probability, axis), image, 500, gpu=gpu)
+                found = run_many(Flip(probability, axis), image, 500, gpu=gpu)
                 flipped = [bool((each == image[mirrored]).all()) for each in found]
                 assert all((each == image).all() for each, so in zip(found, flipped, strict=True) if not so)
-                assert_often(flipped, probability)
+                assert_probability(flipped, probability)
 
 
 def check_rotation(gpu: bool = False) -> None:
-    """By OpenCV about the middle, counter-clockwise; Pillow, whose edges differ, for the direction."""
+    """Compare with OpenCV around the center, and with Pillow, whose edges differ, for the direction."""
     kinds = {
         "nearest": (cv2.INTER_NEAREST, Image.Resampling.NEAREST),
         "linear": (cv2.INTER_LINEAR, Image.Resampling.BILINEAR),
     }
     for angle in (30, -17.5, 90, 180, 271):
         for name, (flag, resampling) in kinds.items():
-            for whole in (True, False):
-                for image in photographs(whole)[2:]:
+            for uint8 in (True, False):
+                for image in photographs(uint8)[2:]:
                     height, width = image.shape[:2]
-                    (found,) = ran(Rotate((angle, angle), filter=name, fill=77), [image], gpu=gpu)
+                    (found,) = run(Rotate((angle, angle), filter=name, fill=77), [image], gpu=gpu)
                     matrix = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), angle, 1)
                     expected = cv2.warpAffine(image, matrix, (width, height), flags=flag, borderValue=(77,) * 3)
                     different = differences(found, expected).max(2)
-                    # OpenCV rounds positions to 1/32 of a pixel; the nearest may be another where two are as near.
-                    assert (different > (1 if whole else 0.2)).mean() < 0.02, (angle, name, image.shape)
-                    if whole:
+                    # OpenCV rounds positions to 1/32 pixel, which can choose another nearest pixel.
+                    assert (different > (1 if uint8 else 0.2)).mean() < 0.02, (angle, name, image.shape)
+                    if uint8:
                         theirs = np.asarray(Image.fromarray(image).rotate(angle, resampling, fillcolor=(77,) * 3))
                         assert (differences(found, theirs).max(2) > 1).mean() < 0.05
 
@@ -386,24 +377,24 @@ def check_rotation(gpu: bool = False) -> None:
 def check_angles(gpu: bool = False) -> None:
     image = coordinates(31, 41)
     for probability in (1.0, 0.4):
-        found = np.stack(many(Rotate((-30, 45), probability, "linear"), image, 1500, gpu=gpu)).astype(float)
-        # One to the right in what comes out is cos columns and sin rows further in what went in.
+        found = np.stack(run_many(Rotate((-30, 45), probability, "linear"), image, 1500, gpu=gpu)).astype(float)
+        # One pixel to the right in the output is cos(angle) columns and sin(angle) rows in the input.
         step = found[:, 15, 25] - found[:, 15, 15]
         angles = np.degrees(np.arctan2(step[:, 0], step[:, 1]))
-        turned = (found != image).any((1, 2, 3))
-        assert_often(list(turned), probability)
-        assert stats.kstest(angles[turned], stats.uniform(-30, 75).cdf).pvalue > SURE
+        rotated = (found != image).any((1, 2, 3))
+        assert_probability(list(rotated), probability)
+        assert stats.kstest(angles[rotated], stats.uniform(-30, 75).cdf).pvalue > MIN_PVALUE
 
 
 def check_right_angles(gpu: bool = False) -> None:
-    for whole in (True, False):
-        image = photographs(whole)[3]
-        turns = [np.rot90(image, number) for number in range(4)]
+    for uint8 in (True, False):
+        image = photographs(uint8)[3]
+        rotations = [np.rot90(image, number) for number in range(4)]
         drawn = []
-        for found in many(RandomRightAngle(), image, 600, gpu=gpu):
-            (number,) = (number for number, each in enumerate(turns) if np.array_equal(each, found))
+        for found in run_many(RandomRightAngle(), image, 600, gpu=gpu):
+            (number,) = (number for number, each in enumerate(rotations) if np.array_equal(each, found))
             drawn.append(number)
-        assert_alike(drawn, 4)
+        assert_equally_likely(drawn, 4)
 
 
 # Padding -------------------------------------------------------------------------------------------------------------
@@ -422,19 +413,19 @@ def padded(image: np.ndarray, operation: Pad) -> np.ndarray:
 
 def check_pad(gpu: bool = False) -> None:
     sides = ((3, 5, 7, 11), (0, 0, 4, 0), (0, 0, 0, 9), (2, 0, 0, 0), (0, 0, 0, 0), (30, 36, 52, 1))
-    for whole, fill in ((True, (10, 20.9, 255)), (False, (-2.5, 0.25, 7))):
-        images = photographs(whole)
+    for uint8, fill in ((True, (10, 20.9, 255)), (False, (-2.5, 0.25, 7))):
+        images = photographs(uint8)
         for mode in ("constant", "edge", "reflect", "symmetric"):
             for each in sides:
                 operation = Pad(*each, fill=fill, mode=mode)
-                for image, found in zip(images, ran(operation, images, gpu=gpu), strict=True):
+                for image, found in zip(images, run(operation, images, gpu=gpu), strict=True):
                     expected = padded(image, operation)
                     assert np.array_equal(found, expected), operation
                     assert found.dtype == image.dtype
                     assert operation.output(ImageSpec(size=image.shape[:2])).size == found.shape[:2]
 
 
-def check_nothing_to_mirror(gpu: bool = False) -> None:
+def check_mirrored_padding_needs_enough_pixels(gpu: bool = False) -> None:
     image = photographs()[3]
     height, width = image.shape[:2]
     for operation in (
@@ -444,15 +435,15 @@ def check_nothing_to_mirror(gpu: bool = False) -> None:
         Pad(0, 0, width + 1, 0, mode="symmetric"),
     ):
         with pytest.raises(RuntimeError):
-            ran(operation, [image], gpu=gpu)
-        with pytest.raises(CallError, match="nothing to mirror beyond the image's 37 x 53 pixels"):
+            run(operation, [image], gpu=gpu)
+        with pytest.raises(CallError, match="cannot mirror more pixels than the image of 37 x 53 pixels has"):
             operation.output(ImageSpec(size=(height, width)))
-    ran(Pad(width, height, width, height, mode="symmetric"), [image], gpu=gpu)
-    ran(Pad(width - 1, height - 1, width - 1, height - 1, mode="reflect"), [image], gpu=gpu)
+    run(Pad(width, height, width, height, mode="symmetric"), [image], gpu=gpu)
+    run(Pad(width - 1, height - 1, width - 1, height - 1, mode="reflect"), [image], gpu=gpu)
 
 
 def placed(image: np.ndarray, size: Size, start: Size, fill: Sequence[float]) -> np.ndarray:
-    """Put an image at a place, which may lie beyond, of a canvas."""
+    """Place an image on a canvas at a position that may be outside of it."""
     canvas = np.empty((*size, 3), image.dtype)
     canvas[:] = np.array(fill).astype(image.dtype)
     (top, left), (height, width) = start, image.shape[:2]
@@ -462,13 +453,13 @@ def placed(image: np.ndarray, size: Size, start: Size, fill: Sequence[float]) ->
 
 
 def check_pad_to(gpu: bool = False) -> None:
-    # Larger, smaller, and larger in one direction, than the images.
+    # Sizes that are larger than the images, smaller, and larger in one direction only.
     for size in ((450, 451), (30, 31), (250, 260), None):
-        for whole, fill in ((True, (127.5, 3, 255)), (False, (-1.5, 0, 7))):
-            images = photographs(whole)
+        for uint8, fill in ((True, (127.5, 3, 255)), (False, (-1.5, 0, 7))):
+            images = photographs(uint8)
             for at in ("center", "start", "end", (13, 2)):
                 operation = PadTo(size, 32, at, fill)
-                for image, found in zip(images, ran(operation, images, gpu=gpu), strict=True):
+                for image, found in zip(images, run(operation, images, gpu=gpu), strict=True):
                     target = size or tuple(math.ceil(side / 32) * 32 for side in image.shape[:2])
                     room = [after - before for after, before in zip(target, image.shape, strict=False)]
                     start = {"center": [each // 2 for each in room], "start": (0, 0), "end": room}.get(at, at)
@@ -478,22 +469,22 @@ def check_pad_to(gpu: bool = False) -> None:
 
 def check_downscale(gpu: bool = False) -> None:
     filters = ("nearest", "linear", "cubic", "lanczos")
-    for whole in (True, False):
-        image = photographs(whole)[3]
+    for uint8 in (True, False):
+        image = photographs(uint8)[3]
         height, width = image.shape[:2]
         side = int(height * 0.45)
         pairs = [(first, second) for first in filters for second in filters]
         each = [
-            ran(
+            run(
                 [Resize((side,) * 2, filter=a, antialias=False), Resize((height, width), filter=b, antialias=False)],
                 [image], gpu=gpu,
             )[0]
             for a, b in pairs
         ]  # fmt: skip
-        found = many(RandomDownscale(1.0, (0.45, 0.45)), image, 800, gpu=gpu)
-        assert_alike([[np.array_equal(one, other) for other in each].index(True) for one in found], 16)
-        found = many(RandomDownscale(0.3, (0.2, 0.9)), image, 500, gpu=gpu)
-        assert_often([not np.array_equal(one, image) for one in found], 0.3)
+        found = run_many(RandomDownscale(1.0, (0.45, 0.45)), image, 800, gpu=gpu)
+        assert_equally_likely([[np.array_equal(one, other) for other in each].index(True) for one in found], 16)
+        found = run_many(RandomDownscale(0.3, (0.2, 0.9)), image, 500, gpu=gpu)
+        assert_probability([not np.array_equal(one, image) for one in found], 0.3)
 
 
 # Drawing -------------------------------------------------------------------------------------------------------------
@@ -526,30 +517,30 @@ CHECKS: tuple[Callable[..., None], ...] = tuple(
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_on_the_processor(check):
+def test_on_cpu(check):
     check()
 
 
-# Records and words ---------------------------------------------------------------------------------------------------
+# Parsing and records -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (Resize, "either size or shorter"),
+        (Resize, "either size or shorter, not both or neither"),
         (lambda: Resize((3, 4), 5), "either size or shorter"),
-        (lambda: Resize((3, 0)), "size must be a height and a width of at least 1, got (3, 0)"),
+        (lambda: Resize((3, 0)), "size must be (height, width), two integers of at least 1, got (3, 0)"),
         (lambda: Resize([3, 4]), "size must be"),
-        (lambda: Resize(shorter=2.5), "shorter must be a whole number of at least 1, got 2.5"),
+        (lambda: Resize(shorter=2.5), "shorter must be an integer of at least 1, got 2.5"),
         (lambda: Resize((3, 4), filter="box"), "filter must be one of 'nearest', 'linear'"),
         (lambda: Resize((3, 4), antialias=None), "antialias must be True or False, got None"),
         (lambda: Resize((3, 4), rounding="up"), "rounding must be one of 'down', 'nearest', got 'up'"),
         (lambda: Crop((True, 4)), "size must be"),
         (lambda: Crop((3, 4), at="left"), "at must be one of 'center', 'random', got 'left'"),
-        (lambda: RandomResizedCrop((3, 4), (0, 0)), "area must end above 0"),
-        (lambda: RandomResizedCrop((3, 4), (0.5, 1.5)), "area must be two numbers from 0 to 1, the lesser first"),
+        (lambda: RandomResizedCrop((3, 4), (0, 0)), "the maximum of area must be above 0"),
+        (lambda: RandomResizedCrop((3, 4), (0.5, 1.5)), "area must be two numbers from 0 to 1 in ascending order"),
         (lambda: RandomResizedCrop((3, 4), ratio=(2, 1)), "ratio must be two numbers from 0.01 to 100"),
-        (lambda: RandomResizedCrop((3, 4), log_ratio=False), 'log_ratio=False goes with sampling="bounded"'),
+        (lambda: RandomResizedCrop((3, 4), log_ratio=False), 'log_ratio=False needs sampling="bounded"'),
         (lambda: RandomResizedCrop((3, 4), log_ratio="no"), "log_ratio must be True or False, got 'no'"),
         (lambda: RandomResizedCrop((3, 4), sampling="once"), "sampling must be one of 'attempts', 'bounded'"),
         (lambda: CropAtRatio(3, 0), "share must be a number from 0.001 to 1, got 0"),
@@ -561,24 +552,24 @@ def test_on_the_processor(check):
         (lambda: Crop((2**31, 4)), "size must be"),
         (lambda: Flip(float("nan")), "probability must be a number from 0 to 1, got nan"),
         (lambda: Flip(0.5, "diagonal"), "axis must be one of 'horizontal', 'vertical', 'both', got 'diagonal'"),
-        (lambda: Rotate(30), "degrees must be two numbers from -360 to 360, the lesser first, got 30"),
+        (lambda: Rotate(30), "degrees must be two numbers from -360 to 360 in ascending order, got 30"),
         (lambda: Rotate((0, 30), filter="cubic"), "filter must be one of 'nearest', 'linear', got 'cubic'"),
-        (lambda: Pad(1, 2, 3, -4), "bottom must be a whole number of at least 0, got -4"),
+        (lambda: Pad(1, 2, 3, -4), "bottom must be an integer of at least 0, got -4"),
         (lambda: Pad(1, 2, 3, 4, fill=(0, 0)), "fill must be 3 numbers, got (0, 0)"),
         (lambda: Pad(1, 2, 3, 4, mode="wrap"), "mode must be one of 'constant', 'edge', 'reflect', 'symmetric'"),
-        (lambda: PadTo(divisor=0), "divisor must be a whole number of at least 1, got 0"),
-        (lambda: PadTo(at=(1.5, 2)), "at must be a whole number of at least 0, got 1.5"),
+        (lambda: PadTo(divisor=0), "divisor must be an integer of at least 1, got 0"),
+        (lambda: PadTo(at=(1.5, 2)), "at must be an integer of at least 0, got 1.5"),
         (lambda: PadTo(at="middle"), "at must be one of 'center', 'start', 'end', got 'middle'"),
         (lambda: RandomDownscale(share=(0, 1)), "share must be two numbers from 0.01 to 1"),
     ],
 )  # fmt: skip
-def test_wrong_values_are_named(make, text):
+def test_errors_name_the_field(make, text):
     with pytest.raises(CallError) as error:
         make()
     assert text in str(error.value)
 
 
-def test_forms():
+def test_output_specs():
     square, wide = ImageSpec(size=(40, 40)), ImageSpec(size=(40, 60))
     assert Resize(shorter=100).output(ImageSpec()).size is None
     assert Resize(shorter=100).output(wide).size == (100, 150)
@@ -592,14 +583,6 @@ def test_forms():
     for operation in (Pad(1, 1, 1, 1), PadTo()):
         assert operation.output(ImageSpec()).size is None
     assert not any(operation.pointwise for operation in RANDOM)
-
-
-def meaning(name: str, **arguments: Any) -> Iterator[Operation]:
-    return (each for each in parse_transform(name, arguments) if isinstance(each, Operation))
-
-
-def notes(name: str, **arguments: Any) -> str:
-    return " ".join(each.text for each in parse_transform(name, arguments) if isinstance(each, Note))
 
 
 @pytest.mark.parametrize(
@@ -644,17 +627,17 @@ def notes(name: str, **arguments: Any) -> str:
         ("RandomInterpolationAugment", {"prob": 0.25}, [RandomDownscale(0.25)]),
     ],
 )  # fmt: skip
-def test_words(name, arguments, operations):
-    assert list(meaning(name, **arguments)) == operations
+def test_names_parse_to_operations(name, arguments, operations):
+    assert parse_operations(name, **arguments) == operations
 
 
-def test_notes_say_what_differs():
-    assert "top left" in notes("ResizeImage", size=8, interpolation="nearest")
-    assert not notes("ResizeImage", size=8, interpolation="nearest", backend="pil")
-    assert "-0.75" in notes("ResizeImage", size=8, interpolation="bicubic")
-    assert not notes("ResizeImage", size=8)
-    assert "prob=1" in notes("RandomRotation", degrees=5)
-    assert not notes("RandomRotation", degrees=5, prob=1)
-    assert "bilinear" in notes("RandomRotation", degrees=5, prob=1, interpolation="bicubic")
-    assert "zeros" in notes("RandomCrop", size=8, pad_if_needed=True, fill=3)
-    assert not notes("RandomCrop", size=8, pad_if_needed=True)
+def test_notes_state_differences():
+    assert "top left" in parse_notes("ResizeImage", size=8, interpolation="nearest")
+    assert not parse_notes("ResizeImage", size=8, interpolation="nearest", backend="pil")
+    assert "-0.75" in parse_notes("ResizeImage", size=8, interpolation="bicubic")
+    assert not parse_notes("ResizeImage", size=8)
+    assert "prob=1" in parse_notes("RandomRotation", degrees=5)
+    assert not parse_notes("RandomRotation", degrees=5, prob=1)
+    assert "bilinear" in parse_notes("RandomRotation", degrees=5, prob=1, interpolation="bicubic")
+    assert "zeros" in parse_notes("RandomCrop", size=8, pad_if_needed=True, fill=3)
+    assert not parse_notes("RandomCrop", size=8, pad_if_needed=True)

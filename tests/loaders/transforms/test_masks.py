@@ -1,6 +1,6 @@
-"""What is hidden and what is left, bit for bit; and where, against the definitions drawn in numpy.
+"""Masking operations: masked and kept pixels bit for bit, and the distribution of regions compared with NumPy.
 
-Every check is a function of `gpu`, so that a GPU can be held to the same.
+Each ``check_*`` function takes `gpu`, so that tests/gpu can run it on a GPU.
 """
 
 from __future__ import annotations
@@ -11,42 +11,43 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from helpers.chance import MIN_PVALUE, assert_equal_counts, assert_probability
 from helpers.graphs import run_operation
+from helpers.parsing import parse_notes, parse_operation
 from PIL import Image
 from scipy import stats
 from skimage import data
 
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
-from loaders.transforms.parse.registry import Note, parse_transform
+from loaders.transforms.parse.registry import parse_transform
 from manifests.errors import CallError
 
-SURE = 1e-4  # a test of a distribution fails by chance this often
 FLOAT = ImageSpec(is_uint8=False)
 FILL = (-3.0, 0.25, 7.0)
 BLACK = (0, 0, 0)
 
 
-def photographs(whole: bool = True) -> list[np.ndarray]:
-    """Real ones, of three sizes; without black, so that what is hidden shows. Normalised: also below 0."""
+def photographs(uint8: bool = True) -> list[np.ndarray]:
+    """Return photographs of three sizes, uint8 without black pixels, or normalized."""
     real = data.astronaut()[40:240, 100:260], data.chelsea()[50:170, 60:300], data.coffee()[100:200, 200:300]
     images = [np.maximum(each, 1) for each in real]
-    return images if whole else [((each - 127.7) / 60).astype(np.float32) for each in images]
+    return images if uint8 else [((each - 127.7) / 60).astype(np.float32) for each in images]
 
 
-def sized(height: int, width: int, whole: bool = False) -> np.ndarray:
-    """An image in which no value is that of a fill."""
+def noise_image(height: int, width: int, uint8: bool = False) -> np.ndarray:
+    """Return an image in which no value equals a fill value."""
     values = np.random.default_rng(0).integers(1, 255, (height, width, 3))
-    return values.astype(np.uint8) if whole else (10 + values).astype(np.float32)
+    return values.astype(np.uint8) if uint8 else (10 + values).astype(np.float32)
 
 
-def many(operation: Operation, image: np.ndarray, count: int, **options: Any) -> np.ndarray:
+def run_many(operation: Operation, image: np.ndarray, count: int, **options: Any) -> np.ndarray:
     spec = ImageSpec(is_uint8=image.dtype == np.uint8)
     return np.stack(run_operation(operation, [image] * 100, runs=-(-count // 100), spec=spec, **options))[:count]
 
 
 def boxes(hidden: np.ndarray) -> np.ndarray:
-    """Return top, left, height, width of what is hidden in each of [N, H, W]; fail if it is no rectangle."""
+    """Return top, left, height and width of the masked region of each of [N, H, W]; fail if one is not a rectangle."""
     rows, columns = hidden.any(2), hidden.any(1)
     assert (hidden == rows[:, :, None] & columns[:, None, :]).all()
     found = []
@@ -60,24 +61,16 @@ def boxes(hidden: np.ndarray) -> np.ndarray:
 
 def assert_same_distributions(found: np.ndarray, expected: np.ndarray) -> None:
     for one, two in zip(found.T, expected.T, strict=True):
-        assert stats.ks_2samp(one, two).pvalue > SURE
-    # And jointly, as far as ranks tell.
+        assert stats.ks_2samp(one, two).pvalue > MIN_PVALUE
+    # The joint distribution, as far as rank correlations show it.
     assert np.abs(stats.spearmanr(found)[0] - stats.spearmanr(expected)[0]).max() < 0.12
-
-
-def assert_alike(counts: np.ndarray) -> None:
-    assert stats.chisquare(counts).pvalue > SURE
-
-
-def assert_often(happened: np.ndarray, probability: float) -> None:
-    assert stats.binomtest(int(happened.sum()), happened.size, probability).pvalue > SURE
 
 
 # Erasing -------------------------------------------------------------------------------------------------------------
 
 
 def drawn_parts(operation: RandomErasing, height: int, width: int, count: int) -> Iterator[tuple[int, ...] | None]:
-    """Draw as the definition says: until it fits, strictly."""
+    """Draw rectangles until one is smaller than the image, as the paper defines it."""
     rng = np.random.default_rng(5)
     for _ in range(count):
         for _ in range(operation.attempts):
@@ -96,14 +89,14 @@ def drawn_parts(operation: RandomErasing, height: int, width: int, count: int) -
 PARTS = (
     (RandomErasing(1.0, fill=FILL), 40, 40),
     (RandomErasing(1.0, (0.02, 0.33), (0.3, 3.3), True, 10, fill=FILL), 30, 60),
-    (RandomErasing(1.0, (0.3, 0.9), (0.3, 3.3), fill=FILL), 50, 30),  # most draws do not fit
+    (RandomErasing(1.0, (0.3, 0.9), (0.3, 3.3), fill=FILL), 50, 30),  # most rectangles do not fit
 )
 
 
 def check_parts(gpu: bool = False) -> None:
     for operation, height, width in PARTS:
-        image = sized(height, width)
-        found = many(operation, image, 2000, gpu=gpu)
+        image = noise_image(height, width)
+        found = run_many(operation, image, 2000, gpu=gpu)
         hidden = (found == np.array(FILL, np.float32)).all(-1)
         assert (found[~hidden] == np.broadcast_to(image, found.shape)[~hidden]).all()
         hidden = hidden[hidden.any((1, 2))]
@@ -113,86 +106,86 @@ def check_parts(gpu: bool = False) -> None:
 
 
 def check_attempts(gpu: bool = False) -> None:
-    image = sized(32, 32)
+    image = noise_image(32, 32)
     for attempts in (1, 3):
         operation = RandomErasing(1.0, (0.6, 1.0), (0.4, 2.5), True, attempts, fill=FILL)
         expected = np.mean([each is not None for each in drawn_parts(operation, 32, 32, 8000)])
         assert 0.2 < expected < 0.9
-        assert_often((many(operation, image, 1500, gpu=gpu) != image).any((1, 2, 3)), expected)
+        assert_probability((run_many(operation, image, 1500, gpu=gpu) != image).any((1, 2, 3)), expected)
     for part in ((1.0, 1.0), (0.0, 0.0)):
-        found = many(RandomErasing(1.0, part, (1.0, 1.0), mode="pixels"), image, 100, gpu=gpu)
+        found = run_many(RandomErasing(1.0, part, (1.0, 1.0), mode="pixels"), image, 100, gpu=gpu)
         assert (found == image).all()
 
 
 def check_erasing_probability(gpu: bool = False) -> None:
-    image = sized(20, 20, whole=True)
+    image = noise_image(20, 20, uint8=True)
     for mode in ("constant", "color", "pixels"):
-        changed = many(RandomErasing(0.3, (0.1, 0.2), mode=mode), image, 1000, gpu=gpu) != image
-        assert_often(changed.any((1, 2, 3)), 0.3)
+        changed = run_many(RandomErasing(0.3, (0.1, 0.2), mode=mode), image, 1000, gpu=gpu) != image
+        assert_probability(changed.any((1, 2, 3)), 0.3)
 
 
 def check_erasing_with_noise(gpu: bool = False) -> None:
-    image = sized(24, 30)
-    colors = many(RandomErasing(1.0, mode="color"), image, 1000, gpu=gpu)
+    image = noise_image(24, 30)
+    colors = run_many(RandomErasing(1.0, mode="color"), image, 1000, gpu=gpu)
     hidden = (colors != image).all(-1)
     places = boxes(hidden)
     values = colors[np.arange(1000), places[:, 0], places[:, 1]]
     assert (colors == np.where(hidden[..., None], values[:, None, None], image)).all()
-    pixels = many(RandomErasing(1.0, mode="pixels"), image, 300, gpu=gpu)
+    pixels = run_many(RandomErasing(1.0, mode="pixels"), image, 300, gpu=gpu)
     hidden = (pixels != image).all(-1)
     assert (boxes(hidden)[:, 2:] > 0).all()
     assert (pixels[~hidden] == np.broadcast_to(image, pixels.shape)[~hidden]).all()
     noise = pixels[hidden]
     assert len(np.unique(noise)) > 0.95 * noise.size
     for each in (*values.T, *noise[:20000].T):
-        assert stats.kstest(each, stats.norm.cdf).pvalue > SURE
+        assert stats.kstest(each, stats.norm.cdf).pvalue > MIN_PVALUE
     assert np.abs(np.corrcoef(noise.T) - np.eye(3)).max() < 0.05
-    # Of whole values, noise is the few above 0.
-    image = sized(24, 30, whole=True)
-    whole = many(RandomErasing(1.0, mode="pixels"), np.maximum(image, 20), 100, gpu=gpu)
-    hidden = (whole < 20).all(-1)
+    # uint8 images keep only the few noise values above 0.
+    image = noise_image(24, 30, uint8=True)
+    masked = run_many(RandomErasing(1.0, mode="pixels"), np.maximum(image, 20), 100, gpu=gpu)
+    hidden = (masked < 20).all(-1)
     assert (boxes(hidden)[:, 2:] > 0).all()
-    assert whole[hidden].max() <= 6
+    assert masked[hidden].max() <= 6
 
 
 # Squares -------------------------------------------------------------------------------------------------------------
 
 
 def covered(side: int, half: int) -> np.ndarray:
-    """Return whether each middle (rows) covers each pixel."""
-    middle, pixel = np.mgrid[:side, :side]
-    return (middle - half <= pixel) & (pixel < middle + half)
+    """Return whether a square around each center (rows) covers each pixel (columns)."""
+    center, pixel = np.mgrid[:side, :side]
+    return (center - half <= pixel) & (pixel < center + half)
 
 
 def check_holes(gpu: bool = False) -> None:
-    image = sized(40, 56)
+    image = noise_image(40, 56)
     down, right = covered(40, 11), covered(56, 11)
     for holes in (1, 3):
-        found = many(Cutout(holes, 22, FILL), image, 2000, gpu=gpu)
+        found = run_many(Cutout(holes, 22, FILL), image, 2000, gpu=gpu)
         hidden = (found == np.array(FILL, np.float32)).all(-1)
         assert (found[~hidden] == np.broadcast_to(image, found.shape)[~hidden]).all()
         expected = 1 - (1 - down.mean(0)[:, None] * right.mean(0)) ** holes
         assert np.abs(hidden.mean(0) - expected).max() < 5 * 0.5 / np.sqrt(2000)
         if holes == 1:
-            # Every middle is as likely as another; those that cover the same pixels count as one.
+            # All centers are equally likely. Centers that cover the same pixels count as one.
             for axis, known in ((2, down), (1, right)):
                 distinct, weights = np.unique(known, axis=0, return_counts=True)
                 each = np.array([(distinct == line).all(1).argmax() for line in hidden.any(axis)])
                 assert (distinct[each] == hidden.any(axis)).all()
                 counts = np.bincount(each, minlength=len(distinct))
-                assert stats.chisquare(counts, weights / weights.sum() * 2000).pvalue > SURE
+                assert stats.chisquare(counts, weights / weights.sum() * 2000).pvalue > MIN_PVALUE
 
 
 def check_colors_of_holes(gpu: bool = False) -> None:
     image = np.full((30, 30, 3), 300, np.int32).astype(np.uint8)
-    found = many(Cutout(1, 60, None), image, 1500, gpu=gpu)
+    found = run_many(Cutout(1, 60, None), image, 1500, gpu=gpu)
     assert (found == found[:, 15:16, 15:16]).all((1, 2, 3)).sum() > 1
-    for channel in found[:, 15, 15].T:  # where every hole lies
+    for channel in found[:, 15, 15].T:  # every square covers this pixel
         uniform = channel + np.random.default_rng(0).uniform(size=1500)
-        assert stats.kstest(uniform, stats.uniform(0, 256).cdf).pvalue > SURE
+        assert stats.kstest(uniform, stats.uniform(0, 256).cdf).pvalue > MIN_PVALUE
     assert np.abs(np.corrcoef(found[:, 15, 15].T) - np.eye(3)).max() < 0.12
-    # Three holes have three colours.
-    colors = [len(np.unique(each.reshape(-1, 3), axis=0)) for each in many(Cutout(3, 6, None), image, 200, gpu=gpu)]
+    # Three squares have three colors.
+    colors = [len(np.unique(each.reshape(-1, 3), axis=0)) for each in run_many(Cutout(3, 6, None), image, 200, gpu=gpu)]
     assert max(colors) == 4
 
 
@@ -206,9 +199,9 @@ def bands(length: int, period: int, line: int) -> np.ndarray:
 
 
 def check_grids(gpu: bool = False) -> None:
-    image = sized(64, 80)
+    image = noise_image(64, 80)
     for hide, ratio in (("lines", 0.5), ("squares", 0.5), ("lines", 0.3), ("squares", 0.7)):
-        found = many(GridMask((9, 15), 1, ratio, hide), image, 400, gpu=gpu)
+        found = run_many(GridMask((9, 15), 1, ratio, hide), image, 400, gpu=gpu)
         hidden = (found == 0).all(-1)
         assert (found[~hidden] == np.broadcast_to(image, found.shape)[~hidden]).all()
         kept = hidden if hide == "squares" else ~hidden
@@ -225,51 +218,51 @@ def check_grids(gpu: bool = False) -> None:
             assert len(known) == 1
             periods.append(known[0][0])
             phases.append(np.array(known[0][1:]) / known[0][0])
-        assert_alike(np.bincount(periods)[9:])
+        assert_equal_counts(np.bincount(periods)[9:])
         phases = np.array(phases) + np.random.default_rng(0).uniform(size=(400, 2)) / np.array(periods)[:, None]
         for each in phases.T:
-            assert stats.kstest(each, stats.uniform.cdf).pvalue > SURE
+            assert stats.kstest(each, stats.uniform.cdf).pvalue > MIN_PVALUE
         assert abs(stats.spearmanr(phases)[0]) < 0.2
 
 
 def direction(hidden: np.ndarray) -> float:
-    """Return by how much a grid is turned counter-clockwise, in degrees from -45 to 45."""
+    """Return the rotation of a grid in degrees counterclockwise, from -45 to 45."""
     smooth = cv2.GaussianBlur(hidden.astype(np.float32), (0, 0), 3)
     down, right = np.gradient(smooth)
     angle, weight = np.arctan2(-down, right), np.hypot(down, right)
     return float(np.degrees(np.arctan2((weight * np.sin(4 * angle)).sum(), (weight * np.cos(4 * angle)).sum())) / 4)
 
 
-def check_turned_grids(gpu: bool = False) -> None:
-    # The measure, on a grid that Pillow turns.
+def check_rotated_grids(gpu: bool = False) -> None:
+    # Validate the measurement on a grid that Pillow rotates.
     grid = np.uint8(bands(360, 40, 20)[0])
     grid = np.maximum(grid[:, None], grid)
     for degrees in (0, 10, 25):
         reference = np.asarray(Image.fromarray(grid).rotate(degrees))[60:300, 60:300]
         assert abs(direction(reference) - degrees) < 1
     image = np.ones((240, 240, 3), np.uint8)
-    found = many(GridMask((40, 40), 30, 0.5), image, 600, gpu=gpu)
+    found = run_many(GridMask((40, 40), 30, 0.5), image, 600, gpu=gpu)
     assert set(np.unique(found)) == {0, 1}
-    turns = np.array([direction(each[..., 0] == 0) for each in found])
-    assert np.abs(turns - np.rint(turns)).max() < 0.5
-    assert_alike(np.histogram(turns, np.arange(-1.5, 31.5, 3))[0][1:])
-    assert turns.min() > -1
-    assert turns.max() < 30
+    angles = np.array([direction(each[..., 0] == 0) for each in found])
+    assert np.abs(angles - np.rint(angles)).max() < 0.5
+    assert_equal_counts(np.histogram(angles, np.arange(-1.5, 31.5, 3))[0][1:])
+    assert angles.min() > -1
+    assert angles.max() < 30
     assert abs(np.mean(found == 0) - 0.75) < 0.01
 
 
 def check_grid_probability(gpu: bool = False) -> None:
-    image = sized(30, 30, whole=True)
+    image = noise_image(30, 30, uint8=True)
     for hide in ("lines", "squares"):
-        changed = many(GridMask((8, 9), hide=hide, probability=0.3), image, 1000, gpu=gpu) != image
-        assert_often(changed.any((1, 2, 3)), 0.3)
+        changed = run_many(GridMask((8, 9), hide=hide, probability=0.3), image, 1000, gpu=gpu) != image
+        assert_probability(changed.any((1, 2, 3)), 0.3)
 
 
 def check_cells(gpu: bool = False) -> None:
-    image = sized(230, 270, whole=True)[..., :3]
+    image = noise_image(230, 270, uint8=True)[..., :3]
     sizes = (0, 16, 32, 44, 56)
     found, shown = [], []
-    for each in many(HideAndSeek(), image, 500, gpu=gpu):
+    for each in run_many(HideAndSeek(), image, 500, gpu=gpu):
         hidden = (each == 0).all(-1)
         assert (each[~hidden] == image[~hidden]).all()
         if not hidden.any():
@@ -283,17 +276,17 @@ def check_cells(gpu: bool = False) -> None:
                 shown.append(cells)
                 break
         else:
-            pytest.fail("cells are of no known size")
+            pytest.fail("the cells have an unknown size")
     counts = np.bincount(found)[list(sizes)]
-    assert_alike(counts)
-    assert_often(np.concatenate([each.ravel() for each in shown]), 0.5)
-    # Each cell of its own.
+    assert_equal_counts(counts)
+    assert_probability(np.concatenate([each.ravel() for each in shown]), 0.5)
+    # Cells are independent of each other.
     coarse = np.stack([each for each in shown if each.shape == (5, 5)]).reshape(-1, 25).astype(float)
     assert np.abs(np.corrcoef(coarse.T) - np.eye(25)).max() < 0.6
     assert np.ptp(coarse.mean(0)) < 0.6
 
 
-# Parts that are kept -------------------------------------------------------------------------------------------------
+# Kept regions --------------------------------------------------------------------------------------------------------
 
 
 def kept_parts(operation: KeepPart, height: int, width: int, count: int) -> Iterator[tuple[int, ...]]:
@@ -313,15 +306,15 @@ def kept_parts(operation: KeepPart, height: int, width: int, count: int) -> Iter
 
 
 def check_kept_parts(gpu: bool = False) -> None:
-    image = sized(60, 60)
+    image = noise_image(60, 60)
     for operation in (KeepPart(fill=-1), KeepPart((0.2, 0.5), (0.5, 2.0), fill=-1)):
-        found = many(operation, image, 2000, gpu=gpu)
+        found = run_many(operation, image, 2000, gpu=gpu)
         kept = (found != -1).any(-1)
         assert (found[kept] == np.broadcast_to(image, found.shape)[kept]).all()
         assert_same_distributions(boxes(kept), np.array([*kept_parts(operation, 60, 60, 6000)]))
-    whole = sized(30, 40, whole=True)
-    changed = many(KeepPart((0.1, 0.5), probability=0.3), whole, 1000, gpu=gpu) != whole
-    assert_often(changed.any((1, 2, 3)), 0.3)
+    image = noise_image(30, 40, uint8=True)
+    changed = run_many(KeepPart((0.1, 0.5), probability=0.3), image, 1000, gpu=gpu) != image
+    assert_probability(changed.any((1, 2, 3)), 0.3)
 
 
 # All of them ---------------------------------------------------------------------------------------------------------
@@ -369,12 +362,12 @@ def assert_hidden(found: Sequence[np.ndarray], images: Sequence[np.ndarray], fil
 def check_fills_are_rounded_to_bytes(gpu: bool = False) -> None:
     image = np.full((20, 20, 3), 50, np.uint8)
     for operation in (RandomErasing(1.0, (0.2, 0.3), fill=(-3, 123.6, 300)), Cutout(1, 4, (-3, 123.6, 300))):
-        found = many(operation, image, 100, gpu=gpu)
+        found = run_many(operation, image, 100, gpu=gpu)
         assert (found[(found != 50).any(-1)] == (0, 124, 255)).all()
-    colors = many(RandomErasing(1.0, (0.2, 0.3), mode="color"), image, 100, gpu=gpu)
+    colors = run_many(RandomErasing(1.0, (0.2, 0.3), mode="color"), image, 100, gpu=gpu)
     assert set(np.unique(colors)) <= {0, 1, 2, 3, 4, 5, 50}
     for fill, expected in ((-1, 0), (300, 255), (7.4, 7)):
-        found = many(KeepPart((0.1, 0.2), fill=fill), image, 100, gpu=gpu)
+        found = run_many(KeepPart((0.1, 0.2), fill=fill), image, 100, gpu=gpu)
         assert set(np.unique(found)) == {50, expected}
 
 
@@ -387,7 +380,7 @@ CHECKS = (
     check_holes,
     check_colors_of_holes,
     check_grids,
-    check_turned_grids,
+    check_rotated_grids,
     check_grid_probability,
     check_cells,
     check_kept_parts,
@@ -396,20 +389,11 @@ CHECKS = (
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_on_the_processor(check):
+def test_on_cpu(check):
     check()
 
 
-# Records and words ---------------------------------------------------------------------------------------------------
-
-
-def meant(name: str, **arguments: Any) -> Any:
-    (operation,) = (each for each in parse_transform(name, arguments) if isinstance(each, Operation))
-    return operation
-
-
-def notes(name: str, **arguments: Any) -> str:
-    return " ".join(each.text for each in parse_transform(name, arguments) if isinstance(each, Note))
+# Parsing and records -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -445,8 +429,8 @@ def notes(name: str, **arguments: Any) -> str:
         ),
     ],
 )  # fmt: skip
-def test_words(name, arguments, expected):
-    assert meant(name, **arguments) == expected
+def test_names_parse_to_operations(name, arguments, expected):
+    assert parse_operation(name, **arguments) == expected
 
 
 @pytest.mark.parametrize(
@@ -475,32 +459,32 @@ def test_words(name, arguments, expected):
         ("CropWithPadding", {"key": "image"}, "key"),
     ],
 )
-def test_wrong_arguments_are_named(name, arguments, part):
+def test_errors_name_the_argument(name, arguments, part):
     with pytest.raises(CallError) as error:
         parse_transform(name, arguments)
     assert part in str(error.value)
 
 
-def test_notes_say_what_differs():
-    assert "colour" in notes("Cutout")
-    assert "one pixel" in notes("Cutout", fill_value="none")
-    assert "epoch" in notes("GridMask")
-    assert "square" in notes("HideAndSeek")
-    assert not notes("RandomErasing")
+def test_notes_state_differences():
+    assert "color" in parse_notes("Cutout")
+    assert "one pixel" in parse_notes("Cutout", fill_value="none")
+    assert "epoch" in parse_notes("GridMask")
+    assert "square" in parse_notes("HideAndSeek")
+    assert not parse_notes("RandomErasing")
 
 
-def test_forms_stay():
+def test_specs_stay_the_same():
     for operation, _ in EACH:
         assert not operation.pointwise
         assert operation.output(ImageSpec(size=(3, 4))) == ImageSpec(size=(3, 4))
-    with pytest.raises(CallError, match="normalised"):
+    with pytest.raises(CallError, match="normalized"):
         Cutout(fill=None).output(FLOAT)
     for operation in (RandomErasing(), Cutout()):
-        with pytest.raises(CallError, match="three channels"):
+        with pytest.raises(CallError, match="needs three channels, but the images have 4"):
             operation.output(ImageSpec(channels=4, is_uint8=False))
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (16, -1), (1.5,), [16]])
-def test_wrong_sizes_are_named(sizes):
+def test_invalid_cell_sizes(sizes):
     with pytest.raises(CallError, match="sizes"):
         HideAndSeek(sizes)

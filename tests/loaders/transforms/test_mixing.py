@@ -1,4 +1,4 @@
-"""Mixing: pixels and labels agree with what is drawn, and what is drawn has the distribution it should."""
+"""Mixing: pixels and labels follow the draws, and the draws have the right distributions."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ ALL = [
 ]
 
 
-def pictures(whole, count=BATCH, size=SIZE, channels=3):
+def noise_images(uint8, count=BATCH, size=SIZE, channels=3):
     rng = np.random.default_rng(count)
-    if whole:
+    if uint8:
         return rng.integers(0, 256, (count, *size, channels), np.uint8)
     return rng.normal(size=(count, *size, channels)).astype(np.float32)
 
@@ -66,7 +66,7 @@ def pipeline_of(operation, images, seed=0, gpu=False, checkpoint=None):
 
 
 def run_mix(operation, images, *, seed=0, runs=1, gpu=False):
-    """Give mixed images, partners and shares of each run."""
+    """Return the mixed images, partners and shares of each run."""
     pipeline = pipeline_of(operation, images, seed, gpu)
     return [tuple(np.array(each.as_cpu().as_tensor()) for each in pipeline.run()) for _ in range(runs)]
 
@@ -77,7 +77,7 @@ def blends(operation, count, size=SIZE, batch=BATCH, seed=0):
 
 
 def mean_weight(blend):
-    """How much of each image is its partner's."""
+    """Return the mean weight of each image's partner."""
     weight = np.broadcast_to(blend.weight(), (len(blend.share), *SIZE, 1))
     return weight.mean((1, 2, 3), dtype=np.float64)
 
@@ -85,8 +85,8 @@ def mean_weight(blend):
 # Pixels --------------------------------------------------------------------------------------------------------------
 
 
-def check_pixels(operation, whole, gpu):
-    images = pictures(whole)
+def check_pixels(operation, uint8, gpu):
+    images = noise_images(uint8)
     other = images.astype(np.float32)
     for mixed, partner, share in run_mix(operation, images, runs=6, gpu=gpu):
         assert mixed.shape == images.shape
@@ -97,18 +97,18 @@ def check_pixels(operation, whole, gpu):
         assert sorted(partner) == list(range(BATCH))
         if isinstance(operation, Mixup):
             expected = share[:, None, None, None] * other + (1 - share[:, None, None, None]) * other[partner]
-            assert np.allclose(mixed, expected, rtol=1e-5, atol=1e-5 if not whole else 1e-3)
+            assert np.allclose(mixed, expected, rtol=1e-5, atol=1e-5 if not uint8 else 1e-3)
         if isinstance(operation, Cutmix):
             own = (mixed == other).all(3)
             partners = (mixed == other[partner]).all(3)
             assert (own | partners).all()
             strangers = partner != np.arange(BATCH)
-            assert np.allclose(own.mean((1, 2))[strangers], share[strangers], atol=1e-6 if not whole else 1e-2)
+            assert np.allclose(own.mean((1, 2))[strangers], share[strangers], atol=1e-6 if not uint8 else 1e-2)
 
 
-def check_draws_are_numpys(operation, gpu):
-    """The graph adds nothing of its own: NumPy's draws, applied by NumPy, give the same."""
-    images = pictures(False)
+def check_graph_matches_numpy(operation, gpu):
+    """The graph gives the same as the draws applied with NumPy."""
+    images = noise_images(False)
     seed = RandomStreams(5).seed(operation, "blend")
     for number, (mixed, partner, share) in enumerate(run_mix(operation, images, seed=5, runs=4, gpu=gpu)):
         blend = draw_blend(operation, SIZE, BATCH, np.random.default_rng([seed, 0, number]))
@@ -119,7 +119,7 @@ def check_draws_are_numpys(operation, gpu):
 
 
 def check_reproducible(operation, gpu):
-    images = pictures(False)
+    images = noise_images(False)
     first, again, other = (run_mix(operation, images, seed=seed, runs=5, gpu=gpu) for seed in (3, 3, 4))
     for one, two in zip(first, again, strict=True):
         assert all(map(np.array_equal, one, two))
@@ -127,9 +127,9 @@ def check_reproducible(operation, gpu):
     assert len({each[0].tobytes() for each in first}) > 1
 
 
-def check_goes_on(gpu):
-    """A pipeline goes on from a checkpoint with the batches that were to come."""
-    operation, images = MixupCutmix(0.8, 1.0, each="image"), pictures(False)
+def check_resume(gpu):
+    """A pipeline that resumes from a checkpoint gives the same batches as one that was not interrupted."""
+    operation, images = MixupCutmix(0.8, 1.0, each="image"), noise_images(False)
     pipeline = pipeline_of(operation, images, gpu=gpu)
     states, outputs = [], []
     for _ in range(5):
@@ -143,14 +143,14 @@ def check_goes_on(gpu):
 
 
 @pytest.mark.parametrize("operation", ALL, ids=repr)
-@pytest.mark.parametrize("whole", [False, True])
-def test_pixels(operation, whole):
-    check_pixels(operation, whole, gpu=False)
+@pytest.mark.parametrize("uint8", [False, True])
+def test_pixels(operation, uint8):
+    check_pixels(operation, uint8, gpu=False)
 
 
 @pytest.mark.parametrize("operation", ALL, ids=repr)
-def test_draws_are_numpys(operation):
-    check_draws_are_numpys(operation, gpu=False)
+def test_graph_matches_numpy(operation):
+    check_graph_matches_numpy(operation, gpu=False)
 
 
 @pytest.mark.parametrize("operation", ALL, ids=repr)
@@ -158,14 +158,14 @@ def test_reproducible(operation):
     check_reproducible(operation, gpu=False)
 
 
-def test_goes_on():
-    check_goes_on(gpu=False)
+def test_resume():
+    check_resume(gpu=False)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
 @pytest.mark.parametrize("operation", ALL, ids=repr)
 def test_any_batch_size(operation, count):
-    images = pictures(False, count, (5, 3), 4)
+    images = noise_images(False, count, (5, 3), 4)
     for mixed, partner, _ in run_mix(operation, images, runs=3):
         assert mixed.shape == images.shape
         assert sorted(partner) == list(range(count))
@@ -173,24 +173,24 @@ def test_any_batch_size(operation, count):
             assert np.allclose(mixed, images, rtol=1e-5, atol=1e-6)
 
 
-# What is drawn -------------------------------------------------------------------------------------------------------
+# Distributions -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("operation", ALL, ids=repr)
-def test_share_is_what_stays(operation):
+def test_share_equals_the_mean_weight_that_stays(operation):
     for blend in blends(operation, 50):
         assert blend.share.dtype == np.float32
         assert ((blend.share >= 0) & (blend.share <= 1)).all()
         if isinstance(operation, MixupCutmix) and not operation.correct:
             continue
-        # Areas of random shape are whole pixels, their share is not.
+        # Regions consist of whole pixels, but the drawn share is any fraction.
         fmix = isinstance(operation, Fmix) or (isinstance(operation, MixOneOf) and Fmix() in operation.operations)
         error = 2 / (SIZE[0] * SIZE[1]) if fmix else 1e-6
         assert np.allclose(1 - mean_weight(blend), blend.share, atol=error)
 
 
 @pytest.mark.parametrize("operation", ALL, ids=repr)
-def test_what_a_batch_has_in_common(operation):
+def test_draws_are_shared_per_batch_pair_or_image(operation):
     for blend in blends(operation, 20):
         each = getattr(operation, "each", "batch")
         first, second = blend.factors
@@ -218,19 +218,19 @@ def test_partners():
 )
 def test_shares_are_beta_distributed(operation, alpha):
     shares = [blend.share[0] for blend in blends(operation, 4000)]
-    # What float32 rounds to 1 is as much as it rounds to less: fold the distribution, which is symmetric.
+    # float32 rounds values near 1 more than values near 0. Fold the distribution, which is symmetric, to use both.
     folded = np.minimum(shares, 1 - np.array(shares))
     assert stats.kstest(folded, lambda x: 2 * stats.beta.cdf(x, alpha, alpha)).pvalue > 1e-4
     assert abs(np.mean(shares) - 0.5) < 0.04
     assert np.var(shares) == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.08)
 
 
-def test_fmix_favours_the_own_image():
+def test_fmix_keeps_more_of_the_image_with_own_more():
     assert np.mean([blend.share[0] for blend in blends(Fmix(own_more=True), 500)]) == pytest.approx(2 / 3, abs=0.04)
     assert np.mean([blend.share[0] for blend in blends(Fmix(), 500)]) == pytest.approx(0.5, abs=0.05)
 
 
-def test_fmix_areas_hang_together():
+def test_fmix_regions_are_connected():
     changes = []
     for blend in blends(Fmix(), 50):
         weight = blend.weight()[0, :, :, 0]
@@ -242,15 +242,15 @@ def test_fmix_areas_hang_together():
 
 
 def box_of(blend, number=0):
-    """Top, bottom, left and right of the box, or none where it is empty."""
+    """Return top, bottom, left and right of the box, or ``None`` if it is empty."""
     rows, columns = (np.flatnonzero(each[number]) for each in blend.factors)
     return (rows[0], rows[-1] + 1, columns[0], columns[-1] + 1) if len(rows) and len(columns) else None
 
 
 def test_cutmix_boxes():
-    """Everything that the definition allows occurs, nothing else does, and middles are even."""
+    """Boxes have the image's aspect ratio, shares are their areas, and centers are uniform."""
     height, width = SIZE
-    middles = np.zeros(SIZE)
+    centers = np.zeros(SIZE)
     for blend in blends(Cutmix(1.0), 6000):
         box = box_of(blend)
         if box is None:
@@ -259,24 +259,24 @@ def test_cutmix_boxes():
         top, bottom, left, right = box
         assert blend.share[0] == np.float32(1 - (bottom - top) * (right - left) / (height * width))
         if top > 0 and bottom < height and left > 0 and right < width:
-            # Not cut: both sides have the same share of the image's, up to rounding to even numbers.
+            # Not clipped: both sides are the same fraction of the image's, up to rounding to even numbers.
             assert (bottom - top) % 2 == (right - left) % 2 == 0
             assert abs((bottom - top) / height - (right - left) / width) < 2 / min(SIZE)
             if bottom - top <= 12 and right - left <= 14:
-                middles[(top + bottom) // 2, (left + right) // 2] += 1
-    # Boxes of these sides are never cut about these middles.
-    inner = middles[7:18, 8:24]
+                centers[(top + bottom) // 2, (left + right) // 2] += 1
+    # Boxes of these sides around these centers are never clipped.
+    inner = centers[7:18, 8:24]
     assert inner.sum() > 300
     assert stats.chisquare(inner.sum(0)).pvalue > 1e-4
     assert stats.chisquare(inner.sum(1)).pvalue > 1e-4
 
 
-def test_cutmix_area_before_it_is_cut():
-    """A box in the middle of a large image has the drawn share; over all middles three quarters stay on average."""
+def test_cutmix_area_before_clipping():
+    """The beta distribution gives the area before clipping, so clipped boxes follow the distribution computed here."""
     shares = [blend.share[0] for blend in blends(Cutmix(1.0), 5000, size=(200, 200))]
     rng = np.random.default_rng(1)
-    side, middle = 200 * np.sqrt(rng.beta(1, 1, 100000)), rng.uniform(0, 200, (2, 100000))
-    lengths = np.minimum(middle + side / 2, 200) - np.maximum(middle - side / 2, 0)
+    side, center = 200 * np.sqrt(rng.beta(1, 1, 100000)), rng.uniform(0, 200, (2, 100000))
+    lengths = np.minimum(center + side / 2, 200) - np.maximum(center - side / 2, 0)
     expected = 1 - lengths[0] * lengths[1] / 200**2
     assert np.mean(shares) == pytest.approx(expected.mean(), abs=0.015)
     assert stats.ks_2samp(shares, expected).pvalue > 1e-5
@@ -291,15 +291,15 @@ def test_boxes_of_sides():
             lengths.append((bottom - top, right - left))
     assert set(np.array(lengths)[:, 0]) == set(range(6, 18))
     assert set(np.array(lengths)[:, 1]) == set(range(7, 23))
-    # One size and the whole image are bounds like any other.
+    # A single size and the whole image are valid bounds.
     for sides in ((0.5, 0.5), (0.0, 0.0), (1.0, 1.0), (0.0, 1.0)):
         blends(MixupCutmix(0, cutmix_sides=sides), 20)
 
 
-def test_uncorrected_share_is_that_of_the_whole_box():
+def test_uncorrected_share_is_the_area_before_clipping():
     corrected = [blend.share[0] for blend in blends(MixupCutmix(0, 1.0), 300)]
     drawn = [blend.share[0] for blend in blends(MixupCutmix(0, 1.0, correct=False), 300)]
-    # The box loses what lies outside, and rounds down.
+    # Clipping and rounding down make the box smaller.
     assert (np.array(corrected) >= np.array(drawn) - 1e-6).all()
     assert stats.kstest(drawn, stats.uniform.cdf).pvalue > 1e-4
 
@@ -318,7 +318,7 @@ def test_one_of_frequencies():
     assert stats.chisquare(list(counts.values()), [1600, 800, 1200, 400]).pvalue > 1e-4
 
 
-def test_one_of_always_mixes_where_probabilities_add_up_to_one():
+def test_one_of_always_mixes_if_probabilities_add_up_to_one():
     operation = MixOneOf((Mixup(1.0), Mixup(2.0), Mixup(4.0)), (0.1, 0.2, 0.7))
     assert all(blend.share[0] < 1 for blend in blends(operation, 3000))
 
@@ -332,12 +332,12 @@ def test_hybrid_frequencies():
         cut = ~blended & (weight == 1).any(1)
         kinds += blended.sum(), cut.sum(), (~blended & ~cut).sum()
     total = 800 * BATCH
-    # Some boxes are empty.
+    # Some boxes are empty and count as not mixed.
     assert kinds[0] / total == pytest.approx(0.45, abs=0.03)
     assert kinds[1] / total == pytest.approx(0.15, abs=0.03)
 
 
-def test_hybrid_of_one_kind():
+def test_hybrid_with_one_kind_enabled():
     for blend in blends(MixupCutmix(0.0, 1.0), 50):
         assert set(np.unique(blend.weight())) <= {0, 1}
     for blend in blends(MixupCutmix(1.0, 0.0), 50):
@@ -380,22 +380,23 @@ def test_smoothing():
     assert np.allclose(mixed, [[0.025, 0.925, 0.025, 0.025]])
 
 
-def test_labels_beyond_the_classes():
+def test_labels_outside_the_classes_are_an_error():
     for wrong in (-1, 3):
-        with pytest.raises(CallError, match=f"told of 3 classes, and a sample has the label {wrong}"):
+        with pytest.raises(CallError, match=f"mixed for 3 classes, but a sample has the label {wrong}"):
             mixed_labels(np.array([0, wrong]), np.zeros(2, np.int32), np.ones(2, np.float32), 3)
 
 
-# Words ---------------------------------------------------------------------------------------------------------------
+# Parsing -------------------------------------------------------------------------------------------------------------
 
 
-def mixing_of(item):
+def parse_mixing(item):
+    """Return the mixing operation of a batch transform, and its notes."""
     recipe = read_recipe([{"ResizeImage": {"size": 8}}], batch=[item])
-    return single_mixing(recipe.mixing), [note for step in recipe.items for note in step.notes]
+    return single_mixing(recipe.mixing), [note for each in recipe.items for note in each.notes]
 
 
 @pytest.mark.parametrize(
-    ("item", "meaning"),
+    ("item", "expected"),
     [
         ({"MixupOperator": {"alpha": 0.2}}, Mixup(0.2)),
         ({"MixupOperator": {"class_num": 10}}, Mixup(1.0, 10)),
@@ -433,8 +434,8 @@ def mixing_of(item):
         ("CutMix", Cutmix(1.0, None, "previous")),
     ],
 )
-def test_words(item, meaning):
-    assert mixing_of(item) == (meaning, [])
+def test_names_parse_to_operations(item, expected):
+    assert parse_mixing(item) == (expected, [])
 
 
 def test_smoothing_of_operations():
@@ -442,10 +443,10 @@ def test_smoothing_of_operations():
 
 
 def test_notes():
-    mixing, notes = mixing_of({"OpSampler": {"MixupOperator": {"prob": 0.5}, "CutmixOperator": None}})
+    mixing, notes = parse_mixing({"OpSampler": {"MixupOperator": {"prob": 0.5}, "CutmixOperator": None}})
     assert mixing == MixOneOf((Mixup(), Cutmix()), (0.5, 0.0))
-    assert notes == ["CutmixOperator has no prob, which means 0: it is never drawn"]
-    assert mixing_of("OpSampler") == (None, ["no operator to draw: nothing is mixed"])
+    assert notes == ["CutmixOperator is never drawn because it has no prob, and the default is 0"]
+    assert parse_mixing("OpSampler") == (None, ["OpSampler has no operators, so nothing is mixed"])
 
 
 @pytest.mark.parametrize(
@@ -454,33 +455,39 @@ def test_notes():
         ({"MixupOperator": {"alpha": 0}}, "MixupOperator: alpha must be above 0"),
         ({"MixupOperator": {"alpha": -1}}, "alpha must be a number of at least 0, got -1"),
         ({"MixupOperator": {"alpha": "much"}}, "alpha must be a number"),
-        ({"MixupOperator": {"class_num": 0}}, "classes must be a whole number of at least 1, got 0"),
-        ({"MixupOperator": {"alfa": 1}}, "no argument 'alfa'; did you mean alpha"),
+        ({"MixupOperator": {"class_num": 0}}, "classes must be an integer of at least 1, got 0"),
+        ({"MixupOperator": {"alfa": 1}}, "no argument 'alfa'. Hint: did you mean alpha"),
         ({"CutmixOperator": {"alpha": True}}, "alpha must be a number"),
         ({"FmixOperator": {"max_soft": 0.7}}, "softness must be a number from 0 to 0.5, got 0.7"),
-        ({"OpSampler": {"MixupOperator": {"prob": 0.6}, "CutmixOperator": {"prob": 0.5}}}, "at most, got 1.1"),
+        (
+            {"OpSampler": {"MixupOperator": {"prob": 0.6}, "CutmixOperator": {"prob": 0.5}}},
+            "to at most 1, got a sum of 1.1",
+        ),
         ({"OpSampler": {"MixupOperator": {"prob": 2}}}, "prob of MixupOperator must be a number from 0 to 1, got 2"),
         ({"OpSampler": {"MixupOperator": {"prob": 0.1, "alfa": 2}}}, "no argument 'alfa'"),
-        ({"OpSampler": {"MixupOperater": {"prob": 0.1}}}, "draws from MixupOperator, .*, got 'MixupOperater'"),
-        ({"OpSampler": {"MixupOperator": 0.5}}, "MixupOperator must have named arguments, got 0.5"),
+        (
+            {"OpSampler": {"MixupOperater": {"prob": 0.1}}},
+            "not an operator .* did you mean 'MixupOperator'",
+        ),
+        ({"OpSampler": {"MixupOperator": 0.5}}, "MixupOperator takes named arguments, got 0.5"),
         ({"MixupCutmixHybrid": {"mode": "all"}}, "mode must be one of 'batch', 'pair', 'elem', got 'all'"),
-        ({"MixupCutmixHybrid": {"mixup_alpha": 0}}, "are both 0, and nothing would be mixed"),
+        ({"MixupCutmixHybrid": {"mixup_alpha": 0}}, "are both 0, so nothing would be mixed"),
         ({"MixupCutmixHybrid": {"cutmix_minmax": [0.8, 0.2]}}, "cutmix_sides must be two numbers from 0 to 1"),
         ({"MixupCutmixHybrid": {"prob": 1.5}}, "probability must be a number from 0 to 1, got 1.5"),
         ({"MixupCutmixHybrid": {"correct_lam": 1}}, "correct must be True or False, got 1"),
         ({"MixUp": {"labels_getter": None}}, "no argument 'labels_getter'"),
     ],
 )
-def test_wrong_arguments_are_named(item, message):
+def test_errors_name_the_argument(item, message):
     with pytest.raises(CallError, match=message):
-        mixing_of(item)
+        parse_mixing(item)
 
 
-def test_more_than_one_is_refused():
+def test_two_mixing_operations_are_an_error():
     assert single_mixing([]) is None
-    with pytest.raises(CallError, match="mixed once, and here it would be by Mixup and Cutmix; keep one"):
+    with pytest.raises(CallError, match=r"mixed only once, but there are Mixup and Cutmix\. Hint: keep one"):
         single_mixing([Mixup(), Cutmix()])
-    with pytest.raises(CallError, match="mixed once"):
+    with pytest.raises(CallError, match="mixed only once"):
         mix([Mixup(), Cutmix()], None, ImageSpec(SIZE), GraphContext(gpu=False, batch_size=2, random=RandomStreams(0)))
 
 
@@ -500,14 +507,14 @@ def test_records_check_themselves(make):
         make()
 
 
-# The whole loader ----------------------------------------------------------------------------------------------------
+# The uint8 loader ----------------------------------------------------------------------------------------------------
 
 
 def check_labels_follow_pixels(make_dataset, mixed, item, device):
-    """Images of one colour each, ten times their label: a mixed image's mean colour tells its mixed label."""
+    """Each image has one color, ten times its label, so the mean color of a mixed image gives its mixed label."""
     plain = [{"ResizeImage": {"size": 16}}, {"NormalizeImage": {"scale": 1.0, "mean": [0, 0, 0], "std": [1, 1, 1]}}]
     options = {"batch_size": 4, "device": device, "num_threads": 2, "dtype": "float32", "last_batch": "partial"}
-    sizes, some = [], 0
+    sizes, mixed_samples = [], 0
     with loaders.build(make_dataset("tfrecord", mixed), transforms=[*plain, item], **options) as loader:
         for batch in loader:
             images, labels = (tensor.cpu().numpy() for tensor in batch)
@@ -516,9 +523,9 @@ def check_labels_follow_pixels(make_dataset, mixed, item, device):
             assert np.allclose(labels.sum(1), 1, atol=1e-5)
             assert np.allclose(images.mean((1, 2, 3)), 10 * labels @ np.arange(23), atol=2)
             sizes.append(len(images))
-            some += (labels.max(1) < 1).sum()
+            mixed_samples += (labels.max(1) < 1).sum()
     assert sizes == [4, 4, 4, 4, 4, 3]
-    assert some
+    assert mixed_samples
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""What augmentation policies do, step by step, against Pillow; and what they draw, against their probabilities.
+"""Augmentation policies: each step compared with Pillow, and the distributions of random draws.
 
-Every check is a function of `gpu`, so that a GPU can be held to the same.
+Each ``check_*`` function takes `gpu`, so that tests/gpu can run it on a GPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.chance import MIN_PVALUE
 from helpers.graphs import run_graph, run_operation
+from helpers.parsing import parse_notes, parse_operation
 from PIL import Image, ImageEnhance, ImageOps
 from scipy import stats
 from skimage import data
@@ -29,19 +31,18 @@ from loaders.dali.policy_sampling import (
     weighted_orders,
 )
 from loaders.dali.policy_steps import family, settings
-from loaders.transforms.base import ImageSpec, Operation
+from loaders.transforms.base import ImageSpec
 from loaders.transforms.parse import known_transforms
-from loaders.transforms.parse.registry import Note, parse_transform
+from loaders.transforms.parse.registry import parse_transform
 from loaders.transforms.policies import Amount, Level, MixedChains, RandomSteps, Step, SubPolicies
 from manifests.errors import CallError
 
 FILL = (124, 116, 104)
 SIDES = (60, 40)
-SURE = 1e-4  # a test of a distribution fails by chance this often
 
 
 def photographs() -> list[np.ndarray]:
-    """Real ones, of three sizes, the last of low contrast."""
+    """Return photographs of three sizes, the last one with low contrast."""
     sizes = ((151, 112), (128, 128), (97, 140))
     pictures = (data.astronaut(), data.coffee(), data.chelsea())
     images = [np.asarray(Image.fromarray(picture).resize(size)) for picture, size in zip(pictures, sizes, strict=True)]
@@ -49,20 +50,11 @@ def photographs() -> list[np.ndarray]:
     return images
 
 
-def meant(name: str, **arguments: Any) -> Any:
-    (operation,) = (each for each in parse_transform(name, arguments) if isinstance(each, Operation))
-    return operation
-
-
-def notes(name: str, **arguments: Any) -> str:
-    return " ".join(each.text for each in parse_transform(name, arguments) if isinstance(each, Note))
-
-
-# Steps against Pillow ------------------------------------------------------------------------------------------------
+# Steps compared with Pillow ------------------------------------------------------------------------------------------
 
 
 def pillow(image: np.ndarray, name: str, argument: float, resample: int = 0, fill: Any = FILL) -> np.ndarray:
-    """Do a step as the policies' own code does it."""
+    """Run a step as the original code of the policies does."""
     picture = Image.fromarray(image)
     matrices = {
         "shear_x": (1, argument, 0, 0, 1, 0),
@@ -77,7 +69,7 @@ def pillow(image: np.ndarray, name: str, argument: float, resample: int = 0, fil
         "sharpness": ImageEnhance.Sharpness,
     }
     tables: dict[str, Callable[[int], int]] = {
-        # Pillow keeps no bit no longer; it did, and gave black.
+        # Older versions of Pillow returned black for 0 bits; newer ones raise an error.
         "posterize": lambda value: value & (256 - 2 ** (8 - int(argument))),
         "solarize_add": lambda value: min(255, value + int(argument)) if value < 128 else value,
     }
@@ -100,12 +92,23 @@ def pillow(image: np.ndarray, name: str, argument: float, resample: int = 0, fil
 def check_step(
     step: Step, argument: float, resample: int, *, mean: float, most: int, gpu: bool = False, slack: float = 0
 ) -> None:
-    """Compare a step with Pillow's: mean and greatest difference; a share of the pixels may be anything."""
+    """Compare a step with Pillow.
+
+    Args:
+        step: the step.
+        argument: the step's argument.
+        resample: Pillow's filter.
+        mean: maximum mean difference.
+        most: maximum difference of a pixel.
+        gpu: run on the GPU.
+        slack: fraction of pixels that may exceed `most`.
+
+    """
     images = photographs()
     found = run_operation(SubPolicies(((step,),)), images, gpu=gpu)
     for image, result in zip(images, found, strict=True):
-        wanted = pillow(image, step.name, argument, resample, tuple(map(int, step.fill)))
-        difference = np.abs(result.astype(int) - wanted)
+        expected = pillow(image, step.name, argument, resample, tuple(map(int, step.fill)))
+        difference = np.abs(result.astype(int) - expected)
         assert result.dtype == np.uint8
         assert difference.mean() <= mean
         assert (difference > most).mean() <= slack
@@ -120,27 +123,27 @@ MOVES = [
 
 @pytest.mark.parametrize(("name", "argument"), MOVES)
 @pytest.mark.parametrize("fill", [FILL, (128, 128, 128)])
-def test_what_moves_to_the_nearest_pixel_is_pillows(name: str, argument: float, fill: Any) -> None:
-    # float32 decides a tie otherwise once in some thousand pixels of a turned image.
+def test_nearest_moves_match_pillow(name: str, argument: float, fill: Any) -> None:
+    # Ties in float32 resolve differently in about one of a thousand pixels of a rotated image.
     step = Step(name, Amount(argument), fill=fill)
     check_step(step, argument, Image.Resampling.NEAREST, mean=0.05, most=0, slack=0.002 if name == "rotate" else 0)
 
 
 @pytest.mark.parametrize(("name", "argument"), MOVES)
-def test_what_moves_bilinearly_is_pillows_which_cuts_fractions_off(name: str, argument: float) -> None:
+def test_bilinear_moves_match_pillow_which_truncates_fractions(name: str, argument: float) -> None:
     step = Step(name, Amount(argument), filter="linear", fill=FILL)
     check_step(step, argument, Image.Resampling.BILINEAR, mean=0.5, most=1, slack=0.0005)
 
 
 @pytest.mark.parametrize(("name", "argument"), MOVES)
-def test_bilinear_stays_near_pillows_bicubic(name: str, argument: float) -> None:
+def test_bilinear_moves_are_close_to_pillow_bicubic(name: str, argument: float) -> None:
     step = Step(name, Amount(argument), filter="linear", fill=FILL)
     check_step(step, argument, Image.Resampling.BICUBIC, mean=3.5, most=100, slack=0.001)
 
 
 @pytest.mark.parametrize("name", ["color", "contrast", "brightness", "sharpness"])
 @pytest.mark.parametrize("factor", [-0.35, 0.1, 0.55, 1, 1.3, 1.9])
-def test_enhancing_is_pillows_within_one(name: str, factor: float) -> None:
+def test_enhancements_match_pillow_within_one(name: str, factor: float) -> None:
     mean = {"color": 0.4, "sharpness": 0.4}.get(name, 0.03)
     check_step(Step(name, Amount(factor)), factor, 0, mean=mean if factor != 1 else 0, most=1)
 
@@ -155,29 +158,29 @@ def test_enhancing_is_pillows_within_one(name: str, factor: float) -> None:
         ("identity", 0),
     ],
 )
-def test_what_works_on_bytes_is_pillows(name: str, argument: float) -> None:
+def test_pixel_steps_match_pillow(name: str, argument: float) -> None:
     check_step(Step(name, Amount(argument)), argument, 0, mean=0, most=0)
 
 
-def test_autocontrast_is_pillows() -> None:
+def test_autocontrast_matches_pillow() -> None:
     check_step(Step("autocontrast"), 0, 0, mean=0.01, most=1)
 
 
-def test_equalize_is_pillows_within_what_its_whole_step_loses() -> None:
-    # Pillow's step is a whole number of pixels: of 16,384 in 255 parts, 64 where 64.2 are meant, up to 4 levels off.
+def test_equalize_matches_pillow_within_its_rounding() -> None:
+    # Pillow rounds its step to an integer: 16,384 pixels / 255 levels is 64.2, it uses 64. That is up to 4 levels off.
     check_step(Step("equalize"), 0, 0, mean=3, most=5)
 
 
 @pytest.mark.parametrize("name", ["autocontrast", "equalize"])
 @pytest.mark.parametrize("value", [0, 77, 255])
-def test_images_of_one_value_stay(name: str, value: int) -> None:
+def test_constant_images_stay_the_same(name: str, value: int) -> None:
     flat = np.full((20, 30, 3), value, np.uint8)
     (found,) = run_operation(SubPolicies(((Step(name),),)), [flat])
     assert (found == value).all()
 
 
 def check_cutout(gpu: bool = False) -> None:
-    """Squares are whole inside the image, cut at its sides, and their centres lie everywhere."""
+    """Squares inside the image are complete, the border clips the others, and centers are uniform."""
     white = np.full((40, 60, 3), 255, np.uint8)
     step = Step("cutout", Amount(8), fill=(9, 9, 9))
     found = np.stack(run_operation(SubPolicies(((step,),)), [white] * 64, runs=32, gpu=gpu))
@@ -188,9 +191,9 @@ def check_cutout(gpu: bool = False) -> None:
     assert rows.sum(1).max() == columns.sum(1).max() == 16
     inside = rows.sum(1) == 16
     tops = rows.argmax(1)[inside]
-    # Centres from 0 to 40: those from 8 to 32 leave the square whole.
+    # Centers are 0 to 40; those from 8 to 32 give a complete square.
     assert abs(inside.mean() - 25 / 41) < 0.06
-    assert stats.chisquare(np.bincount(tops, minlength=25)).pvalue > SURE
+    assert stats.chisquare(np.bincount(tops, minlength=25)).pvalue > MIN_PVALUE
 
 
 def test_cutout() -> None:
@@ -201,7 +204,7 @@ def test_cutout() -> None:
 
 
 def drawn_steps(operation: Any, count: int, *, seed: int = 0) -> tuple[StepTable, list[tuple[np.ndarray, np.ndarray]]]:
-    """Give branches and settings of each step, in order, for images of `SIDES`."""
+    """Return the branches and settings of each step, in order, for images of `SIDES`."""
     steps, size, rng = make_step_table(operation), (SIDES[1], SIDES[0]), np.random.default_rng(seed)
     if isinstance(operation, MixedChains):
         found = draw_chains(operation, steps, size, rng, np.ones(count, bool))
@@ -215,7 +218,7 @@ def side(step: Step) -> float:
 
 
 def argument(step: Step, level: float, sign: int = 1) -> float:
-    """Give the argument that a step has at a level."""
+    """Return the argument of a step at a level."""
     amount = step.amount
     change = amount.slope * level * side(step)
     if amount.rounding == "down":
@@ -226,12 +229,12 @@ def argument(step: Step, level: float, sign: int = 1) -> float:
 
 
 def key(name: tuple[Any, ...], values: np.ndarray) -> tuple[Any, ...]:
-    """Name an outcome; what an image left as it is would have had is nothing."""
+    """Return a hashable outcome. The settings of an unchanged image do not matter."""
     return name if name[0] == "identity" else (name, *(np.round(values, 3) + 0.0).tolist())
 
 
 def outcomes(step: Step, chance: float = 1) -> Counter[Any]:
-    """Give every outcome of a step of fixed or binned levels, and how likely it is."""
+    """Return every outcome of a step with fixed or binned levels, and its probability."""
     level = step.level
     assert not level.std
     levels = np.linspace(level.low, level.high, level.bins) if level.bins else [level.low]
@@ -255,31 +258,31 @@ def average(parts: Iterable[Counter[Any]]) -> dict[Any, float]:
     return {outcome: chance for outcome, chance in total.items() if chance > 0}
 
 
-def check_chances(observed: Iterable[Any], wanted: dict[Any, float]) -> None:
-    """Nothing that cannot be, and a chi-square test of what can; rare outcomes are taken together."""
+def check_chances(observed: Iterable[Any], expected: dict[Any, float]) -> None:
+    """Check that only possible outcomes occur, and their frequencies with a chi-square test; rare ones are pooled."""
     counts = Counter(observed)
-    assert set(counts) <= set(wanted)
+    assert set(counts) <= set(expected)
     total = counts.total()
-    common = [outcome for outcome, chance in wanted.items() if chance * total >= 8]
+    common = [outcome for outcome, chance in expected.items() if chance * total >= 8]
     sums = [counts[outcome] for outcome in common]
-    chances = [wanted[outcome] for outcome in common]
-    if len(common) < len(wanted):
+    chances = [expected[outcome] for outcome in common]
+    if len(common) < len(expected):
         sums.append(total - sum(sums))
         chances.append(max(1 - sum(chances), 1e-12))
-    assert sum(wanted.values()) == pytest.approx(1)
-    assert stats.chisquare(sums, np.array(chances) / sum(chances) * total).pvalue > SURE
+    assert sum(expected.values()) == pytest.approx(1)
+    assert stats.chisquare(sums, np.array(chances) / sum(chances) * total).pvalue > MIN_PVALUE
 
 
 def check_pool(operation: RandomSteps) -> None:
-    """Each step and strength comes with its probability, and one draw knows nothing of the other."""
+    """Check the probability of each step and strength, and that draws are independent of each other."""
     steps, sequence = drawn_steps(operation, 6000)
-    wanted = average(outcomes(step, operation.probability) for step in operation.pool)
+    expected = average(outcomes(step, operation.probability) for step in operation.pool)
     for branches, values in sequence:
-        check_chances((key(steps.families[b], v) for b, v in zip(branches, values, strict=True)), wanted)
+        check_chances((key(steps.families[b], v) for b, v in zip(branches, values, strict=True)), expected)
     if len(sequence) > 1 and operation.probability == 1:
         table = np.zeros((len(steps.families),) * 2)
         np.add.at(table, (sequence[0][0], sequence[1][0]), 1)
-        assert stats.chi2_contingency(table).pvalue > SURE / 100
+        assert stats.chi2_contingency(table).pvalue > MIN_PVALUE / 100
 
 
 POOLS = [
@@ -290,31 +293,33 @@ POOLS = [
 
 
 @pytest.mark.parametrize(("name", "arguments"), POOLS)
-def test_steps_of_a_pool_are_drawn_alike(name: str, arguments: dict[str, Any]) -> None:
-    check_pool(meant(name, **arguments))
+def test_steps_of_a_pool_are_equally_likely(name: str, arguments: dict[str, Any]) -> None:
+    check_pool(parse_operation(name, **arguments))
 
 
 def check_sequences(operation: SubPolicies) -> None:
-    """Both steps of a sequence come together, each with its probability."""
+    """Check that both steps of a sequence occur together, each with its probability."""
     steps, ((first, first_values), (second, second_values)) = drawn_steps(operation, 12000)
-    wanted = []
+    expected = []
     for one, two in operation.sequences:
         pairs: Counter[Any] = Counter()
         for (left, chance), (right, other) in itertools.product(outcomes(one).items(), outcomes(two).items()):
             pairs[left, right] += chance * other
-        wanted.append(pairs)
+        expected.append(pairs)
     names = steps.families
     observed = zip(
         (key(names[b], v) for b, v in zip(first, first_values, strict=True)),
         (key(names[b], v) for b, v in zip(second, second_values, strict=True)),
         strict=True,
     )
-    check_chances(observed, average(wanted))
+    check_chances(observed, average(expected))
 
 
 @pytest.mark.parametrize("policy", ["AutoAugment", "v0", "v0r", "original", "auto-originalr"])
-def test_sub_policies_are_drawn_alike(policy: str) -> None:
-    check_sequences(meant(policy) if policy == "AutoAugment" else meant("TimmAutoAugment", config_str=policy))
+def test_sub_policies_are_equally_likely(policy: str) -> None:
+    check_sequences(
+        parse_operation(policy) if policy == "AutoAugment" else parse_operation("TimmAutoAugment", config_str=policy)
+    )
 
 
 def test_sequences_of_different_lengths() -> None:
@@ -325,7 +330,7 @@ def test_sequences_of_different_lengths() -> None:
 
 
 def test_weighted_steps_are_drawn_without_replacement() -> None:
-    operation = meant("TimmAutoAugment", config_str="rand-m9-w0")
+    operation = parse_operation("TimmAutoAugment", config_str="rand-m9-w0")
     assert operation.weights is not None
     weights = np.array(operation.weights) / sum(operation.weights)
     orders, chances = weighted_orders(operation.weights, 2)
@@ -342,8 +347,8 @@ def test_weighted_steps_are_drawn_without_replacement() -> None:
 
 
 def test_levels_with_noise() -> None:
-    """Levels with noise are normal and kept from 0 to 10; whole arguments are cut after that."""
-    operation = meant("TimmAutoAugment", config_str="rand-m9-mstd0.5-inc1")
+    """Noisy levels are normal and clipped to 0-10; arguments are truncated to integers after that."""
+    operation = parse_operation("TimmAutoAugment", config_str="rand-m9-mstd0.5-inc1")
     assert all(step.level == Level(9, 9, std=0.5) and step.probability == 0.5 for step in operation.pool)
     pool = (Step("shear_x", Amount(0, 0.03, signed=True), Level(9, 9, std=0.5)),)
     _, ((_, values),) = drawn_steps(RandomSteps(pool, 1), 10000)
@@ -353,26 +358,26 @@ def test_levels_with_noise() -> None:
     full = levels > 9.9999
     assert abs(full.mean() - stats.norm.sf(2)) < 0.01
     cut = stats.truncnorm(-np.inf, 2, 9, 0.5)
-    assert stats.kstest(levels[~full], cut.cdf).pvalue > SURE
+    assert stats.kstest(levels[~full], cut.cdf).pvalue > MIN_PVALUE
 
     bits = (Step("posterize", Amount(4, -0.4, "down"), Level(5, 5, std=2)),)
     _, ((_, values),) = drawn_steps(RandomSteps(bits, 1), 10000)
     edges = np.array([-np.inf, 2.5, 5, 7.5, 10, np.inf])
-    wanted = np.diff(stats.norm.cdf(edges, 5, 2))
-    check_chances(values[:, 1].tolist(), dict(zip([4.0, 3.0, 2.0, 1.0, 0.0], wanted, strict=True)))
+    expected = np.diff(stats.norm.cdf(edges, 5, 2))
+    check_chances(values[:, 1].tolist(), dict(zip([4.0, 3.0, 2.0, 1.0, 0.0], expected, strict=True)))
 
 
 def test_levels_between_bounds() -> None:
     pool = (Step("rotate", Amount(0, 3, "down", signed=True), Level(0.1, 3)),)
     _, ((_, values),) = drawn_steps(RandomSteps(pool, 1), 10000)
     degrees = values[:, 4]
-    wanted = {0: 3 * (1 / 3 - 0.1) / 8.7, **{sign * n: 0.5 / 8.7 for n in range(1, 9) for sign in (-1, 1)}}
-    check_chances(degrees.astype(int).tolist(), wanted)
+    expected = {0: 3 * (1 / 3 - 0.1) / 8.7, **{sign * n: 0.5 / 8.7 for n in range(1, 9) for sign in (-1, 1)}}
+    check_chances(degrees.astype(int).tolist(), expected)
     assert (degrees == degrees.astype(int)).all()
 
 
-def test_shares_of_a_side_are_whole_pixels_where_they_are_rounded() -> None:
-    # 60 and 40 pixels, a third of them at level 10: at level 1, 2 and 1 pixels.
+def test_fractions_of_a_side_are_rounded_to_pixels() -> None:
+    # A third of 60 and 40 pixels at level 10 is 2 and 1 pixels at level 1.
     pool = tuple(
         Step(name, Amount(0, 1 / 30, "down", of_side=True), Level(1, 1)) for name in ("translate_x", "translate_y")
     )
@@ -381,11 +386,11 @@ def test_shares_of_a_side_are_whole_pixels_where_they_are_rounded() -> None:
 
 
 def check_known_sizes(gpu: bool = False) -> None:
-    """Where the size is known, NumPy computes what depends on it; else the graph does, and the same comes out."""
+    """NumPy computes size-dependent values if the size is known, otherwise the graph does. Results are the same."""
     images = [photographs()[0]] * 64
     spec = ImageSpec(size=(images[0].shape[0], images[0].shape[1]))
-    for name, arguments in WORDS:
-        operation = meant(name, **arguments)
+    for name, arguments in NAMES:
+        operation = parse_operation(name, **arguments)
         known = run_operation(operation, images, spec=spec, gpu=gpu)
         unknown = run_operation(operation, images, gpu=gpu)
         differing = np.mean([(one != two).mean() for one, two in zip(known, unknown, strict=True)])
@@ -408,18 +413,18 @@ def test_shares_of_chains_are_dirichlet_distributed(width: int, alpha: float) ->
     mixture = 1 - image
     assert mixture.mean() == pytest.approx(0.5, abs=0.02)
     assert mixture.var() == pytest.approx(0.25 / (2 * alpha + 1), rel=0.05)
-    # The mixture is independent of the chains' weights: moments of the products are products.
+    # The share of the mixture is independent of the chains' weights, so moments of products are products of moments.
     for one, two in itertools.combinations_with_replacement(range(width), 2):
         pairs = alpha * (alpha + 1 if one == two else alpha) / (width * alpha * (width * alpha + 1))
         squares = alpha * (alpha + 1) / (2 * alpha * (2 * alpha + 1))
         assert (chains[one] * chains[two]).mean() == pytest.approx(pairs * squares, abs=0.01)
     if alpha == 1:
         weights = chains[0][mixture > 0.01] / mixture[mixture > 0.01]
-        assert width == 1 or stats.kstest(weights, stats.beta(1, width - 1).cdf).pvalue > SURE
+        assert width == 1 or stats.kstest(weights, stats.beta(1, width - 1).cdf).pvalue > MIN_PVALUE
 
 
-def test_chains_have_one_to_three_steps_where_that_is_drawn() -> None:
-    operation = meant("TimmAutoAugment", config_str="augmix-m3-w2")
+def test_chains_with_random_depth_have_one_to_three_steps() -> None:
+    operation = parse_operation("TimmAutoAugment", config_str="augmix-m3-w2")
     assert (operation.width, operation.depth, operation.alpha) == (2, 0, 1)
     steps, sequence = drawn_steps(operation, 6000)
     assert steps.families[0] == ("identity",)
@@ -427,11 +432,11 @@ def test_chains_have_one_to_three_steps_where_that_is_drawn() -> None:
     for first in (0, 3):
         depths = sum((branches > 0).astype(int) for branches, _ in sequence[first : first + 3])
         assert (sequence[first][0] > 0).all()
-        assert stats.chisquare(np.bincount(depths, minlength=4)[1:]).pvalue > SURE
+        assert stats.chisquare(np.bincount(depths, minlength=4)[1:]).pvalue > MIN_PVALUE
 
 
 def check_mixing(gpu: bool = False) -> None:
-    """A mixture lies between the image and what is done to it, and moves off it as far as its share says."""
+    """A mixture lies between the image and its augmented copies, at a distance given by its share."""
     images = photographs()
     same = run_operation(MixedChains((Step("identity"),), 3, 2), images, runs=4, gpu=gpu)
     assert all((result == image).all() for result, image in zip(same, itertools.cycle(images), strict=False))
@@ -448,16 +453,18 @@ def test_mixing() -> None:
     check_mixing()
 
 
-def test_aug_mix_leaves_the_others_as_they_are() -> None:
+def test_aug_mix_changes_images_with_its_probability() -> None:
     image = photographs()[0]
-    found = run_operation(meant("AugMix", prob=0.3, aug_severity=5, aug_prob_coeff=1.0), [image] * 100, runs=4)
+    found = run_operation(
+        parse_operation("AugMix", prob=0.3, aug_severity=5, aug_prob_coeff=1.0), [image] * 100, runs=4
+    )
     untouched = np.mean([(result == image).all() for result in found])
     assert 0.55 < untouched < 0.82
 
 
-# Words ---------------------------------------------------------------------------------------------------------------
+# Names ---------------------------------------------------------------------------------------------------------------
 
-WORDS = [
+NAMES = [
     ("AutoAugment", {}), ("RandAugment", {}), ("RandAugmentV2", {}), ("RandAugmentV3", {}), ("RandAugmentV4", {}),
     ("AugMix", {}), ("AugMix", {"mixture_depth": -1, "prob": 1}), ("TrivialAugmentWide", {}),
     ("TimmAutoAugment", {}), ("TimmAutoAugment", {"config_str": "v0-mstd0.5", "interpolation": "random"}),
@@ -466,9 +473,9 @@ WORDS = [
 ]  # fmt: skip
 
 
-def check_word(name: str, arguments: dict[str, Any], gpu: bool = False) -> None:
-    """It runs on images of different sizes, keeps them, and draws by the seed alone."""
-    operation = meant(name, **arguments)
+def check_name(name: str, arguments: dict[str, Any], gpu: bool = False) -> None:
+    """The policy runs on images of different sizes, keeps their sizes, and draws depend only on the seed."""
+    operation = parse_operation(name, **arguments)
     assert operation.output(ImageSpec()) == ImageSpec()
     assert not operation.pointwise
     images = photographs() * 4
@@ -484,14 +491,14 @@ def check_word(name: str, arguments: dict[str, Any], gpu: bool = False) -> None:
     assert any((one != two).any() for one, two in zip(found[:12], found[12:], strict=True))
 
 
-@pytest.mark.parametrize(("name", "arguments"), WORDS)
-def test_a_word_runs_on_images_of_different_sizes(name: str, arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("name", "arguments"), NAMES)
+def test_policies_run_on_images_of_different_sizes(name: str, arguments: dict[str, Any]) -> None:
     assert name in known_transforms()
-    check_word(name, arguments)
+    check_name(name, arguments)
 
 
-class Watched(RandomStreams):
-    """Keeps the generator of each batch as it was before the draws, so that a test can draw the same."""
+class RecordingStreams(RandomStreams):
+    """Records each batch's generator before it draws, so that a test can repeat the draws."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -500,21 +507,21 @@ class Watched(RandomStreams):
     def from_numpy(self, owner: Any, name: str, batch_size: int, draw: Any, ranks: Any) -> Any:
         made = draw(np.random.default_rng(0), batch_size)
 
-        def watched(rng: np.random.Generator, count: int) -> Any:
+        def recorded(rng: np.random.Generator, count: int) -> Any:
             self.generators.append(copy.deepcopy(rng))
             return draw(rng, count)
 
         assert [array.ndim - 1 for array in made] == list(ranks)
-        return super().from_numpy(owner, name, batch_size, watched, ranks)
+        return super().from_numpy(owner, name, batch_size, recorded, ranks)
 
 
-def check_whole(operation: RandomSteps | SubPolicies, size: Any = None, gpu: bool = False) -> None:
-    """What comes out of a policy of one step is what Pillow makes of the same draws."""
+def check_matches_pillow(operation: RandomSteps | SubPolicies, size: Any = None, gpu: bool = False) -> None:
+    """Check that the images match Pillow's for the same draws."""
     images = photographs() * 16
     if size is not None:
         images = [np.asarray(Image.fromarray(image).resize(size[::-1])) for image in images]
     steps = operation.pool if isinstance(operation, RandomSteps) else tuple(itertools.chain(*operation.sequences))
-    draws = Watched(3)
+    draws = RecordingStreams(3)
 
     def make(image: Any, run: GraphContext) -> Any:
         return apply(
@@ -524,30 +531,30 @@ def check_whole(operation: RandomSteps | SubPolicies, size: Any = None, gpu: boo
     results = run_graph(make, images, gpu=gpu)
     table = make_step_table(operation)
     _, rng, *_ = draws.generators
-    # Arguments that are shares of a side are told of only where the size is known: so each image's own is given.
+    # Fractions of a side need a size: draw with the size of each image.
     found = {
         picture.shape: draw_steps(operation, table, picture.shape[:2], copy.deepcopy(rng), len(images))
         for picture in images
     }
     met = set()
     for number, (picture, result) in enumerate(zip(images, results, strict=True)):
-        wanted, drawn = picture, found[picture.shape]
-        for branches, values, centres in zip(drawn.branch, drawn.settings, drawn.center, strict=True):
+        expected, drawn = picture, found[picture.shape]
+        for branches, values, centers in zip(drawn.branch, drawn.settings, drawn.center, strict=True):
             step, amount = matched(steps, table.families[branches[number]], values[number], picture.shape)
             met.add(step.name)
             if step.name == "cutout":
-                wanted = cut_out(wanted, int(amount), centres[number], int(step.fill[0]))
+                expected = cut_out(expected, int(amount), centers[number], int(step.fill[0]))
             else:
                 resample = Image.Resampling.NEAREST if step.filter == "nearest" else Image.Resampling.BILINEAR
-                wanted = pillow(wanted, step.name, amount, resample, tuple(map(int, step.fill)))
-        # Most are within one, on average less than half; a cutout is exact.
+                expected = pillow(expected, step.name, amount, resample, tuple(map(int, step.fill)))
+        # Most pixels differ by at most one, on average by less than a half. A cutout is exact.
         limit = {"equalize": 3, "cutout": 0}.get(step.name, 0.5)
-        assert np.abs(result.astype(int) - wanted).mean() <= limit
+        assert np.abs(result.astype(int) - expected).mean() <= limit
     assert len(met) >= min(9, len(set(steps)))
 
 
 def matched(steps: Sequence[Step], branch: Any, given: np.ndarray, shape: Sequence[int]) -> tuple[Step, float]:
-    """Find the step and the argument that settings tell of."""
+    """Return the step and the argument that have the given settings."""
     if branch[0] == "identity":
         return Step("identity"), 0
     for step in steps:
@@ -566,8 +573,8 @@ def is_possible(step: Step, amount: float, shape: Sequence[int]) -> bool:
     change = step.amount.slope * length * step.level.low
     if step.amount.rounding != "none":
         change = float(int(change + 1e-6)) if change > 0 else float(int(change - 1e-6))
-    wanted = {step.amount.offset + sign * change for sign in ((1, -1) if step.amount.signed else (1,))}
-    return step.level.bins > 0 or min(abs(amount - each) for each in wanted) < 0.02
+    expected = {step.amount.offset + sign * change for sign in ((1, -1) if step.amount.signed else (1,))}
+    return step.level.bins > 0 or min(abs(amount - each) for each in expected) < 0.02
 
 
 def cut_out(image: np.ndarray, half: int, centre: np.ndarray, value: int) -> np.ndarray:
@@ -589,12 +596,12 @@ def cut_out(image: np.ndarray, half: int, centre: np.ndarray, value: int) -> np.
     ],
 )
 @pytest.mark.parametrize("size", [None, (112, 151)])
-def test_what_comes_out_is_what_pillow_makes_of_the_same_draws(name: str, arguments: dict[str, Any], size: Any) -> None:
-    check_whole(meant(name, **arguments), size)
+def test_policies_match_pillow_for_the_same_draws(name: str, arguments: dict[str, Any], size: Any) -> None:
+    check_matches_pillow(parse_operation(name, **arguments), size)
 
 
 def amounts(operation: RandomSteps) -> dict[str, float]:
-    """Give each step's argument, its change added; that of one pixel where it is a share of a side."""
+    """Return the argument of each step with its change added; as a fraction if it is one of a side."""
     found = {}
     for step in operation.pool:
         amount, level = step.amount, step.level.low
@@ -609,16 +616,16 @@ def test_arguments_of_rand_augment() -> None:
         "color": 1.45, "contrast": 1.45, "sharpness": 1.45, "brightness": 1.45,
         "autocontrast": 0, "equalize": 0, "invert": 0,
     }  # fmt: skip
-    assert amounts(meant("RandAugment")) == {**shared, "posterize": 2, "solarize": 128}
-    assert amounts(meant("RandAugmentV3", magnitude=5)) == {**shared, "posterize": 6, "solarize": 127.5}
-    assert amounts(meant("RandAugmentV2", magnitude=7)) == {
+    assert amounts(parse_operation("RandAugment")) == {**shared, "posterize": 2, "solarize": 128}
+    assert amounts(parse_operation("RandAugmentV3", magnitude=5)) == {**shared, "posterize": 6, "solarize": 127.5}
+    assert amounts(parse_operation("RandAugmentV2", magnitude=7)) == {
         "shear_x": 0.21, "shear_y": 0.21, "translate_x": 70, "translate_y": 70, "rotate": 21,
         "color": 1.36, "contrast": 1.36, "sharpness": 1.36, "brightness": 1.36, "posterize": 2, "solarize": 179,
         "solarize_add": 77, "autocontrast": 0, "equalize": 0, "invert": 0, "cutout": 28,
     }  # fmt: skip
-    turns = {name: step.amount.signed for name in ("RandAugment", "RandAugmentV2", "RandAugmentV3")
-             for step in meant(name).pool if step.name == "rotate"}  # fmt: skip
-    assert turns == {"RandAugment": False, "RandAugmentV2": True, "RandAugmentV3": True}
+    signed = {name: step.amount.signed for name in ("RandAugment", "RandAugmentV2", "RandAugmentV3")
+             for step in parse_operation(name).pool if step.name == "rotate"}  # fmt: skip
+    assert signed == {"RandAugment": False, "RandAugmentV2": True, "RandAugmentV3": True}
 
 
 def test_arguments_of_timm() -> None:
@@ -627,47 +634,47 @@ def test_arguments_of_timm() -> None:
     enhancing = ("color", "contrast", "brightness", "sharpness")
     increasing = {**plain, "posterize": 1, "solarize": 26, **dict.fromkeys(enhancing, 1.81)}
     other = {**plain, "posterize": 3, "solarize": 230, **dict.fromkeys(enhancing, 1.72)}
-    assert amounts(meant("TimmAutoAugment", config_str="rand-m9-inc1")) == increasing
-    assert amounts(meant("TimmAutoAugment", config_str="rand-m9")) == other
-    assert {step.fill for step in meant("TimmAutoAugment").pool if step.name == "rotate"} == {(124, 116, 104)}
-    highest = meant("TimmAutoAugment", config_str="rand-m15-inc1")
+    assert amounts(parse_operation("TimmAutoAugment", config_str="rand-m9-inc1")) == increasing
+    assert amounts(parse_operation("TimmAutoAugment", config_str="rand-m9")) == other
+    assert {step.fill for step in parse_operation("TimmAutoAugment").pool if step.name == "rotate"} == {(124, 116, 104)}
+    highest = parse_operation("TimmAutoAugment", config_str="rand-m15-inc1")
     assert {step.level for step in highest.pool} == {Level(10, 10)}
-    noisy = meant("TimmAutoAugment", config_str="rand-m15-mstd0.5-inc1")
+    noisy = parse_operation("TimmAutoAugment", config_str="rand-m15-mstd0.5-inc1")
     assert {step.level for step in noisy.pool} == {Level(15, 15, std=0.5)}
 
 
-def test_strengths_of_auto_augment() -> None:
+def test_arguments_of_auto_augment() -> None:
     nines = {"posterize": [8, 8, 7, 7, 6, 6, 5, 5, 4, 4]}
-    for step in itertools.chain(*meant("AutoAugment").sequences):
+    for step in itertools.chain(*parse_operation("AutoAugment").sequences):
         level = step.level.low
-        wanted = {
+        expected = {
             "shear_x": 0.3 * level / 9, "rotate": 30 * level / 9, "color": 1 + 0.1 * level, "contrast": 1 + 0.1 * level,
             "sharpness": 1 + 0.1 * level, "solarize": 256 - 256 * level / 9,
             "posterize": nines["posterize"][int(level)],
         }.get(step.name, 0)  # fmt: skip
-        assert argument(step, level) == pytest.approx(wanted)
-    assert len(meant("AutoAugment").sequences) == 25
+        assert argument(step, level) == pytest.approx(expected)
+    assert len(parse_operation("AutoAugment").sequences) == 25
     bits = {}
     for config in ("v0", "v0r", "original", "originalr"):
-        steps = itertools.chain(*meant("TimmAutoAugment", config_str=config).sequences)
+        steps = itertools.chain(*parse_operation("TimmAutoAugment", config_str=config).sequences)
         bits[config] = next(argument(step, 6) for step in steps if step.name == "posterize")
     assert bits == {"v0": 2, "v0r": 2, "original": 6, "originalr": 2}
 
 
-def test_notes_say_what_is_not_followed() -> None:
-    assert "bilinear" in notes("AutoAugment")
-    assert "bilinear" in notes("TimmAutoAugment", interpolation="random")
-    assert notes("TimmAutoAugment", interpolation="bilinear") == ""
-    assert notes("RandAugmentV2") == ""
-    assert "progress_magnitude" in notes("RandAugmentV2", progress_magnitude=[5, 10])
-    assert "inc1" in notes("TimmAutoAugment", config_str="rand-m9-inc0")
-    assert "rounding" in notes("TimmAutoAugment", config_str="augmix-b1")
+def test_notes_state_what_is_ignored() -> None:
+    assert "bilinear" in parse_notes("AutoAugment")
+    assert "bilinear" in parse_notes("TimmAutoAugment", interpolation="random")
+    assert parse_notes("TimmAutoAugment", interpolation="bilinear") == ""
+    assert parse_notes("RandAugmentV2") == ""
+    assert "progress_magnitude" in parse_notes("RandAugmentV2", progress_magnitude=[5, 10])
+    assert "inc1" in parse_notes("TimmAutoAugment", config_str="rand-m9-inc0")
+    assert "rounding" in parse_notes("TimmAutoAugment", config_str="augmix-b1")
     assert parse_transform("TimmAutoAugment", {"config_str": None})[1:] == ()
-    assert "null" in notes("TimmAutoAugment", config_str=None)
+    assert "config_str is None" in parse_notes("TimmAutoAugment", config_str=None)
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "says"),
+    ("name", "arguments", "message"),
     [
         ("RandAugment", {"magnitud": 3}, "magnitude"),
         ("RandAugment", {"num_layers": -1}, "num_layers"),
@@ -678,33 +685,41 @@ def test_notes_say_what_is_not_followed() -> None:
         ("AugMix", {"mixture_width": 0}, "mixture_width"),
         ("AugMix", {"prob": 2}, "prob"),
         ("AugMix", {"mixture_depth": "deep"}, "mixture_depth"),
-        ("TimmAutoAugment", {"config_str": "random-m9-k3"}, "rand, augmix"),
+        ("TimmAutoAugment", {"config_str": "random-m9-k3"}, "start it with rand, augmix"),
         ("TimmAutoAugment", {"config_str": "random"}, "originalr"),
-        ("TimmAutoAugment", {"config_str": "rand-m9-k3"}, "section 'k3'; rand has m, n, w, mstd, inc"),
+        (
+            "TimmAutoAugment",
+            {"config_str": "rand-m9-k3"},
+            "section 'k3'. Hint: rand takes the sections m, n, w, mstd, inc",
+        ),
         ("TimmAutoAugment", {"config_str": "rand-m"}, "section 'm'"),
-        ("TimmAutoAugment", {"config_str": "rand-m9.5"}, "m must be a whole number"),
+        ("TimmAutoAugment", {"config_str": "rand-m9.5"}, "m must be an integer"),
         ("TimmAutoAugment", {"config_str": "rand-w1"}, "w must be 0"),
         ("TimmAutoAugment", {"config_str": "rand-n6-w0"}, "count"),
-        ("TimmAutoAugment", {"config_str": "auto-v1"}, "no known policy"),
-        ("TimmAutoAugment", {"config_str": "v0-m5"}, "section 'm5'; auto has mstd"),
-        ("TimmAutoAugment", {"config_str": "augmix-n3"}, "section 'n3'; augmix has m, w, d, a, b, mstd"),
+        ("TimmAutoAugment", {"config_str": "auto-v1"}, "does not start with a known policy"),
+        ("TimmAutoAugment", {"config_str": "v0-m5"}, "section 'm5'. Hint: auto takes the sections mstd"),
+        (
+            "TimmAutoAugment",
+            {"config_str": "augmix-n3"},
+            "section 'n3'. Hint: augmix takes the sections m, w, d, a, b, mstd",
+        ),
         ("TimmAutoAugment", {"config_str": 9}, "config_str"),
         ("TimmAutoAugment", {"interpolation": "cubic"}, "interpolation"),
         ("TimmAutoAugment", {"img_size": "big"}, "img_size"),
         ("TrivialAugmentWide", {"num_magnitude_bins": 1}, "num_magnitude_bins"),
     ],
 )
-def test_wrong_arguments_are_named(name: str, arguments: dict[str, Any], says: str) -> None:
+def test_errors_name_the_argument(name: str, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(CallError) as caught:
         parse_transform(name, arguments)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert name in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["AutoAugment", "RandAugment", "AugMix"])
-def test_policies_need_bytes(name: str) -> None:
-    with pytest.raises(CallError, match="normalis"):
-        meant(name).output(ImageSpec(is_uint8=False))
+def test_policies_need_uint8_images(name: str) -> None:
+    with pytest.raises(CallError, match="normalized"):
+        parse_operation(name).output(ImageSpec(is_uint8=False))
 
 
 @pytest.mark.parametrize(
@@ -753,9 +768,9 @@ def others() -> Iterable[Callable[[], None]]:
 
 
 def gpu_checks() -> list[Callable[[], None]]:
-    """What `tests/gpu` runs."""
+    """Return the checks that tests/gpu runs."""
     return [
-        # A GPU's float32 decides more ties of a turned image otherwise.
+        # More ties of a rotated image resolve differently on a GPU.
         *moving("nearest", Image.Resampling.NEAREST, 0.002, turned=0.006, mean=0.05, most=0),
         *moving("linear", Image.Resampling.BILINEAR, 0.0005, turned=0.0005, mean=0.5, most=1),
         *enhancing(),
@@ -763,8 +778,8 @@ def gpu_checks() -> list[Callable[[], None]]:
         lambda: check_cutout(gpu=True),
         lambda: check_known_sizes(gpu=True),
         lambda: check_mixing(gpu=True),
-        lambda: check_whole(meant("RandAugmentV2", num_layers=1, magnitude=8), gpu=True),
-        lambda: check_whole(meant("RandAugmentV2", num_layers=1, magnitude=8), (112, 151), gpu=True),
-        lambda: check_whole(meant("TimmAutoAugment", config_str="rand-m6-n1-inc1"), gpu=True),
-        *(lambda word=word: check_word(*word, gpu=True) for word in WORDS),  # type: ignore[misc]
+        lambda: check_matches_pillow(parse_operation("RandAugmentV2", num_layers=1, magnitude=8), gpu=True),
+        lambda: check_matches_pillow(parse_operation("RandAugmentV2", num_layers=1, magnitude=8), (112, 151), gpu=True),
+        lambda: check_matches_pillow(parse_operation("TimmAutoAugment", config_str="rand-m6-n1-inc1"), gpu=True),
+        *(lambda name=name: check_name(*name, gpu=True) for name in NAMES),  # type: ignore[misc]
     ]

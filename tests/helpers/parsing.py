@@ -1,0 +1,64 @@
+"""Parse transform names in tests: operations, notes, and example arguments for every name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from loaders.transforms.base import Operation
+from loaders.transforms.parse import TransformInfo, read_recipe, transform_table
+from loaders.transforms.parse.registry import Note, parse_transform
+from manifests.errors import CallError
+
+#: Description of every registered name.
+INFO: dict[str, TransformInfo] = {info.name: info for info in transform_table()}
+
+#: A valid value for each parameter that has no default.
+_VALID = {"size": 8, "pad": 1, "padding": 1, "degrees": 10, "prob": 0.5, "kernel_size": 3, "mean": 0.5, "std": 0.2}
+
+#: Names whose parameters all have defaults but that need one of several.
+NEEDS_ONE_OF = {"ResizeImage": "size or resize_short is required"}
+
+
+def required_parameters(name: str) -> list[str]:
+    """Return the names of the parameters without a default."""
+    return [each for each in INFO[name].parameters if "=" not in each and not each.startswith("*")]
+
+
+def named_parameters(name: str) -> list[str]:
+    """Return the names of all parameters except ``**kwargs``."""
+    return [each.partition("=")[0] for each in INFO[name].parameters if not each.startswith("*")]
+
+
+def valid_arguments(name: str) -> dict[str, Any]:
+    """Return the smallest set of arguments that a name accepts."""
+    return {each: _VALID[each] for each in required_parameters(name)} | ({"size": 8} if name in NEEDS_ONE_OF else {})
+
+
+def valid_value(parameter: str) -> Any:
+    """Return a valid value for a parameter."""
+    return _VALID.get(parameter, 8)
+
+
+def parse_operations(name: str, **arguments: Any) -> list[Operation]:
+    """Return the operations of a transform."""
+    return [each for each in parse_transform(name, arguments) if isinstance(each, Operation)]
+
+
+def parse_operation(name: str, **arguments: Any) -> Any:
+    """Return the only operation of a transform."""
+    (operation,) = parse_operations(name, **arguments)
+    return operation
+
+
+def parse_notes(name: str, **arguments: Any) -> str:
+    """Return the notes of a transform, joined."""
+    return " ".join(each.text for each in parse_transform(name, arguments) if isinstance(each, Note))
+
+
+def recipe_error(items: Any, **options: Any) -> str:
+    """Return the message of the error that `read_recipe` raises."""
+    with pytest.raises(CallError) as error:
+        read_recipe(items, **options)
+    return str(error.value)

@@ -1,0 +1,164 @@
+"""Every registered name: it parses, it is described, and it names the argument that is wrong."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from helpers.parsing import (
+    INFO,
+    NEEDS_ONE_OF,
+    named_parameters,
+    recipe_error,
+    required_parameters,
+    valid_arguments,
+)
+
+from loaders.transforms.base import Operation
+from loaders.transforms.decode_normalize import Decode
+from loaders.transforms.mixing import Mixing
+from loaders.transforms.parse import known_transforms, read_recipe, transform_table
+from loaders.transforms.parse.registry import Library, Note, parse_transform, register
+from manifests.errors import CallError
+
+CROP = {"CropImage": {"size": 8}}
+
+#: Parameters that are ignored with a note, whatever their value.
+IGNORED = {("RandCropImage", "progress_size"), ("RandAugmentV2", "progress_magnitude")}
+
+EVERY_NAME = pytest.mark.parametrize("name", known_transforms())
+
+
+# The table -----------------------------------------------------------------------------------------------------------
+
+
+def test_table_describes_every_name_in_order():
+    assert tuple(info.name for info in transform_table()) == known_transforms()
+    assert list(known_transforms()) == sorted(known_transforms())
+
+
+@EVERY_NAME
+def test_table_states_library_parameters_and_summary(name):
+    info = INFO[name]
+    assert info.libraries
+    assert set(info.libraries) <= set(get_args(Library))
+    assert info.summary.endswith(".")
+    assert "\n" not in info.summary
+    assert not info.differs or info.differs.endswith(".")
+    assert all(each.partition("=")[0].lstrip("*").isidentifier() for each in info.parameters)
+
+
+@EVERY_NAME
+def test_table_states_a_difference_if_the_default_arguments_give_a_note(name):
+    noted = any(isinstance(each, Note) for each in parse_transform(name, valid_arguments(name)))
+    # The only note of OpSampler without arguments is that it has no operators.
+    assert not noted or INFO[name].differs or name == "OpSampler"
+
+
+def test_table_writes_parameters_as_python():
+    assert INFO["Resize"].parameters == ("size", "interpolation='bilinear'", "antialias=True")
+    assert INFO["OpSampler"].parameters == ("class_num=None", "**operators")
+    assert INFO["ToTensor"].parameters == ()
+    assert INFO["TimmAutoAugment"].libraries == ("PaddleClas", "timm")
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(ValueError, match="ResizeImage is already registered"):
+        register("ResizeImage", "PaddleClas")(lambda: iter(()))
+    assert "ResizeImage" in known_transforms()
+
+
+# Every name ----------------------------------------------------------------------------------------------------------
+
+
+@EVERY_NAME
+def test_name_parses_or_states_the_missing_argument(name):
+    missing = required_parameters(name)
+    if missing:
+        message = f"^{name} needs the argument '{missing[0]}'. Hint: write {{'{name}'"
+        with pytest.raises(CallError, match=message):
+            parse_transform(name, {})
+    elif name in NEEDS_ONE_OF:
+        with pytest.raises(CallError, match=f"^{name}: {NEEDS_ONE_OF[name]}. Hint: write {{'{name}'"):
+            parse_transform(name, {})
+        return
+    parsed = parse_transform(name, valid_arguments(name))
+    assert all(isinstance(each, (Operation, Note)) for each in parsed)
+    operations = [each for each in parsed if isinstance(each, Operation)]
+    assert operations or name in ("ToCHWImage", "OpSampler")
+    # Operations compare and hash by value.
+    assert parsed == parse_transform(name, valid_arguments(name))
+    assert len({hash(each) for each in operations}) == len(set(operations))
+    for note in parsed[len(operations) :]:
+        assert note.text
+        assert not note.text.endswith(".")
+        assert "\n" not in note.text
+
+
+@EVERY_NAME
+def test_name_works_in_a_list(name):
+    arguments = valid_arguments(name)
+    mixes = any(isinstance(each, Mixing) for each in parse_transform(name, arguments))
+    recipe = read_recipe([CROP, {name: arguments}] if mixes else [{name: arguments}, CROP])
+    assert isinstance(recipe.operations[0], Decode)
+    assert recipe.size == (8, 8)
+    item = recipe.items[1 if mixes else 0]
+    assert item.description.startswith(f"{name}(")
+    assert all(f"{key}={value!r}" in item.description for key, value in arguments.items())
+
+
+@EVERY_NAME
+def test_unknown_argument_is_named(name):
+    with pytest.raises(CallError) as error:
+        parse_transform(name, {"no such thing": 1})
+    if name == "OpSampler":
+        assert str(error.value) == (
+            "OpSampler: 'no such thing' is not an operator that OpSampler can draw. Hint: valid names are "
+            "'MixupOperator', 'CutmixOperator', 'FmixOperator'."
+        )
+    else:
+        assert f"{name} has no argument 'no such thing'. Hint: " in str(error.value)
+
+
+@EVERY_NAME
+def test_every_argument_is_checked(name):
+    for parameter in named_parameters(name):
+        if (name, parameter) in IGNORED:
+            continue
+        with pytest.raises(CallError, match=f"^{name}: "):
+            parse_transform(name, valid_arguments(name) | {parameter: object()})
+
+
+# Suggestions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("ResizImage", "ResizeImage"),
+        ("resizeimage", "ResizeImage"),
+        ("RandomHorizontalflip", "RandomHorizontalFlip"),
+        ("Normalise", "Normalize"),
+        ("CentreCrop", "CenterCrop"),
+    ],
+)
+def test_unknown_name_suggests_the_nearest(name, suggestion):
+    text = recipe_error([name])
+    assert f"transforms[0]: {name!r} is not a known transform. Hint: did you mean " in text
+    assert suggestion in text
+
+
+def test_name_unlike_any_other_lists_all():
+    text = recipe_error(["quux"])
+    assert all(name in text for name in known_transforms())
+
+
+def test_unknown_argument_suggests_the_nearest():
+    text = recipe_error([CROP, {"ResizeImage": {"resize_shrt": 8}}])
+    assert text == "transforms[1]: ResizeImage has no argument 'resize_shrt'. Hint: did you mean resize_short?"
+    text = recipe_error([{"CropImage": {"size": 8, "xyz": 1}}])
+    assert text == "transforms[0]: CropImage has no argument 'xyz'. Hint: valid names are size."
+    text = recipe_error([{"ToTensor": {"scale": 1}}])
+    assert text == "transforms[0]: ToTensor has no argument 'scale'. Hint: ToTensor takes no arguments."
+    assert "has no argument 3" in recipe_error([{"CropImage": {3: 1, "size": 8}}])
+    assert "has no argument 3" in recipe_error([CROP, {"OpSampler": {3: 1}}])

@@ -1,0 +1,69 @@
+"""YAML files: syntax errors with their line, files that cannot be read, and limits on size."""
+
+from __future__ import annotations
+
+import pytest
+
+from loaders.transforms.parse.yaml_file import MAX_BYTES, MAX_VALUES, load_yaml
+from manifests.errors import CallError
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text):
+        path = tmp_path / "config.yaml"
+        if isinstance(text, bytes):
+            path.write_bytes(text)
+        else:
+            path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def assert_load_error(path, message):
+    """Check that loading fails with a one-line message that names the file, and return the error."""
+    with pytest.raises(CallError, match=message) as caught:
+        load_yaml(str(path))
+    assert caught.value.file == str(path)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "line"),
+    [
+        ("a: [1, 2\nb: 3\n", "invalid YAML at column 2: expected ',' or ']'", 2),
+        ("a: 1\n\tb: 2\n", "invalid YAML at column 1: found character '\\\\t'", 2),
+        ("a: b: c\n", "invalid YAML at column 5: mapping values are not allowed here", 1),
+        ("- a\n- *nothing\n", "invalid YAML at column 3: no value has the anchor 'nothing'", 2),
+        ("- a\n- &own [*own]\n", "invalid YAML at column 9: no value has the anchor 'own'", 2),
+        ("- a\n---\n- b\n", "invalid YAML at column 1: but found another document", 2),
+        ("- a\n- \x07\n", "invalid YAML: special characters are not allowed", 2),
+        ("- a\n- !!python/object/apply:os.system [ls]\n", "column 3: could not determine a constructor", 2),
+        ("? [a, b]\n: 1\n? {c: d}\n: 2\n", "invalid YAML at column 3: found unhashable key", 1),
+        ("- 2001-99-99\n", "invalid YAML: month must be in", None),
+        (f"- {'9' * 5000}\n", "invalid YAML: Exceeds the limit", None),
+    ],
+)
+def test_invalid_yaml(write, text, message, line):
+    assert assert_load_error(write(text), message).line == line
+
+
+def test_files_that_cannot_be_read(write, tmp_path):
+    assert_load_error(tmp_path / "none.yaml", "the file cannot be read: No such file")
+    assert_load_error(tmp_path, "the file cannot be read: Is a directory")
+    assert assert_load_error(write(b"- a\n- \xff\n"), "the file is not UTF-8").byte == 6
+    assert_load_error(write(b"# " + b"x" * MAX_BYTES), f"more than {MAX_BYTES} bytes")
+
+
+def test_aliases_cannot_exhaust_memory(write):
+    """Aliased values count at each use, so a short file cannot expand to a huge value, nor to a deep one."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
+    assert assert_load_error(write("\n".join(lines)), f"more than {MAX_VALUES} values").line == 6
+    lines = ["a0: &a0 {k0: v}"] + [f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}], k{i}: v}}" for i in range(1, 40)]
+    assert_load_error(write("\n".join(lines)), f"more than {MAX_VALUES} values")
+    assert_load_error(write("- " * (MAX_VALUES + 1)), "more than 64 levels")
+    assert_load_error(write("[" * 100000), "more than 64 levels")
+    assert_load_error(write("- x\n" * (MAX_VALUES + 1)), f"more than {MAX_VALUES} values")
