@@ -577,9 +577,9 @@ def is_possible(step: Step, amount: float, shape: Sequence[int]) -> bool:
     return step.level.bins > 0 or min(abs(amount - each) for each in expected) < 0.02
 
 
-def cut_out(image: np.ndarray, half: int, centre: np.ndarray, value: int) -> np.ndarray:
+def cut_out(image: np.ndarray, half: int, center: np.ndarray, value: int) -> np.ndarray:
     height, width = image.shape[:2]
-    y, x = int(centre[0] * (height + 1)), int(centre[1] * (width + 1))
+    y, x = int(center[0] * (height + 1)), int(center[1] * (width + 1))
     image = image.copy()
     image[max(0, y - half) : y + half, max(0, x - half) : x + half] = value
     return image
@@ -745,10 +745,10 @@ def test_records_check_themselves(make: Callable[[], object]) -> None:
 # On a GPU ------------------------------------------------------------------------------------------------------------
 
 
-def moving(filter_: Any, resample: int, slack: float, turned: float, **others: Any) -> Iterable[Callable[[], None]]:
+def moving(filter_: Any, resample: int, slack: float, rotated: float, **others: Any) -> Iterable[Callable[[], None]]:
     for name, amount in MOVES:
         step = Step(name, Amount(amount), filter=filter_, fill=FILL)
-        bounds = {**others, "slack": turned if name == "rotate" else slack}
+        bounds = {**others, "slack": rotated if name == "rotate" else slack}
         yield lambda step=step, amount=amount, bounds=bounds: check_step(step, amount, resample, gpu=True, **bounds)  # type: ignore[misc]
 
 
@@ -771,8 +771,8 @@ def gpu_checks() -> list[Callable[[], None]]:
     """Return the checks that tests/gpu runs."""
     return [
         # More ties of a rotated image resolve differently on a GPU.
-        *moving("nearest", Image.Resampling.NEAREST, 0.002, turned=0.006, mean=0.05, most=0),
-        *moving("linear", Image.Resampling.BILINEAR, 0.0005, turned=0.0005, mean=0.5, most=1),
+        *moving("nearest", Image.Resampling.NEAREST, 0.002, rotated=0.006, mean=0.05, most=0),
+        *moving("linear", Image.Resampling.BILINEAR, 0.0005, rotated=0.0005, mean=0.5, most=1),
         *enhancing(),
         *others(),
         lambda: check_cutout(gpu=True),
