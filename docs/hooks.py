@@ -25,7 +25,7 @@ def transforms_table() -> str:
         arguments = ", ".join(
             f"`{name}={value!r}`" if has_default else f"`{name}`" for name, value, has_default in row.parameters
         )
-        rows.append(f"| `{row.name}` | {row.library} | {arguments} | {row.summary} |")
+        rows.append(f"| `{row.name}` | {row.library} | {arguments} | {row.summary} {row.differs} |")
     return "\n".join(rows)
 
 

@@ -37,7 +37,7 @@ from loaders.transforms.cost import (
 from loaders.transforms.fuse import Fusion, fuse
 from loaders.transforms.parse import Recipe, read_recipe
 from loaders.transforms.parse.paddleclas import read_config
-from loaders.transforms.presets import PRESETS, preset
+from loaders.transforms.presets import PRESETS, get_preset
 from manifests.errors import CallError
 from manifests.text import parse_bytes
 
@@ -213,7 +213,7 @@ def parse_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, spli
             notes=config.notes,
         )
         return ParsedTransforms(recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler)
-    items, batch = preset(path)
+    items, batch = get_preset(path)
     return ParsedTransforms(read_recipe(items, source=path, batch=batch))
 
 

@@ -23,12 +23,12 @@ NEEDS_ONE_OF = {"ResizeImage": "size or resize_short is required"}
 
 def required_parameters(name: str) -> list[str]:
     """Return the names of the parameters without a default."""
-    return [each for each in INFO[name].parameters if "=" not in each and not each.startswith("*")]
+    return [each.name for each in INFO[name].parameters if not each.has_default and not each.name.startswith("*")]
 
 
 def named_parameters(name: str) -> list[str]:
     """Return the names of all parameters except ``**kwargs``."""
-    return [each.partition("=")[0] for each in INFO[name].parameters if not each.startswith("*")]
+    return [each.name for each in INFO[name].parameters if not each.name.startswith("*")]
 
 
 def valid_arguments(name: str) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from loaders.transforms.parse import color, decode_normalize, geometry, masks, mixing, policies, timm
 from loaders.transforms.parse.recipe import Recipe, RecipeItem, read_recipe
-from loaders.transforms.parse.registry import TransformInfo, known_transforms, transform_table
+from loaders.transforms.parse.registry import Parameter, TransformInfo, known_transforms, transform_table
 
 # Importing these modules registers their names.
 _REGISTERED = (color, decode_normalize, geometry, masks, mixing, policies, timm)
 
-__all__ = ["Recipe", "RecipeItem", "TransformInfo", "known_transforms", "read_recipe", "transform_table"]
+__all__ = ["Parameter", "Recipe", "RecipeItem", "TransformInfo", "known_transforms", "read_recipe", "transform_table"]

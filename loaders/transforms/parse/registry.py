@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from loaders.transforms.base import Operation
 from manifests.errors import CallError
@@ -30,6 +30,14 @@ Parser: TypeAlias = Callable[..., Parsed]
 _P = TypeVar("_P", bound=Parser)
 
 
+class Parameter(NamedTuple):
+    """A parameter of a transform. `default` is ``None`` if `has_default` is ``False``; ``**name`` takes any."""
+
+    name: str
+    default: Any
+    has_default: bool
+
+
 @dataclass(frozen=True, slots=True)
 class TransformInfo:
     """One row of `transform_table`.
@@ -37,7 +45,7 @@ class TransformInfo:
     Attributes:
         name: the name that users write.
         libraries: the libraries whose parameters it accepts.
-        parameters: each parameter as in a Python signature: ``"size"``, ``"antialias=True"``, ``"**operators"``.
+        parameters: the parameters in order, with their defaults.
         summary: what the transform does, in one line.
         differs: how results differ from the library's beyond rounding; empty if they do not.
 
@@ -45,9 +53,14 @@ class TransformInfo:
 
     name: str
     libraries: tuple[Library, ...]
-    parameters: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
     summary: str
     differs: str
+
+    @property
+    def library(self) -> str:
+        """The libraries as text: ``"PaddleClas, torchvision"``."""
+        return ", ".join(self.libraries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +105,13 @@ def transform_table() -> tuple[TransformInfo, ...]:
 def _info(name: str, entry: _Entry) -> TransformInfo:
     parameters = inspect.signature(entry.parser).parameters.values()
     summary = (inspect.getdoc(entry.parser) or "").partition("\n")[0]
-    written = tuple(str(each.replace(annotation=each.empty)) for each in parameters)
-    return TransformInfo(name, entry.libraries, written, summary, entry.differs)
+    return TransformInfo(name, entry.libraries, tuple(map(_parameter, parameters)), summary, entry.differs)
+
+
+def _parameter(parameter: inspect.Parameter) -> Parameter:
+    has_default = parameter.default is not parameter.empty
+    name = f"**{parameter.name}" if parameter.kind is parameter.VAR_KEYWORD else parameter.name
+    return Parameter(name, parameter.default if has_default else None, has_default)
 
 
 def parse_transform(name: str, arguments: Mapping[str, Any]) -> tuple[Operation | Note, ...]:

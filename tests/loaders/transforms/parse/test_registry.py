@@ -17,7 +17,7 @@ from helpers.parsing import (
 from loaders.transforms.base import Operation
 from loaders.transforms.decode_normalize import Decode
 from loaders.transforms.mixing import Mixing
-from loaders.transforms.parse import known_transforms, read_recipe, transform_table
+from loaders.transforms.parse import Parameter, known_transforms, read_recipe, transform_table
 from loaders.transforms.parse.registry import Library, Note, parse_transform, register
 from manifests.errors import CallError
 
@@ -45,7 +45,7 @@ def test_table_states_library_parameters_and_summary(name):
     assert info.summary.endswith(".")
     assert "\n" not in info.summary
     assert not info.differs or info.differs.endswith(".")
-    assert all(each.partition("=")[0].lstrip("*").isidentifier() for each in info.parameters)
+    assert all(each.name.lstrip("*").isidentifier() for each in info.parameters)
 
 
 @EVERY_NAME
@@ -55,11 +55,18 @@ def test_table_states_a_difference_if_the_default_arguments_give_a_note(name):
     assert not noted or INFO[name].differs or name == "OpSampler"
 
 
-def test_table_writes_parameters_as_python():
-    assert INFO["Resize"].parameters == ("size", "interpolation='bilinear'", "antialias=True")
-    assert INFO["OpSampler"].parameters == ("class_num=None", "**operators")
+def test_table_states_parameters_with_defaults():
+    assert INFO["Resize"].parameters == (
+        Parameter("size", None, has_default=False),
+        Parameter("interpolation", "bilinear", has_default=True),
+        Parameter("antialias", True, has_default=True),
+    )
+    assert INFO["OpSampler"].parameters == (
+        Parameter("class_num", None, has_default=True),
+        Parameter("**operators", None, has_default=False),
+    )
     assert INFO["ToTensor"].parameters == ()
-    assert INFO["TimmAutoAugment"].libraries == ("PaddleClas", "timm")
+    assert INFO["TimmAutoAugment"].library == "PaddleClas, timm"
 
 
 def test_a_name_is_registered_once():
