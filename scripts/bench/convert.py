@@ -1,19 +1,17 @@
-"""Writing shards: `dataprep.convert` beside webdataset.ShardWriter, GNU tar and TensorFlow's TFRecordWriter.
-
-All sides read the same ImageFolder from memory and write into memory, in turn, in one run:
+"""Conversion: `dataprep convert` against webdataset.ShardWriter, GNU tar and TensorFlow's TFRecordWriter.
 
     python scripts/bench/convert.py --images PHOTOS/ --count 30000 --work /dev/shm/bench
 
-PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count. `dataprep` does all of its work: scan,
-plan, header validation, both indexes' and tables' writing, checksums, reading back; two worker processes,
-their start included; as a command, the start of the interpreter and all imports too. TensorFlow is measured where
-it is installed. Processes that only copy, and others that also take the checksums and read back, show what the
-machine allows.
+PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count. All sides read the same ImageFolder from
+memory and write to memory, in turn. `dataprep` does all of its work in two worker processes: scan, plan, check of the
+headers, indexes, sample tables, checksums and reading back. The time includes the start of the workers; `as a command`
+also that of the interpreter and all imports. TensorFlow is measured if it is installed. Processes that only copy, and
+processes that copy, compute both checksums and read back, show what the machine allows.
 """
 
 from __future__ import annotations
 
-import argparse
+import importlib.util
 import io
 import multiprocessing
 import multiprocessing.pool
@@ -24,49 +22,50 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import compare
 from awscrt.checksums import crc32c
+from images import bytes_in, clear, repeat_images
 from PIL import Image
+from report import Report, make_parser, time_in_turn
 
-from dataprep import engines, storage
 from dataprep.convert import convert_dataset
-from dataprep.plan import Options
+from dataprep.engines import LocalEngine
+from dataprep.options import Options
 from dataprep.sources import read_source
 
 SHARD = 256 << 20
 
 
 def ours(src: Path, out: Path, fmt: str, workers: int) -> None:
-    engine = engines.LocalEngine(workers)
-    engine.start("dataprep.shards")  # as the command does
+    engine = LocalEngine(workers)
+    engine.start("dataprep.shards")  # as the command does, while the source is scanned
     convert_dataset(read_source(str(src)), str(out), Options(fmt=fmt, shard_bytes=SHARD), engine=engine)
 
 
 def command(src: Path, out: Path, fmt: str, workers: int) -> None:
     call = ["convert", "--src", src, "--out", out, "--fmt", fmt, "--shard-size", SHARD, "--workers", workers]
-    program = [sys.executable, "-m", "dataprep.cli", *map(str, call)]
+    program = [sys.executable, "-m", "dataprep", *map(str, call)]
     subprocess.run(program, check=True, capture_output=True)
 
 
-def labelled(src: Path) -> Iterator[tuple[Path, int, str]]:
+def labeled(src: Path) -> Iterator[tuple[Path, int, str]]:
     for label, folder in enumerate(sorted(src.iterdir())):
         for file in sorted(folder.iterdir()):
             yield file, label, folder.name
 
 
 def size_of(data: bytes) -> tuple[int, int]:
-    """Read width and height from an image's header, as one does without a parser of one's own."""
+    """Return width and height from the header of an image."""
     with Image.open(io.BytesIO(data)) as image:
         return image.size
 
 
 def shard_writer(src: Path, out: Path, *, same: bool) -> None:
-    """Write image and label with `webdataset`; with `same`, the .json too that `dataprep` writes."""
+    """Write image and label with `webdataset`; with `same`, also the .json that `dataprep` writes."""
     import webdataset
 
     out.mkdir()
     with webdataset.ShardWriter(f"{out}/%05d.tar", maxsize=SHARD, maxcount=1 << 40, verbose=0) as sink:
-        for number, (file, label, name) in enumerate(labelled(src)):
+        for number, (file, label, name) in enumerate(labeled(src)):
             data = file.read_bytes()
             sample = {"__key__": f"{number:08d}", "jpg": data, "cls": label}
             if same:
@@ -98,7 +97,7 @@ def tensorflow_writer(src: Path, out: Path, *, same: bool) -> None:
 
     out.mkdir()
     with tf.io.TFRecordWriter(f"{out}/all.tfrecord") as sink:
-        for file, label, name in labelled(src):
+        for file, label, name in labeled(src):
             data = file.read_bytes()
             features = {"image/encoded": feature(data), "image/class/label": feature(label)}
             if same:
@@ -114,10 +113,11 @@ def tensorflow_writer(src: Path, out: Path, *, same: bool) -> None:
             sink.write(example.SerializeToString())
 
 
-def copy_alone(paths: list[str], out: str, checked: bool) -> None:
-    """Read every file and append it to another; with `checked`, take both checksums and read all back too."""
+def copy_files(paths: list[str], out: str, checked: bool) -> None:
+    """Append every file to another; with `checked`, also compute both checksums and read everything back."""
     handle = os.open(out, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    reader, end = storage.ReadBack(handle), 0
+    buffer = memoryview(bytearray(1 << 18))
+    end = position = crc = 0
     for path in paths:
         source = os.open(path, os.O_RDONLY)
         data = os.read(source, os.fstat(source).st_size + 1)
@@ -125,28 +125,30 @@ def copy_alone(paths: list[str], out: str, checked: bool) -> None:
         end += os.write(handle, data)
         if checked:
             crc32c(data)
-            if end - reader.position > 4 << 20:
-                reader.advance(end)
+            while position < end - (4 << 20):
+                length = os.preadv(handle, [buffer], position)
+                crc = crc32c(buffer[:length], crc)
+                position += length
     os.close(handle)
 
 
 def copy_in_processes(pool: multiprocessing.pool.Pool, src: Path, out: Path, workers: int, *, checked: bool) -> None:
     out.mkdir()
-    paths = [str(file) for file, _, _ in labelled(src)]
-    pool.starmap(copy_alone, [(paths[number::workers], f"{out}/{number}", checked) for number in range(workers)])
+    paths = [str(file) for file, _, _ in labeled(src)]
+    pool.starmap(copy_files, [(paths[number::workers], f"{out}/{number}", checked) for number in range(workers)])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
-    parser.add_argument("--count", type=int, default=30_000, help="images in the ImageFolder made of them")
+    parser.add_argument("--count", type=int, default=30_000, help="images in the ImageFolder")
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench"), help="folder in memory")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", nargs="+", help="measure only the sides whose names contain one of these")
     call = parser.parse_args()
 
-    src = compare.repeat_images(call.images, call.work / "src", call.count)
+    src = repeat_images(call.images, call.work / "src", call.count)
     out = call.work / "out"
 
     pool = multiprocessing.get_context("spawn").Pool(call.workers)
@@ -163,31 +165,32 @@ def main() -> None:
         "ShardWriter, image and label": lambda: shard_writer(src, out, same=False),
     }
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if compare.installed("tensorflow"):
+    if importlib.util.find_spec("tensorflow"):
         sides |= {
             "TFRecordWriter, the same features": lambda: tensorflow_writer(src, out, same=True),
             "TFRecordWriter, image and label": lambda: tensorflow_writer(src, out, same=False),
         }
     if call.only:
         sides = {name: side for name, side in sides.items() if any(word in name for word in call.only)}
-    compare.run(
-        sides,
-        images=call.count,
-        repeats=call.repeats,
-        reset=lambda: compare.clear(out, ready=compare.length(src)),
-        ratios=[
-            ("dataprep, webdataset", "ShardWriter, the same files", 6.0),
-            ("dataprep, webdataset", "ShardWriter, image and label", 6.0),
-            ("dataprep webdataset, as a command", "ShardWriter, the same files", 6.0),
-            ("dataprep, webdataset", "GNU tar", 0.8),
-            ("dataprep, tfrecord", "TFRecordWriter, the same features", 3.0),
-            ("dataprep, tfrecord", "TFRecordWriter, image and label", 3.0),
-            (copied, "ShardWriter, the same files", 6.0),
-            (copied, "TFRecordWriter, the same features", 3.0),
-            (checked, "ShardWriter, the same files", 6.0),
-            (checked, "TFRecordWriter, the same features", 3.0),
-        ],
-    )
+    with Report("convert", call.json) as report:
+        ready = bytes_in(src)
+        timings = time_in_turn(sides, repeats=call.repeats, reset=lambda: clear(out, ready=ready))
+        report.rates(f"{call.count:,} images, {call.repeats} repeats after one warm-up", timings, call.count)
+        report.ratios(
+            timings,
+            [
+                ("dataprep, webdataset", "ShardWriter, the same files", "shard_writer"),
+                ("dataprep, webdataset", "ShardWriter, image and label", "shard_writer"),
+                ("dataprep webdataset, as a command", "ShardWriter, the same files", "shard_writer"),
+                ("dataprep, webdataset", "GNU tar", "tar"),
+                ("dataprep, tfrecord", "TFRecordWriter, the same features", "tfrecord_writer"),
+                ("dataprep, tfrecord", "TFRecordWriter, image and label", "tfrecord_writer"),
+                (copied, "ShardWriter, the same files", "shard_writer"),
+                (copied, "TFRecordWriter, the same features", "tfrecord_writer"),
+                (checked, "ShardWriter, the same files", "shard_writer"),
+                (checked, "TFRecordWriter, the same features", "tfrecord_writer"),
+            ],
+        )
     pool.terminate()
     shutil.rmtree(out, ignore_errors=True)
 

@@ -1,34 +1,30 @@
-"""Indexing shards: `dataprep index` beside DALI's `tfrecord2idx` and `wds2idx`.
+"""Indexing: `dataprep index` against DALI's `tfrecord2idx` and `wds2idx`.
 
     python scripts/bench/index.py --images PHOTOS/ --count 40000 --work /dev/shm/bench
     python scripts/bench/index.py --images PHOTOS/ --count 20000 --work /some/disk --cold
 
-DALI's tools take one shard a call and write the index; `dataprep` takes the folder, and writes index, sample table and
-manifest, with each image's size read from its header. Every side is a whole command, its start included; DALI's tools
-are also measured without: their loops in one process that is running already. With --cold the pages of the shards are
-dropped from the page cache before each measurement, so that the disk must give them again.
+DALI's tools take one shard per call and write its index. `dataprep` takes the folder and writes indexes, sample tables
+and the manifest, with the size of each image from its header. Every side is a whole command, including its start;
+DALI's tools are also measured without it: their loops in a process that already runs. With --cold the shards are
+dropped from the page cache before each measurement, so that they are read from the disk.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import runpy
 import shutil
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import compare
-
-from dataprep.convert import convert_dataset
-from dataprep.plan import Options
-from dataprep.sources import read_source
+from images import convert, drop_pages, repeat_images, require_disk, shard_files
+from report import Report, make_parser, time_in_turn
 
 BIN = Path(sysconfig.get_path("scripts"))
-#: tfrecord2idx imports TensorFlow where it finds it, only to open files; without, it is faster.
+#: tfrecord2idx imports TensorFlow if it is installed, only to open files; without it, the tool is faster.
 WITHOUT_TENSORFLOW = (
     "import sys, runpy; sys.modules['tensorflow'] = None; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0])"
 )
@@ -67,64 +63,56 @@ def dataprep_index(folder: Path) -> None:
     )
 
 
+TOOLS: dict[str, dict[str, Callable[[list[Path]], None]]] = {
+    "tfrecord": {
+        "tfrecord2idx, a command per shard": tfrecord2idx_commands,
+        "tfrecord2idx, its loop alone": tfrecord2idx_loop,
+    },
+    "webdataset": {"wds2idx, a command per shard": wds2idx_commands, "wds2idx, its loop alone": wds2idx_loop},
+}
+
+
 def make_shards(photos: Path, work: Path, fmt: str, count: int) -> list[Path]:
     folder = work / f"index-{fmt}"
-    if not (folder / "made").exists():
-        src = compare.repeat_images(photos, work / "src", count)
-        made = convert_dataset(read_source(str(src)), str(folder), Options(fmt=fmt))
-        (folder / "made").write_text(str(made.images))
+    if not (folder / "complete").exists():
+        src = repeat_images(photos, work / "src", count)
+        convert(src, folder, fmt)
+        (folder / "complete").touch()
         shutil.rmtree(src)
-    return sorted(file for file in folder.iterdir() if file.suffix in (".tfrecord", ".tar"))
+    return shard_files(folder)
 
 
 def reset(shards: list[Path], cold: bool) -> None:
     for shard in shards:
         for name in (shard.with_suffix(".idx"), shard.with_suffix(".parquet"), shard.with_name("manifest.json")):
             name.unlink(missing_ok=True)
-        if cold:
-            handle = os.open(shard, os.O_RDONLY)
-            os.fsync(handle)
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(handle)
+    if cold:
+        drop_pages(shards)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
     parser.add_argument("--count", type=int, default=40_000, help="samples")
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench"), help="folder for the shards")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument(
-        "--cold", action="store_true", help="drop the shards from the page cache each time; --work is on a disk then"
+        "--cold", action="store_true", help="drop the shards from the page cache each time; --work must be on a disk"
     )
     call = parser.parse_args()
     if call.cold:
-        compare.refuse_memory(call.work)
-
-    tools: dict[str, list[tuple[str, Callable[[list[Path]], None]]]] = {
-        "tfrecord": [
-            ("tfrecord2idx, a command a shard", tfrecord2idx_commands),
-            ("tfrecord2idx, its loop alone", tfrecord2idx_loop),
-        ],
-        "webdataset": [
-            ("wds2idx, a command a shard", wds2idx_commands),
-            ("wds2idx, its loop alone", wds2idx_loop),
-        ],
-    }
-    for fmt, others in tools.items():
-        shards = make_shards(call.images, call.work, fmt, call.count)
-        print(f"\n{fmt}: {len(shards)} shards, {'not in' if call.cold else 'in'} the page cache")
-        sides: dict[str, Callable[[], None]] = {
-            "dataprep index": lambda shards=shards: dataprep_index(shards[0].parent)
-        }
-        sides |= {name: lambda tool=tool, shards=shards: tool(shards) for name, tool in others}
-        compare.run(
-            sides,
-            images=call.count,
-            repeats=call.repeats,
-            reset=lambda shards=shards: reset(shards, call.cold),
-            ratios=[("dataprep index", name, 5.0 if call.cold else 1.0) for name, _ in others],
-        )
+        require_disk(call.work)
+    with Report("index", call.json) as report:
+        for fmt, tools in TOOLS.items():
+            shards = make_shards(call.images, call.work, fmt, call.count)
+            sides: dict[str, Callable[[], None]] = {"dataprep index": partial(dataprep_index, shards[0].parent)}
+            sides |= {name: partial(tool, shards) for name, tool in tools.items()}
+            timings = time_in_turn(sides, repeats=call.repeats, reset=partial(reset, shards, call.cold))
+            where = "not in" if call.cold else "in"
+            report.rates(
+                f"{fmt}: {call.count:,} samples in {len(shards)} shards, {where} the page cache", timings, call.count
+            )
+            report.ratios(timings, [("dataprep index", name, "cold" if call.cold else "warm") for name in tools])
 
 
 if __name__ == "__main__":

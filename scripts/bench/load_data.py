@@ -1,25 +1,23 @@
-"""What the benchmark of reading reads: photographs repeated up to a count, or one shard under many names."""
+"""Datasets of load.py: photographs repeated up to a count, or one shard under many names."""
 
 from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-import compare
+from images import convert, photographs
 
 
 def prepare(call: argparse.Namespace) -> tuple[Path, Path]:
-    """Return an ImageFolder of `count` images, hard links to a few, and the dataset converted from it."""
+    """Return an ImageFolder of `count` images, hard links to the photographs, and the dataset converted from it."""
     src, out = call.work / f"src-{call.count}", call.work / f"{call.fmt}-{call.count}{stored_as(call)}"
     if not (out / "manifest.json").exists():
         originals = call.work / "originals"
         shutil.rmtree(src, ignore_errors=True)
         shutil.rmtree(originals, ignore_errors=True)
-        found = compare.photographs(call.images)
+        found = photographs(call.images)
         originals.mkdir(parents=True)
         for number, file in enumerate(found):
             shutil.copyfile(file, originals / f"{number}.jpg")
@@ -33,12 +31,12 @@ def prepare(call: argparse.Namespace) -> tuple[Path, Path]:
 
 
 def stored_as(call: argparse.Namespace) -> str:
-    """Return what tells apart the datasets of the same photographs."""
+    """Return the part of a dataset's name that names its options."""
     return ("-raw" if call.store == "raw" else "") + (f"-{call.resize_shorter}" if call.resize_shorter else "")
 
 
 def repeat_shard(call: argparse.Namespace, shards: int, samples: int) -> Path:
-    """Make a dataset of tiny images whose shards are one and the same, under many names."""
+    """Make a dataset of tiny images whose shards are hard links to one shard."""
     from PIL import Image
 
     from manifests.schema import File, Shard, Split
@@ -67,11 +65,6 @@ def repeat_shard(call: argparse.Namespace, shards: int, samples: int) -> Path:
         Shard(linked(shard.file, number), shard.samples, linked(shard.index, number), linked(shard.table, number))
         for number in range(shards)
     )
-    whole = replace(manifest, splits=(Split("train", copies),))
-    (out / "manifest.json").write_bytes(manifest_bytes(whole))
+    complete = replace(manifest, splits=(Split("train", copies),))
+    (out / "manifest.json").write_bytes(manifest_bytes(complete))
     return out
-
-
-def convert(src: Path, out: Path, fmt: str, *options: str) -> None:
-    command = [sys.executable, "-m", "dataprep.cli", "convert", "--src", src, "--out", out, "--fmt", fmt, *options]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

@@ -1,19 +1,19 @@
-"""The sides of the benchmark of reading: `loaders.build`, torchvision, and DALI by hand; and how they are measured."""
+"""The sides of load.py: `loaders.build`, torchvision, and DALI by hand; and how they are measured."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 import multiprocessing
 import os
-import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import compare
 import torch
+from report import Report, Timing
 from torch.utils.dlpack import from_dlpack
 
 import loaders
@@ -21,48 +21,48 @@ from manifests.store import read_manifest
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 OURS, TORCHVISION, HAND = SIDES = ("loaders.build", "torchvision", "DALI by hand")
+#: Where a pipeline by hand may end.
+STAGES = ("reading", "decoding", "augmentation")
 
 
 class Side:
-    """Batches without end, in portions; what each portion took.
+    """An endless iterator of batches, and the time that each measurement of it took.
 
     Attributes:
-        ahead: batches that may be made before they are asked for.
-        portion: batches that `measure` takes at least; it takes as many again until `LEAST` seconds are over.
-        seconds: that a portion took, in each measurement on average.
-        worked: seconds of processor time, likewise.
+        prefetch: batches that may be made before they are requested.
+        batches: least number of batches in a measurement, which repeats them until `LEAST` seconds have passed.
+        timing: mean time of `batches` batches in each measurement.
 
     """
 
-    #: Seconds; in less, one hiccup of the machine would be what is measured.
+    #: Seconds. In less, a single delay of the machine would dominate the measurement.
     LEAST = 1.0
 
-    def __init__(self, batches: Iterator[Any], *, ahead: int, portion: int) -> None:
-        self._batches, self.ahead, self.portion = batches, ahead, portion
-        self.seconds: list[float] = []
-        self.worked: list[float] = []
+    def __init__(self, iterator: Iterator[Any], *, prefetch: int, batches: int) -> None:
+        self._iterator, self.prefetch, self.batches = iterator, prefetch, batches
+        self.timing = Timing()
 
     def take(self, count: int) -> Any:
-        """Return the last of so many batches once it is complete; and all that is under way on the GPU with it."""
+        """Return the last of `count` batches, after the GPU has finished all work."""
         last = self._next(count)
         synchronize()
         return last
 
     def measure(self) -> None:
-        """Take what was made ahead, then portions that count; return when as much is made ahead again."""
-        self.take(2 * self.ahead)
-        begun, worked, portions = time.perf_counter(), processor_seconds(), 0
-        while portions == 0 or time.perf_counter() - begun < self.LEAST:
-            self._next(self.portion)
-            portions += 1
+        """Discard what was prefetched, measure, and wait until as much is prefetched again."""
+        self.take(2 * self.prefetch)
+        start, cpu_start, rounds = time.perf_counter(), cpu_seconds_of_all(), 0
+        while rounds == 0 or time.perf_counter() - start < self.LEAST:
+            self._next(self.batches)
+            rounds += 1
         synchronize()
-        self.seconds.append((time.perf_counter() - begun) / portions)
-        self.worked.append((processor_seconds() - worked) / portions)
-        time.sleep(self.ahead * self.seconds[-1] / self.portion)
+        self.timing.seconds.append((time.perf_counter() - start) / rounds)
+        self.timing.cpu_seconds.append((cpu_seconds_of_all() - cpu_start) / rounds)
+        time.sleep(self.prefetch * self.timing.seconds[-1] / self.batches)
 
     def _next(self, count: int) -> Any:
         last = None
-        for batch in itertools.islice(self._batches, count):
+        for batch in itertools.islice(self._iterator, count):
             last = batch
         return last
 
@@ -72,8 +72,8 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def processor_seconds() -> float:
-    """Return how long this process and its children, running ones too, were at work."""
+def cpu_seconds_of_all() -> float:
+    """Return the CPU time of this process and its children, including those that still run."""
     ticks = 0
     for child in multiprocessing.active_children():
         fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
@@ -81,32 +81,17 @@ def processor_seconds() -> float:
     return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def measure(
-    sides: dict[str, Side], call: argparse.Namespace, ratios: Sequence[tuple[str, str, float]] = ()
-) -> dict[str, Side]:
-    """Measure every side in turn, `--repeats` times after one that does not count; print rates and ratios."""
+def measure(report: Report, title: str, sides: Mapping[str, Side], call: argparse.Namespace) -> dict[str, Timing]:
+    """Measure every side in turn, `--repeats` times after one warm-up, and report the rates."""
     for _, side in itertools.product(range(call.repeats + 1), sides.values()):
         side.measure()
+    timings = {name: Timing(side.timing.seconds[1:], side.timing.cpu_seconds[1:]) for name, side in sides.items()}
     images = call.count * call.epochs
-    print(f"at least {images:,} images, {call.repeats} repeats after one warm-up; images a second:")
-    print(f"  {'':34}{'median':>10}{'least':>10}{'most':>10}{'processor':>16}")
-    for name, side in sides.items():
-        rates = sorted(images / seconds for seconds in side.seconds[1:])
-        worked = statistics.median(side.worked[1:]) / images * 1e6
-        columns = "".join(f"{rate:>10,.0f}" for rate in (statistics.median(rates), rates[0], rates[-1]))
-        print(f"  {name:34}{columns}{worked:>7,.0f} us/image")
-    for left, right, bar in ratios:
-        if left in sides and right in sides:
-            pairs = compare.paired(sides[left].seconds[1:], sides[right].seconds[1:])
-            spent = [statistics.median(sides[name].worked[1:]) for name in (left, right)]
-            print(
-                f"{left} / {right}: {statistics.median(pairs):.2f} (of pairs {pairs[0]:.2f} to {pairs[-1]:.2f}; by "
-                f"processor time {spent[1] / spent[0]:.2f}), asked for: {bar:g}"
-            )
-    return sides
+    report.rates(f"{title}: at least {images:,} images, {call.repeats} repeats after one warm-up", timings, images)
+    return timings
 
 
-def compare_sides(src: Path, dataset: Path, call: argparse.Namespace) -> None:
+def compare_sides(report: Report, src: Path, dataset: Path, call: argparse.Namespace) -> None:
     """Measure the sides that --only names, in turn."""
     sides = {
         name: make()
@@ -119,32 +104,34 @@ def compare_sides(src: Path, dataset: Path, call: argparse.Namespace) -> None:
     if len({(images.shape[1:], images.dtype, images.device) for images in firsts.values()}) > 1:
         raise SystemExit(f"the sides differ: { {name: (x.shape, x.dtype, x.device) for name, x in firsts.items()} }")
     firsts.clear()
-    hand = 0.95 if call.store == "raw" else 0.97
-    measure(sides, call, ratios=[(OURS, TORCHVISION, asked_of_torchvision(call)), (OURS, HAND, hand)])
+    timings = measure(report, "Loading", sides, call)
+    hand = "hand_raw" if call.store == "raw" else "hand_encoded"
+    report.ratios(timings, [(OURS, TORCHVISION, torchvision_target(call)), (OURS, HAND, hand)])
 
 
-def asked_of_torchvision(call: argparse.Namespace) -> float:
+def torchvision_target(call: argparse.Namespace) -> str:
+    """Return the name of the target in targets.toml."""
     if call.device == "cpu":
-        return 1.7
+        return "torchvision_cpu"
     if call.store == "raw":
-        return 40.0
-    return 12.0 if call.resize_shorter else 7.0
+        return "torchvision_raw"
+    return "torchvision_resized" if call.resize_shorter else "torchvision_encoded"
 
 
 def makers(src: Path, dataset: Path, call: argparse.Namespace) -> dict[str, Callable[[], Side]]:
-    """Return how to begin each side that can take part here."""
+    """Return a function for each side that can be measured here."""
     with build(dataset, call) as loader:
-        options = loader.options  # what was not said, and what the loader chose
+        options = loader.options
         print(loader.explain().splitlines()[-1])
     found: dict[str, Callable[[], Side]] = {OURS: lambda: ours(dataset, call)}
     if call.preset != "imagenet-train":
-        print(f"{HAND} and {TORCHVISION} are left out: they do imagenet-train only")
+        print(f"{HAND} and {TORCHVISION} are skipped: they implement imagenet-train only")
         return found
     found[HAND] = lambda: by_hand(dataset, call, options)
-    if compare.installed("torchvision"):
+    if importlib.util.find_spec("torchvision"):
         found[TORCHVISION] = lambda: best_torchvision(src, call)
     else:
-        print(f"{TORCHVISION} is left out: it is not installed")
+        print(f"{TORCHVISION} is skipped: it is not installed")
     return found
 
 
@@ -169,19 +156,19 @@ def endless(loader: Any) -> Iterator[Any]:
 
 def ours(dataset: Path, call: argparse.Namespace) -> Side:
     loader = build(dataset, call)
-    return Side(endless(loader), ahead=loader.options.prefetch, portion=call.batches)
+    return Side(endless(loader), prefetch=loader.options.prefetch, batches=call.batches)
 
 
 def torchvision_side(src: Path, call: argparse.Namespace, workers: int, batch_size: int) -> Side:
-    """Read as torchvision's users do; epoch follows epoch without a pause, for the sampler goes round and round."""
+    """Load as torchvision's users do; the sampler never ends, so there is no pause between epochs."""
     from torch.utils.data import DataLoader, RandomSampler
     from torchvision import datasets, transforms
 
-    # A process that runs DALI has threads, and must not be forked; one that has imported what all need may be.
+    # A process that runs DALI has threads and must not be forked; a server that has only imported torchvision may be.
     multiprocessing.set_forkserver_preload(["torchvision"])
     steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
     data = datasets.ImageFolder(str(src), transforms.Compose([*steps, transforms.Normalize(MEAN, STD)]))
-    batches: Iterator[Any] = iter(
+    iterator: Iterator[Any] = iter(
         DataLoader(
             data,
             batch_size,
@@ -192,30 +179,30 @@ def torchvision_side(src: Path, call: argparse.Namespace, workers: int, batch_si
         )
     )
     if call.device == "gpu":
-        batches = (
+        iterator = (
             (images.to("cuda", non_blocking=True).half(), labels.to("cuda", non_blocking=True))
-            for images, labels in batches
+            for images, labels in iterator
         )
-    return Side(batches, ahead=2 * workers, portion=call.count * call.epochs // batch_size)
+    return Side(iterator, prefetch=2 * workers, batches=call.count * call.epochs // batch_size)
 
 
 def best_torchvision(src: Path, call: argparse.Namespace) -> Side:
-    """Try each number of workers with each size of batches, and return the fastest."""
+    """Try each number of workers with each batch size, and return the fastest."""
     tried = list(itertools.product(call.torch_workers, call.torch_batch_sizes))
     rates = {}
     for workers, size in tried if len(tried) > 1 else []:
         side = torchvision_side(src, call, workers, size)
-        side.portion = max(4 * workers, call.count // size // 4)
+        side.batches = max(4 * workers, call.count // size // 4)
         side.measure()
-        rates[workers, size] = side.portion * size / side.seconds[0]
-        print(f"  {TORCHVISION}, {workers} workers, batches of {size}: {rates[workers, size]:,.0f} images a second")
+        rates[workers, size] = side.batches * size / side.timing.seconds[0]
+        print(f"  {TORCHVISION}, {workers} workers, batches of {size}: {rates[workers, size]:,.0f} images/s")
     workers, size = max(tried, key=lambda each: rates.get(each, 0.0))
     print(f"{TORCHVISION} with {workers} workers and batches of {size}")
     return torchvision_side(src, call, workers, size)
 
 
-def by_hand(dataset: Path, call: argparse.Namespace, options: Any) -> Side:
-    """Read as NVIDIA's examples for ImageNet do, with the options that our reader has."""
+def by_hand(dataset: Path, call: argparse.Namespace, options: Any, until: str | None = None) -> Side:
+    """Load as NVIDIA's ImageNet examples do, with the options of our loader; or end after one of `STAGES`."""
     from nvidia.dali import fn, pipeline_def, tfrecord, types
 
     gpu = call.device == "gpu"
@@ -233,7 +220,7 @@ def by_hand(dataset: Path, call: argparse.Namespace, options: Any) -> Side:
     }
 
     @pipeline_def
-    def pipeline() -> tuple[Any, Any]:
+    def pipeline() -> Any:
         if call.fmt == "tfrecord":
             features = {
                 stored: tfrecord.FixedLenFeature((), tfrecord.string, ""),
@@ -244,17 +231,21 @@ def by_hand(dataset: Path, call: argparse.Namespace, options: Any) -> Side:
         else:
             encoded, label = fn.readers.webdataset(paths=paths, index_paths=indexes, ext=[stored, "cls"], **reader)
             label = fn.pad(label)
+        if until == "reading":
+            return encoded, label
         crop = {"random_aspect_ratio": [3 / 4, 4 / 3], "random_area": [0.08, 1.0], "num_attempts": 10}
         resize = {"size": [224, 224], "interp_type": types.INTERP_LINEAR, "antialias": True}
         if pixels:
-            whole = fn.reshape(encoded, shape=list(pixels), layout="HWC")
-            images = fn.random_resized_crop(whole.gpu() if gpu else whole, **crop, **resize)
+            decoded = fn.reshape(encoded, shape=list(pixels), layout="HWC")
+            decoded = decoded.gpu() if gpu else decoded
         else:
             load = {"hw_decoder_load": options.hw_decoder_load} if gpu else {}
-            images = fn.decoders.image_random_crop(
+            decoded = fn.decoders.image_random_crop(
                 encoded, device="mixed" if gpu else "cpu", output_type=types.RGB, **crop, **load
             )
-            images = fn.resize(images, **resize)
+        if until == "decoding":
+            return decoded, label
+        images = fn.random_resized_crop(decoded, **crop, **resize) if pixels else fn.resize(decoded, **resize)
         images = fn.crop_mirror_normalize(
             images,
             mirror=fn.random.coin_flip(probability=0.5),
@@ -265,7 +256,7 @@ def by_hand(dataset: Path, call: argparse.Namespace, options: Any) -> Side:
         )
         return images, label.gpu() if gpu and call.fmt == "tfrecord" else label
 
-    made = pipeline(
+    built = pipeline(
         batch_size=call.batch_size,
         num_threads=options.num_threads,
         device_id=torch.cuda.current_device() if gpu else None,
@@ -275,14 +266,14 @@ def by_hand(dataset: Path, call: argparse.Namespace, options: Any) -> Side:
     )
 
     def batches() -> Iterator[Any]:
-        for images, labels in outputs(made):
+        for images, labels in outputs(built):
             numbers = from_dlpack(labels.as_tensor())
             if call.fmt == "webdataset":
                 numbers = torch.tensor([int(bytes(row).rstrip(b"\0")) for row in numbers.numpy()])
                 numbers = numbers.to("cuda", non_blocking=True) if gpu else numbers
             yield from_dlpack(images.as_tensor()), numbers.flatten()
 
-    return Side(batches(), ahead=options.prefetch, portion=call.batches)
+    return Side(outputs(built) if until else batches(), prefetch=options.prefetch, batches=call.batches)
 
 
 def outputs(pipeline: Any) -> Iterator[Any]:

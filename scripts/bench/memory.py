@@ -1,20 +1,24 @@
-"""Memory of the planning process by dataset size: scan, plan and the tasks' columns, for empty files in class folders.
+"""Memory and time to plan a conversion, by size of the dataset: scan and plan of empty files in 1,000 class folders.
 
     python scripts/bench/memory.py --work /dev/shm/bench-memory
 
-Each size runs in a process of its own; printed are its peak resident memory and what a sample adds to the smallest.
+Each size runs in a process of its own. The table has its peak resident memory, and how many bytes each sample adds to
+the smallest size.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import resource
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
-from dataprep.plan import Options, make_plan
+from report import Report, make_parser
+
+from dataprep.options import Options
+from dataprep.plan import make_plan
 from dataprep.sources import read_source
 
 
@@ -27,31 +31,32 @@ def make_files(folder: Path, count: int) -> None:
 
 
 def measure(folder: str) -> tuple[int, float, float]:
-    """Return peak resident bytes, seconds of the scan and seconds of the plan."""
-    begun = time.perf_counter()
+    """Return the peak of resident memory in bytes, seconds of the scan, and seconds of the plan."""
+    start = time.perf_counter()
     source = read_source(folder)
     scanned = time.perf_counter()
     make_plan(source, Options(shard_samples=2400))
     planned = time.perf_counter()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, scanned - begun, planned - scanned
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, scanned - start, planned - scanned
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-memory"))
-    parser.add_argument("--counts", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser = make_parser(__doc__)
+    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-memory"), help="folder for the files")
+    parser.add_argument("--counts", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="samples")
     call = parser.parse_args()
-    first: tuple[int, int] | None = None
-    for count in call.counts:
-        shutil.rmtree(call.work, ignore_errors=True)
-        make_files(call.work, count)
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            peak, scan, plan = pool.apply(measure, (str(call.work),))
-        line = f"{count:>10,} samples: peak {peak / 1e6:,.0f} MB, scan {scan:.2f} s, plan {plan:.2f} s"
-        if first:
-            line += f", {(peak - first[1]) / (count - first[0]):.0f} bytes a sample"
-        first = first or (count, peak)
-        print(line, flush=True)
+    with Report("memory", call.json) as report:
+        rows: list[dict[str, Any]] = []
+        for count in call.counts:
+            shutil.rmtree(call.work, ignore_errors=True)
+            make_files(call.work, count)
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                peak, scan, plan = pool.apply(measure, (str(call.work),))
+            added = (peak - rows[0]["peak MB"] * 1e6) / (count - call.counts[0]) if rows else 0.0
+            rows.append({
+                "samples": f"{count:,}", "peak MB": peak / 1e6, "scan s": scan, "plan s": plan, "bytes/sample": added
+            })  # fmt: skip
+        report.table("Planning", rows)
     shutil.rmtree(call.work)
 
 

@@ -1,14 +1,15 @@
-"""Sampling from shards: each sampler beside DALI's native reader, which reads what is stored in order.
+"""Sampling from shards: each sampler against DALI's native reader, which reads the shards in stored order.
 
     python scripts/bench/sample.py --images PHOTOS/ --count 20000                     # reading alone, from memory
-    python scripts/bench/sample.py --images PHOTOS/ --count 20000 --load              # with imagenet-train, too
+    python scripts/bench/sample.py --images PHOTOS/ --count 20000 --load              # with imagenet-train
     python scripts/bench/sample.py --images PHOTOS/ --count 20000 --cold --work /some/disk
 
-Reading alone hands the encoded images to an operator of DALI's that looks at their headers and decodes none; with
---out DALI copies them to its outputs besides. With --cold each measurement has a process of its own, before which the
-shards' pages are dropped from the page cache; every byte is copied, and the disk's own rate stands beside: the shards
-read from end to end. The main thread's processor time is that of the training process' own thread: it asks the sampler,
-finds the images and hands them over.
+Reading alone passes the encoded images to a DALI operator that reads their headers and decodes none; with --out DALI
+also copies them to its outputs. With --cold each measurement runs in a process of its own, after the shards were
+dropped from the page cache; every byte is copied, and the disk itself is measured by reading the shards from end to
+end. "Main thread" is the CPU time of the thread that trains: it asks the sampler, finds the images and passes them on.
+
+Reading alone has no public interface, so this benchmark builds DALI pipelines from the readers in `loaders.dali`.
 """
 
 from __future__ import annotations
@@ -24,13 +25,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import compare
+from images import convert, drop_pages, repeat_images, require_disk, shard_files
+from loaders.dali.base import dali, fn
+from report import Report, make_parser, time_in_turn
 
 import loaders
-from dataprep.convert import convert_dataset
-from dataprep.plan import Options
-from dataprep.sources import read_source
-from loaders.dali.graph import dali, fn
 from loaders.dali.readers import read_planned, read_stored
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split
@@ -41,9 +40,6 @@ from loaders.samplers.order import PlannedOrder, StoredOrder
 NATIVE, DISK = "native reader", "the disk, end to end"
 BATCH, EACH = 256, 4
 PREFETCH = 2
-
-#: Asked for: of the native reader when reading alone, when loading, and of the disk's own rate.
-READING, LOADING, COLD = 0.7, 0.97, 0.8
 
 
 def samplers(count: int) -> dict[str, Any]:
@@ -57,23 +53,22 @@ def samplers(count: int) -> dict[str, Any]:
 def make_shards(photos: Path, work: Path, fmt: str, count: int) -> Path:
     folder = work / f"sample-{fmt}-{count}"
     if not (folder / "manifest.json").exists():
-        src = compare.repeat_images(photos, work / "src", count)
-        convert_dataset(read_source(str(src)), str(folder), Options(fmt=fmt))
+        convert(repeat_images(photos, work / "src", count), folder, fmt)
     return folder
 
 
 class Side:
-    """One way to run through about `count` samples, ready to be timed again and again."""
+    """One way to read an epoch of about `count` samples, and the main thread's CPU time of each run."""
 
     def __init__(self, run: Callable[[], None]) -> None:
         self.run = run
-        self.main: list[float] = []
+        self.main_thread: list[float] = []
 
     def __call__(self) -> None:
-        """Run through once, and note what the main thread did of it."""
-        begun = time.thread_time()
+        """Read one epoch."""
+        start = time.thread_time()
         self.run()
-        self.main.append(time.thread_time() - begun)
+        self.main_thread.append(time.thread_time() - start)
 
 
 def read(split: OpenSplit, sampler: Any, threads: int, out: bool) -> Side:
@@ -103,7 +98,7 @@ def read(split: OpenSplit, sampler: Any, threads: int, out: bool) -> Side:
 
 
 def read_cold(folder: Path, name: str) -> float:
-    """Read once from the disk, in a process of its own: what another has mapped cannot be dropped from memory."""
+    """Read once from the disk, in a process of its own: pages that this process has mapped cannot be dropped."""
     command = [sys.executable, "-W", "ignore", *sys.argv, "--alone", str(folder), name]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(done.stdout)
@@ -116,10 +111,10 @@ def read_alone(call: argparse.Namespace) -> float:
     else:
         sampler = {NATIVE: None, **samplers(call.count)}[name]
         run = read(open_split(folder, "train"), sampler, call.threads, out=True).run
-    drop_pages(folder)
-    begun = time.perf_counter()
+    drop_pages(shard_files(folder))
+    start = time.perf_counter()
     run()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def load(folder: Path, sampler: Any, device: str) -> Side:
@@ -129,13 +124,13 @@ def load(folder: Path, sampler: Any, device: str) -> Side:
     def run() -> None:
         for images, _ in loader:
             last = images
-        last[:1].cpu()  # until the GPU is done
+        last[:1].cpu()  # Wait for the GPU.
 
     return Side(run)
 
 
 def read_through(folder: Path) -> None:
-    """Read the shards from end to end, as fast as this disk gives them."""
+    """Read the shards from end to end, as fast as the disk allows."""
     buffer = bytearray(1 << 23)
     for file in shard_files(folder):
         with open(file, "rb", buffering=0) as stream:
@@ -144,55 +139,41 @@ def read_through(folder: Path) -> None:
                 pass
 
 
-def shard_files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.suffix in (".tfrecord", ".tar"))
-
-
-def drop_pages(folder: Path) -> None:
-    for file in shard_files(folder):
-        with open(file, "rb") as stream:
-            os.fsync(stream.fileno())
-            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def compare_format(call: argparse.Namespace, fmt: str) -> None:
+def measure_format(report: Report, call: argparse.Namespace, fmt: str) -> None:
     folder = make_shards(call.images, call.work, fmt, call.count)
     split = open_split(folder, "train")
     every = {NATIVE: None, **samplers(call.count)}
-    print(f"\n{fmt}, {'loading' if call.load else 'reading'}, {'not in the page cache' if call.cold else 'in memory'}")
+    names = [name for name in every if name != NATIVE]
+    title = f"{fmt}, {'loading' if call.load else 'reading'}, {'not in the page cache' if call.cold else 'in memory'}"
     if call.cold:
         cold = {name: partial(read_cold, folder, name) for name in (*every, DISK)}
-        tell = partial(compare.run, cold, ratios=[(name, DISK, COLD) for name in every if name != NATIVE])
-        tell(images=split.samples, repeats=call.repeats, reset=lambda: None)
+        timings = time_in_turn(cold, repeats=call.repeats)
+        report.rates(title, timings, split.samples)
+        report.ratios(timings, [(name, DISK, "cold") for name in names])
         return
     if call.load:
         sides = {name: load(folder, sampler, call.device) for name, sampler in every.items()}
     else:
         sides = {name: read(split, sampler, call.threads, call.out) for name, sampler in every.items()}
-    bar = LOADING if call.load else READING
-    compare.run(
-        dict(sides),
-        images=split.samples,
-        repeats=call.repeats,
-        reset=lambda: None,
-        ratios=[(name, NATIVE, bar) for name in sides if name != NATIVE],
-    )
+    timings = time_in_turn(sides, repeats=call.repeats)
+    report.rates(title, timings, split.samples)
+    report.ratios(timings, [(name, NATIVE, "loading" if call.load else "reading") for name in names])
     for name, side in sides.items():
-        share = statistics.median(side.main[1:]) / split.samples * 1e6
-        print(f"{name}: {share:.1f} us of the main thread a sample, asked for: 20")
+        share = statistics.median(side.main_thread[1:]) / split.samples * 1e6
+        report.check(f"{name}, us of the main thread per sample", share, "main_thread_us")
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
     parser.add_argument("--count", type=int, default=20_000, help="samples")
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench"), help="folder for the shards")
     parser.add_argument("--formats", nargs="+", default=["tfrecord", "webdataset"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--load", action="store_true", help="decode and augment, too")
+    parser.add_argument("--load", action="store_true", help="also decode and augment")
     parser.add_argument("--device", default="auto", choices=["auto", "gpu", "cpu"], help="for --load")
-    parser.add_argument("--out", action="store_true", help="reading alone: have DALI copy the images to its outputs")
+    parser.add_argument("--out", action="store_true", help="reading alone: let DALI copy the images to its outputs")
     parser.add_argument("--alone", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--cold", action="store_true", help="drop the shards from the page cache each time")
     return parser.parse_args()
@@ -204,12 +185,13 @@ def main() -> None:
         print(read_alone(call))
         return
     if call.cold and call.load:
-        raise SystemExit("--cold measures reading: leave --load out")
+        raise SystemExit("--cold measures reading only. Hint: leave out --load.")
     if call.cold:
         call.work.mkdir(parents=True, exist_ok=True)
-        compare.refuse_memory(call.work)
-    for fmt in call.formats:
-        compare_format(call, fmt)
+        require_disk(call.work)
+    with Report("sample", call.json) as report:
+        for fmt in call.formats:
+            measure_format(report, call, fmt)
 
 
 if __name__ == "__main__":

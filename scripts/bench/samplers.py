@@ -1,28 +1,34 @@
-"""Samplers: how long a plan takes to make, what memory, and how long a batch takes.
+"""Samplers: seconds and memory to plan an epoch, and milliseconds per batch.
 
     python scripts/bench/samplers.py
     python scripts/bench/samplers.py --samples 1000000 --identities 1000 --world-size 8
 
-Each sampler runs in a process of its own, over made-up columns. Peak is the most memory that the process had while it
-made the plan, beyond what it had before, columns included. A batch is a global one, of all ranks; they are asked for
-in turn, as training does, and `batch ms` is their mean.
+Each sampler runs in a process of its own, on made-up columns. `plan` is the time until the plan is made, `epoch` the
+time of the first batch, which computes the order of its epoch, and `next` that of the first batch of the second epoch.
+`peak` is the most memory that the process needed for this beyond the columns, `held` what it keeps for two epochs. A
+batch is a global batch, of all ranks; batches are requested in order, as a loader does. `epoch mean` spreads the time
+of an epoch's order over its batches.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from report import Report, make_parser
 
 from loaders.samplers import ClassBalancedSampler, PKSampler, Sampler, ShuffledSampler
 
 SAMPLERS: dict[str, Sampler] = {
     "shuffled": ShuffledSampler(),
+    "shuffled, spread": ShuffledSampler(spread=True),
     "balanced": ClassBalancedSampler(by="identity"),
     "balanced, with replacement": ClassBalancedSampler(by="identity", replacement=True),
     "balanced, repeat factor": ClassBalancedSampler(by="identity", threshold=1e-5),
@@ -33,55 +39,75 @@ SAMPLERS: dict[str, Sampler] = {
 
 
 def memory(name: str) -> int:
-    """Return a value of /proc/self/status, in bytes."""
+    """Return a value of /proc/self/status in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
-def measure(name: str, call: argparse.Namespace) -> None:
+def measure(name: str, call: argparse.Namespace) -> dict[str, Any]:
     rng = np.random.default_rng(call.seed)
+    ranges = {"identity": call.identities, "camera": call.cameras, "width": 4000, "height": 4000}
     columns = {
-        "identity": rng.integers(0, call.identities, call.samples, dtype=call.dtype),
-        "camera": rng.integers(0, call.cameras, call.samples, dtype=call.dtype),
+        column: rng.integers(0, ranges[column], call.samples, dtype=call.dtype) for column in SAMPLERS[name].columns
     }
     before = memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # The peak starts anew.
+    Path("/proc/self/clear_refs").write_text("5")  # Reset the peak.
     start = time.perf_counter()
     plan = SAMPLERS[name].plan(
         columns, samples=call.samples, batch_size=256, world_size=call.world_size, seed=call.seed
     )
-    seconds = time.perf_counter() - start
-    peak = memory("VmHWM") - before
-    batches = plan.samples // (256 * call.world_size)
-    times = []
-    for number in range(call.batches):
+    planned = time.perf_counter() - start
+
+    def seconds(epoch: int, number: int) -> float:
         start = time.perf_counter()
-        plan.batch(number // batches, number % batches)
-        times.append(time.perf_counter() - start)
-    print(
-        f"{name:28}{seconds:10.2f}{peak / 1e6:10.0f}{statistics.mean(times) * 1e3:12.3f}"
-        f"{np.quantile(times, 0.99) * 1e3:10.3f}{max(times) * 1e3:10.3f}"
-    )
+        plan.batch(epoch, number)
+        return time.perf_counter() - start
+
+    batches = max(1, plan.samples // (256 * call.world_size))
+    first, second = seconds(0, 0), seconds(1, 0)
+    peak, held = memory("VmHWM") - before, memory("VmRSS") - before
+    times = [seconds(1, number % batches) for number in range(call.batches)]
+    return {
+        "sampler": name,
+        "plan s": planned,
+        "epoch s": first,
+        "next s": second,
+        "peak MB": peak / 1e6,
+        "held MB": held / 1e6,
+        "batch ms": statistics.mean(times) * 1e3,
+        "99% ms": float(np.quantile(times, 0.99)) * 1e3,
+        "max ms": max(times) * 1e3,
+        "epoch mean ms": (second / batches + statistics.mean(times)) * 1e3,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--samples", type=int, default=10_000_000)
     parser.add_argument("--identities", type=int, default=100_000)
     parser.add_argument("--cameras", type=int, default=6)
-    parser.add_argument("--dtype", default="int64", choices=["int32", "int64"], help="of the columns")
+    parser.add_argument("--dtype", default="int64", choices=["int32", "int64"], help="dtype of the columns")
     parser.add_argument("--world-size", type=int, default=1)
-    parser.add_argument("--batches", type=int, default=5_000)
+    parser.add_argument("--batches", type=int, default=5_000, help="batches to time")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=SAMPLERS, help="this sampler, in this process")
+    parser.add_argument("--only", choices=SAMPLERS, help="measure this sampler in this process, and print JSON")
     call = parser.parse_args()
     if call.only:
-        measure(call.only, call)
+        print(json.dumps(measure(call.only, call)))
         return
-    print(f"{call.samples:,} samples, {call.identities:,} identities, {call.world_size} ranks of 256 samples")
-    print(f"{'':28}{'plan s':>10}{'peak MB':>10}{'batch ms':>12}{'99% ms':>10}{'worst ms':>10}", flush=True)
-    for name in SAMPLERS:
-        subprocess.run([sys.executable, __file__, *sys.argv[1:], "--only", name], check=True)
+    with Report("samplers", call.json) as report:
+        rows = []
+        for name in SAMPLERS:
+            command = [sys.executable, __file__, *sys.argv[1:], "--only", name]
+            rows.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
+        report.table(
+            f"{call.samples:,} samples, {call.identities:,} identities, {call.world_size} ranks of 256 samples", rows
+        )
+        report.check(
+            "slowest plan and first epoch, s", max(row["plan s"] + row["epoch s"] for row in rows), "plan_seconds"
+        )
+        report.check("largest peak, MB", max(row["peak MB"] for row in rows), "peak_mb")
+        report.check("slowest batch over an epoch, ms", max(row["epoch mean ms"] for row in rows), "batch_ms")
 
 
 if __name__ == "__main__":

@@ -1,55 +1,205 @@
-"""The benchmarks as commands: a call that would measure nothing is refused, and a small one comes to its end."""
+"""The benchmarks as commands: each runs once with a tiny input, and refuses calls that would measure nothing."""
 
+import json
+import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+BENCH = ROOT / "scripts" / "bench"
 
 
 def bench(name, *arguments):
-    command = [sys.executable, ROOT / "scripts" / "bench" / f"{name}.py", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, check=False)
+    command = [sys.executable, BENCH / f"{name}.py", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, env=environment, check=False)
+
+
+def results_of(folder, name, *arguments):
+    """Run a benchmark, check what every JSON file has, and return its results."""
+    file = folder / "results.json"
+    done = bench(name, *arguments, "--json", file)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(file.read_text())
+    assert results["benchmark"] in {"convert", "downscale", "index", "load", "memory", "sample", "samplers"}
+    assert f"scripts/bench/{name}.py" in results["command"]
+    assert results["machine"]["cores"] >= 1
+    assert {"cpu", "gpus", "memory_gb", "system"} <= set(results["machine"])
+    assert {"Python", "numpy", "dataprep-loaders"} <= set(results["versions"])
+    for table in results["tables"]:
+        assert f"\n{table['title']}\n" in done.stdout
+        for row in table["rows"]:
+            assert done.stdout.count(f"\n  {next(iter(row.values()))} ") >= 1
+    for check in results["checks"]:
+        assert check["name"] in done.stdout
+        assert ("min" in check) != ("max" in check)
+    return results, done.stdout
+
+
+def rows_of(results):
+    """Return the first column of all tables."""
+    return [next(iter(row.values())) for table in results["tables"] for row in table["rows"]]
+
+
+def checks_of(results):
+    return [check["name"] for check in results["checks"]]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["--only", "loaders", "zzz"], "--only zzz: no side's name contains it; there are loaders.build, torchvision"),
         (["--preset", "nope"], "'nope' is neither a YAML file nor one of imagenet-train, imagenet-eval, "),
         (["--count", "3", "--batch-size", "4"], "--count 3 is less than a batch of 4"),
     ],
 )
-def test_wrong_calls_of_load(photos, arguments, words):
+def test_wrong_calls_of_load_are_refused(photos, arguments, message):
     done = bench("load", "--images", photos, *arguments)
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if "error:" in line]
-    assert words in line
+    assert message in line
 
 
-def test_load_takes_the_loader_apart(photos, tmp_path):
-    done = bench("load", "--images", photos, "--count", 16, "--batch-size", 4, "--repeats", 1, "--device", "cpu",
-                 "--work", tmp_path, "--only", "loaders", "apart")  # fmt: skip
-    assert done.returncode == 0, done.stderr
+def test_load_takes_the_pipeline_apart(photos, tmp_path):
+    results, printed = results_of(
+        tmp_path, "load", "--images", photos, "--count", 16, "--batch-size", 4, "--repeats", 1, "--device", "cpu",
+        "--work", tmp_path, "--only", "loaders", "apart",
+    )  # fmt: skip
     for line in (
         "  loaders.build ",
         "  reading ",
         "  + decoding ",
         "  + augmentation ",
-        "  + torch's ",
+        "  + torch ",
         "bottleneck: ",
     ):
-        assert done.stdout.count(f"\n{line}") == 1
-    assert "DALI by hand  " not in done.stdout
+        assert printed.count(f"\n{line}") == (2 if line == "  reading " else 1)  # also in the shares of the stages
+    assert "DALI by hand  " not in printed
+    assert results["tables"][0]["rows"][0]["median"] > 0
+    assert len(results["tables"][0]["rows"][0]["repeats"]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--store", "raw", "--resize-shorter", 64)])
+def test_load_compares_sides(photos, tmp_path, options):
+    results, _ = results_of(
+        tmp_path, "load", "--images", photos, "--count", 8, "--batch-size", 4, "--repeats", 1, "--device", "cpu",
+        "--work", tmp_path, "--only", "loaders", "hand", *options,
+    )  # fmt: skip
+    assert rows_of(results) == ["loaders.build", "DALI by hand"]
+    assert checks_of(results) == ["loaders.build / DALI by hand"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--load", "--device", "cpu"), ("--out",)])
+def test_sample(photos, tmp_path, options):
+    results, _ = results_of(
+        tmp_path, "sample", "--images", photos, "--count", 512, "--repeats", 1, "--formats", "tfrecord",
+        "--work", tmp_path, *options,
+    )  # fmt: skip
+    sides = ["native reader", "ShuffledSampler", "ClassBalancedSampler", "PKSampler"]
+    assert rows_of(results) == sides
+    assert checks_of(results) == [
+        *(f"{side} / native reader" for side in sides[1:]),
+        *(f"{side}, us of the main thread per sample" for side in sides),
+    ]
+
+
+@pytest.mark.slow
+def test_convert(photos, tmp_path):
+    results, _ = results_of(
+        tmp_path, "convert", "--images", photos, "--count", 20, "--repeats", 1, "--work", tmp_path,
+        "--only", "dataprep", "processes", "that copy", "GNU", "ShardWriter",
+    )  # fmt: skip
+    assert rows_of(results) == [
+        "dataprep, webdataset",
+        "dataprep webdataset, as a command",
+        "dataprep, tfrecord",
+        "2 processes that only copy",
+        "2 that copy, check, read back",
+        "GNU tar",
+        "ShardWriter, the same files",
+        "ShardWriter, image and label",
+    ]
+    assert "dataprep, webdataset / GNU tar" in checks_of(results)
+
+
+@pytest.mark.slow
+def test_index(photos, tmp_path):
+    results, _ = results_of(tmp_path, "index", "--images", photos, "--count", 20, "--repeats", 1, "--work", tmp_path)
+    assert rows_of(results) == [
+        "dataprep index",
+        "tfrecord2idx, a command per shard",
+        "tfrecord2idx, its loop alone",
+        "dataprep index",
+        "wds2idx, a command per shard",
+        "wds2idx, its loop alone",
+    ]
+
+
+@pytest.mark.slow
+def test_downscale(photos, tmp_path):
+    results, _ = results_of(
+        tmp_path, "downscale", "--images", photos, "--count", 2, "--different", 2, "--repeats", 1, "--work", tmp_path,
+        "--only", "JPEG",
+    )  # fmt: skip
+    assert rows_of(results) == ["PSNR, dB", "SSIM", "dataprep, JPEG", "Pillow, JPEG"]
+    assert checks_of(results) == ["JPEG, least PSNR", "JPEG, least SSIM", "dataprep, JPEG / Pillow, JPEG"]
+
+
+def test_memory(tmp_path):
+    results, _ = results_of(tmp_path, "memory", "--counts", 1000, 1100, "--work", tmp_path / "files")
+    assert rows_of(results) == ["1,000", "1,100"]
+
+
+def test_samplers(tmp_path):
+    results, _ = results_of(tmp_path, "samplers", "--samples", 5000, "--identities", 200, "--batches", 10)
+    assert len(rows_of(results)) == 8
+    assert [check["target"] for check in results["checks"]] == ["plan_seconds", "peak_mb", "batch_ms"]
+
+
+def test_a_missed_target_is_marked(tmp_path):
+    code = (
+        "from pathlib import Path; from report import Report, Timing\n"
+        f"with Report('sample', Path({str(tmp_path / 'r.json')!r})) as report:\n"
+        "    report.ratios({'a': Timing([2.0, 4.0], [1.0, 1.0]), 'b': Timing([1.0, 3.0], [2.0, 2.0])},\n"
+        "                  [('a', 'b', 'reading'), ('b', 'a', 'reading'), ('a', 'absent', 'reading')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=BENCH, check=True)
+    assert done.stdout.splitlines()[2:] == [
+        "a / b: 0.625 (pairs 0.50 to 0.75, by CPU time 2.00; target: at least 0.7, MISSED)",
+        "b / a: 1.667 (pairs 1.33 to 2.00, by CPU time 0.50; target: at least 0.7, met)",
+    ]
+    checks = json.loads((tmp_path / "r.json").read_text())["checks"]
+    assert [(check["value"], check["min"], check["met"]) for check in checks] == [
+        (0.625, 0.7, False),
+        (pytest.approx(5 / 3), 0.7, True),
+    ]
+
+
+def test_every_target_is_used():
+    """A target is named as a string in the benchmark of its section."""
+    for section, targets in tomllib.loads((BENCH / "targets.toml").read_text()).items():
+        code = "".join(
+            file.read_text()
+            for file in BENCH.glob(f"{section}*.py")
+            if file.stem != "samplers" or section == "samplers"
+        )
+        for name, bound in targets.items():
+            assert f'"{name}"' in code, (section, name)
+            assert set(bound) <= {"min", "max"}
+            assert len(bound) == 1
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no file system in memory")
-def test_what_is_in_memory_is_never_cold(photos):
+def test_cold_is_refused_in_memory(photos):
     done = bench("index", "--images", photos, "--cold", "--work", "/dev/shm/no such folder")
     assert done.returncode == 1
-    assert done.stderr.strip() == (
-        "--cold: /dev/shm/no such folder is in memory and cannot be cold; name a folder on a disk with --work"
+    assert (
+        done.stderr.strip() == "--cold: /dev/shm/no such folder is in memory. Hint: set --work to a folder on a disk."
     )
     assert not Path("/dev/shm/no such folder").exists()

@@ -1,0 +1,74 @@
+"""Inputs of the benchmarks: photographs repeated up to a count, converted datasets, and the page cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def photographs(folder: Path) -> list[Path]:
+    """Return the JPEGs of a folder, at any depth."""
+    found = sorted(file for file in folder.rglob("*") if file.suffix.lower() in (".jpg", ".jpeg"))
+    if not found:
+        raise SystemExit(f"{folder} has no .jpg or .jpeg files")
+    return found
+
+
+def repeat_images(photos: Path, src: Path, count: int, classes: int = 100) -> Path:
+    """Make an ImageFolder of `count` images from the photographs; each image is a file of its own."""
+    if src.exists() and sum(len(files) for _, _, files in os.walk(src)) == count:
+        return src
+    shutil.rmtree(src, ignore_errors=True)
+    files = photographs(photos)
+    for number in range(count):
+        folder = src / f"class{number % classes:04d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(files[number % len(files)], folder / f"{number:08d}.jpg")
+    return src
+
+
+def convert(src: Path, out: Path, fmt: str, *options: str) -> None:
+    """Run ``dataprep convert``."""
+    command = [sys.executable, "-m", "dataprep", "convert", "--src", src, "--out", out, "--fmt", fmt, *options]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def shard_files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix in (".tfrecord", ".tar"))
+
+
+def bytes_in(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def clear(out: Path, *, ready: int) -> None:
+    """Remove the output of a side, and make `ready` bytes of memory available to the next one.
+
+    A virtual machine returns free memory to its host, and the next side to use it would wait to get it back.
+    """
+    shutil.rmtree(out, ignore_errors=True)
+    ballast = out.with_name("ballast")
+    with open(ballast, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, ready)
+    ballast.unlink()
+
+
+def drop_pages(files: Iterable[Path]) -> None:
+    """Drop files from the page cache, so that the next read comes from the disk."""
+    for file in files:
+        with open(file, "rb") as stream:
+            os.fsync(stream.fileno())
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def require_disk(folder: Path) -> None:
+    """Refuse --cold for a folder in memory, whose pages cannot be dropped."""
+    existing = next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
+    query = ["stat", "-f", "-c", "%T", existing]
+    kind = subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip()
+    if kind in ("tmpfs", "ramfs"):
+        raise SystemExit(f"--cold: {folder} is in memory. Hint: set --work to a folder on a disk.")
