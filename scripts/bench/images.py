@@ -34,7 +34,7 @@ def repeat_images(photos: Path, src: Path, count: int, classes: int = 100) -> Pa
 def convert(src: Path, out: Path, fmt: str, *options: str) -> None:
     """Run ``dataprep convert``."""
     command = [sys.executable, "-m", "dataprep", "convert", "--src", src, "--out", out, "--fmt", fmt, *options]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def shard_files(folder: Path) -> list[Path]:

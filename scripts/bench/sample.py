@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from images import convert, drop_pages, repeat_images, require_disk, shard_files
-from loaders.dali.base import dali, fn
+from nvidia import dali
+from nvidia.dali import fn
 from report import Report, make_parser, time_in_turn
 
 import loaders
