@@ -165,7 +165,7 @@ def run_command(line: str, folder: Path, prepare: Callable[[str], None]) -> None
 def run_python(code: str, name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        exec(compile(code, name, "exec"), {"__name__": "example"})
+        exec(compile(code, name, "exec", dont_inherit=True), {"__name__": "__main__"})
 
 
 def test_every_command_is_shown():
