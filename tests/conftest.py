@@ -1,4 +1,4 @@
-"""What tests of every part may use: small images that look like photographs, and the command line as a process."""
+"""Fixtures for all tests: small images, and the command line as a subprocess."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from pathlib import Path
 
 import pytest
 from helpers.pictures import SUFFIXES, encode, photo
+from hypothesis import settings
+
+# A busy machine must not fail a property test. Hypothesis fails any example that takes more than 200 ms.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 MakePhotos = Callable[..., Path]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -18,7 +23,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="session")
 def make_photos() -> MakePhotos:
-    """Make an ImageFolder of JPEG, PNG and WebP by turns: `make_photos(folder, count, classes=3, side=64)`."""
+    """Write an ImageFolder of JPEG, PNG and WebP images in turn: `make_photos(folder, count, classes=3, side=64)`."""
 
     def make(folder: Path, count: int, classes: int = 3, side: int = 64) -> Path:
         for number in range(count):
@@ -33,13 +38,13 @@ def make_photos() -> MakePhotos:
 
 @pytest.fixture(scope="session")
 def photos(make_photos: MakePhotos, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An ImageFolder of 360 sound images of a few KB in 7 classes. Read it, change nothing."""
+    """An ImageFolder of 360 valid images of a few KB in 7 classes. Tests must not change it."""
     return make_photos(tmp_path_factory.mktemp("source") / "photos", 360, classes=7)
 
 
 @pytest.fixture(scope="session")
 def dataprep() -> Run:
-    """Run the command line as a user would; gives status, standard output and standard error."""
+    """Run the command line in a subprocess; return a `CompletedProcess`."""
 
     def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
         options = {"capture_output": True, "text": True, "timeout": 60, "errors": "backslashreplace", **options}
@@ -48,8 +53,8 @@ def dataprep() -> Run:
     return run
 
 
-def _hear_interrupts() -> None:
-    # A shell that runs the tests in the background has its children ignore them.
+def _accept_interrupts() -> None:
+    # A shell that runs the tests in the background makes its children ignore SIGINT.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -62,19 +67,19 @@ def _argument(value: object) -> str | bytes | os.PathLike[str]:
 
 @pytest.fixture(scope="session")
 def start() -> Callable[..., subprocess.Popen[str]]:
-    """Start the command line in a process group of its own and return at once."""
+    """Start the command line in its own process group; return the `Popen` at once."""
 
     def begin(*arguments: object, **options: object) -> subprocess.Popen[str]:
         command = [*COMMAND, *map(os.fspath, map(_argument, arguments))]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, start_new_session=True, preexec_fn=_hear_interrupts, **{**pipes, **options})
+        return subprocess.Popen(command, start_new_session=True, preexec_fn=_accept_interrupts, **{**pipes, **options})
 
     return begin
 
 
 @pytest.fixture(scope="session")
 def snapshot() -> Callable[[Path], dict[str, bytes]]:
-    """Give every file at and below a folder, hidden ones too, by name."""
+    """Return the content of every file in a folder and below, including hidden files, by relative path."""
 
     def read(folder: Path) -> dict[str, bytes]:
         return {str(path.relative_to(folder)): path.read_bytes() for path in _files(folder)}

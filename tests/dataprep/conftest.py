@@ -15,7 +15,7 @@ Invoke = Callable[..., Result]
 
 @pytest.fixture(scope="session")
 def photographs() -> Photographs:
-    """Small photographs as (extension, encoded image): JPEG of several kinds, PNG, WebP."""
+    """Small photographs as (extension, encoded image): several kinds of JPEG, PNG and WebP."""
     data = pytest.importorskip("skimage.data")
     kinds = [
         ("jpg", {"quality": 85}),
@@ -43,7 +43,7 @@ CLASSES = ("cat", "ein Häßlicher Name", "日本")
 
 @pytest.fixture(scope="session")
 def image_folder(photographs: Photographs, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An ImageFolder of all photographs in three classes. Read it, change nothing."""
+    """An ImageFolder of all photographs in three classes. Tests must not change it."""
     root = tmp_path_factory.mktemp("images") / "photo graphs"
     for number, (extension, data) in enumerate(photographs):
         path = root / CLASSES[number % 3] / f"bild {number:02d} é.{extension}"
@@ -54,7 +54,7 @@ def image_folder(photographs: Photographs, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def invoke() -> Invoke:
-    """Run the command line in this process; a traceback fails the test."""
+    """Run the command line in this process and check its exit status; a traceback fails the test."""
     from dataprep.cli import main
 
     def run(*arguments: object, status: int = 0) -> Result:

@@ -1,4 +1,4 @@
-"""Raw pixels in place of encoded images: cut and padded as Pillow does it, found by every reader, verified."""
+"""`--store raw`: pixels are cropped and padded like Pillow does, readable by other readers, and verified."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def pixels_of(data: bytes, raw: Raw) -> np.ndarray:
 
 @pytest.mark.parametrize("size", [(64, 48), (48, 64), (100, 100), (300, 200), (31, 97), (1, 1), (400, 3)])
 @pytest.mark.parametrize("side", [32, 64, 99])
-def test_fits(size, side):
-    """As `PIL.ImageOps` crops and pads; to the bit where an image shrinks to no less than half, or grows."""
+def test_crop_and_pad_match_pillow(size, side):
+    """The same as `PIL.ImageOps`, bit for bit if an image shrinks to at least half its size or grows."""
     image = photo(1, *size)
     cropped = pixels_of(encode(image, "PNG"), Raw(side, "crop"))
     expected = np.asarray(ImageOps.fit(image, (side, side), LANCZOS))
     exact = min(size) < 2 * side
     assert np.abs(cropped.astype(int) - expected).max() <= (0 if exact else 12)
     padded = pixels_of(encode(image, "PNG"), Raw(side, "pad"))
-    if min(size) * side >= max(size):  # else Pillow asks for no pixel at all
+    if min(size) * side >= max(size):  # otherwise Pillow resizes to zero pixels
         expected = np.asarray(ImageOps.pad(image, (side, side), LANCZOS))
         offset = np.abs(padded.astype(int) - expected).max()
         shifted = np.abs(
@@ -48,7 +48,7 @@ def test_fits(size, side):
     assert padded.any()
 
 
-def test_words_for_what_was_done():
+def test_change_column():
     cases = {
         (64, 64): "", (128, 128): "resized", (32, 32): "resized", (64, 100): "cropped", (200, 100): "resized cropped",
     }  # fmt: skip
@@ -58,8 +58,8 @@ def test_words_for_what_was_done():
 
 
 @pytest.fixture(scope="module", params=FORMATS)
-def made(request, make_photos, tmp_path_factory):
-    """A dataset of raw images in several shards, and the folder that it was made of."""
+def dataset(request, make_photos, tmp_path_factory):
+    """A dataset of raw images in several shards, and its source folder."""
     folder = make_photos(tmp_path_factory.mktemp("raw") / "photos", 30)
     (folder / "class 0" / "broken.jpg").write_bytes(encode(photo(1))[:-300] + b"\xff\xd9")
     out = folder.parent / "out"
@@ -77,8 +77,8 @@ def expected_of(folder, row) -> bytes:
     return prepare((folder / row.source).read_bytes(), Options(raw=Raw(40))).data
 
 
-def test_the_table_points_at_pixels(made):
-    folder, out = made
+def test_table_offsets_point_at_the_pixels(dataset):
+    folder, out = dataset
     manifest = read_manifest(out)
     assert (manifest.store, manifest.pixels) == ("raw", (40, 40, 3))
     assert manifest.options["raw"] == {"size": 40, "fit": "crop", "filter": "lanczos"}
@@ -94,9 +94,9 @@ def test_the_table_points_at_pixels(made):
     assert seen == 30
 
 
-def test_other_readers(made):
-    """DALI's own reader by its own index, and each format's own library, find the same bytes."""
-    folder, out = made
+def test_other_readers_read_the_same_bytes(dataset):
+    """DALI with its official index, and the library of each format, read the same bytes."""
+    folder, out = dataset
     manifest = read_manifest(out)
     for shard, index, table in shards_of(out):
         rows = list(samples(read_table(table)))
@@ -115,47 +115,47 @@ def test_other_readers(made):
             assert "image/encoded" not in records[0]
 
 
-def test_verify(made):
-    _, out = made
+def test_verify_finds_damaged_pixels(dataset):
+    _, out = dataset
     for decode in (False, True):
         assert verify_dataset(str(out), decode=decode, workers=1).faults == ()
     shard, _, table = shards_of(out)[1]
     row = next(samples(read_table(table)))
-    whole = shard.read_bytes()
+    intact = shard.read_bytes()
     try:
         for at in (row.offset, row.offset + row.size - 1, row.offset - 3, row.offset + row.size + 1):
-            shard.write_bytes(whole[:at] + bytes((whole[at] ^ 1,)) + whole[at + 1 :])
+            shard.write_bytes(intact[:at] + bytes((intact[at] ^ 1,)) + intact[at + 1 :])
             faults = verify_dataset(str(out), workers=1).faults
             assert {fault.file for fault in faults} == {shard.name}, at
     finally:
-        shard.write_bytes(whole)
+        shard.write_bytes(intact)
 
 
-def test_verify_compares_the_length_with_the_manifests(made, tmp_path):
-    _, out = made
+def test_verify_compares_the_size_with_the_manifest(dataset, tmp_path):
+    _, out = dataset
     manifest = out / "manifest.json"
-    whole = manifest.read_bytes()
-    stated = read_manifest(out)
-    changed = {name: getattr(stated, name) for name in stated.__slots__} | {"pixels": (41, 40, 3)}
+    intact = manifest.read_bytes()
+    original = read_manifest(out)
+    changed = {name: getattr(original, name) for name in original.__slots__} | {"pixels": (41, 40, 3)}
     try:
-        manifest.write_bytes(manifest_bytes(type(stated)(**changed)))
+        manifest.write_bytes(manifest_bytes(type(original)(**changed)))
         faults = verify_dataset(str(out), workers=1).faults
         assert len(faults) == 30
         assert "the image is corrupt: 4800 bytes, and 41x40x3 take 4920" in str(faults[0])
     finally:
-        manifest.write_bytes(whole)
+        manifest.write_bytes(intact)
 
 
-def test_same_bytes_for_any_number_of_workers(made, snapshot, tmp_path):
-    folder, out = made
+def test_same_bytes_for_any_number_of_workers(dataset, snapshot, tmp_path):
+    folder, out = dataset
     options = Options(fmt=read_manifest(out).format, raw=Raw(40), shard_samples=12)
     for workers in (2, 3):
         convert_dataset(read_source(str(folder)), str(tmp_path / str(workers)), options, workers=workers)
         assert snapshot(tmp_path / str(workers)) == snapshot(out)
 
 
-def test_other_pixels_are_another_dataset(made, snapshot):
-    folder, out = made
+def test_other_raw_options_are_refused(dataset, snapshot):
+    folder, out = dataset
     before = snapshot(out)
     for raw in (Raw(41), Raw(40, "pad"), Raw(40, filter="box")):
         options = Options(fmt=read_manifest(out).format, raw=raw, shard_samples=12)
@@ -164,8 +164,8 @@ def test_other_pixels_are_another_dataset(made, snapshot):
     assert snapshot(out) == before
 
 
-def test_info(made, invoke):
-    _, out = made
+def test_info(dataset, invoke):
+    _, out = dataset
     facts = json.loads(invoke("info", out, "--json").stdout)
     assert (facts["store"], facts["pixels"]) == ("raw", [40, 40, 3])
     assert "raw 40x40x3" in invoke("info", out).stdout

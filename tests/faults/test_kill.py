@@ -1,4 +1,4 @@
-"""Killed at any moment and run again: the same bytes as a run left alone, and no process left behind."""
+"""A run that is killed and run again writes the same bytes as an undisturbed run, and leaves no process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARD = ("--samples-per-shard", "20")
 
 @pytest.fixture(scope="module")
 def source(make_photos, tmp_path_factory):
-    """Sound images; a class in which every one is broken, so that whole shards are rejected; a few more broken."""
+    """Valid images, one class of broken images only (whole shards are rejected), and a few more broken images."""
     folder = make_photos(tmp_path_factory.mktemp("kill") / "photos", 360, classes=6)
     (folder / "empty").mkdir()
     for number in range(45):
@@ -40,9 +40,9 @@ def command(request, source):
 
 
 @pytest.fixture(scope="module")
-def alone(command, dataprep, snapshot, tmp_path_factory):
-    """All files of a run that nothing disturbed."""
-    out = tmp_path_factory.mktemp("alone") / "out"
+def undisturbed(command, dataprep, snapshot, tmp_path_factory):
+    """All files of a run that was not disturbed, by name."""
+    out = tmp_path_factory.mktemp("undisturbed") / "out"
     assert dataprep(*command, "--out", out, "--workers", 1).returncode == 0
     assert verify_dataset(str(out), workers=1).faults == ()
     files = snapshot(out)
@@ -58,7 +58,7 @@ def alone(command, dataprep, snapshot, tmp_path_factory):
 def test_dying_at_every_file_operation(fmt, altered, stride, make_photos, tmp_path):
     source = make_photos(tmp_path / "photos", 12, classes=2, side=16)
     (source / "a").mkdir()
-    for number in range(5):  # the first shard has nothing but these
+    for number in range(5):  # the first shard contains only these
         (source / "a" / f"{number}.jpg").write_bytes(b"")
     program = [sys.executable, str(HELPERS / "dying.py")]
     call = [*program, source, tmp_path / "out", fmt, str(stride), *altered]
@@ -68,12 +68,12 @@ def test_dying_at_every_file_operation(fmt, altered, stride, make_photos, tmp_pa
     assert found["moments"] > 50
     assert found["killed"] == len(range(0, found["moments"], stride))
     assert found["wrong"] == []
-    assert found["early"] == [], "the manifest was there before all else was"
+    assert found["early"] == [], "the manifest existed before all other files"
     assert len(found["files"]) == 2 + 3 * 3
 
 
 def group_members(group: int) -> list[int]:
-    """Processes of a group that are still at work, by /proc."""
+    """Return the running processes of a process group, as /proc lists them."""
     alive = []
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -112,35 +112,35 @@ def wait_for_tables(out: Path, count: int, process: subprocess.Popen) -> None:
 
 
 @pytest.mark.parametrize("victim", ["parent", "group"])
-def test_killed_again_and_again(victim, command, alone, start, dataprep, snapshot, tmp_path):
-    """Each run is killed a little later than the one before; what they committed adds up."""
+def test_killed_several_times(victim, command, undisturbed, start, dataprep, snapshot, tmp_path):
+    """Each run is killed a little later than the previous one, and their finished shards add up."""
     out, draw = tmp_path / "out", random.Random(victim)
     killed = 0
     for tables in (1, 6, 11, 16):
         process = start(*command, "--out", out, "--workers", 2)
         wait_for_tables(out, tables, process)
         time.sleep(draw.random() * 0.02)
-        if process.poll() is None:  # it may have been quicker
+        if process.poll() is None:  # it may have finished first
             (os.killpg if victim == "group" else os.kill)(process.pid, signal.SIGKILL)
         killed += process.wait() == -signal.SIGKILL
-        if victim == "group" or tables % 2:  # else the next run begins while workers may still breathe
+        if victim == "group" or tables % 2:  # otherwise the next run starts while workers may still be alive
             assert wait_until_gone(process.pid), "a worker outlived its parent"
         process.communicate()
     assert killed >= 2
     done = dataprep(*command, "--out", out, "--workers", 2)
     assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
     assert "shards were done by an earlier run" in done.stdout
-    assert snapshot(out) == alone
+    assert snapshot(out) == undisturbed
 
 
 @pytest.mark.parametrize("options", [["--resize-shorter", 30], ["--store", "raw", "--raw-size", 32]])
-def test_killed_while_images_are_altered(options, command, start, dataprep, snapshot, tmp_path):
-    altering = [*command, *options]
-    assert dataprep(*altering, "--out", tmp_path / "alone", "--workers", 1).returncode == 0
-    assert verify_dataset(str(tmp_path / "alone"), decode=True, workers=1).faults == ()
+def test_killed_while_images_are_resized_or_stored_raw(options, command, start, dataprep, snapshot, tmp_path):
+    command = [*command, *options]
+    assert dataprep(*command, "--out", tmp_path / "undisturbed", "--workers", 1).returncode == 0
+    assert verify_dataset(str(tmp_path / "undisturbed"), decode=True, workers=1).faults == ()
     out, killed = tmp_path / "out", 0
     for tables in (2, 9):
-        process = start(*altering, "--out", out, "--workers", 2)
+        process = start(*command, "--out", out, "--workers", 2)
         wait_for_tables(out, tables, process)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -148,15 +148,15 @@ def test_killed_while_images_are_altered(options, command, start, dataprep, snap
         assert wait_until_gone(process.pid), "a worker outlived its parent"
         process.communicate()
     assert killed
-    done = dataprep(*altering, "--out", out, "--workers", 2)
+    done = dataprep(*command, "--out", out, "--workers", 2)
     assert done.returncode == 0, done.stderr
     assert "done by an earlier run" in done.stdout
-    assert snapshot(out) == snapshot(tmp_path / "alone")
+    assert snapshot(out) == snapshot(tmp_path / "undisturbed")
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.25, 0.4, 0.55])
-def test_killed_after(delay, command, alone, start, dataprep, snapshot, tmp_path):
-    """By the clock, so also before and after the writing."""
+def test_killed_after(delay, command, undisturbed, start, dataprep, snapshot, tmp_path):
+    """Killed after a fixed time, so sometimes before or after the shards are written."""
     out = tmp_path / "out"
     process = start(*command, "--out", out, "--workers", 3)
     time.sleep(delay)
@@ -166,10 +166,12 @@ def test_killed_after(delay, command, alone, start, dataprep, snapshot, tmp_path
     if not (out / "manifest.json").exists() and out.exists():
         assert [fault.file for fault in verify_dataset(str(out), workers=1).faults] == ["manifest.json"]
     assert dataprep(*command, "--out", out, "--workers", 1).returncode == 0
-    assert snapshot(out) == alone
+    assert snapshot(out) == undisturbed
 
 
-def test_a_killed_worker_is_one_line_and_not_the_end(command, alone, start, dataprep, snapshot, tmp_path):
+def test_killed_worker_prints_one_line_and_the_run_can_resume(
+    command, undisturbed, start, dataprep, snapshot, tmp_path
+):
     out = tmp_path / "out"
     process = start(*command, "--out", out, "--workers", 2)
     wait_for_tables(out, 2, process)
@@ -182,11 +184,11 @@ def test_a_killed_worker_is_one_line_and_not_the_end(command, alone, start, data
     assert wait_until_gone(process.pid)
     assert [name for name in os.listdir(out) if name.startswith(".")] == []
     assert dataprep(*command, "--out", out).returncode == 0
-    assert snapshot(out) == alone
+    assert snapshot(out) == undisturbed
 
 
-def test_workers_that_are_stopped_end_with_their_parent(command, alone, start, dataprep, snapshot, tmp_path):
-    """Nobody wakes them up, and yet none is left to write beside the next run."""
+def test_stopped_workers_end_with_their_parent(command, undisturbed, start, dataprep, snapshot, tmp_path):
+    """Nothing continues workers that received SIGSTOP, and still none survives to write during the next run."""
     out = tmp_path / "out"
     process = start(*command, "--out", out, "--workers", 2)
     wait_for_tables(out, 2, process)
@@ -199,12 +201,12 @@ def test_workers_that_are_stopped_end_with_their_parent(command, alone, start, d
     assert wait_until_gone(process.pid)
     done = dataprep(*command, "--out", out, "--workers", 2)
     assert done.returncode == 0, done.stderr
-    assert snapshot(out) == alone
+    assert snapshot(out) == undisturbed
 
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory, dataprep, snapshot):
-    """A command that takes its time, over a second in two processes, and what it gives when left alone."""
+    """A command that takes more than a second in two processes, and the files of an undisturbed run."""
     folder = tmp_path_factory.mktemp("slow")
     (folder / "photos" / "class").mkdir(parents=True)
     image = encode(photo(1, 1600, 1200), quality=95)
@@ -218,48 +220,53 @@ def slow(tmp_path_factory, dataprep, snapshot):
 @pytest.mark.parametrize("signal_to", ["group", "parent"])
 @pytest.mark.parametrize("tables", [0, 3])
 def test_interrupted(signal_to, tables, slow, start, dataprep, snapshot, tmp_path):
-    """As Ctrl-C does it (to the group), or `kill -INT`: one line, status 130, no process and no temporary left."""
-    (command, alone), out = slow, tmp_path / "out"
+    """SIGINT to the group (Ctrl-C) or to the parent: one line, status 130, no processes or temporary files remain."""
+    (command, undisturbed), out = slow, tmp_path / "out"
     process = start(*command, "--out", out, "--workers", 2)
     if tables:
         wait_for_tables(out, tables, process)
-    else:  # as soon as there is a worker, which is long before it is ready
+    else:  # as soon as a worker exists, long before it is ready
         while not workers_of(process) and process.poll() is None:
             time.sleep(0.001)
         time.sleep(0.05)
     (os.killpg if signal_to == "group" else os.kill)(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 130, errors
-    said = [line.split(":")[0] for line in errors.splitlines()]
-    assert said in ([str(command[2]), "dataprep"], ["dataprep"][tables:]), errors  # the scan may not have ended
+    prefixes = [line.split(":")[0] for line in errors.splitlines()]
+    assert prefixes in ([str(command[2]), "dataprep"], ["dataprep"][tables:]), errors  # the scan may not have finished
     assert "interrupted" in errors
     assert wait_until_gone(process.pid)
     assert list(out.glob(".*")) == []
     assert dataprep(*command, "--out", out).returncode == 0
-    assert snapshot(out) == alone
+    assert snapshot(out) == undisturbed
 
 
 @pytest.mark.parametrize("workers", [3])
-def test_same_bytes_whatever_the_workers_and_the_folder(workers, command, alone, dataprep, snapshot, tmp_path):
-    elsewhere = Path(shutil.copytree(command[2], tmp_path / "a copy" / "of it", copy_function=shutil.copyfile))
-    moved = [elsewhere if argument == command[2] else argument for argument in command]
+def test_same_bytes_for_any_number_of_workers_and_any_source_folder(
+    workers, command, undisturbed, dataprep, snapshot, tmp_path
+):
+    copy = Path(shutil.copytree(command[2], tmp_path / "a copy" / "of it", copy_function=shutil.copyfile))
+    moved = [copy if argument == command[2] else argument for argument in command]
     done = dataprep(*moved, "--out", tmp_path / "out", "--workers", workers)
     assert done.returncode == 0, done.stderr
-    assert snapshot(tmp_path / "out") == alone
+    assert snapshot(tmp_path / "out") == undisturbed
 
 
-def test_shuffled_too(photos, dataprep, snapshot, tmp_path):
-    """With the default order and a split drawn at random, and a relative path from another folder."""
+def test_same_bytes_with_shuffle_and_random_split(photos, dataprep, snapshot, tmp_path):
+    """The second run uses a relative path, more workers, another locale, time zone and hash seed."""
     common = ["--val-fraction", "0.2", *SHARD, "--seed", 5]
     assert dataprep("convert", "--src", photos, "--out", tmp_path / "a", "--workers", 1, *common).returncode == 0
-    there = {"cwd": photos.parent, "env": {**os.environ, "PYTHONHASHSEED": "7", "LC_ALL": "C", "TZ": "Asia/Tokyo"}}
+    environment = {
+        "cwd": photos.parent,
+        "env": {**os.environ, "PYTHONHASHSEED": "7", "LC_ALL": "C", "TZ": "Asia/Tokyo"},
+    }
     second = ["convert", "--src", photos.name, "--out", tmp_path / "b", "--workers", 3]
-    assert dataprep(*second, *common, **there).returncode == 0
+    assert dataprep(*second, *common, **environment).returncode == 0
     assert snapshot(tmp_path / "a") == snapshot(tmp_path / "b")
 
 
-def test_run_again_when_all_is_done_changes_nothing(command, alone, dataprep, snapshot, tmp_path):
+def test_running_again_on_a_complete_dataset_changes_nothing(command, undisturbed, dataprep, snapshot, tmp_path):
     for _ in range(2):
         done = dataprep(*command, "--out", tmp_path / "out")
         assert done.returncode == 0
-        assert snapshot(tmp_path / "out") == alone
+        assert snapshot(tmp_path / "out") == undisturbed

@@ -1,4 +1,4 @@
-"""A full disk, a folder that may not be written, a source that goes away: one clear line, and a good remainder."""
+"""A full disk, missing permissions, a source that changes: the run stops with one clear line and can be resumed."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def command(photos):
 
 
 @pytest.fixture(scope="module", params=FORMATS)
-def alone(request, command, dataprep, snapshot, tmp_path_factory):
-    """The format, and all files of a run that nothing disturbed."""
-    out = tmp_path_factory.mktemp("alone") / "out"
+def undisturbed(request, command, dataprep, snapshot, tmp_path_factory):
+    """The format, and all files of a run that was not disturbed."""
+    out = tmp_path_factory.mktemp("undisturbed") / "out"
     assert dataprep(*command, "--fmt", request.param, "--out", out).returncode == 0
     return request.param, snapshot(out)
 
 
 def only_line(done: subprocess.CompletedProcess, status: int = 3, notes: int = 1) -> str:
-    """Give the one line that says why, after the lines that say what was found."""
+    """Return the error line; `notes` is the number of lines before it that describe the source."""
     lines = done.stderr.splitlines()
     assert done.returncode == status, done.stderr
     assert len(lines) == notes + 1, done.stderr
@@ -43,15 +43,15 @@ def only_line(done: subprocess.CompletedProcess, status: int = 3, notes: int = 1
     return lines[-1]
 
 
-def committed(out: Path, alone: dict[str, bytes]) -> int:
-    """Compare all that a stopped run left with the same files of one left alone; count its tables."""
+def committed(out: Path, undisturbed: dict[str, bytes]) -> int:
+    """Check that every finished shard of a stopped run is as in an undisturbed run; return their number."""
     names = os.listdir(out)
     assert [name for name in names if name.startswith(".")] == []
     tables = [name for name in names if name.endswith(".parquet")]
     for table in tables:
         stem = table.removesuffix(".parquet")
-        for name in (name for name in alone if name.startswith(f"{stem}.")):
-            assert (out / name).read_bytes() == alone[name]
+        for name in (name for name in undisturbed if name.startswith(f"{stem}.")):
+            assert (out / name).read_bytes() == undisturbed[name]
     assert "manifest.json" not in names
     return len(tables)
 
@@ -61,7 +61,7 @@ def committed(out: Path, alone: dict[str, bytes]) -> int:
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """Mount a file system of a given length; mount it again with another."""
+    """Return a function that mounts a file system of a given size, or changes its size."""
     folder = tmp_path / "disk"
     folder.mkdir()
 
@@ -81,8 +81,8 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.97])
-def test_full_disk(share, alone, command, dataprep, small_disk, snapshot):
-    fmt, files = alone
+def test_full_disk(share, undisturbed, command, dataprep, small_disk, snapshot):
+    fmt, files = undisturbed
     disk = small_disk(4096 + int(share * sum(map(len, files.values()))))
     call = [*command, "--fmt", fmt, "--out", disk / "out"]
     line = only_line(dataprep(*call, "--workers", 2))
@@ -97,35 +97,35 @@ def test_full_disk(share, alone, command, dataprep, small_disk, snapshot):
     assert snapshot(disk / "out") == files
 
 
-def test_a_disk_that_fills_at_every_point(make_photos, dataprep, small_disk, snapshot, tmp_path):
-    """Page by page: the shard, its index, its table, rejected.jsonl or the manifest is what no longer fits."""
+def test_disk_full_at_every_point(make_photos, dataprep, small_disk, snapshot, tmp_path):
+    """With one page more each time, the file that does not fit is a shard, an index, a table, or the manifest."""
     source = make_photos(tmp_path / "photos", 9, side=16)
     (source / "class 0" / "broken.jpg").write_bytes(b"")
     call = ["convert", "--src", source, "--samples-per-shard", "5", "--max-rejected", "1", "--workers", "1"]
     assert dataprep(*call, "--out", tmp_path / "out").returncode == 0
-    alone = snapshot(tmp_path / "out")
+    undisturbed = snapshot(tmp_path / "out")
     disk = small_disk(4096)
-    named, whole = set(), False
+    named, is_complete = set(), False
     for page in range(1, 14):
         small_disk(4096 * page, again=True)
         done = dataprep(*call, "--out", disk / "out")
         if done.returncode == 0:
-            whole = True
+            is_complete = True
             break
         line = only_line(done)
         assert "No space left on device. Hint: free some space" in line
         named.add(os.path.basename(line.split(": ")[1]))
-        committed(disk / "out", alone)
+        committed(disk / "out", undisturbed)
         shutil.rmtree(disk / "out", ignore_errors=True)
-    assert whole
+    assert is_complete
     assert {"train-00000.parquet", "train-00001.tfrecord", "manifest.json"} <= named
-    assert snapshot(disk / "out") == alone
+    assert snapshot(disk / "out") == undisturbed
 
 
 @pytest.mark.parametrize("limit", [4000])
-def test_a_limit_on_the_length_of_a_file(limit, alone, command, dataprep, snapshot, tmp_path):
-    """As `ulimit -f` sets it: the table, or the shard, is what goes over."""
-    fmt, files = alone
+def test_file_size_limit(limit, undisturbed, command, dataprep, snapshot, tmp_path):
+    """The limit of `ulimit -f`, which the table or the shard exceeds."""
+    fmt, files = undisturbed
     call = [*command, "--fmt", fmt, "--out", tmp_path / "out"]
 
     def lower() -> None:
@@ -139,22 +139,22 @@ def test_a_limit_on_the_length_of_a_file(limit, alone, command, dataprep, snapsh
     assert snapshot(tmp_path / "out") == files
 
 
-# --- what may not be read or written ------------------------------------------------------------
+# --- missing permissions ------------------------------------------------------------------------
 
 
 @pytest.fixture
-def bound(dataprep):
-    """Run as a user whom permissions bind: root without the two capabilities that override them."""
+def unprivileged(dataprep):
+    """Run the command without the two capabilities that let root ignore permissions."""
     if sys.platform != "linux":
-        pytest.skip("capabilities are Linux's")
+        pytest.skip("capabilities exist only on Linux")
     prctl, drop = ctypes.CDLL(None).prctl, 24  # PR_CAPBSET_DROP
 
-    def give_up() -> None:
+    def drop_capabilities() -> None:
         for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
             if not os.geteuid() and prctl(drop, capability):
                 os._exit(99)
 
-    return lambda *call: dataprep(*call, preexec_fn=give_up)
+    return lambda *call: dataprep(*call, preexec_fn=drop_capabilities)
 
 
 @pytest.fixture
@@ -162,41 +162,41 @@ def few(make_photos, tmp_path):
     return make_photos(tmp_path / "few photos", 30)
 
 
-def test_a_folder_that_may_not_be_written(few, bound, tmp_path):
+def test_output_folder_without_permission(few, unprivileged, tmp_path):
     out = tmp_path / "out"
     out.mkdir(mode=0o555)
-    line = only_line(bound("convert", "--src", few, "--out", out))
+    line = only_line(unprivileged("convert", "--src", few, "--out", out))
     assert line.startswith(f"dataprep: {out}")
     assert "Permission denied. Hint: make it writable for this user, or choose another folder with --out" in line
     assert os.listdir(out) == []
-    line = only_line(bound("convert", "--src", few, "--out", out / "new"), status=2)
+    line = only_line(unprivileged("convert", "--src", few, "--out", out / "new"), status=2)
     assert "(Permission denied). Hint: make its parent writable" in line
 
 
-def test_an_image_and_a_folder_that_may_not_be_read(few, bound, tmp_path):
+def test_image_and_source_folder_without_permission(few, unprivileged, tmp_path):
     image = next(few.glob("class 1/*.png"))
     image.chmod(0)
-    done = bound("convert", "--src", few, "--out", tmp_path / "out", "--max-rejected", "1")
+    done = unprivileged("convert", "--src", few, "--out", tmp_path / "out", "--max-rejected", "1")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "rejected.jsonl").read_text() == (
         f'{{"source": "{image.relative_to(few)}", "reason": "unreadable", "detail": "Permission denied"}}\n'
     )
     (few / "class 1").chmod(0)
-    line = only_line(bound("convert", "--src", few, "--out", tmp_path / "other"), status=2, notes=0)
+    line = only_line(unprivileged("convert", "--src", few, "--out", tmp_path / "other"), status=2, notes=0)
     (few / "class 1").chmod(0o755)
     assert f"{few}/class 1: cannot be read (Permission denied)" in line
 
 
-def test_a_dataset_that_may_not_be_read(few, bound, dataprep, tmp_path):
+def test_dataset_without_permission(few, unprivileged, dataprep, tmp_path):
     out = tmp_path / "out"
     assert dataprep("convert", "--src", few, "--out", out).returncode == 0
     (out / "train-00000.tfrecord").chmod(0)
-    done = bound("verify", out)
+    done = unprivileged("verify", out)
     assert (done.returncode, done.stderr) == (1, "")
     assert "train-00000.tfrecord: cannot read: Permission denied" in done.stdout
     out.chmod(0)
     for verb in ("verify", "info", "index"):
-        done = bound(verb, out)
+        done = unprivileged(verb, out)
         assert done.returncode in (1, 2, 3)
         assert "Traceback" not in done.stderr
         assert len((done.stdout + done.stderr).splitlines()) <= 2
@@ -204,7 +204,7 @@ def test_a_dataset_that_may_not_be_read(few, bound, dataprep, tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [[], ["--dry-run"]])
-def test_a_file_where_the_folder_should_be(arguments, few, dataprep, tmp_path):
+def test_output_is_a_file(arguments, few, dataprep, tmp_path):
     (tmp_path / "file").write_text("mine")
     for out in (tmp_path / "file" / "out", tmp_path / "file"):
         line = only_line(dataprep("convert", "--src", few, "--out", out, *arguments), status=2)
@@ -218,12 +218,12 @@ def test_a_file_where_the_folder_should_be(arguments, few, dataprep, tmp_path):
 
 @pytest.fixture(scope="module")
 def slow(make_photos, tmp_path_factory):
-    """Images that take a second or two to decode."""
+    """Images that take one or two seconds to decode."""
     return make_photos(tmp_path_factory.mktemp("slow") / "photos", 30, side=700)
 
 
 def converted_while(start, slow, out, change):
-    """Change something when the first shard is there; give the run's end."""
+    """Call `change` as soon as the first shard is finished; return the finished run."""
     process = start(
         "convert", "--src", slow, "--out", out, "--samples-per-shard", "3", "--validate", "decode", "--workers", "2"
     )
@@ -234,33 +234,33 @@ def converted_while(start, slow, out, change):
     return subprocess.CompletedProcess((), process.returncode, output, errors)
 
 
-def test_a_source_that_vanishes(start, slow, dataprep, snapshot, tmp_path):
+def test_source_disappears(start, slow, dataprep, snapshot, tmp_path):
     out, call = tmp_path / "out", ["convert", "--src", slow, "--samples-per-shard", "3", "--validate", "decode"]
-    assert dataprep(*call, "--out", tmp_path / "alone").returncode == 0
-    alone = snapshot(tmp_path / "alone")
+    assert dataprep(*call, "--out", tmp_path / "undisturbed").returncode == 0
+    undisturbed = snapshot(tmp_path / "undisturbed")
     aside = slow.with_name("aside")
     done = converted_while(start, slow, out, lambda: slow.rename(aside))
     aside.rename(slow)
     line = only_line(done)
     assert line.startswith(f"dataprep: {slow}/class ")
     assert "restore the source and run the same command again" in line
-    assert committed(out, alone) >= 1
+    assert committed(out, undisturbed) >= 1
     done = dataprep(*call, "--out", out)
     assert "done by an earlier run" in done.stdout
-    assert snapshot(out) == alone
+    assert snapshot(out) == undisturbed
 
 
 @pytest.mark.parametrize("change", ["cut", "grown", "removed", "emptied"])
-def test_an_image_that_changes_after_the_scan(change, start, slow, tmp_path):
+def test_image_changes_after_the_scan(change, start, slow, tmp_path):
     copy = Path(shutil.copytree(slow, tmp_path / "photos"))
 
-    def meddle() -> None:
+    def change_images() -> None:
         for path in copy.glob("*/*"):
             data = path.read_bytes()
             changed = {"cut": data[:-9], "grown": data + b"x", "emptied": b"", "removed": None}[change]
             path.unlink() if changed is None else path.write_bytes(changed)
 
-    done = converted_while(start, copy, tmp_path / "out", meddle)
+    done = converted_while(start, copy, tmp_path / "out", change_images)
     line = only_line(done)
     assert line.startswith(f"dataprep: {copy}/class ")
     assert {"removed": "cannot be read now"}.get(change, " at the scan and has ") in line
@@ -268,14 +268,14 @@ def test_an_image_that_changes_after_the_scan(change, start, slow, tmp_path):
     assert [name for name in os.listdir(tmp_path / "out") if name.startswith(".")] == []
 
 
-def test_the_output_folder_taken_away(start, slow, tmp_path):
+def test_output_folder_is_renamed(start, slow, tmp_path):
     done = converted_while(start, slow, tmp_path / "out", lambda: (tmp_path / "out").rename(tmp_path / "elsewhere"))
     line = only_line(done)
     assert line.startswith(f"dataprep: {tmp_path}/out")
     assert "the folder is gone; run the same command again" in line
 
 
-# --- who else is in the folder ------------------------------------------------------------------
+# --- other files and other runs in the folder ---------------------------------------------------
 
 
 def test_two_runs_at_once(few, start, dataprep, tmp_path):
@@ -283,18 +283,18 @@ def test_two_runs_at_once(few, start, dataprep, tmp_path):
     while not list(tmp_path.glob("out/train-*.parquet")):
         time.sleep(0.001)
     os.kill(first.pid, signal.SIGSTOP)
-    seen = [dataprep("convert", "--src", few, "--out", tmp_path / "out"), dataprep("index", tmp_path / "out")]
+    others = [dataprep("convert", "--src", few, "--out", tmp_path / "out"), dataprep("index", tmp_path / "out")]
     os.kill(first.pid, signal.SIGCONT)
     errors = first.communicate(timeout=30)[1]
     assert first.returncode == 0, errors
-    for done, notes in zip(seen, (1, 0), strict=True):
+    for done, notes in zip(others, (1, 0), strict=True):
         assert only_line(done, notes=notes) == (
             f"dataprep: {tmp_path}/out: another run is working in this folder. Hint: wait until it ends."
         )
     assert verify_dataset(str(tmp_path / "out"), workers=1).faults == ()
 
 
-def test_shards_of_other_options_are_not_touched(few, dataprep, snapshot, tmp_path):
+def test_shards_with_other_options_are_not_touched(few, dataprep, snapshot, tmp_path):
     out = tmp_path / "out"
     assert dataprep("convert", "--src", few, "--out", out).returncode == 0
     before = snapshot(out)
@@ -310,24 +310,24 @@ def test_shards_of_other_options_are_not_touched(few, dataprep, snapshot, tmp_pa
     assert snapshot(out) == snapshot(tmp_path / "fresh")
 
 
-def test_files_that_are_not_ours_survive_overwrite(few, dataprep, tmp_path):
-    """--overwrite replaces a dataset: neither its own source nor somebody's archive that lies beside it."""
+def test_overwrite_keeps_files_of_others(few, dataprep, tmp_path):
+    """--overwrite replaces a dataset, but not its source or unrelated files in the same folder."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     paths = [str(path.relative_to(few)) for path in sorted(few.glob("*/*"))]
     pq.write_table(pa.table({"path": paths, "label": [0] * len(paths)}), few / "images.parquet")
-    strangers = {"backup.tar": b"a", "notes.idx": b"b", "images.parquet": (few / "images.parquet").read_bytes()}
-    for name, data in strangers.items():
+    unrelated = {"backup.tar": b"a", "notes.idx": b"b", "images.parquet": (few / "images.parquet").read_bytes()}
+    for name, data in unrelated.items():
         (few / name).write_bytes(data)
     call = ["convert", "--src", few / "images.parquet", "--out", few, "--overwrite"]
     for _ in range(2):
         done = dataprep(*call)
         assert "Traceback" not in done.stderr
-        assert {name: (few / name).read_bytes() for name in strangers if (few / name).exists()} == strangers
+        assert {name: (few / name).read_bytes() for name in unrelated if (few / name).exists()} == unrelated
 
 
-def test_a_manifest_of_something_else_is_not_overwritten(few, dataprep, tmp_path):
+def test_manifest_of_another_program_is_not_overwritten(few, dataprep, tmp_path):
     out = tmp_path / "web"
     out.mkdir()
     (out / "manifest.json").write_text('{"name": "my web page", "icons": []}')
@@ -337,8 +337,8 @@ def test_a_manifest_of_something_else_is_not_overwritten(few, dataprep, tmp_path
     assert (out / "manifest.json").read_text() == '{"name": "my web page", "icons": []}'
 
 
-def test_the_output_inside_the_source_is_no_class(few, dataprep, snapshot):
-    """`cd photos; dataprep convert --src .` twice: refused at once, or the same again; never another dataset."""
+def test_output_inside_the_source_is_never_read_as_a_class(few, dataprep, snapshot):
+    """`cd photos; dataprep convert --src .`, twice: the first run is refused, or both give the same dataset."""
     first = dataprep("convert", "--src", ".", cwd=few)
     if first.returncode == 2:
         assert "--out" in only_line(first, status=2)
@@ -353,9 +353,9 @@ def test_the_output_inside_the_source_is_no_class(few, dataprep, snapshot):
 # --- damage before the next run -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_damaged_table_is_made_anew_and_never_taken_over(whole, few, dataprep, snapshot, tmp_path):
-    """A flipped byte in a table that an earlier run committed: mended or refused, never adopted."""
+@pytest.mark.parametrize("with_manifest", [True, False])
+def test_damaged_table_is_rewritten_or_refused(with_manifest, few, dataprep, snapshot, tmp_path):
+    """With a flipped bit in a table of an earlier run, the shard is rewritten or the run refused."""
     from dataprep.convert import convert_dataset
     from dataprep.plan import Options
     from dataprep.sources import read_source
@@ -366,40 +366,40 @@ def test_a_damaged_table_is_made_anew_and_never_taken_over(whole, few, dataprep,
         convert_dataset(source, str(out), Options(), workers=1)
 
     run()
-    alone = snapshot(out)
+    undisturbed = snapshot(out)
     table = out / "train-00000.parquet"
     data, wrong = table.read_bytes(), []
     for at in range(0, len(data), 29):
         table.write_bytes(data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
-        if not whole:
+        if not with_manifest:
             (out / "manifest.json").unlink()
         try:
             run()
-        except DatasetError:  # refused, aloud
-            (out / "manifest.json").write_bytes(alone["manifest.json"])
+        except DatasetError:  # refused with a message
+            (out / "manifest.json").write_bytes(undisturbed["manifest.json"])
             continue
         except (KeyError, TypeError, ValueError) as error:
             wrong.append((at, repr(error)))
-            (out / "manifest.json").write_bytes(alone["manifest.json"])
+            (out / "manifest.json").write_bytes(undisturbed["manifest.json"])
             continue
-        if snapshot(out) != alone:
+        if snapshot(out) != undisturbed:
             wrong.append(at)
-            (out / "manifest.json").write_bytes(alone["manifest.json"])
+            (out / "manifest.json").write_bytes(undisturbed["manifest.json"])
         table.write_bytes(data)
     table.write_bytes(data)
     assert wrong == [], f"{len(wrong)} of {len(range(0, len(data), 29))} flips: {wrong[:9]}"
     assert len(list(samples(read_table(table)))) == 30
 
 
-def test_shards_of_strangers_are_never_removed(few, dataprep, tmp_path):
-    """Other tools call their shards train-00000.tar too."""
+def test_shards_of_other_tools_are_never_removed(few, dataprep, tmp_path):
+    """Other tools also call their shards train-00000.tar."""
     (tmp_path / "train-00000.tar").write_bytes(b"not ours")
     line = only_line(dataprep("convert", "--src", few, "--fmt", "webdataset", "--out", tmp_path), status=2)
     assert "train-00000.tar" in line
     assert (tmp_path / "train-00000.tar").read_bytes() == b"not ours"
 
 
-def test_a_wrong_call_of_index_leaves_a_dataset_as_it_is(few, dataprep, snapshot, tmp_path):
+def test_failed_index_leaves_the_dataset_unchanged(few, dataprep, snapshot, tmp_path):
     out = tmp_path / "out"
     assert dataprep("convert", "--src", few, "--out", out).returncode == 0
     before = snapshot(out)
@@ -407,7 +407,7 @@ def test_a_wrong_call_of_index_leaves_a_dataset_as_it_is(few, dataprep, snapshot
     assert snapshot(out) == before
 
 
-def test_another_tools_manifest_stays(few, dataprep, tmp_path):
+def test_index_keeps_the_manifest_of_another_tool(few, dataprep, tmp_path):
     out = tmp_path / "out"
     assert dataprep("convert", "--src", few, "--out", out).returncode == 0
     for name in ("manifest.json", "train-00000.idx", "train-00000.parquet"):
@@ -417,7 +417,7 @@ def test_another_tools_manifest_stays(few, dataprep, tmp_path):
     assert (out / "manifest.json").read_text() == "{}"
 
 
-def test_an_index_that_differs_is_refused_without_a_trace(few, dataprep, tmp_path):
+def test_different_index_is_refused_and_leaves_no_files(few, dataprep, tmp_path):
     out = tmp_path / "out"
     assert dataprep("convert", "--src", few, "--out", out, "--samples-per-shard", "10").returncode == 0
     for path in (*out.glob("*.parquet"), out / "manifest.json"):

@@ -1,6 +1,6 @@
-"""Run a conversion again and again, and die by SIGKILL at each of its file operations in turn.
+"""Run a conversion many times and kill it with SIGKILL, each time at the next of its file operations.
 
-A program of its own: it forks, and a test process with threads must not. Prints one line of JSON.
+This is a separate program because it forks, which a test process with threads must not do. It prints one line of JSON.
 Usage: dying.py SRC OUT FORMAT STRIDE [resize|raw]
 """
 
@@ -12,12 +12,12 @@ import signal
 import sys
 from pathlib import Path
 
-from dataprep import convert as work
 from dataprep import shards, storage
+from dataprep.convert import convert_dataset
 from dataprep.options import Downscale, Options, Raw
 from dataprep.sources import read_source
 
-#: All by which a run changes a folder; before each is a moment to die.
+#: The functions that change a folder. The process can be killed before each call.
 CALLS = (
     *((os, name) for name in ("mkdir", "open", "writev", "write", "rename", "unlink", "fsync")),
     (builtins, "open"),
@@ -26,36 +26,36 @@ CALLS = (
 )
 
 
-class Death:
-    """Counts moments and kills this process at the chosen one."""
+class KillSwitch:
+    """Counts calls and kills this process before the chosen one; -1 never kills."""
 
     def __init__(self, chosen: int) -> None:
         self.chosen, self.count = chosen, 0
 
-    def pass_by(self) -> None:
+    def count_call(self) -> None:
         if self.count == self.chosen:
             os.kill(os.getpid(), signal.SIGKILL)
         self.count += 1
 
-    def around(self, call):
-        def watched(*args, **kwargs):
-            self.pass_by()
+    def wrap(self, call):
+        def counted(*args, **kwargs):
+            self.count_call()
             return call(*args, **kwargs)
 
-        return watched
+        return counted
 
 
-#: What is done to images, by the name of it.
-ALTERED = {"resize": {"downscale": Downscale(shorter=10)}, "raw": {"raw": Raw(12)}}
+#: Options of the last argument.
+IMAGE_OPTIONS = {"resize": {"downscale": Downscale(shorter=10)}, "raw": {"raw": Raw(12)}}
 
 
 def convert(src: str, out: str, fmt: str) -> None:
-    options = Options(fmt=fmt, shard_samples=5, shuffle=False, **ALTERED.get(sys.argv[-1], {}))
-    work.convert_dataset(read_source(src), out, options, workers=1)
+    options = Options(fmt=fmt, shard_samples=5, shuffle=False, **IMAGE_OPTIONS.get(sys.argv[-1], {}))
+    convert_dataset(read_source(src), out, options, workers=1)
 
 
 def in_child(function) -> int:
-    """Call a function in a process of its own; give the signal that ended it, or 0."""
+    """Call a function in a child process; return the signal that killed it, or 0."""
     child = os.fork()
     if not child:
         function()
@@ -66,16 +66,16 @@ def in_child(function) -> int:
     return os.WTERMSIG(status) if status else 0
 
 
-def moments(src: str, out: str, fmt: str) -> int:
-    death = Death(-1)
-    watch(death)
+def count_calls(src: str, out: str, fmt: str) -> int:
+    switch = KillSwitch(-1)
+    install(switch)
     convert(src, out, fmt)
-    return death.count
+    return switch.count
 
 
-def watch(death: Death) -> None:
+def install(switch: KillSwitch) -> None:
     for module, name in CALLS:
-        setattr(module, name, death.around(getattr(module, name)))
+        setattr(module, name, switch.wrap(getattr(module, name)))
 
 
 def files(folder: str) -> dict[str, bytes]:
@@ -85,30 +85,28 @@ def files(folder: str) -> dict[str, bytes]:
 def main() -> None:
     src, out, fmt, stride = *sys.argv[1:4], int(sys.argv[4])
     in_child(lambda: convert(src, out, fmt))
-    alone = files(out)
+    undisturbed = files(out)
     shutil.rmtree(out)
     reader, writer = os.pipe()
-    in_child(lambda: os.write(writer, str(moments(src, out, fmt)).encode()))
+    in_child(lambda: os.write(writer, str(count_calls(src, out, fmt)).encode()))
     total = int(os.read(reader, 99))
-    killed, wrong, whole_too_early = 0, [], []
+    killed, wrong, early = 0, [], []
     for moment in range(0, total, stride):
         shutil.rmtree(out, ignore_errors=True)
 
         def die(moment: int = moment) -> None:
-            watch(Death(moment))
+            install(KillSwitch(moment))
             convert(src, out, fmt)
 
         killed += in_child(die) == signal.SIGKILL
         left = files(out) if os.path.isdir(out) else {}
-        if "manifest.json" in left and {n: d for n, d in left.items() if not n.startswith(".")} != alone:
-            whole_too_early.append(moment)
+        if "manifest.json" in left and {n: d for n, d in left.items() if not n.startswith(".")} != undisturbed:
+            early.append(moment)
         in_child(lambda: convert(src, out, fmt))
-        if files(out) != alone:
+        if files(out) != undisturbed:
             wrong.append(moment)
     print(
-        json.dumps(
-            {"moments": total, "killed": killed, "wrong": wrong, "early": whole_too_early, "files": sorted(alone)}
-        )
+        json.dumps({"moments": total, "killed": killed, "wrong": wrong, "early": early, "files": sorted(undisturbed)})
     )
 
 

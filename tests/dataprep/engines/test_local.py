@@ -1,4 +1,4 @@
-"""Tasks in several processes: all of them, each once; an error, a death, or a caller who wants no more ends it."""
+"""`LocalEngine`: every task runs once, and an error, a dead worker or a caller that stops early ends the run."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ import pytest
 from dataprep import engines
 from manifests.errors import SourceError, WorkerDiedError
 
-# What workers are to do here must lie in a module that they can import, as all tasks do.
+# Workers import the module of a function, so the functions of these tests need a module.
 MODULE = """
 import os, signal, time
 from manifests.errors import SourceError
 
 def square(number):
-    print("a worker that prints disturbs nothing")
+    print("output of a worker must not disturb the answers")
     time.sleep(0.002)
     return number * number, os.getpid()
 
-def wait_in_others(parent):
+def sleep_in_workers(parent):
     if os.getpid() != parent:
         time.sleep(60)
     return 0
 
-def die_in_others(parent):
+def die_in_workers(parent):
     time.sleep(0.02)
     if os.getpid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
-def fail_in_others(parent):
+def fail_in_workers(parent):
     time.sleep(0.02)
     if os.getpid() != parent:
         raise SourceError("is wrong", file="a.csv", line=7)
 
-def stumble_in_others(parent):
+def raise_key_error_in_workers(parent):
     time.sleep(0.02)
     if os.getpid() != parent:
         return {}["no such key"]
@@ -47,13 +47,13 @@ def stumble_in_others(parent):
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory):
+def tasks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("modules")
-    (folder / "work_of_engines.py").write_text(MODULE)
+    (folder / "engine_tasks.py").write_text(MODULE)
     sys.path.append(str(folder))
-    import work_of_engines
+    import engine_tasks
 
-    yield work_of_engines
+    yield engine_tasks
     sys.path.remove(str(folder))
 
 
@@ -62,7 +62,7 @@ def children() -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _leaves_no_process():
+def _no_process_remains():
     before = children()
     yield
     assert children() == before
@@ -70,66 +70,66 @@ def _leaves_no_process():
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("count", [0, 1, 2, 300])
-def test_every_task_once(work, workers, count):
-    results = list(engines.run(work.square, iter(range(count)), workers))
+def test_each_task_runs_once(tasks, workers, count):
+    results = list(engines.run(tasks.square, iter(range(count)), workers))
     assert sorted(square for square, _ in results) == [number * number for number in range(count)]
     if count == 300:
         assert len({process for _, process in results}) > min(workers - 1, 1)
 
 
-def test_a_worker_started_ahead_is_the_one_that_works(work):
+def test_worker_started_early_is_used(tasks):
     engine = engines.LocalEngine(2)
-    engine.start("work_of_engines")
-    engine.start("work_of_engines")
+    engine.start("engine_tasks")
+    engine.start("engine_tasks")
     (early,) = children()
-    found = {process for _, process in engine.run(work.square, range(300), 300)}
+    found = {process for _, process in engine.run(tasks.square, range(300), 300)}
     assert found == {os.getpid(), int(early)}
     engine.close()
 
 
-def test_a_worker_that_no_task_needs_is_ended_too(work):
+def test_unused_worker_is_ended(tasks):
     engine = engines.LocalEngine(2)
-    engine.start("work_of_engines")
-    assert list(engine.run(work.square, [3], 1)) == [(9, os.getpid())]
+    engine.start("engine_tasks")
+    assert list(engine.run(tasks.square, [3], 1)) == [(9, os.getpid())]
     engine.close()
 
 
-def test_a_worker_that_dies(work):
+def test_dead_worker_raises(tasks):
     with pytest.raises(WorkerDiedError, match=r"was killed.*run the same command again"):
-        list(engines.run(work.die_in_others, [os.getpid()] * 200, 2))
+        list(engines.run(tasks.die_in_workers, [os.getpid()] * 200, 2))
 
 
-def test_an_error_comes_over_with_all_that_it_says(work):
+def test_error_in_a_worker_keeps_its_attributes(tasks):
     with pytest.raises(SourceError) as caught:
-        list(engines.run(work.fail_in_others, [os.getpid()] * 200, 2))
+        list(engines.run(tasks.fail_in_workers, [os.getpid()] * 200, 2))
     assert str(caught.value) == "a.csv, line 7: is wrong"
 
 
-def test_a_mistake_of_ours_tells_where_in_the_worker_it_was(work):
+def test_error_in_a_worker_has_its_traceback_as_cause(tasks):
     with pytest.raises(KeyError) as caught:
-        list(engines.run(work.stumble_in_others, [os.getpid()] * 200, 2))
-    assert "in stumble_in_others" in str(caught.value.__cause__)
+        list(engines.run(tasks.raise_key_error_in_workers, [os.getpid()] * 200, 2))
+    assert "in raise_key_error_in_workers" in str(caught.value.__cause__)
 
 
-def test_tasks_that_cannot_be_made(work):
-    def tasks():
+def test_error_in_the_task_iterator_is_raised(tasks):
+    def failing():
         yield from range(20)
         raise SourceError("cannot be listed")
 
     with pytest.raises(SourceError, match="cannot be listed"):
-        list(engines.run(work.square, tasks(), 3))
+        list(engines.run(tasks.square, failing(), 3))
 
 
-def test_a_caller_who_wants_no_more_does_not_wait(work):
-    begun = time.monotonic()
-    results = engines.run(work.wait_in_others, [os.getpid()] * 400, 3)
+def test_closing_early_does_not_wait_for_tasks(tasks):
+    start = time.monotonic()
+    results = engines.run(tasks.sleep_in_workers, [os.getpid()] * 400, 3)
     assert next(results) == 0
     results.close()
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - start < 20
 
 
-def test_a_script_needs_no_guard(tmp_path):
-    """Workers do not import the program that started them."""
+def test_caller_needs_no_main_guard(tmp_path):
+    """Workers do not import the script that started them."""
     script = tmp_path / "script.py"
     script.write_text(
         "import os, time\nfrom dataprep import engines\n"
@@ -140,9 +140,9 @@ def test_a_script_needs_no_guard(tmp_path):
     assert (done.stdout.split(), done.stderr, done.returncode) == (["1", "50"], "", 0)
 
 
-def test_workers_are_deaf_to_an_interrupt(work):
+def test_workers_ignore_interrupts(tasks):
     engine = engines.LocalEngine(2)
-    engine.start("work_of_engines")
+    engine.start("engine_tasks")
     os.kill(int(children()[-1]), signal.SIGINT)
-    assert len(list(engine.run(work.square, range(100), 2))) == 100
+    assert len(list(engine.run(tasks.square, range(100), 2))) == 100
     engine.close()
