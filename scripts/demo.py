@@ -1,4 +1,4 @@
-"""The main job from end to end, on photographs that scikit-image carries: see `scripts/demo`."""
+"""Convert, verify and load the photographs that come with scikit-image: see `scripts/demo`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DATAPREP = str(Path(sys.executable).with_name("dataprep"))
 
 
 def make_photos(folder: Path, images: int) -> None:
-    """Cut an ImageFolder of train/ and val/ out of the photographs: a class each, views at random places and sizes."""
+    """Make an ImageFolder with train/ and val/: one class per photograph, images are random square crops of it."""
     import skimage
 
     data = Path(skimage.__file__).parent / "data"
@@ -28,18 +28,18 @@ def make_photos(folder: Path, images: int) -> None:
             for number in range(count):
                 side = int(rng.integers(192, min(photo.size) + 1))
                 left, top = (int(rng.integers(0, length - side + 1)) for length in photo.size)
-                view = photo.crop((left, top, left + side, top + side))
-                view.save(folder / split / name / f"{number:04d}.jpg", quality=90)
+                crop = photo.crop((left, top, left + side, top + side))
+                crop.save(folder / split / name / f"{number:04d}.jpg", quality=90)
 
 
-def dataprep(*words: str | Path) -> None:
-    """Run the command as a user would, and show it."""
-    print(f"\n$ dataprep {' '.join(map(str, words))}", flush=True)
-    subprocess.run([DATAPREP, *map(str, words)], check=True)
+def dataprep(*arguments: str | Path) -> None:
+    """Print a `dataprep` command and run it."""
+    print(f"\n$ dataprep {' '.join(map(str, arguments))}", flush=True)
+    subprocess.run([DATAPREP, *map(str, arguments)], check=True)
 
 
 def contact_sheet(dataset: Path, picture: Path, device: str) -> None:
-    """Load a batch and draw it, eight images a row, with the colours that the photographs had."""
+    """Load one epoch, and save the images of one batch, eight per row, with the normalization undone."""
     import loaders
 
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
@@ -53,13 +53,13 @@ def contact_sheet(dataset: Path, picture: Path, device: str) -> None:
     tiles = (pixels.clip(0, 1) * 255).round().astype(np.uint8)
     rows = [np.concatenate(tiles[at : at + 8], axis=1) for at in range(0, len(tiles), 8)]
     Image.fromarray(np.concatenate(rows)).save(picture)
-    print(f"a batch to look at: {picture}")
+    print(f"images of one batch: {picture}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Convert, verify and load a few photographs.")
-    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder to leave everything in")
-    parser.add_argument("--images", type=int, default=40, help="training images a class")
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="output folder")
+    parser.add_argument("--images", type=int, default=40, help="training images per class")
     parser.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto")
     call = parser.parse_args()
 

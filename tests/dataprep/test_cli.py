@@ -1,4 +1,4 @@
-"""The command line as a user meets it: words, exit statuses, and never a traceback."""
+"""The command line: messages, exit statuses, and never a traceback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS = ("convert", "index", "verify", "info")
 
 
 def once(*arguments):
-    """The arguments with one worker, so that no process is started."""
+    """Add `--workers 1`, so that no process is started."""
     return (*arguments, "--workers", 1)
 
 
@@ -142,7 +142,7 @@ def test_python_m_dataprep_is_the_same_program(image_folder, out, invoke):
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-def test_from_images_to_a_sound_dataset(image_folder, out, invoke, fmt):
+def test_convert_verify_info(image_folder, out, invoke, fmt):
     result = invoke(*once("convert", "--src", image_folder, "--fmt", fmt, "--out", out, "--val-fraction", 0.25))
     assert "ImageFolder, 14 images in 3 classes" in result.stderr
     assert "train: 10 samples" in result.stdout
@@ -164,7 +164,7 @@ def test_info_names_the_command_that_estimates_memory(image_folder, out, invoke)
     assert "gpu_memory" not in invoke("info", out, "--json").stdout
 
 
-def test_info_for_programs(image_folder, photographs, out, invoke):
+def test_info_as_json(image_folder, photographs, out, invoke):
     from PIL import Image
 
     invoke(*once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 5))
@@ -206,57 +206,57 @@ def test_a_dry_run_writes_nothing(image_folder, out, tmp_path, invoke, options):
     assert "is complete" not in result.stdout
 
 
-def test_resume_says_so_and_gives_the_same_bytes(image_folder, out, invoke):
+def test_resume_is_reported_and_gives_the_same_bytes(image_folder, out, invoke):
     call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     assert "earlier run" not in invoke(*call).stdout
-    whole = files(out)
+    before = files(out)
     assert "4 shards were done by an earlier run" in invoke(*call).stdout
-    assert files(out) == whole
+    assert files(out) == before
     for lost in ("train-00001.parquet", "train-00002.tfrecord", "train-00003.idx", "manifest.json"):
         (out / lost).unlink()
     assert "1 shard was done by an earlier run" in invoke(*call).stdout
-    assert files(out) == whole
+    assert files(out) == before
 
 
-def test_a_dry_run_foretells_what_is_done(image_folder, out, invoke):
+def test_a_dry_run_counts_the_shards_of_an_earlier_run(image_folder, out, invoke):
     call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     invoke(*call)
     (out / "manifest.json").unlink()
     (out / "train-00001.parquet").unlink()
     before = files(out)
-    said = invoke(*call, "--dry-run").stdout
-    assert "done by an earlier run: 3 shards; to do: 1 shard\n" in said
+    text = invoke(*call, "--dry-run").stdout
+    assert "done by an earlier run: 3 shards; to do: 1 shard\n" in text
     lost = sum(path.stat().st_size for path in image_folder.glob("*/*"))
-    assert f" {lost:,}" not in said.partition("out: ")[2]
-    assert "with 1 worker," in said
+    assert f" {lost:,}" not in text.partition("out: ")[2]
+    assert "with 1 worker," in text
     assert files(out) == before
     invoke(*call)
-    said = invoke(*call, "--dry-run").stdout
-    assert "to do: 0 shards" in said
-    assert "0 bytes to write" in said
-    assert "time:" not in said
+    text = invoke(*call, "--dry-run").stdout
+    assert "to do: 0 shards" in text
+    assert "0 bytes to write" in text
+    assert "time:" not in text
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (["--seed", 1], "which was not made from this source with these options"),
         (["--fmt", "webdataset"], "which was not made from this source with these options"),
     ],
 )
-def test_a_dry_run_foretells_a_refusal(image_folder, out, invoke, change, words):
+def test_a_dry_run_refuses_what_convert_refuses(image_folder, out, invoke, change, message):
     call = once("convert", "--src", image_folder, "--out", out)
     invoke(*call)
     before = files(out)
     dry = invoke(*call, *change, "--dry-run", status=2)
-    assert words in dry.stderr
+    assert message in dry.stderr
     assert dry.stdout == ""
     assert dry.stderr == invoke(*call, *change, status=2).stderr
     assert "to do" not in invoke(*call, *change, "--dry-run", "--overwrite").stdout
     assert files(out) == before
 
 
-def test_a_dry_run_foretells_that_another_is_at_work(image_folder, out, invoke):
+def test_a_dry_run_reports_another_run_in_the_folder(image_folder, out, invoke):
     call = once("convert", "--src", image_folder, "--out", out)
     invoke(*call)
     with storage.locked(str(out)):
@@ -268,16 +268,16 @@ def test_a_dry_run_foretells_that_another_is_at_work(image_folder, out, invoke):
 
 
 @pytest.mark.parametrize("name", ["train-00001.tar", "train-00001.idx", "train-00001.parquet", "rejected.jsonl"])
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_file_of_a_stranger_under_a_planned_name_stays(image_folder, out, invoke, name, whole):
-    """Though shards beside it are ours and done."""
+@pytest.mark.parametrize("complete", [True, False])
+def test_another_tools_file_with_a_planned_name_is_kept(image_folder, out, invoke, name, complete):
+    """Even if the shards beside it are finished shards of this dataset."""
     call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4, "--fmt", "webdataset")
     invoke(*call)
     for lost in out.glob("train-00001.*"):
         lost.unlink()
-    if not whole:
+    if not complete:
         (out / "manifest.json").unlink()
-    (out / name).write_bytes(b"a stranger's")
+    (out / name).write_bytes(b"another tool's")
     before = files(out)
     assert repr(name) in invoke(*call, status=2).stderr
     assert files(out) == before
@@ -285,15 +285,15 @@ def test_a_file_of_a_stranger_under_a_planned_name_stays(image_folder, out, invo
     assert "3 shards were done by an earlier run" in invoke(*call).stdout
 
 
-def test_a_shard_size_that_is_overridden_is_no_other_option(image_folder, out, invoke):
+def test_an_overridden_shard_size_does_not_change_the_dataset(image_folder, out, invoke):
     call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     invoke(*call)
-    whole = files(out)
+    before = files(out)
     assert "4 shards were done by an earlier run" in invoke(*call, "--shard-size", "1MiB").stdout
-    assert files(out) == whole
+    assert files(out) == before
 
 
-def test_the_rate_is_of_this_run_alone(image_folder, out, invoke, monkeypatch):
+def test_the_rate_excludes_earlier_runs(image_folder, out, invoke, monkeypatch):
     import tqdm
 
     bars = []
@@ -312,20 +312,20 @@ def test_the_rate_is_of_this_run_alone(image_folder, out, invoke, monkeypatch):
     assert (bars[0].n, bars[0].initial, bars[0].total) == (14, 12, 14)
 
 
-def test_another_dataset_is_replaced_only_when_asked(image_folder, out, invoke):
+def test_another_dataset_is_replaced_only_with_overwrite(image_folder, out, invoke):
     call = once("convert", "--src", image_folder, "--out", out)
     invoke(*call)
-    whole = files(out)
+    before = files(out)
     for change in (["--seed", 1], ["--fmt", "webdataset"], ["--samples-per-shard", 3]):
         result = invoke(*call, *change, status=2)
         assert "--overwrite" in result.stderr
         assert str(out) in result.stderr
-        assert files(out) == whole
+        assert files(out) == before
     invoke(*call, "--fmt", "webdataset", "--overwrite")
     assert not list(out.glob("*.tfrecord"))
     assert "is sound" in invoke(*once("verify", out)).stdout
     invoke(*call, "--overwrite")
-    assert files(out) == whole
+    assert files(out) == before
 
 
 @pytest.fixture
@@ -340,9 +340,9 @@ def half_broken(tmp_path, jpegs):
     return folder
 
 
-@pytest.mark.parametrize(("share", "status"), [(0, 1), (0.374, 1), (0.375, 0), (1, 0), (None, 1)])
-def test_the_share_of_rejected_images_decides_the_status(half_broken, out, invoke, share, status):
-    option = [] if share is None else ["--max-rejected", share]
+@pytest.mark.parametrize(("fraction", "status"), [(0, 1), (0.374, 1), (0.375, 0), (1, 0), (None, 1)])
+def test_the_fraction_of_rejected_images_decides_the_status(half_broken, out, invoke, fraction, status):
+    option = [] if fraction is None else ["--max-rejected", fraction]
     result = invoke(*once("convert", "--src", half_broken, "--out", out, *option), status=status)
     assert "rejected: 3 of 8 images (37.50%)" in result.stdout
     assert ("--max-rejected" in result.stderr) == bool(status)
@@ -355,7 +355,7 @@ def test_the_share_of_rejected_images_decides_the_status(half_broken, out, invok
     invoke(*once("verify", out))
 
 
-def test_a_split_without_a_sound_image(half_broken, jpegs, tmp_path, out, invoke):
+def test_a_split_without_valid_images(half_broken, jpegs, tmp_path, out, invoke):
     source = tmp_path / "splits"
     for split, data in (("train", jpegs[0]), ("val", b"broken")):
         path = source / split / "class" / "1.jpg"
@@ -364,12 +364,12 @@ def test_a_split_without_a_sound_image(half_broken, jpegs, tmp_path, out, invoke
     invoke(*once("convert", "--src", source, "--out", out), status=1)
     for call in (["info", out], ["info", out, "--json"], once("verify", out)):
         invoke(*call)
-    whole = files(out)
+    before = files(out)
     invoke(*once("convert", "--src", source, "--out", out), status=1)
-    assert files(out) == whole
+    assert files(out) == before
 
 
-def test_no_sound_image_at_all(tmp_path, out, invoke):
+def test_no_valid_images(tmp_path, out, invoke):
     source = tmp_path / "broken"
     (source / "class").mkdir(parents=True)
     (source / "class/1.jpg").write_bytes(b"x")
@@ -379,13 +379,13 @@ def test_no_sound_image_at_all(tmp_path, out, invoke):
 
 
 @pytest.mark.parametrize("value", [1e300, -1e300])
-def test_a_number_that_a_tfrecord_cannot_hold(tmp_path, jpegs, out, invoke, value):
+def test_a_number_out_of_the_float32_range(tmp_path, jpegs, out, invoke, value):
     (tmp_path / "1.jpg").write_bytes(jpegs[0])
     (tmp_path / "list.csv").write_text(f"path,label,score\n1.jpg,0,{value}\n")
     invoke(*once("convert", "--src", tmp_path / "list.csv", "--out", out))
 
 
-# --- wrong calls --------------------------------------------------------------------------------
+# --- wrong usage --------------------------------------------------------------------------------
 
 WRONG = [
     ([], "--src"),
@@ -417,23 +417,23 @@ WRONG = [
 
 
 @pytest.mark.parametrize("dry", [False, True], ids=["convert", "dry run"])
-@pytest.mark.parametrize(("arguments", "words"), WRONG, ids=[" ".join(arguments) for arguments, _ in WRONG])
-def test_wrong_calls_of_convert(image_folder, tmp_path, monkeypatch, invoke, arguments, words, dry):
+@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[" ".join(arguments) for arguments, _ in WRONG])
+def test_wrong_usage_of_convert(image_folder, tmp_path, monkeypatch, invoke, arguments, message, dry):
     monkeypatch.chdir(tmp_path)
     named = {"src": image_folder, "none": tmp_path / "none", "file": tmp_path / "file.txt"}
     named["file"].write_text("nothing\n")
-    if dry and "{file}" in words:
-        pytest.skip("what a folder says when it is written to")
+    if dry and "{file}" in message:
+        pytest.skip("only a run that writes reports this")
     arguments = [argument.format(**named) for argument in arguments]
     result = invoke("convert", *arguments, *(["--dry-run"] if dry else []), status=2)
-    assert words.format(**named) in result.stderr
+    assert message.format(**named) in result.stderr
     assert result.stdout == ""
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file.txt"]
-    said = [line for line in result.stderr.splitlines() if not line.startswith(("Usage:", "Try ", "note:"))]
-    assert len([line for line in said if line]) <= 2
+    lines = [line for line in result.stderr.splitlines() if not line.startswith(("Usage:", "Try ", "note:"))]
+    assert len([line for line in lines if line]) <= 2
 
 
-def test_a_shard_size_beyond_all_measure(image_folder, out, invoke):
+def test_a_huge_shard_size(image_folder, out, invoke):
     invoke(*once("convert", "--src", image_folder, "--out", out, "--shard-size", "99999999999TiB"))
 
 
@@ -449,58 +449,58 @@ def test_a_shard_size_beyond_all_measure(image_folder, out, invoke):
         ("7b", 7),
     ],
 )
-def test_sizes(text, length):
+def test_byte_sizes(text, length):
     assert byte_size(text) == length
 
 
 @pytest.mark.parametrize("arguments", [["verify"], ["info"], ["info", "--json"], ["verify", "--decode"]])
 @pytest.mark.parametrize(
-    ("there", "words", "status"),
+    ("there", "message", "status"),
     [(False, "no such folder", 2), (True, "the manifest is missing, so the dataset is incomplete", 1)],
 )
-def test_no_dataset(tmp_path, invoke, arguments, there, words, status):
+def test_a_folder_without_a_dataset(tmp_path, invoke, arguments, there, message, status):
     folder = tmp_path / "data"
     if there:
         folder.mkdir()
     result = invoke(*arguments, folder, status=status)
-    assert words in result.output
+    assert message in result.output
     assert str(folder) in result.output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         ([], "PATH"),
         (["{none}"], "does not exist"),
-        (["{tmp}"], "holds no .tar"),
+        (["{tmp}"], "contains no .tar"),
         (["{tmp}", "--label-offset", "x"], "--label-offset"),
     ],
 )
-def test_wrong_calls_of_index(tmp_path, invoke, arguments, words):
+def test_wrong_usage_of_index(tmp_path, invoke, arguments, message):
     arguments = [argument.format(none=tmp_path / "none", tmp=tmp_path) for argument in arguments]
-    assert words in invoke("index", *arguments, status=2).stderr
+    assert message in invoke("index", *arguments, status=2).stderr
 
 
-def test_classes_of_a_file(image_folder, tmp_path, out, invoke):
+def test_classes_from_a_file(image_folder, tmp_path, out, invoke):
     names = tmp_path / "names.txt"
     names.write_bytes("\ufeff日本\r\ncat\r\nein Häßlicher Name\r\nmore\r\n".encode())
     result = invoke(*once("convert", "--src", image_folder, "--out", out, "--classes", names))
     assert "1 of 4 classes have no images: more" in result.stderr
     assert next(iter(json.loads(invoke("info", out, "--json").stdout)["splits"]["train"]["labels"])) == "日本"
-    for text, words in (
+    for content, message in (
         ("a\nb\na\n", "class 'a' is listed twice"),
         ("", "contains no class names"),
         ("cat\n", "not in --classes"),
     ):
-        names.write_text(text)
-        assert words in invoke("convert", "--src", image_folder, "--classes", names, status=2).stderr
+        names.write_text(content)
+        assert message in invoke("convert", "--src", image_folder, "--classes", names, status=2).stderr
 
 
-# --- what the machine does ----------------------------------------------------------------------
+# --- the machine stops the work ----------------------------------------------------------------------
 
 
-def test_the_machine_stops_the_work(image_folder, tmp_path, out, invoke, monkeypatch):
-    """A source that vanishes after the scan: status 3, and the same call goes on when it is back."""
+def test_a_source_that_vanishes(image_folder, tmp_path, out, invoke, monkeypatch):
+    """If an image vanishes after the scan, the status is 3, and the same command resumes when it is back."""
     source = tmp_path / "source"
     shutil.copytree(image_folder, source)
     call = once("convert", "--src", source, "--out", out, "--samples-per-shard", 4)
@@ -526,7 +526,7 @@ def test_the_machine_stops_the_work(image_folder, tmp_path, out, invoke, monkeyp
     assert "is sound" in invoke(*once("verify", out)).stdout
 
 
-def test_an_interrupt_is_said_in_a_line(image_folder, out, invoke, monkeypatch):
+def test_an_interrupt_prints_one_line(image_folder, out, invoke, monkeypatch):
     from dataprep import convert as work
 
     def interrupted(*_):
@@ -537,7 +537,7 @@ def test_an_interrupt_is_said_in_a_line(image_folder, out, invoke, monkeypatch):
     assert "interrupted" in result.stderr.splitlines()[-1]
 
 
-def test_nothing_of_progress_where_no_terminal_is(image_folder, out, invoke):
+def test_no_progress_bar_without_a_terminal(image_folder, out, invoke):
     result = invoke(*once("convert", "--src", image_folder, "--out", out))
     assert "\r" not in result.stderr
     assert "it/s" not in result.stderr

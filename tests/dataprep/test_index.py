@@ -365,19 +365,19 @@ def test_a_missing_label_component_is_wrong_usage(folder, jpegs, invoke, kind, l
         write_tar(folder / "a.tar", [*members(samples[:1]), ("0000.txt", b"a caption")])
     before = sorted(os.listdir(folder))
     for more in ([], ["--overwrite"], ["--workers", 1]):
-        said = invoke("index", folder, "--label", label, *more, status=2).stderr
-        assert f"--label {label}: {folder}" in said
-        assert len(said.splitlines()) == 1
+        stderr = invoke("index", folder, "--label", label, *more, status=2).stderr
+        assert f"--label {label}: {folder}" in stderr
+        assert len(stderr.splitlines()) == 1
     assert sorted(os.listdir(folder)) == before
 
 
 def test_a_missing_json_member_or_image_is_wrong_usage(folder, jpegs, invoke):
     files = [("0.jpg", jpegs[0]), ("0.cls", b"0"), ("0.json", b'{"other": 3}')]
     write_tar(folder / "a.tar", files)
-    said = invoke("index", folder, "--label-key", "nix", status=2).stderr
-    assert f"--label-key nix: {folder}/a.tar: the .json has no integer under 'nix'" in said
-    said = invoke("index", folder, "--image", "nix", status=2).stderr
-    assert f"--image nix: {folder}/a.tar has no such file in its first sample" in said
+    stderr = invoke("index", folder, "--label-key", "nix", status=2).stderr
+    assert f"--label-key nix: {folder}/a.tar: the .json has no integer under 'nix'" in stderr
+    stderr = invoke("index", folder, "--image", "nix", status=2).stderr
+    assert f"--image nix: {folder}/a.tar has no such file in its first sample" in stderr
     assert os.listdir(folder) == ["a.tar"]
 
 
@@ -785,13 +785,13 @@ def test_a_flipped_bit_is_found_where_there_are_checksums(folder, jpegs, kind):
     shard_of(kind, folder / f"a.{kind}", labelled(jpegs[:3]))
     run(folder)
     row = read_table(folder / "a.parquet").to_pylist()[2]
-    whole = (folder / f"a.{kind}").read_bytes()
+    intact = (folder / f"a.{kind}").read_bytes()
     header = int((folder / "a.idx").read_text().split()[-7 if kind == "tar" else -2])
     places = [(header - 512 + 3 if kind == "tar" else header + 2, "none")]
     if kind == "tfrecord":
         places.append((row["offset"] + 40, "header"))
     for at, validate in places:
-        (folder / f"a.{kind}").write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        (folder / f"a.{kind}").write_bytes(intact[:at] + bytes([intact[at] ^ 0x10]) + intact[at + 1 :])
         result = index_shards([str(folder)], IndexOptions(validate=validate, overwrite=True), workers=1)
         (error,) = result.errors
         assert "checksum" in str(error) or "CRC" in str(error)

@@ -160,6 +160,9 @@ def run_command(line: str, folder: Path, prepare: Callable[[str], None]) -> None
     command = [sys.executable, "-m", program, *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), f"{line}\n{done.stdout}{done.stderr}"
+    if arguments[0] in ("convert", "index") and "--dry-run" not in arguments:
+        made = done.stdout.splitlines()[-1].removesuffix(" is complete")
+        assert (folder / made / "manifest.json").is_file(), line
 
 
 def run_python(code: str, name: str) -> None:
