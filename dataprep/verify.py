@@ -1,7 +1,4 @@
-"""Re-read everything in a prepared dataset and say what is wrong, where, and what mends it.
-
-It never changes a file.
-"""
+"""Check a prepared dataset: re-read every file, and report what is wrong, where, and how to fix it. Changes no file."""
 
 from __future__ import annotations
 
@@ -12,17 +9,26 @@ from dataclasses import dataclass
 
 from dataprep import engines, storage
 from dataprep.progress import Progress
-from dataprep.verify_shard import Checked, CheckTask, Fault, check_file, check_shard, manifest_of
+from dataprep.verify_records import Problem
+from dataprep.verify_shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
 from manifests.errors import DamagedError
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, read_manifest
 
 
-@dataclass(frozen=True)
-class VerifyReport:
-    """All faults, and how much of the dataset has no checksum to compare with."""
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """What `verify_dataset` found.
 
-    faults: tuple[Fault, ...]
+    Attributes:
+        problems: everything that is wrong, in the order of the manifest.
+        shards: number of shards.
+        samples: number of samples.
+        without_checksum: number of shards that have no checksum to compare with.
+
+    """
+
+    problems: tuple[Problem, ...]
     shards: int
     samples: int
     without_checksum: int
@@ -33,59 +39,63 @@ def verify_dataset(
     *,
     decode: bool = False,
     workers: int | None = None,
-    progress: Progress[Checked] | None = None,
-) -> VerifyReport:
-    """Check a dataset: manifest, shards, indexes and tables, each against the others and its checksum.
+    progress: Progress[VerifiedShard] | None = None,
+) -> VerifyResult:
+    """Check a dataset: manifest, shards, indexes and tables, each against the others and against its checksum.
 
     Args:
         folder: the dataset.
-        decode: decode every image too.
-        workers: processes; as many as there are processors where none is given.
+        decode: also decode every image.
+        workers: number of processes. Default: the number of CPUs.
         progress: receives the number of shards, then each checked shard.
 
     Raises:
+        CallError: the folder does not exist.
         StoppedError: the machine stopped the work.
 
     """
     try:
         manifest = read_manifest(folder)
     except DamagedError as error:
-        return VerifyReport((Fault(MANIFEST_NAME, error.message, hint=error.hint),), 0, 0, 0)
-    manifest_of.cache_clear()  # of an earlier call in this process
-    tasks = [CheckTask(folder, shard, decode) for split in manifest.splits for shard in split.shards]
+        return VerifyResult((Problem(MANIFEST_NAME, error.message, hint=error.hint),), 0, 0, 0)
+    manifest_of.cache_clear()  # from an earlier call in this process
+    tasks = [VerifyTask(folder, shard, decode) for split in manifest.splits for shard in split.shards]
     if progress:
         progress.start(len(tasks))
-    checked: dict[str, Checked] = {}
+    by_name: dict[str, VerifiedShard] = {}
     count = min(workers or engines.default_workers(), len(tasks))
-    with closing(engines.run(check_shard, tasks, count)) as results:
+    with closing(engines.run(verify_shard, tasks, count)) as results:
         for result in results:
-            checked[result.name] = result
+            by_name[result.name] = result
             if progress:
                 progress.advance(result)
-    faults = [fault for task in tasks for fault in checked[task.shard.name].faults]
-    return VerifyReport(
-        (*_faults_of_folder(folder, manifest), *faults),
-        len(tasks),
-        sum(shard.samples for shard in checked.values()),
-        sum(shard.unread for shard in checked.values()),
+    shard_problems = [problem for task in tasks for problem in by_name[task.shard.name].problems]
+    return VerifyResult(
+        problems=(*_check_folder(folder, manifest), *shard_problems),
+        shards=len(tasks),
+        samples=sum(shard.samples for shard in by_name.values()),
+        without_checksum=sum(not shard.has_checksum for shard in by_name.values()),
     )
 
 
-_OURS = (".tfrecord", ".tar", ".idx", ".parquet")
+#: Suffixes of the files that `dataprep convert` writes.
+_SUFFIXES = (".tfrecord", ".tar", ".idx", ".parquet")
 
 
-def _faults_of_folder(folder: str, manifest: Manifest) -> Iterator[Fault]:
+def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
+    """Check that the manifest names every file once, and that the folder has no other files of a dataset."""
     named = {MANIFEST_NAME}
     for split in manifest.splits:
         for shard in split.shards:
             for file in (shard.file, shard.index, shard.table):
                 if file.name in named:
-                    yield Fault(MANIFEST_NAME, f"names {file.name!r} twice")
+                    yield Problem(MANIFEST_NAME, f"the manifest names {file.name!r} twice")
                 named.add(file.name)
     for name in sorted(os.listdir(folder)):
         if name.startswith(storage.PARTIAL_PREFIX):
-            yield Fault(name, "was left by an interrupted run", hint="run that again, or remove the file")
-        elif name.endswith(_OURS) and name not in named and manifest.creator == "convert":
-            yield Fault(name, "is not in the manifest", hint="remove it, or make the manifest anew")
+            hint = "run the same command again, or remove the file"
+            yield Problem(name, "the file was left by an interrupted run", hint=hint)
+        elif name.endswith(_SUFFIXES) and name not in named and manifest.creator == "convert":
+            yield Problem(name, "the file is not in the manifest", hint="remove it, or make the dataset again")
     if manifest.rejected is not None:
-        yield from check_file(folder, manifest.rejected, "make the dataset anew to have the list again")
+        yield from check_file(folder, manifest.rejected, "make the dataset again to restore the list")

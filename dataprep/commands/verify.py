@@ -22,17 +22,17 @@ def verify(out: str, *, decode: bool, workers: int | None) -> ExitStatus:
     from dataprep.verify import verify_dataset
 
     with ShardsBar() as bar:
-        report = verify_dataset(out, decode=decode, workers=workers, progress=bar)
-    for fault in report.faults:
-        click.echo(str(fault))
-    if report.without_checksum:
-        has = "has" if report.without_checksum == 1 else "have"
+        result = verify_dataset(out, decode=decode, workers=workers, progress=bar)
+    for problem in result.problems:
+        click.echo(str(problem))
+    if result.without_checksum:
+        has = "has" if result.without_checksum == 1 else "have"
         click.echo(
-            f"{plural(report.without_checksum, 'shard')} {has} no checksum, so the images in them were not checked. "
+            f"{plural(result.without_checksum, 'shard')} {has} no checksum, so the images in them were not checked. "
             "Hint: `dataprep index --validate header --overwrite` reads them and adds checksums."
         )
-    if report.faults:
-        click.echo(f"{plural(len(report.faults), 'problem')} in {out}")
+    if result.problems:
+        click.echo(f"{plural(len(result.problems), 'problem')} in {out}")
         return ExitStatus.DATA_PROBLEM
-    click.echo(f"{out} is sound: {plural(report.samples, 'sample')} in {plural(report.shards, 'shard')}")
+    click.echo(f"{out} is sound: {plural(result.samples, 'sample')} in {plural(result.shards, 'shard')}")
     return ExitStatus.SUCCESS

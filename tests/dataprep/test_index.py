@@ -76,7 +76,7 @@ def check(folder, expected, tmp_path, *, offset=0, dali=True, official=True, **o
             paths, [beside(path, ".idx") for path in paths], components.image, components.label
         )
         assert read == [sample for samples in expected.values() for sample in samples]
-    assert verify_dataset(str(folder), workers=1).faults == ()
+    assert verify_dataset(str(folder), workers=1).problems == ()
     return result
 
 
@@ -512,7 +512,7 @@ def test_broken_images_are_rejected_with_a_reason(folder, tmp_path, jpegs, invok
         assert [row["source"] for row in rows] == [f"a.tar#{n}" for n in rejected]
         kept = [sample for n, sample in enumerate([good[0], *bad, good[1]]) if n not in rejected]
         assert oracles.read_with_dali([folder / "a.tar"], [folder / "a.idx"], ["jpg"], "cls") == kept
-        assert verify_dataset(str(folder), workers=1).faults == ()
+        assert verify_dataset(str(folder), workers=1).problems == ()
     write_tar(folder / "a.tar", members(good))
     run(folder, overwrite=True)
     assert not (folder / "rejected.jsonl").exists()

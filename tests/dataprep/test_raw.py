@@ -118,14 +118,14 @@ def test_other_readers_read_the_same_bytes(dataset):
 def test_verify_finds_damaged_pixels(dataset):
     _, out = dataset
     for decode in (False, True):
-        assert verify_dataset(str(out), decode=decode, workers=1).faults == ()
+        assert verify_dataset(str(out), decode=decode, workers=1).problems == ()
     shard, _, table = shards_of(out)[1]
     row = next(samples(read_table(table)))
     intact = shard.read_bytes()
     try:
         for at in (row.offset, row.offset + row.size - 1, row.offset - 3, row.offset + row.size + 1):
             shard.write_bytes(intact[:at] + bytes((intact[at] ^ 1,)) + intact[at + 1 :])
-            faults = verify_dataset(str(out), workers=1).faults
+            faults = verify_dataset(str(out), workers=1).problems
             assert {fault.file for fault in faults} == {shard.name}, at
     finally:
         shard.write_bytes(intact)
@@ -139,9 +139,9 @@ def test_verify_compares_the_size_with_the_manifest(dataset, tmp_path):
     changed = {name: getattr(original, name) for name in original.__slots__} | {"pixels": (41, 40, 3)}
     try:
         manifest.write_bytes(manifest_bytes(type(original)(**changed)))
-        faults = verify_dataset(str(out), workers=1).faults
+        faults = verify_dataset(str(out), workers=1).problems
         assert len(faults) == 30
-        assert "the image is corrupt: 4800 bytes, and 41x40x3 take 4920" in str(faults[0])
+        assert "the image is corrupt: 4800 bytes, but 41x40x3 pixels take 4920" in str(faults[0])
     finally:
         manifest.write_bytes(intact)
 

@@ -74,12 +74,12 @@ def test_damage_after_an_earlier_index(made, dataprep, tmp_path):
     name, data, records = made
     (tmp_path / name).write_bytes(data)
     assert dataprep("index", tmp_path).returncode == 0
-    assert verify_dataset(str(tmp_path), workers=1).faults == ()
+    assert verify_dataset(str(tmp_path), workers=1).problems == ()
     (tmp_path / name).write_bytes(data[: records[3].offset])
     before = left(tmp_path)
     assert dataprep("index", tmp_path, "--overwrite").returncode == 1
     assert left(tmp_path) == before
-    assert verify_dataset(str(tmp_path), workers=1).faults[0].file == name
+    assert verify_dataset(str(tmp_path), workers=1).problems[0].file == name
 
 
 def test_cut_at_every_length(made, tmp_path):

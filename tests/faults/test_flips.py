@@ -47,7 +47,7 @@ def sound(request, source, tmp_path_factory):
     """A dataset of two shards, of four and three records, that has nothing wrong with it."""
     out = tmp_path_factory.mktemp("sound") / request.param
     convert_dataset(read_source(str(source)), str(out), Options(fmt=request.param, shard_samples=4), workers=1)
-    assert verify_dataset(str(out), workers=1).faults == ()
+    assert verify_dataset(str(out), workers=1).problems == ()
     return out
 
 
@@ -94,7 +94,7 @@ def test_every_position_of_every_file(dataset):
         end = max((at for at, byte in enumerate(data) if byte), default=0)
         for at in where_to_flip(path.name, data):
             flip(path, at)
-            faults = verify_dataset(str(dataset), workers=1).faults
+            faults = verify_dataset(str(dataset), workers=1).problems
             flip(path, at)
             expected = bisect_right(begin, at) - 1 if begin and at <= end else None
             if not faults:
@@ -114,7 +114,7 @@ def test_bits_of_one_byte(dataset):
         for at in (0, 9, path.stat().st_size // 2):
             for by in (1, 2, 4, 8, 16, 32, 64, 128, 255, 0x81):
                 flip(path, at, by=by)
-                assert {fault.file for fault in verify_dataset(str(dataset), workers=1).faults} == {path.name}, (
+                assert {fault.file for fault in verify_dataset(str(dataset), workers=1).problems} == {path.name}, (
                     path,
                     at,
                     by,
@@ -132,7 +132,7 @@ def test_several_flips_in_one_shard_are_all_reported(dataset, seed):
     records = [0, 2, 3] if seed % 2 else [0, 1, 3]
     places = [draw.randrange(begin[record], ends[record]) for record in records]
     flip(dataset / name, *places)
-    found = {fault.record for fault in verify_dataset(str(dataset), workers=1).faults}
+    found = {fault.record for fault in verify_dataset(str(dataset), workers=1).problems}
     assert found == set(records), f"flipped bytes {places} of records {records}, reported {found}"
 
 
@@ -150,7 +150,7 @@ def test_flips_in_every_record_are_all_reported(dataset, part):
         "last byte": [record.end - 1 for record in scan],
     }[part]
     flip(dataset / name, *place)
-    assert {fault.record for fault in verify_dataset(str(dataset), workers=1).faults} == {0, 1, 2, 3}
+    assert {fault.record for fault in verify_dataset(str(dataset), workers=1).problems} == {0, 1, 2, 3}
 
 
 def test_a_shard_cut_at_any_length(dataset):
@@ -159,7 +159,7 @@ def test_a_shard_cut_at_any_length(dataset):
     begin = starts(dataset, name)
     for length in (0, 1, 11, 12, 511, 512, len(data) // 2, begin[2], begin[2] + 1, len(data) - 513, len(data) - 1):
         (dataset / name).write_bytes(data[:length])
-        faults = verify_dataset(str(dataset), workers=1).faults
+        faults = verify_dataset(str(dataset), workers=1).problems
         assert {fault.file for fault in faults} == {name}, (length, [str(fault) for fault in faults])
 
 
@@ -168,7 +168,7 @@ def test_bytes_after_the_end_of_any_file(dataset, garbage):
     for path in sorted(dataset.iterdir()):
         data = path.read_bytes()
         path.write_bytes(data + garbage)
-        assert {fault.file for fault in verify_dataset(str(dataset), workers=1).faults} == {path.name}, path
+        assert {fault.file for fault in verify_dataset(str(dataset), workers=1).problems} == {path.name}, path
         path.write_bytes(data)
 
 
@@ -176,11 +176,11 @@ def test_a_file_removed_or_emptied(dataset):
     for path in sorted(dataset.iterdir()):
         data = path.read_bytes()
         path.write_bytes(b"")
-        assert path.name in {fault.file for fault in verify_dataset(str(dataset), workers=1).faults}
+        assert path.name in {fault.file for fault in verify_dataset(str(dataset), workers=1).problems}
         path.unlink()
-        assert path.name in {fault.file for fault in verify_dataset(str(dataset), workers=1).faults}
+        assert path.name in {fault.file for fault in verify_dataset(str(dataset), workers=1).problems}
         path.write_bytes(data)
-    assert verify_dataset(str(dataset), workers=1).faults == ()
+    assert verify_dataset(str(dataset), workers=1).problems == ()
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -192,7 +192,7 @@ def test_two_shards_swapped(dataset, number):
     (dataset / first).rename(dataset / "aside")
     (dataset / second).rename(dataset / first)
     (dataset / "aside").rename(dataset / second)
-    assert {first, second} <= {fault.file for fault in verify_dataset(str(dataset), workers=1).faults}
+    assert {first, second} <= {fault.file for fault in verify_dataset(str(dataset), workers=1).problems}
 
 
 @pytest.mark.parametrize("change", ["one line less", "two lines exchanged", "a line twice", "of another shard"])
@@ -207,7 +207,7 @@ def test_an_index_that_does_not_fit(dataset, change):
         "of another shard": (dataset / indexes[1]).read_text().splitlines(keepends=True),
     }[change]
     path.write_text("".join([head, *lines] if change != "of another shard" else lines))
-    assert {fault.file for fault in verify_dataset(str(dataset), workers=1).faults} == {indexes[0]}
+    assert {fault.file for fault in verify_dataset(str(dataset), workers=1).problems} == {indexes[0]}
 
 
 def test_an_index_that_does_not_fit_though_the_manifest_was_made_to(dataset):
@@ -226,7 +226,7 @@ def test_an_index_that_does_not_fit_though_the_manifest_was_made_to(dataset):
     edited = replace(split.shards[0], index=describe(str(dataset), path.name))
     manifest = replace(manifest, splits=(replace(split, shards=(edited, *split.shards[1:])),))
     (dataset / "manifest.json").write_bytes(manifest_bytes(manifest))
-    (fault,) = verify_dataset(str(dataset), workers=1).faults
+    (fault,) = verify_dataset(str(dataset), workers=1).problems
     assert fault.file == path.name
     assert "does not fit" in fault.message
 
@@ -234,16 +234,16 @@ def test_an_index_that_does_not_fit_though_the_manifest_was_made_to(dataset):
 def test_a_stranger_in_the_folder(dataset):
     for name in ("train-00009.idx", "more.tar", ".partial-123-train-00000.tar"):
         (dataset / name).write_bytes(b"x")
-        assert {fault.file for fault in verify_dataset(str(dataset), workers=1).faults} == {name}
+        assert {fault.file for fault in verify_dataset(str(dataset), workers=1).problems} == {name}
         (dataset / name).unlink()
 
 
 def test_a_folder_made_anew_in_another_format_is_read_anew(dataset, source):
     """Within one process: nothing of the first dataset is remembered."""
-    assert verify_dataset(str(dataset), workers=1).faults == ()
+    assert verify_dataset(str(dataset), workers=1).problems == ()
     other = next(fmt for fmt in FORMAT_NAMES if fmt != read_manifest(dataset).format)
     convert_dataset(read_source(str(source)), str(dataset), Options(fmt=other), workers=1, overwrite=True)
-    assert [str(fault) for fault in verify_dataset(str(dataset), workers=1).faults] == []
+    assert [str(fault) for fault in verify_dataset(str(dataset), workers=1).problems] == []
 
 
 def test_flips_in_shards_made_elsewhere(sound, tmp_path):
@@ -253,10 +253,10 @@ def test_flips_in_shards_made_elsewhere(sound, tmp_path):
     name = shards(sound)[0]
     shutil.copy(sound / name, folder)
     index_shards([str(folder)], IndexOptions(validate="header"), workers=1)
-    assert verify_dataset(str(folder), workers=1).faults == ()
+    assert verify_dataset(str(folder), workers=1).problems == ()
     data = (folder / name).read_bytes()
     for at in where_to_flip(name, data)[::3]:
         flip(folder / name, at)
-        faults = verify_dataset(str(folder), workers=1).faults
+        faults = verify_dataset(str(folder), workers=1).problems
         flip(folder / name, at)
         assert {fault.file for fault in faults} == {name}, (at, [str(fault) for fault in faults])

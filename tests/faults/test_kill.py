@@ -44,7 +44,7 @@ def undisturbed(command, dataprep, snapshot, tmp_path_factory):
     """All files of a run that was not disturbed, by name."""
     out = tmp_path_factory.mktemp("undisturbed") / "out"
     assert dataprep(*command, "--out", out, "--workers", 1).returncode == 0
-    assert verify_dataset(str(out), workers=1).faults == ()
+    assert verify_dataset(str(out), workers=1).problems == ()
     files = snapshot(out)
     assert {"manifest.json", "rejected.jsonl"} < set(files)
     assert len(files) == 2 + 3 * len([name for name in files if name.endswith(".idx")]) > 40
@@ -137,7 +137,7 @@ def test_killed_several_times(victim, command, undisturbed, start, dataprep, sna
 def test_killed_while_images_are_resized_or_stored_raw(options, command, start, dataprep, snapshot, tmp_path):
     command = [*command, *options]
     assert dataprep(*command, "--out", tmp_path / "undisturbed", "--workers", 1).returncode == 0
-    assert verify_dataset(str(tmp_path / "undisturbed"), decode=True, workers=1).faults == ()
+    assert verify_dataset(str(tmp_path / "undisturbed"), decode=True, workers=1).problems == ()
     out, killed = tmp_path / "out", 0
     for tables in (2, 9):
         process = start(*command, "--out", out, "--workers", 2)
@@ -164,7 +164,7 @@ def test_killed_after(delay, command, undisturbed, start, dataprep, snapshot, tm
     process.communicate()
     assert wait_until_gone(process.pid), "a worker outlived its parent"
     if not (out / "manifest.json").exists() and out.exists():
-        assert [fault.file for fault in verify_dataset(str(out), workers=1).faults] == ["manifest.json"]
+        assert [fault.file for fault in verify_dataset(str(out), workers=1).problems] == ["manifest.json"]
     assert dataprep(*command, "--out", out, "--workers", 1).returncode == 0
     assert snapshot(out) == undisturbed
 

@@ -291,7 +291,7 @@ def test_two_runs_at_once(few, start, dataprep, tmp_path):
         assert only_line(done, notes=notes) == (
             f"dataprep: {tmp_path}/out: another run is working in this folder. Hint: wait until it ends."
         )
-    assert verify_dataset(str(tmp_path / "out"), workers=1).faults == ()
+    assert verify_dataset(str(tmp_path / "out"), workers=1).problems == ()
 
 
 def test_shards_with_other_options_are_not_touched(few, dataprep, snapshot, tmp_path):

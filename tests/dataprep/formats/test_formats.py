@@ -136,7 +136,7 @@ def test_our_reader(dataset, expected, fmt):
         assert [r.class_name for r in records] == [LABEL_NAMES[row["label"]] for row, _ in shard]
         assert [r.source for r in records] == [row["source"] for row, _ in shard]
         assert format_index(fmt, [r.index_line for r in records]) == index.read_bytes()
-    assert verify_dataset(str(dataset), workers=1).faults == ()
+    assert verify_dataset(str(dataset), workers=1).problems == ()
 
 
 # --- readers that are not ours ------------------------------------------------------------------

@@ -52,7 +52,7 @@ def test_bytes_do_not_depend_on_workers_and_the_table_lists_the_changes(fmt, mix
         convert_dataset(source, str(tmp_path / str(workers)), options, workers=workers)
     assert snapshot(tmp_path / "1") == snapshot(tmp_path / "2") == snapshot(tmp_path / "3")
     out = tmp_path / "1"
-    assert verify_dataset(str(out), decode=True, workers=1).faults == ()
+    assert verify_dataset(str(out), decode=True, workers=1).problems == ()
     found = {row.source.split("/")[1]: (row, data) for row, data in stored_samples(out)}
     assert len(found) == 14
     for name, (row, data) in found.items():

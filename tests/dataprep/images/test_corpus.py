@@ -38,7 +38,7 @@ def test_corpus_is_stored_or_rejected(fmt, validation, corpus, tmp_path):
         name: reason for name, reason in expected.items() if reason
     }
     assert all(list(line) == ["source", "reason", "detail"] and line["detail"] for line in lines)
-    assert verify_dataset(str(out), workers=1).faults == ()
+    assert verify_dataset(str(out), workers=1).problems == ()
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
@@ -72,7 +72,7 @@ def test_changed_images_are_decoded_and_damage_is_found(fmt, change, corpus, tmp
     }
     kept = {row.source: data for row, data in stored_samples(out)}
     assert set(kept) == {f"class/{name}" for name, reason in expected.items() if not reason}
-    assert verify_dataset(str(out), decode=True, workers=1).faults == ()
+    assert verify_dataset(str(out), decode=True, workers=1).problems == ()
     if change == "resize":
         images = dict(zip(kept, decode_with_dali(out), strict=True))
         sides = {min(image.shape[:2]) for name, image in images.items() if "one pixel" not in name}

@@ -36,7 +36,7 @@ def convert(folder: Path, out: Path, **options: object) -> tuple[set[str], dict[
     convert_dataset(read_source(str(folder.parent)), str(out), Options(**options), workers=1)
     rejected = out / "rejected.jsonl"
     lines = [json.loads(line) for line in rejected.read_text().splitlines()] if rejected.exists() else []
-    assert verify_dataset(str(out), workers=1).faults == ()
+    assert verify_dataset(str(out), workers=1).problems == ()
     return {row.source for row, _ in stored_samples(out)}, {line["source"]: line["reason"] for line in lines}
 
 
@@ -149,7 +149,7 @@ def test_unusual_values_in_further_columns(fmt, value, folder, tmp_path):
     result = run("convert", "--src", table, "--out", tmp_path / "out", "--fmt", fmt, "--workers", 1)
     assert result.exit_code == 0 or (result.exit_code == 2 and "'value'" in result.stderr), result.stderr
     if result.exit_code == 0:
-        assert [str(fault) for fault in verify_dataset(str(tmp_path / "out"), workers=1).faults] == []
+        assert [str(fault) for fault in verify_dataset(str(tmp_path / "out"), workers=1).problems] == []
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
@@ -163,6 +163,6 @@ def test_further_column_with_a_long_name(fmt, length, folder, tmp_path):
         return
     source = read_source(str(table))
     convert_dataset(source, str(tmp_path / "out"), Options(fmt=fmt), workers=1)
-    assert verify_dataset(str(tmp_path / "out"), workers=1).faults == ()
+    assert verify_dataset(str(tmp_path / "out"), workers=1).problems == ()
     ((row, data),) = stored_samples(tmp_path / "out")
     assert (dict(row.extra), data) == ({name: 7}, (folder / "intact.jpg").read_bytes())

@@ -1,0 +1,303 @@
+"""Compare the records of one shard with the rows of its sample table.
+
+If the header of a record is damaged, the DALI index tells where the next record begins, so one damaged record does not
+hide another.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from awscrt.checksums import crc32c
+
+from dataprep import storage
+from dataprep.formats import FORMATS, PendingSample, Record, RecordFormat, ScanOptions, View
+from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
+from dataprep.images.validate import inspect, parse_header
+from manifests.dali_index import record_starts
+from manifests.errors import DamagedError, DatasetError, ShardError
+from manifests.schema import Manifest, Sample, Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a dataset.
+
+    Attributes:
+        file: file with the problem, relative to the dataset folder.
+        message: what is wrong.
+        record: number of the record in the shard, from 0.
+        byte: offset in the file.
+        hint: how to fix it.
+
+    """
+
+    file: str
+    message: str
+    record: int | None = None
+    byte: int | None = None
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return str(DamagedError(self.message, file=self.file, record=self.record, byte=self.byte, hint=self.hint))
+
+
+@dataclass(frozen=True, slots=True)
+class ShardCheck:
+    """A shard to check.
+
+    Attributes:
+        folder: the dataset folder.
+        shard: the shard with its index and table, from the manifest.
+        manifest: the manifest of the dataset.
+        decode: whether to decode every image.
+
+    """
+
+    folder: str
+    shard: Shard
+    manifest: Manifest
+    decode: bool
+
+    @property
+    def format(self) -> RecordFormat:
+        """The record format of the shard."""
+        return FORMATS[self.manifest.format]
+
+    @property
+    def was_converted(self) -> bool:
+        """Whether `dataprep convert` wrote the shard: every byte around an image then follows from its table row."""
+        return self.manifest.creator == "convert"
+
+    @property
+    def shard_hint(self) -> str:
+        """How to fix a damaged shard."""
+        if self.was_converted:
+            return f"remove {self.shard.table.name} and run the same `dataprep convert` again to write this shard again"
+        return "restore the shard from a copy, or make it again"
+
+    @property
+    def index_hint(self) -> str:
+        """How to fix a damaged index or table."""
+        return self.shard_hint if self.was_converted else "run `dataprep index --overwrite` again"
+
+    def path(self, name: str) -> str:
+        """Return the path of a file of the dataset."""
+        return os.path.join(self.folder, name)
+
+    def shard_problem(self, message: str, *, record: int | None = None, byte: int | None = None) -> Problem:
+        """Make a problem of the shard itself."""
+        return Problem(self.shard.name, message, record, byte, self.shard_hint)
+
+    def index_problem(self, message: str, *, byte: int | None = None) -> Problem:
+        """Make a problem of the DALI index."""
+        return Problem(self.shard.index.name, message, None, byte, self.index_hint)
+
+    def table_problem(self, message: str, *, record: int | None = None) -> Problem:
+        """Make a problem of the sample table."""
+        return Problem(self.shard.table.name, message, record, None, self.index_hint)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRecords:
+    """What the walk over a shard found.
+
+    Attributes:
+        index_lines: index lines of the records that have a table row.
+        end: first byte after the last record. 0 if there is no record.
+        damaged: numbers of the records with a problem.
+
+    """
+
+    index_lines: list[str]
+    end: int
+    damaged: set[int]
+
+
+def check_records(
+    check: ShardCheck, view: View, size: int, rows: Sequence[Sample], problems: list[Problem]
+) -> CheckedRecords:
+    """Compare every record with its table row, and append what is wrong to `problems`.
+
+    Args:
+        check: the shard.
+        view: its bytes.
+        size: its length in bytes.
+        rows: its table. Empty if the table is damaged.
+        problems: receives the problems.
+
+    """
+    index_lines: list[str] = []
+    end = number = 0
+    damaged: set[int] = set()
+    row_at = {row.offset: row_number for row_number, row in enumerate(rows)}
+
+    def report(*found: Problem) -> None:
+        problems.extend(found)
+        damaged.update(problem.record for problem in found if problem.record is not None)
+
+    for record in scan_past_damage(check, view, size):
+        if isinstance(record, Problem):
+            report(record)
+            continue
+        end = record.end
+        row = row_at.pop(record.offset, None)
+        if row is not None:
+            report(*check_record(check, view, record, rows[row], row))
+            index_lines.append(record.index_line)
+        elif rows and check.manifest.rejected is None:
+            report(check.shard_problem("the record has no row in the table", record=number, byte=record.start))
+        row_or_number = number if row is None else row
+        if row_or_number not in damaged:
+            report(*check_framing(check, view, record, row_or_number))
+        number += 1
+    for offset, row in row_at.items():
+        if row not in damaged:
+            message = "the record is missing, but the table has a row for it"
+            report(check.shard_problem(message, record=row, byte=min(offset, size)))
+    return CheckedRecords(index_lines, end, damaged)
+
+
+def scan_past_damage(check: ShardCheck, view: View, size: int) -> Iterator[Record | Problem]:
+    """Scan a shard. After a damaged record, yield a problem and continue where the index has the next record."""
+    options = ScanOptions(check.manifest.components, check.manifest.options.get("label_key"), texts=False)
+    starts = _starts_in_index(check)
+    base = 0
+    while base < size:
+        try:
+            yield from _scan_from(base, check, view, size, options)
+        except ShardError as error:
+            byte = base + (error.byte or 0)
+            later = bisect_right(starts, byte)
+            number = max(later - 1, 0) if starts else error.record
+            yield check.shard_problem(error.message, record=number, byte=byte)
+            if later >= len(starts):
+                return
+            base = starts[later]
+        else:
+            return
+
+
+def _scan_from(base: int, check: ShardCheck, view: View, size: int, options: ScanOptions) -> Iterator[Record]:
+    def shifted(at: int, n: int) -> tuple[Any, int]:
+        return view(at + base, n)
+
+    for record in check.format.scan(shifted, size - base, check.shard.name, options):
+        yield record._replace(start=record.start + base, end=record.end + base, offset=record.offset + base)
+
+
+def _starts_in_index(check: ShardCheck) -> list[int]:
+    try:
+        return record_starts(check.manifest.format, read_file(check.path(check.shard.index.name)))
+    except DatasetError:
+        return []
+
+
+def read_file(path: str) -> bytes:
+    """Read a small file.
+
+    Raises:
+        StorageError: it cannot be read.
+
+    """
+    with storage.translate_errors(path, "read"), open(path, "rb") as file:
+        return file.read()
+
+
+# --- one record ---------------------------------------------------------------------------------
+
+
+def check_record(check: ShardCheck, view: View, record: Record, row: Sample, number: int) -> Iterator[Problem]:
+    """Compare a record with its table row: label, size, checksum, image header, and the bytes around the image."""
+    if not 0 <= row.label < len(check.manifest.classes):
+        message = f"the label {row.label} is out of range: there are {len(check.manifest.classes)} classes"
+        yield check.table_problem(message, record=number)
+        return
+    if record.size != row.size:
+        message = f"the image has {record.size} bytes, but the table states {row.size}"
+        yield check.shard_problem(message, record=number, byte=record.offset)
+        return
+    label_offset = check.manifest.components.label_offset
+    if record.label is not None and record.label + label_offset != row.label:
+        message = f"the label is {record.label + label_offset}, but the table states {row.label}"
+        yield check.shard_problem(message, record=number, byte=record.start)
+    if record.size > MAX_BYTES:
+        message = f"the image has {record.size} bytes, the limit is {MAX_BYTES}"
+        yield check.shard_problem(message, record=number, byte=record.offset)
+        return
+    yield from _check_image(check, view, record, row, number)
+
+
+def _check_image(check: ShardCheck, view: View, record: Record, row: Sample, number: int) -> Iterator[Problem]:
+    data, i = view(record.offset, record.size)
+    image = bytes(data[i : i + record.size])
+    if row.crc32c is not None and crc32c(image) != row.crc32c:
+        last = record.offset + record.size - 1
+        message = f"the image in bytes {record.offset} to {last} does not match its checksum"
+        yield check.shard_problem(message, record=number, byte=record.offset)
+        return
+    try:
+        info = _image_info(image, check)
+    except Rejected as error:
+        message = f"the image is {error.reason}: {error.detail}"
+        yield check.shard_problem(message, record=number, byte=record.offset)
+        return
+    if (info.width, info.height) != (row.width, row.height):
+        message = (
+            f"row {number} states {row.width}x{row.height} pixels, but the image has {info.width}x{info.height} pixels"
+        )
+        yield check.table_problem(message)
+    elif check.was_converted:
+        yield from _check_frame(check, view, record, row, (number, info.format))
+
+
+def _image_info(image: bytes, check: ShardCheck) -> ImageInfo:
+    pixels = check.manifest.pixels
+    if pixels is None:
+        return inspect(image, "decode") if check.decode else parse_header(image)
+    if len(image) != math.prod(pixels):
+        shape = "x".join(map(str, pixels))
+        raise Rejected("corrupt", f"{len(image)} bytes, but {shape} pixels take {math.prod(pixels)}")
+    height, width, _ = pixels
+    return ImageInfo("raw", width, height)
+
+
+def _check_frame(
+    check: ShardCheck, view: View, record: Record, row: Sample, known: tuple[int, str]
+) -> Iterator[Problem]:
+    """Compare the bytes around the image with those that `dataprep convert` writes for the table row."""
+    number, image_format = known
+    info = ImageInfo(image_format, row.width, row.height)
+    class_name = check.manifest.classes[row.label]
+    head, tail = check.format.frame(
+        PendingSample(row.key, row.label, class_name, info, row.size, row.crc32c or 0, row.source, row.extra)
+    )
+    for start, expected in ((record.offset - len(head), head), (record.offset + record.size, tail)):
+        data, i = view(max(start, 0), len(expected))
+        actual = data[i : i + len(expected)]
+        if actual != expected:
+            message = "a byte around the image differs from what `dataprep convert` writes"
+            yield check.shard_problem(message, record=number, byte=start + first_difference(actual, expected))
+            return
+
+
+def first_difference(actual: bytes, expected: bytes) -> int:
+    """Return the first position at which two different texts differ."""
+    pairs = enumerate(zip(actual, expected, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(actual), len(expected)))
+
+
+def check_framing(check: ShardCheck, view: View, record: Record, number: int) -> Iterator[Problem]:
+    """Check what the record format itself protects: CRCs of TFRecord, padding of tar."""
+    try:
+        damage = check.format.find_damage(view, record, check.shard.name)
+    except ShardError as error:
+        yield check.shard_problem(error.message, record=number, byte=error.byte or record.start)
+    else:
+        if damage is not None:
+            yield check.shard_problem(damage.message, record=number, byte=damage.byte)
