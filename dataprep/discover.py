@@ -204,7 +204,7 @@ def _check_label(path: str, fmt: Format, scan: ScanOptions) -> None:
     A damaged record is not reported here: indexing the shard reports it.
 
     Raises:
-        CallError: the record is sound, but has no such label.
+        CallError: the record is intact, but has no such label.
         ShardError: the record cannot be read even without its label.
 
     """

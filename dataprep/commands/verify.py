@@ -34,5 +34,5 @@ def verify(out: str, *, decode: bool, workers: int | None) -> ExitStatus:
     if result.problems:
         click.echo(f"{plural(len(result.problems), 'problem')} in {out}")
         return ExitStatus.DATA_PROBLEM
-    click.echo(f"{out} is sound: {plural(result.samples, 'sample')} in {plural(result.shards, 'shard')}")
+    click.echo(f"no problems in {out}: {plural(result.samples, 'sample')} in {plural(result.shards, 'shard')}")
     return ExitStatus.SUCCESS
