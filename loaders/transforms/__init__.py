@@ -1,4 +1,7 @@
-"""Image operations as frozen records, for ``loaders.build(transforms=[...])``. It must never know DALI."""
+"""Image operations as frozen records, for ``loaders.build(transforms=[...])``.
+
+Nothing in this package imports DALI or torch; `loaders.dali` turns the records into a graph.
+"""
 
 from __future__ import annotations
 

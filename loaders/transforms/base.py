@@ -1,4 +1,4 @@
-"""What every operation declares, and the checks of its values. Pure; it must never know DALI or the parsed names."""
+"""What every operation declares, and the checks of its values."""
 
 from __future__ import annotations
 

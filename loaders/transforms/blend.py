@@ -1,4 +1,4 @@
-"""Draw how a batch is mixed: partners, regions and weights. NumPy only; it must never know DALI."""
+"""Draw how a batch is mixed: partners, regions and weights. NumPy only."""
 
 from __future__ import annotations
 

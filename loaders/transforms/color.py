@@ -1,4 +1,4 @@
-"""Operations that change colors, and blurs. Records only; it must never know DALI."""
+"""Operations that change colors, and blurs. Records only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first and last operations: decode and normalize. Records only; it must never know DALI."""
+"""The first and last operations: decode and normalize. Records only."""
 
 from __future__ import annotations
 

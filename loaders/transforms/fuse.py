@@ -1,4 +1,4 @@
-"""Rewrite a list of operations into fewer ones that give the same images. Pure functions; it must never know DALI."""
+"""Rewrite a list of operations into fewer ones that give the same images. Pure functions."""
 
 from __future__ import annotations
 

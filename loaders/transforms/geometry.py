@@ -1,4 +1,4 @@
-"""Operations that move pixels: resize, crop, flip, rotate, pad. Records only; it must never know DALI."""
+"""Operations that move pixels: resize, crop, flip, rotate, pad. Records only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations that mask regions of an image. Records only; it must never know DALI.
+"""Operations that mask regions of an image. Records only.
 
 They work on uint8 and on normalized images. Fill values are on the image's own scale and are rounded for uint8.
 """

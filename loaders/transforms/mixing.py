@@ -1,4 +1,4 @@
-"""Operations that mix the images of a batch and their labels. Records only; it must never know DALI."""
+"""Operations that mix the images of a batch and their labels. Records only."""
 
 from __future__ import annotations
 

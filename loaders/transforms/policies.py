@@ -1,4 +1,4 @@
-"""Augmentation policies: steps with random strength, and ways to choose them. Records only; it must never know DALI."""
+"""Augmentation policies: steps with random strength, and ways to choose them. Records only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named lists of transforms. Pure; it must never know DALI."""
+"""Named lists of transforms."""
 
 from __future__ import annotations
 

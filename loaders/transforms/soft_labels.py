@@ -1,4 +1,4 @@
-"""Labels of a mixed batch as class shares. NumPy only; it must never know torch or DALI."""
+"""Labels of a mixed batch as class shares. NumPy only."""
 
 from __future__ import annotations
 

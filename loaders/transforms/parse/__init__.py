@@ -1,4 +1,4 @@
-"""Parse the transforms that users write: PaddleClas, torchvision and timm names. It must never know DALI."""
+"""Parse the transforms that users write: PaddleClas, torchvision and timm names."""
 
 from __future__ import annotations
 

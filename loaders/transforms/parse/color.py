@@ -1,4 +1,4 @@
-"""Transform names that change colors or blur. It must never know DALI."""
+"""Transform names that change colors or blur."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transform names that decode or normalize. It must never know DALI."""
+"""Transform names that decode or normalize."""
 
 from __future__ import annotations
 

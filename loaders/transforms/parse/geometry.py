@@ -1,4 +1,4 @@
-"""Transform names that resize, crop, flip, rotate or pad. It must never know DALI."""
+"""Transform names that resize, crop, flip, rotate or pad."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transform names that mask regions of an image. It must never know DALI."""
+"""Transform names that mask regions of an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transform names that mix the images of a batch. It must never know DALI."""
+"""Transform names that mix the images of a batch."""
 
 from __future__ import annotations
 

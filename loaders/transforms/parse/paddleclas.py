@@ -1,7 +1,4 @@
-"""Find transforms, sampler and batch size in a YAML file: a PaddleClas config, a section of one, or a plain list.
-
-It must never know DALI.
-"""
+"""Find transforms, sampler and batch size in a YAML file: a PaddleClas config, a section of one, or a plain list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transform names of augmentation policies, except timm's. It must never know DALI."""
+"""Transform names of augmentation policies, except timm's."""
 
 from __future__ import annotations
 

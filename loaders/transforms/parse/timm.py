@@ -1,4 +1,4 @@
-"""TimmAutoAugment: timm's policies and the grammar of ``config_str``. It must never know DALI."""
+"""TimmAutoAugment: timm's policies and the grammar of ``config_str``."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _steps(fill: Color, shift: float, *, increasing: bool) -> dict[str, Step]:
 
 
 def _noisy_level(level: float, std: float) -> Level:
-    # timm clips levels above 10: with noise after adding it, which Level does, else before.
+    # timm clips levels to 10. Level clips noisy levels after it adds the noise; fixed levels are clipped here.
     mean = level if std else min(level, MAX_LEVEL)
     return Level(mean, mean, std=std)
 

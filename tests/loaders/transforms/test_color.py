@@ -314,8 +314,8 @@ def check_blurs_match_opencv(gpu: bool = False) -> None:
     assert np.abs(kernels - expected).max() <= 0.006  # OpenCV interpolates in steps of 1/32 pixel
     for number in range(0, 360, 49):
         found = run_graph(
-            lambda image, run, kernel=kernels[number]: stretch_contrast(
-                fn.filter(image, run.to_device(types.Constant(kernel)))
+            lambda image, context, kernel=kernels[number]: stretch_contrast(
+                fn.filter(image, context.to_device(types.Constant(kernel)))
             ),
             images,
             gpu=gpu,

@@ -236,7 +236,7 @@ def test_any_list_keeps_its_output_spec_and_its_operations(sequence, decoded):
         ]
 
 
-# Compared with the unfused form---------------------------------------------------------------------------------------
+# Compared with the unfused form --------------------------------------------------------------------------------------
 
 
 def photographs() -> list[np.ndarray]:
@@ -269,13 +269,13 @@ def from_encoded(
     """Run operations, the first of which decodes, on encoded images."""
     arrays = [np.frombuffer(each, np.uint8) for each in images]
     pipeline = dali.Pipeline(len(arrays), num_threads=2, device_id=0 if gpu else None, seed=1, exec_dynamic=True)
-    run = GraphContext(gpu=gpu, batch_size=len(arrays), random=RandomStreams(seed))
+    context = GraphContext(gpu=gpu, batch_size=len(arrays), random=RandomStreams(seed))
     with pipeline:
         first, *rest = sequence
-        image = decode(fn.external_source(lambda: arrays, batch=True), first, run, 0.65)
+        image = decode(fn.external_source(lambda: arrays, batch=True), first, context, 0.65)
         spec = first.output(ImageSpec())
         for operation in rest:
-            image = apply(operation, image, spec, run)
+            image = apply(operation, image, spec, context)
             spec = operation.output(spec)
         pipeline.set_outputs(image)
     pipeline.build()
@@ -441,8 +441,8 @@ DTYPES = {"float32": (np.float32, 1e-5), "float16": (np.float16, 3e-3), "bfloat1
 def finished(
     image: np.ndarray, last: Operation | None, spec: ImageSpec, dtype: str, layout: str, gpu: bool
 ) -> np.ndarray:
-    def make(node: Any, run: GraphContext) -> Any:
-        return finish(node, last, run, dtype=dtype, layout=layout)
+    def make(node: Any, context: GraphContext) -> Any:
+        return finish(node, last, context, dtype=dtype, layout=layout)
 
     return run_graph(make, [image], gpu=gpu)[0]
 

@@ -59,8 +59,8 @@ def pipeline_of(operation, images, seed=0, gpu=False, checkpoint=None):
     with pipeline:
         node = fn.external_source(lambda _: images, batch=True, batch_info=True, layout="HWC")
         spec = ImageSpec(images.shape[1:3], images.shape[3], images.dtype == np.uint8)
-        run = GraphContext(gpu=gpu, batch_size=len(images), random=RandomStreams(seed))
-        pipeline.set_outputs(*mix([operation], node.gpu() if gpu else node, spec, run))
+        context = GraphContext(gpu=gpu, batch_size=len(images), random=RandomStreams(seed))
+        pipeline.set_outputs(*mix([operation], node.gpu() if gpu else node, spec, context))
     pipeline.build()
     return pipeline
 

@@ -9,6 +9,7 @@ import copy
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -523,10 +524,8 @@ def check_matches_pillow(operation: RandomSteps | SubPolicies, size: Any = None,
     steps = operation.pool if isinstance(operation, RandomSteps) else tuple(itertools.chain(*operation.sequences))
     draws = RecordingStreams(3)
 
-    def make(image: Any, run: GraphContext) -> Any:
-        return apply(
-            operation, image, ImageSpec(size=size), GraphContext(gpu=run.gpu, batch_size=run.batch_size, random=draws)
-        )
+    def make(image: Any, context: GraphContext) -> Any:
+        return apply(operation, image, ImageSpec(size=size), replace(context, random=draws))
 
     results = run_graph(make, images, gpu=gpu)
     table = make_step_table(operation)
