@@ -15,10 +15,11 @@ import pytest
 from helpers.chance import MIN_PVALUE, assert_equal_counts, assert_probability, assert_uniform
 from helpers.graphs import run_graph, run_operation
 from helpers.parsing import parse_notes, parse_operation
+from helpers.photographs import photograph
 from nvidia.dali import fn, types
 from PIL import Image, ImageEnhance
 from scipy import stats
-from skimage import color, data
+from skimage import color
 
 from loaders.dali.blur import motion_kernels, stretch_contrast
 from loaders.dali.color import _COMPONENTS, jitter_plans
@@ -41,7 +42,11 @@ FLOAT = ImageSpec(is_uint8=False)
 def photographs() -> list[np.ndarray]:
     """Return photographs of three sizes, and noise, which has all colors."""
     noise = np.random.default_rng(0).integers(0, 256, (64, 48, 3), np.uint8)
-    real = data.astronaut()[40:240, 100:300], data.chelsea()[50:170, 60:300], data.coffee()[100:200, 200:350]
+    real = (
+        photograph("astronaut")[40:240, 100:300],
+        photograph("chelsea")[50:170, 60:300],
+        photograph("coffee")[100:200, 200:350],
+    )
     return [*map(np.ascontiguousarray, real), noise]
 
 

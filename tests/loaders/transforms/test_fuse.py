@@ -13,12 +13,12 @@ import numpy as np
 import nvidia.dali as dali
 import pytest
 from helpers.graphs import run_graph, run_operation
+from helpers.photographs import photograph
 from helpers.pictures import encode
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from nvidia.dali import fn
 from PIL import Image
-from skimage import data
 
 from loaders.dali import apply
 from loaders.dali.decode import decode
@@ -240,8 +240,13 @@ def test_any_list_keeps_its_output_spec_and_its_operations(sequence, decoded):
 
 
 def photographs() -> list[np.ndarray]:
-    astronaut = data.astronaut()
-    real = data.chelsea()[:298, :449], data.coffee()[:200, :333], astronaut[:401, :173], astronaut[100:237, 100:253]
+    astronaut = photograph("astronaut")
+    real = (
+        photograph("chelsea")[:298, :449],
+        photograph("coffee")[:200, :333],
+        astronaut[:401, :173],
+        astronaut[100:237, 100:253],
+    )
     return [np.ascontiguousarray(each) for each in real]
 
 

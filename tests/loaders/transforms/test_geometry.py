@@ -15,9 +15,9 @@ import pytest
 from helpers.chance import MIN_PVALUE, assert_equally_likely, assert_probability
 from helpers.graphs import run_operation
 from helpers.parsing import parse_notes, parse_operations
+from helpers.photographs import photograph
 from PIL import Image
 from scipy import stats
-from skimage import data
 
 from loaders.transforms.base import ImageSpec, Operation, Size
 from loaders.transforms.geometry import (
@@ -46,8 +46,13 @@ RESAMPLING = {
 
 def photographs(uint8: bool = True) -> list[np.ndarray]:
     """Return photographs of four sizes, uint8 or normalized."""
-    astronaut = data.astronaut()
-    real = data.chelsea()[:298, :449], data.coffee()[:200, :333], astronaut[:401, :173], astronaut[100:137, 100:153]
+    astronaut = photograph("astronaut")
+    real = (
+        photograph("chelsea")[:298, :449],
+        photograph("coffee")[:200, :333],
+        astronaut[:401, :173],
+        astronaut[100:137, 100:153],
+    )
     images = [np.ascontiguousarray(each) for each in real]
     return images if uint8 else [normalized(each) for each in images]
 

@@ -14,9 +14,9 @@ import pytest
 from helpers.chance import MIN_PVALUE, assert_equal_counts, assert_probability
 from helpers.graphs import run_operation
 from helpers.parsing import parse_notes, parse_operation
+from helpers.photographs import photograph
 from PIL import Image
 from scipy import stats
-from skimage import data
 
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
@@ -30,7 +30,11 @@ BLACK = (0, 0, 0)
 
 def photographs(uint8: bool = True) -> list[np.ndarray]:
     """Return photographs of three sizes, uint8 without black pixels, or normalized."""
-    real = data.astronaut()[40:240, 100:260], data.chelsea()[50:170, 60:300], data.coffee()[100:200, 200:300]
+    real = (
+        photograph("astronaut")[40:240, 100:260],
+        photograph("chelsea")[50:170, 60:300],
+        photograph("coffee")[100:200, 200:300],
+    )
     images = [np.maximum(each, 1) for each in real]
     return images if uint8 else [((each - 127.7) / 60).astype(np.float32) for each in images]
 

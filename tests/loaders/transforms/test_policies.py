@@ -17,9 +17,9 @@ import pytest
 from helpers.chance import MIN_PVALUE
 from helpers.graphs import run_graph, run_operation
 from helpers.parsing import parse_notes, parse_operation
+from helpers.photographs import photograph
 from PIL import Image, ImageEnhance, ImageOps
 from scipy import stats
-from skimage import data
 
 from loaders.dali import apply
 from loaders.dali.graph import GraphContext, RandomStreams
@@ -45,7 +45,7 @@ SIDES = (60, 40)
 def photographs() -> list[np.ndarray]:
     """Return photographs of three sizes, the last one with low contrast."""
     sizes = ((151, 112), (128, 128), (97, 140))
-    pictures = (data.astronaut(), data.coffee(), data.chelsea())
+    pictures = (photograph("astronaut"), photograph("coffee"), photograph("chelsea"))
     images = [np.asarray(Image.fromarray(picture).resize(size)) for picture, size in zip(pictures, sizes, strict=True)]
     images[2] = (images[2] * 0.6 + 20).astype(np.uint8)
     return images
@@ -388,7 +388,7 @@ def test_fractions_of_a_side_are_rounded_to_pixels() -> None:
 
 def check_known_sizes(gpu: bool = False) -> None:
     """NumPy computes size-dependent values if the size is known, otherwise the graph does. Results are the same."""
-    images = [photographs()[0]] * 64
+    images = [photographs()[0]] * 32
     spec = ImageSpec(size=(images[0].shape[0], images[0].shape[1]))
     for name, arguments in NAMES:
         operation = parse_operation(name, **arguments)

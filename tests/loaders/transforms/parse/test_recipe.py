@@ -256,7 +256,7 @@ items = st.one_of(
 )
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(items, max_size=4), st.booleans(), st.lists(items, max_size=1))
 def test_any_list_parses_or_gives_an_error_with_its_location(sequence, sized, batch):
     sequence = [CROP, *sequence] if sized else sequence
