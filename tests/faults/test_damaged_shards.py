@@ -1,4 +1,4 @@
-"""`dataprep index` on shards made elsewhere that are cut short or damaged: where it is, status 1, and nothing left."""
+"""`dataprep index` on truncated or damaged shards of another tool: it names the place, exits with 1, leaves nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from manifests.store import read_manifest
 
 @pytest.fixture(scope="module", params=FORMAT_NAMES)
 def made(request, make_photos, dataprep, tmp_path_factory):
-    """A shard of six records, where each begins, and its name."""
+    """The name and the bytes of a shard with six records, and the records."""
     root = tmp_path_factory.mktemp("made")
     make_photos(root / "photos", 6, side=24)
     assert dataprep("convert", "--src", root / "photos", "--fmt", request.param, "--out", root / "out").returncode == 0
@@ -26,13 +26,13 @@ def made(request, make_photos, dataprep, tmp_path_factory):
     return name, data, list(FORMATS[request.param].scan(lambda at, _: (data, at), len(data), name, want))
 
 
-def left(folder) -> set[str]:
+def files_in(folder) -> set[str]:
     return set(os.listdir(folder))
 
 
 @pytest.mark.parametrize("record", [0, 2, 5])
 @pytest.mark.parametrize("where", ["header", "image"])
-def test_cut_short(made, record, where, dataprep, tmp_path):
+def test_a_truncated_shard(made, record, where, dataprep, tmp_path):
     name, data, records = made
     length = records[record].start + 7 if where == "header" else records[record].offset + 20
     (tmp_path / name).write_bytes(data[:length])
@@ -41,7 +41,7 @@ def test_cut_short(made, record, where, dataprep, tmp_path):
     assert "Traceback" not in done.stderr
     first = done.stderr.splitlines()[0]
     assert re.search(rf"{re.escape(name)}, record {record}, byte {records[record].start}: .*cut short", first), first
-    assert left(tmp_path) == {name}
+    assert files_in(tmp_path) == {name}
 
 
 @pytest.mark.parametrize("record", [0, 2, 5])
@@ -53,11 +53,11 @@ def test_a_damaged_header(made, record, dataprep, tmp_path):
     assert done.returncode == 1
     first = done.stderr.splitlines()[0]
     assert re.search(rf"{re.escape(name)}, record {record}, byte {records[record].start}: ", first), first
-    assert left(tmp_path) == {name}
+    assert files_in(tmp_path) == {name}
 
 
 def test_a_sound_shard_beside_a_damaged_one(made, dataprep, tmp_path):
-    """All or nothing: neither has an index, and there is no manifest."""
+    """All or nothing: neither shard gets an index, and there is no manifest."""
     name, data, records = made
     suffix = os.path.splitext(name)[1]
     (tmp_path / name).write_bytes(data)
@@ -66,38 +66,38 @@ def test_a_sound_shard_beside_a_damaged_one(made, dataprep, tmp_path):
     assert done.returncode == 1
     assert f"train-00001{suffix}, record 4, byte {records[4].start}" in done.stderr
     assert "was not changed" in done.stderr
-    assert left(tmp_path) == {name, f"train-00001{suffix}"}
+    assert files_in(tmp_path) == {name, f"train-00001{suffix}"}
 
 
 def test_damage_after_an_earlier_index(made, dataprep, tmp_path):
-    """What an earlier run made stays as it was, and `verify` says what became of the shard."""
+    """The files of an earlier run stay unchanged, and `verify` reports the shard."""
     name, data, records = made
     (tmp_path / name).write_bytes(data)
     assert dataprep("index", tmp_path).returncode == 0
     assert verify_dataset(str(tmp_path), workers=1).problems == ()
     (tmp_path / name).write_bytes(data[: records[3].offset])
-    before = left(tmp_path)
+    before = files_in(tmp_path)
     assert dataprep("index", tmp_path, "--overwrite").returncode == 1
-    assert left(tmp_path) == before
+    assert files_in(tmp_path) == before
     assert verify_dataset(str(tmp_path), workers=1).problems[0].file == name
 
 
-def test_cut_at_every_length(made, tmp_path):
-    """No length but the end of a record goes unnoticed."""
+def test_truncation_at_any_length(made, tmp_path):
+    """Every truncation is detected, except at the end of a record."""
     name, data, records = made
     ends = {record.end for record in records}
-    silent = []
+    undetected = []
     for length in [*range(1, len(data) - 1024, 97), *(end + step for end in ends for step in (-1, 1, 100))]:
         if length in ends or length >= records[-1].end:
             continue
         (tmp_path / name).write_bytes(data[:length])
         result = _indexed(tmp_path)
         if result:
-            silent.append(length)
+            undetected.append(length)
         for path in tmp_path.iterdir():
             if path.name != name:
                 path.unlink()
-    assert silent == []
+    assert undetected == []
 
 
 def _indexed(folder) -> bool:
@@ -112,11 +112,11 @@ def _indexed(folder) -> bool:
 @pytest.mark.parametrize(
     "content", [b"", b"x", bytes(512), bytes(10240), b"\x1f\x8b\x08" + bytes(600), b"\x93noise" * 500]
 )
-def test_no_shard_at_all(made, content, dataprep, tmp_path):
+def test_a_file_that_is_not_a_shard(made, content, dataprep, tmp_path):
     name, _, _ = made
     (tmp_path / name).write_bytes(content)
     done = dataprep("index", tmp_path)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert name in done.stderr.splitlines()[0]
-    assert left(tmp_path) == {name}
+    assert files_in(tmp_path) == {name}

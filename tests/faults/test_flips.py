@@ -1,4 +1,4 @@
-"""One flipped byte anywhere in a prepared dataset: `verify` finds it, names the file, and the record too."""
+"""One flipped byte anywhere in a prepared dataset: `verify` finds it, and names the file and the record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COUNT = 7
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """A table of seven tiny images in three formats, an eighth that is broken, and two further columns."""
+    """A table of seven tiny images in three formats, a broken eighth image, and two extra columns."""
     folder = tmp_path_factory.mktemp("table")
     with (folder / "list.csv").open("w", newline="") as file:
         rows = csv.writer(file)
@@ -44,7 +44,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=FORMAT_NAMES)
 def sound(request, source, tmp_path_factory):
-    """A dataset of two shards, of four and three records, that has nothing wrong with it."""
+    """A sound dataset with two shards of four and three records."""
     out = tmp_path_factory.mktemp("sound") / request.param
     convert_dataset(read_source(str(source)), str(out), Options(fmt=request.param, shard_samples=4), workers=1)
     assert verify_dataset(str(out), workers=1).problems == ()
@@ -53,12 +53,12 @@ def sound(request, source, tmp_path_factory):
 
 @pytest.fixture
 def dataset(sound, tmp_path):
-    """A copy to damage."""
+    """A copy of the sound dataset, to be damaged."""
     return Path(shutil.copytree(sound, tmp_path / "copy"))
 
 
 def starts(folder: Path, name: str) -> list[int]:
-    """Where each record of a sound shard begins, by its own reader."""
+    """Return the first byte of each record in a sound shard."""
     manifest = read_manifest(folder)
     data = (folder / name).read_bytes()
     scan = FORMATS[manifest.format].scan(lambda at, _: (data, at), len(data), name, ScanOptions(manifest.components))
@@ -77,7 +77,7 @@ def flip(path: Path, *places: int, by: int = 0) -> None:
 
 
 def where_to_flip(name: str, data: bytes) -> list[int]:
-    """All that is not an image's inside or a run of zeros; of those every few bytes, and where they begin and end."""
+    """Return all bytes except the insides of images and runs of zeros, of which only every few bytes and the ends."""
     if name.endswith((".parquet", ".json", ".jsonl")):
         return sorted({*range(0, len(data), 7), *range(64), *range(len(data) - 64, len(data))})
     if name.endswith(".tar"):
@@ -94,27 +94,27 @@ def test_every_position_of_every_file(dataset):
         end = max((at for at, byte in enumerate(data) if byte), default=0)
         for at in where_to_flip(path.name, data):
             flip(path, at)
-            faults = verify_dataset(str(dataset), workers=1).problems
+            problems = verify_dataset(str(dataset), workers=1).problems
             flip(path, at)
             expected = bisect_right(begin, at) - 1 if begin and at <= end else None
-            if not faults:
+            if not problems:
                 missed.append((path.name, at))
-            elif {fault.file for fault in faults} != {path.name} or (
-                expected is not None and {fault.record for fault in faults} != {expected}
+            elif {problem.file for problem in problems} != {path.name} or (
+                expected is not None and {problem.record for problem in problems} != {expected}
             ):
-                misplaced.append((path.name, at, expected, [str(fault) for fault in faults]))
+                misplaced.append((path.name, at, expected, [str(problem) for problem in problems]))
         assert path.read_bytes() == data
     assert not missed, f"{len(missed)} flips were not found: {missed[:9]}"
-    assert not misplaced, f"{len(misplaced)} flips were put elsewhere: {misplaced[:9]}"
+    assert not misplaced, f"{len(misplaced)} flips were reported in another place: {misplaced[:9]}"
 
 
 def test_bits_of_one_byte(dataset):
-    """Every bit, and every pattern of bits, in a byte of each kind."""
+    """Flip single bits and patterns of bits at the start and in the middle of every file."""
     for path in sorted(dataset.iterdir()):
         for at in (0, 9, path.stat().st_size // 2):
             for by in (1, 2, 4, 8, 16, 32, 64, 128, 255, 0x81):
                 flip(path, at, by=by)
-                assert {fault.file for fault in verify_dataset(str(dataset), workers=1).problems} == {path.name}, (
+                assert {problem.file for problem in verify_dataset(str(dataset), workers=1).problems} == {path.name}, (
                     path,
                     at,
                     by,
@@ -124,7 +124,7 @@ def test_bits_of_one_byte(dataset):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_several_flips_in_one_shard_are_all_reported(dataset, seed):
-    """One in each of three records: one fault does not hide the next."""
+    """One flip in each of three records: one problem does not hide the next."""
     name = shards(dataset)[0]
     begin, size = starts(dataset, name), (dataset / name).stat().st_size
     ends = [*begin[1:], size - 1024 if name.endswith(".tar") else size]
@@ -132,8 +132,8 @@ def test_several_flips_in_one_shard_are_all_reported(dataset, seed):
     records = [0, 2, 3] if seed % 2 else [0, 1, 3]
     places = [draw.randrange(begin[record], ends[record]) for record in records]
     flip(dataset / name, *places)
-    found = {fault.record for fault in verify_dataset(str(dataset), workers=1).problems}
-    assert found == set(records), f"flipped bytes {places} of records {records}, reported {found}"
+    reported = {problem.record for problem in verify_dataset(str(dataset), workers=1).problems}
+    assert reported == set(records), f"flipped bytes {places} of records {records}, reported {reported}"
 
 
 @pytest.mark.parametrize("part", ["first byte", "image", "last byte"])
@@ -150,7 +150,7 @@ def test_flips_in_every_record_are_all_reported(dataset, part):
         "last byte": [record.end - 1 for record in scan],
     }[part]
     flip(dataset / name, *place)
-    assert {fault.record for fault in verify_dataset(str(dataset), workers=1).problems} == {0, 1, 2, 3}
+    assert {problem.record for problem in verify_dataset(str(dataset), workers=1).problems} == {0, 1, 2, 3}
 
 
 def test_a_shard_cut_at_any_length(dataset):
@@ -159,8 +159,8 @@ def test_a_shard_cut_at_any_length(dataset):
     begin = starts(dataset, name)
     for length in (0, 1, 11, 12, 511, 512, len(data) // 2, begin[2], begin[2] + 1, len(data) - 513, len(data) - 1):
         (dataset / name).write_bytes(data[:length])
-        faults = verify_dataset(str(dataset), workers=1).problems
-        assert {fault.file for fault in faults} == {name}, (length, [str(fault) for fault in faults])
+        problems = verify_dataset(str(dataset), workers=1).problems
+        assert {problem.file for problem in problems} == {name}, (length, [str(problem) for problem in problems])
 
 
 @pytest.mark.parametrize("garbage", [b"x", b"\0", b"\0" * 4096, b"\0" * 512 + b"x"])
@@ -168,7 +168,7 @@ def test_bytes_after_the_end_of_any_file(dataset, garbage):
     for path in sorted(dataset.iterdir()):
         data = path.read_bytes()
         path.write_bytes(data + garbage)
-        assert {fault.file for fault in verify_dataset(str(dataset), workers=1).problems} == {path.name}, path
+        assert {problem.file for problem in verify_dataset(str(dataset), workers=1).problems} == {path.name}, path
         path.write_bytes(data)
 
 
@@ -176,42 +176,42 @@ def test_a_file_removed_or_emptied(dataset):
     for path in sorted(dataset.iterdir()):
         data = path.read_bytes()
         path.write_bytes(b"")
-        assert path.name in {fault.file for fault in verify_dataset(str(dataset), workers=1).problems}
+        assert path.name in {problem.file for problem in verify_dataset(str(dataset), workers=1).problems}
         path.unlink()
-        assert path.name in {fault.file for fault in verify_dataset(str(dataset), workers=1).problems}
+        assert path.name in {problem.file for problem in verify_dataset(str(dataset), workers=1).problems}
         path.write_bytes(data)
     assert verify_dataset(str(dataset), workers=1).problems == ()
 
 
 @pytest.mark.parametrize("number", range(3))
 def test_two_shards_swapped(dataset, number):
-    """Shards, indexes or tables under each other's name."""
+    """Two shards, two indexes or two tables swap names."""
     manifest = read_manifest(dataset)
     kinds = [(shard.name, shard.index.name, shard.table.name) for split in manifest.splits for shard in split.shards]
     first, second = kinds[0][number], kinds[1][number]
     (dataset / first).rename(dataset / "aside")
     (dataset / second).rename(dataset / first)
     (dataset / "aside").rename(dataset / second)
-    assert {first, second} <= {fault.file for fault in verify_dataset(str(dataset), workers=1).problems}
+    assert {first, second} <= {problem.file for problem in verify_dataset(str(dataset), workers=1).problems}
 
 
-@pytest.mark.parametrize("change", ["one line less", "two lines exchanged", "a line twice", "of another shard"])
+@pytest.mark.parametrize("change", ["one line missing", "two lines swapped", "a line twice", "of another shard"])
 def test_an_index_that_does_not_fit(dataset, change):
     indexes = [shard.index.name for split in read_manifest(dataset).splits for shard in split.shards]
     path = dataset / indexes[0]
     head, *lines = path.read_text().splitlines(keepends=True)
     lines = {
-        "one line less": lines[:-1],
-        "two lines exchanged": [lines[1], lines[0], *lines[2:]],
+        "one line missing": lines[:-1],
+        "two lines swapped": [lines[1], lines[0], *lines[2:]],
         "a line twice": [lines[0], *lines],
         "of another shard": (dataset / indexes[1]).read_text().splitlines(keepends=True),
     }[change]
     path.write_text("".join([head, *lines] if change != "of another shard" else lines))
-    assert {fault.file for fault in verify_dataset(str(dataset), workers=1).problems} == {indexes[0]}
+    assert {problem.file for problem in verify_dataset(str(dataset), workers=1).problems} == {indexes[0]}
 
 
-def test_an_index_that_does_not_fit_though_the_manifest_was_made_to(dataset):
-    """Whoever edits an index and mends the checksums is found out by the shard itself."""
+def test_an_edited_index_is_found_even_if_its_checksums_are_updated(dataset):
+    """The index is compared with the shard, not only with the manifest."""
     from dataclasses import replace
 
     from manifests.store import manifest_bytes
@@ -226,29 +226,29 @@ def test_an_index_that_does_not_fit_though_the_manifest_was_made_to(dataset):
     edited = replace(split.shards[0], index=describe(str(dataset), path.name))
     manifest = replace(manifest, splits=(replace(split, shards=(edited, *split.shards[1:])),))
     (dataset / "manifest.json").write_bytes(manifest_bytes(manifest))
-    (fault,) = verify_dataset(str(dataset), workers=1).problems
-    assert fault.file == path.name
-    assert "does not fit" in fault.message
+    (problem,) = verify_dataset(str(dataset), workers=1).problems
+    assert problem.file == path.name
+    assert "does not fit" in problem.message
 
 
-def test_a_stranger_in_the_folder(dataset):
+def test_a_file_that_is_not_in_the_manifest(dataset):
     for name in ("train-00009.idx", "more.tar", ".partial-123-train-00000.tar"):
         (dataset / name).write_bytes(b"x")
-        assert {fault.file for fault in verify_dataset(str(dataset), workers=1).problems} == {name}
+        assert {problem.file for problem in verify_dataset(str(dataset), workers=1).problems} == {name}
         (dataset / name).unlink()
 
 
-def test_a_folder_made_anew_in_another_format_is_read_anew(dataset, source):
-    """Within one process: nothing of the first dataset is remembered."""
+def test_a_folder_converted_again_in_another_format(dataset, source):
+    """Within one process: nothing is cached from the first dataset."""
     assert verify_dataset(str(dataset), workers=1).problems == ()
     other = next(fmt for fmt in FORMAT_NAMES if fmt != read_manifest(dataset).format)
     convert_dataset(read_source(str(source)), str(dataset), Options(fmt=other), workers=1, overwrite=True)
-    assert [str(fault) for fault in verify_dataset(str(dataset), workers=1).problems] == []
+    assert [str(problem) for problem in verify_dataset(str(dataset), workers=1).problems] == []
 
 
-def test_flips_in_shards_made_elsewhere(sound, tmp_path):
-    """Indexed with checksums: the file is named wherever the byte is; one in a header gives the record too."""
-    folder = tmp_path / "elsewhere"
+def test_flips_in_shards_of_another_tool(sound, tmp_path):
+    """Shards indexed with checksums: `verify` names the file wherever the flipped byte is."""
+    folder = tmp_path / "indexed"
     folder.mkdir()
     name = shards(sound)[0]
     shutil.copy(sound / name, folder)
@@ -257,6 +257,6 @@ def test_flips_in_shards_made_elsewhere(sound, tmp_path):
     data = (folder / name).read_bytes()
     for at in where_to_flip(name, data)[::3]:
         flip(folder / name, at)
-        faults = verify_dataset(str(folder), workers=1).problems
+        problems = verify_dataset(str(folder), workers=1).problems
         flip(folder / name, at)
-        assert {fault.file for fault in faults} == {name}, (at, [str(fault) for fault in faults])
+        assert {problem.file for problem in problems} == {name}, (at, [str(problem) for problem in problems])

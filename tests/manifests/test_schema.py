@@ -42,6 +42,7 @@ def test_public_names_are_frozen():
         "MANIFEST_NAME",
         "MAX_MANIFEST_BYTES",
         "REJECTED_NAME",
+        "TableFile",
         "build_table",
         "checksum_text",
         "has_no_other_manifest",
