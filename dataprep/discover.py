@@ -120,7 +120,8 @@ def _format_of(names: Sequence[str], folder: str) -> Format:
             examples.setdefault(fmt, name)
     if len(examples) > 1:
         raise CallError(
-            f"{folder} contains several record formats: {', '.join(examples.values())}", hint="index one at a time"
+            f"{folder} contains several record formats: {', '.join(examples.values())}",
+            hint="give the shards of one format",
         )
     if not examples:
         raise CallError(f"{names[0]} is neither a .tar nor a .tfrecord file", hint="rename it, if it is a shard")

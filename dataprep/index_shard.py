@@ -113,7 +113,7 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
         for number, record in enumerate(FORMATS[task.format].scan(view, size, name, task.scan)):
             shard.add(number, record)
     if not shard.rows:
-        raise ShardError("has no sample that can be indexed", file=name, hint="remove the shard")
+        raise ShardError("the shard has no sample that can be indexed", file=name, hint="remove the shard")
     index_name, samples_name = f"{shard_stem(name)}.idx", table_name(task.folder, name)
     index_path, table_path = os.path.join(task.folder, index_name), os.path.join(task.folder, samples_name)
     index = format_index(task.format, shard.index_lines)
@@ -222,7 +222,7 @@ class _ShardReader:
     def _label(self, number: int, record: Record) -> int:
         if record.label is None:
             raise ShardError(
-                f"has no integer label under {self._task.scan.components.label!r}",
+                f"the record has no integer label under {self._task.scan.components.label!r}",
                 file=self._name,
                 record=number,
                 byte=record.start,
@@ -231,7 +231,7 @@ class _ShardReader:
         label = record.label + self._task.options.label_offset
         if not 0 <= label < self._labels:
             raise ShardError(
-                f"has the label {label}, which is out of the range 0 to {self._labels - 1}",
+                f"label {label} is out of the range 0 to {self._labels - 1}",
                 file=self._name,
                 record=number,
                 byte=record.start,

@@ -58,11 +58,15 @@ def read_classes(file: str | None) -> tuple[str, ...] | None:
     try:
         names = tuple(line.strip() for line in Path(file).read_text("utf-8-sig").rstrip().split("\n"))
     except (OSError, UnicodeDecodeError) as error:
-        raise CallError(f"--classes {file}: {getattr(error, 'strerror', None) or error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise CallError(
+            f"--classes {file} cannot be read: {reason}", hint="name a UTF-8 text file with one class name per line"
+        ) from None
     if not any(names):
-        raise SourceError("contains no class names", file=file, hint="write one class name per line")
+        raise SourceError("the file contains no class names", file=file, hint="write one class name per line")
     if "" in names:
-        raise SourceError("blank line instead of a class name", file=file, line=names.index("") + 1)
+        line = names.index("") + 1
+        raise SourceError("the line is blank", file=file, line=line, hint="write one class name per line")
     if len(set(names)) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
         raise SourceError(f"class {repeated!r} is listed twice", file=file, hint="list each class once")

@@ -171,7 +171,7 @@ def test_tfrecord_with_two_images_in_a_record(folder, tmp_path, jpegs):
     [
         ({"image/class/label": b"3"}, "no integer label under 'image/class/label'"),
         ({"image/class/label": [3, 5]}, "label"),
-        ({"image/class/label": -4}, "label -4, which is out of the range"),
+        ({"image/class/label": -4}, "label -4 is out of the range"),
         ({"image/class/label": MAX_LABEL + 1}, "out of the range"),
         ({"image/class/label": 1 << 40}, "out of the range"),
         ({"image/encoded": 3}, "no image under the feature 'image/encoded'"),
@@ -430,7 +430,7 @@ def test_decoding_in_threads_keeps_the_warning_filters(photographs, monkeypatch)
     [
         ([("0.jpg", 0), ("1.cls", b"1")], "no integer label"),
         ([("0.jpg", 0), ("0.cls", b"cat")], "the label 'cat' is not an integer"),
-        ([("0.jpg", 0), ("0.cls", b"-1")], "label -1, which is out of the range"),
+        ([("0.jpg", 0), ("0.cls", b"-1")], "label -1 is out of the range"),
         ([("0.jpg", 0), ("0.cls", str(MAX_LABEL + 1).encode())], "out of the range"),
         ([("0.jpg", 0), ("0.cls", b"9" * 5000)], "label"),
         ([("0.txt", b"x"), ("0.cls", b"1")], "has no image under"),
