@@ -129,7 +129,7 @@ def find_resumable(plan: Plan, out: str, options: Options, *, overwrite: bool) -
     shards = {} if foreign else {found.name: found for found in tables if found and _can_keep(out, found)}
     if len(shards) == len(plan.shards):
         return Resumable(shards, is_complete=bool(in_manifest))
-    # The manifest comes first, so that an incomplete dataset never has one.
+    # The manifest comes first, so an incomplete dataset never has one.
     names = (MANIFEST_NAME, *_dataset_files(plan, out))
     outdated = (name for name in names if os.path.splitext(name)[0] not in shards)
     return Resumable(shards, tuple(name for name in outdated if os.path.lexists(os.path.join(out, name))))
@@ -253,7 +253,8 @@ def remove_outdated(out: str, found: Resumable) -> None:
 def mark_complete(out: str, manifest: Manifest) -> None:
     """Write ``manifest.json``, unless it is there already, and remove `INCOMPLETE_NAME`.
 
-    The manifest takes the name `INCOMPLETE_NAME` on its way, so that the folder always has exactly one of the two.
+    The manifest is renamed twice: first to `INCOMPLETE_NAME`, then to its own name. So a kill never leaves a complete
+    dataset with the mark, or an incomplete one without.
     """
     path, marker = os.path.join(out, MANIFEST_NAME), os.path.join(out, INCOMPLETE_NAME)
     data = manifest_bytes(manifest)

@@ -41,7 +41,7 @@ class ShardTask:
         sizes: their sizes in bytes at the scan.
         labels: labels, from 0.
         class_names: names of these labels.
-        extra: further columns for the sample table; `None` if the source has none.
+        extra: additional columns for the sample table; `None` if the source has none.
 
     """
 

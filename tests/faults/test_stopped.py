@@ -184,7 +184,7 @@ def test_image_and_source_folder_without_permission(few, unprivileged, tmp_path)
     (few / "class 1").chmod(0)
     line = only_line(unprivileged("convert", "--src", few, "--out", tmp_path / "other"), status=2, notes=0)
     (few / "class 1").chmod(0o755)
-    assert f"{few}/class 1: cannot be read (Permission denied)" in line
+    assert f"{few}/class 1: the path cannot be read (Permission denied). Hint: " in line
 
 
 def test_dataset_without_permission(few, unprivileged, dataprep, tmp_path):
@@ -413,7 +413,7 @@ def test_index_keeps_the_manifest_of_another_tool(few, dataprep, tmp_path):
     for name in ("manifest.json", "train-00000.idx", "train-00000.parquet"):
         (out / name).unlink()
     (out / "manifest.json").write_text("{}")
-    assert "another tool's" in only_line(dataprep("index", out), status=2, notes=0)
+    assert "was written by another tool" in only_line(dataprep("index", out), status=2, notes=0)
     assert (out / "manifest.json").read_text() == "{}"
 
 
