@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -143,7 +144,7 @@ def test_every_example_runs_as_printed(page, folder, dataprep):
                 run_command(line, folder, prepare)
         elif block.language == "python":
             prepare(block.code)
-            run_python(block.code, page.name)
+            run_python(block.code, folder)
         else:
             assert block.language in ("text", "bash", "yaml"), f"{page.name}: a block in {block.language} is not tested"
 
@@ -165,10 +166,12 @@ def run_command(line: str, folder: Path, prepare: Callable[[str], None]) -> None
         assert (folder / made / "manifest.json").is_file(), line
 
 
-def run_python(code: str, name: str) -> None:
+def run_python(code: str, folder: Path) -> None:
+    program = folder / "example.py"
+    program.write_text(code)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        exec(compile(code, name, "exec", dont_inherit=True), {"__name__": "__main__"})
+        runpy.run_path(str(program), run_name="__main__")
 
 
 def test_every_command_is_shown():
