@@ -21,6 +21,7 @@ class OpenSplit:
 
     Attributes:
         folder: folder of the dataset, as the caller wrote it.
+        root: its absolute path. DALI keeps files mapped by path, and training scripts change their directory.
         name: of the split.
         manifest: manifest of the dataset.
         shards: shards of the split that contain samples, in reading order.
@@ -28,6 +29,7 @@ class OpenSplit:
     """
 
     folder: str
+    root: str
     name: str
     manifest: Manifest
     shards: tuple[Shard, ...]
@@ -45,7 +47,7 @@ class OpenSplit:
 
     def path(self, file: File) -> str:
         """Return the path of a file of the dataset."""
-        return os.path.join(self.folder, file.name)
+        return os.path.join(self.root, file.name)
 
 
 def open_splits(dataset: str | os.PathLike[str], split: str | None = None) -> list[OpenSplit]:
@@ -69,7 +71,10 @@ def open_splits(dataset: str | os.PathLike[str], split: str | None = None) -> li
         )
     # DALI refuses an empty index file, so shards without samples are skipped.
     return [
-        OpenSplit(folder, each.name, manifest, tuple(shard for shard in each.shards if shard.samples)) for each in found
+        OpenSplit(
+            folder, os.path.abspath(folder), each.name, manifest, tuple(shard for shard in each.shards if shard.samples)
+        )
+        for each in found
     ]
 
 
