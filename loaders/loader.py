@@ -15,7 +15,7 @@ from loaders.checkpoint import Phase, Position, Progress, State, read_state
 from loaders.dali.decode_errors import translate_error
 from loaders.dali.pipeline import make_pipeline, release_memory
 from loaders.dali.readers import READER, ReaderOutputs, read_planned, read_stored
-from loaders.dataset.index_check import index_fault
+from loaders.dataset.index_check import find_index_error
 from loaders.explain import explain
 from loaders.frameworks import load_framework
 from loaders.options import ResolvedOptions, require_int
@@ -250,7 +250,7 @@ class Loader:
             self._raise_index_error(error)
         found = meta[READER]["epoch_size"] if READER in meta else spec.split.samples
         if found != spec.split.samples:
-            raise index_fault(spec.split) or IndexFileError(
+            raise find_index_error(spec.split) or IndexFileError(
                 f"the index files of {spec.split.folder} contain {found} samples, but the manifest states "
                 f"{spec.split.samples}",
                 hint=_VERIFY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from loaders.dataset.index_check import index_fault
+from loaders.dataset.index_check import find_index_error
 from loaders.dataset.split import OpenSplit
 from manifests.errors import DamagedError
 
@@ -37,7 +37,7 @@ def translate_error(error: Exception, split: OpenSplit) -> Exception:
     failed = _FAILED.search(str(error))
     if failed is None or _NOT_THE_DATA.search(failed[2]):
         return error
-    if failed[1] == "readers" and (fault := index_fault(split)):
+    if failed[1] == "readers" and (fault := find_index_error(split)):
         return fault
     what = "a record cannot be read" if failed[1] == "readers" else "an image cannot be decoded"
     reason = " ".join(failed[2].split())

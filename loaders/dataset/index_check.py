@@ -11,7 +11,7 @@ from manifests.schema import Format, Shard
 from manifests.store import checksum_text
 
 
-def index_fault(split: OpenSplit) -> IndexFileError | None:
+def find_index_error(split: OpenSplit) -> IndexFileError | None:
     """Return the first error in the split's indexes, with file and line. `None` if every index is sound."""
     for shard in split.shards:
         path = split.path(shard.index)

@@ -1,4 +1,4 @@
-"""What `loaders.build` gives on the GPU: every kind of image decodes there, and as Pillow has it."""
+"""Batches on the GPU: every kind of image decodes, and equals Pillow's result."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ FORMATS = pytest.mark.parametrize("dataset", ["tfrecord", "webdataset"], indirec
 
 
 def photograph(seed, size=(420, 330)):
-    """Smooth light, some edges and a little grain, as a photograph has them."""
+    """Return an image with smooth light, some edges and a little grain, like a photograph."""
     rng = np.random.default_rng(seed)
     light = Image.fromarray(rng.integers(0, 256, (7, 9, 3), np.uint8)).resize(size, Image.Resampling.BICUBIC)
     shapes = Image.fromarray(rng.integers(0, 256, (14, 18, 3), np.uint8)).resize(size, Image.Resampling.BILINEAR)
@@ -36,23 +36,23 @@ def photograph(seed, size=(420, 330)):
 
 
 def deep(image):
-    """16 bits a pixel, grey."""
+    """Encode as PNG with 16 bits per pixel, gray."""
     return encode(Image.fromarray(np.asarray(image)[..., 0].astype("<u2") * 257), "PNG")
 
 
-def turned(image):
+def rotated(image):
     exif = Image.Exif()
     exif[0x0112] = 6
     return encode(image, "JPEG", quality=92, exif=exif)
 
 
-#: Name of the kind, extension, encoder. Those of the first table must look as in Pillow.
+#: Extension and encoder of each kind of image. Kinds in `FAITHFUL` must equal Pillow's result.
 FAITHFUL = {
     "jpeg-420": ("jpg", lambda image: encode(image, "JPEG", quality=92, subsampling=2)),
     "jpeg-444": ("jpg", lambda image: encode(image, "JPEG", quality=92, subsampling=0)),
     "jpeg-progressive": ("jpg", lambda image: encode(image, "JPEG", quality=92, progressive=True)),
     "jpeg-gray": ("jpg", lambda image: encode(image.convert("L"), "JPEG", quality=92)),
-    "jpeg-turned": ("jpg", turned),
+    "jpeg-rotated": ("jpg", rotated),
     "jpeg-trailing": ("jpg", lambda image: encode(image, "JPEG", quality=92) + b"garbage" * 99),
     "png": ("png", lambda image: encode(image, "PNG")),
     "png-palette": ("png", lambda image: encode(image.quantize(64), "PNG")),
@@ -72,7 +72,7 @@ KINDS = FAITHFUL | DECODABLE
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    """An ImageFolder whose classes are the kinds."""
+    """An image folder whose classes are the kinds of images."""
     folder = tmp_path_factory.mktemp("images")
     for kind, (extension, make) in KINDS.items():
         (folder / kind).mkdir()
@@ -104,8 +104,8 @@ def build(dataset, **options):
     return loaders.build(dataset, **{**defaults, **options})
 
 
-def grey_levels(images):
-    """Undo the normalisation: float [B, H, W, 3] from 0 to 255."""
+def gray_levels(images):
+    """Undo the normalization: float [B, H, W, 3] from 0 to 255."""
     return (images.float().permute(0, 2, 3, 1).cpu().numpy() * NORMALIZE.std + NORMALIZE.mean) * 255
 
 
@@ -136,17 +136,17 @@ def test_batches_are_on_the_gpu(dataset, transforms, dtype):
 
 
 @FORMATS
-def test_every_kind_decodes_as_pillow_does(dataset, images):
+def test_every_kind_of_image_decodes_as_in_pillow(dataset, images):
     classes = read_manifest(dataset).classes
     seen = dict.fromkeys(classes, 0)
     worst = dict.fromkeys(classes, 0.0)
     for pixels, labels in build(dataset, shuffle=True):
-        for image, label in zip(grey_levels(pixels), labels.tolist(), strict=True):
+        for image, label in zip(gray_levels(pixels), labels.tolist(), strict=True):
             kind = classes[label]
             seen[kind] += 1
             if kind in FAITHFUL:
                 paths = [images / kind / f"{number}.{FAITHFUL[kind][0]}" for number in range(COPIES)]
-                # The order is shuffled: the picture is the one that it is nearest to.
+                # The order is shuffled, so compare with the most similar picture.
                 difference = min(np.abs(image - with_pillow(path)).mean() for path in paths)
                 worst[kind] = max(worst[kind], difference)
     assert seen == dict.fromkeys(KINDS, COPIES)
@@ -154,17 +154,17 @@ def test_every_kind_decodes_as_pillow_does(dataset, images):
 
 
 @FORMATS
-def test_seed_gives_the_same_batches(dataset):
+def test_the_same_seed_returns_the_same_batches(dataset):
     first, again = (build(dataset, transforms="imagenet-train", seed=5) for _ in range(2))
     for _ in range(2):
         for (pixels, labels), (pixels_again, labels_again) in zip(first, again, strict=True):
             assert torch.equal(labels, labels_again)
-            # The share that the GPU's own decoder takes may differ from run to run, by a grey level.
+            # The hardware decoder may take other images in each run, which changes values by up to a gray level.
             assert torch.allclose(pixels.float(), pixels_again.float(), atol=0.1)
 
 
 @FORMATS
-def test_held_batches_stay_as_they_are(dataset):
+def test_batches_stay_valid_after_the_loader_is_closed(dataset):
     loader = build(dataset, transforms="imagenet-train")
     held = [(pixels, labels, pixels.clone(), labels.clone()) for _ in range(3) for pixels, labels in loader]
     loader.close()
@@ -191,22 +191,22 @@ def test_dropped_batches_are_not_overwritten_while_the_gpu_reads_them(dataset):
 
 
 @FORMATS
-def test_auto_takes_the_gpu(dataset):
+def test_auto_uses_the_gpu(dataset):
     pixels, labels = next(iter(build(dataset, device="auto", device_id=0)))
     assert pixels.device == labels.device == torch.device("cuda", 0)
 
 
 @FORMATS
-def test_gpu_that_is_not_there(dataset):
+def test_a_gpu_that_does_not_exist(dataset):
     with pytest.raises(CallError, match="device_id=99, and there are"):
         build(dataset, device_id=99)
 
 
-def test_image_that_cannot_be_decoded(tmp_path, images):
+def test_an_image_that_cannot_be_decoded(tmp_path, images):
     out = convert(images, "webdataset", tmp_path / "out")
     for shard in out.glob("*.tar"):
         data = shard.read_bytes()
-        # Same length, so that only the decoder can find it.
+        # The length stays the same, so only the decoder notices.
         broken = data.replace(b"\xff\xd8\xff\xe0", b"GIF89aGIF89a"[:4])
         assert broken != data
         shard.write_bytes(broken)

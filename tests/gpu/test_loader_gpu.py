@@ -22,7 +22,7 @@ HELPERS = Path(__file__).parents[1] / "helpers"
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Datasets of 90 photograph-like images from 80 to 900 pixels a side, in both formats."""
+    """Datasets of 90 images similar to photographs, with sides of 80 to 900 pixels, in both formats."""
     samples = []
     for number in range(90):
         side = (80, 300, 420, 640, 900)[number % 5]
@@ -59,7 +59,7 @@ def equal(first, second):
 @FORMATS
 @pytest.mark.parametrize("transforms", ["imagenet-train", "modern-train"])
 @pytest.mark.parametrize("taken", [1, 3])
-def test_goes_on_to_the_bit(folders, fmt, transforms, taken):
+def test_resumes_bit_for_bit(folders, fmt, transforms, taken):
     whole = build(folders[fmt], transforms=transforms)
     epochs = [list(whole), list(whole)]
     whole.close()
@@ -76,7 +76,7 @@ def test_goes_on_to_the_bit(folders, fmt, transforms, taken):
 
 
 @pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
-def test_memory_is_flat_over_epochs(folders, transforms):
+def test_memory_is_constant_over_epochs(folders, transforms):
     with build(folders["tfrecord"], transforms=transforms) as loader:
         taken = []
         for _ in range(30):
@@ -85,7 +85,7 @@ def test_memory_is_flat_over_epochs(folders, transforms):
             torch.cuda.synchronize()
             free, total = torch.cuda.mem_get_info()
             taken.append((total - free) / 2**20)
-    # The first epochs meet the worst batch; then DALI's pools may grow by a block of 64 MiB, and no more.
+    # The largest batch occurs in the first epochs. After them, DALI's pools may grow by one more block of 64 MiB.
     assert taken[-1] - taken[9] <= 128, taken
 
 
@@ -110,7 +110,7 @@ def test_frameworks(folders, framework):
     assert source == expected[3]
 
 
-def test_function_of_the_batch_runs_on_the_gpu(folders):
+def test_a_batch_function_runs_on_the_gpu(folders):
     def mean(images):
         assert images.is_cuda
         return images.float().mean((2, 3))
@@ -121,13 +121,13 @@ def test_function_of_the_batch_runs_on_the_gpu(folders):
 
 
 def test_no_copy_through_the_host(folders):
-    """What a batch holds is DALI's own memory on the GPU."""
+    """A batch uses DALI's own memory on the GPU."""
     loader = build(folders["tfrecord"])
     iterator = iter(loader)
     next(iterator)
     before = torch.cuda.memory_allocated()
     images, _ = next(iterator)
-    # torch has allocated the labels alone.
+    # torch allocates memory only for the labels.
     assert torch.cuda.memory_allocated() - before < images.nbytes / 10
 
 

@@ -1,4 +1,4 @@
-"""GPU memory: as foretold, within limits, flat over epochs, and least where resizing comes first."""
+"""GPU memory equals the estimate, respects limits, and stays constant over epochs."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from dataprep.options import Options, Raw
 from dataprep.sources import read_source
 from manifests.errors import CallError
 
-# The pools of DALI are a process' own and outlive a loader, so that each measurement has a process to itself.
+# DALI's memory pools belong to the process and outlive a loader, so each measurement runs in its own process.
 MEASURE = """
 import json, sys, warnings
 import torch, loaders
@@ -32,28 +32,28 @@ for epoch in range(3):
             free, total = torch.cuda.mem_get_info()
             most = max(most, total - free)
     used.append(most)
-foretold = estimate_memory(loader.spec.sizes, loader.spec.settings).total
-print(json.dumps({"used": used, "foretold": foretold}))
+estimated = estimate_memory(loader.spec.sizes, loader.spec.settings).total
+print(json.dumps({"used": used, "estimated": estimated}))
 """
-COLOUR = {"ColorJitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4}}
+COLOR = {"ColorJitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4}}
 CROP = {"RandomResizedCrop": {"size": 224}}
 MIB = 2**20
 
 
 def measure(folder, **options):
-    # What others hold of the GPU, this process among them, is not the measured one's.
+    # Subtract the memory of all other processes, this one included.
     free, total = torch.cuda.mem_get_info()
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, folder, json.dumps(options)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    return {"used": [used - (total - free) for used in found["used"]], "foretold": found["foretold"]}
+    return {"used": [used - (total - free) for used in found["used"]], "estimated": found["estimated"]}
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """Images of 3840x2160, of 1920x1080, of 500x375, and all of them mixed."""
+    """Datasets of images of 3840x2160, 1920x1080 and 500x375, and one with all sizes."""
     folder = tmp_path_factory.mktemp("large")
     made = {}
     every = []
@@ -69,48 +69,50 @@ def large(tmp_path_factory):
 @pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
 @pytest.mark.parametrize("batch_size", [32, 128, 512])
 @pytest.mark.parametrize("name", ["4k", "hd", "small"])
-def test_as_foretold(large, name, batch_size, transforms):
+def test_memory_equals_the_estimate(large, name, batch_size, transforms):
     found = measure(str(large[name]), batch_size=batch_size, transforms=transforms)
-    assert max(found["used"]) == pytest.approx(found["foretold"], rel=0.15)
+    assert max(found["used"]) == pytest.approx(found["estimated"], rel=0.15)
 
 
 @pytest.mark.parametrize("shuffle", [None, True], ids=["sampled", "stored"])
 @pytest.mark.parametrize("batch_size", [64, 256])
-def test_raw_pixels_as_foretold(batch_size, shuffle, tmp_path):
+def test_memory_for_raw_pixels_equals_the_estimate(batch_size, shuffle, tmp_path):
     (tmp_path / "src" / "class").mkdir(parents=True)
     photo(0, 300, 300).save(tmp_path / "src" / "class" / "0.jpg")
     for number in range(1, 512):
         (tmp_path / "src" / "class" / f"{number}.jpg").hardlink_to(tmp_path / "src" / "class" / "0.jpg")
     convert_dataset(read_source(str(tmp_path / "src")), str(tmp_path / "out"), Options(raw=Raw(256)), workers=2)
     found = measure(str(tmp_path / "out"), batch_size=batch_size, shuffle=shuffle, transforms="imagenet-train")
-    assert max(found["used"]) == pytest.approx(found["foretold"], rel=0.15)
+    assert max(found["used"]) == pytest.approx(found["estimated"], rel=0.15)
 
 
-def test_4k_in_batches_of_32_takes_at_most_2_6_gib(large):
+def test_4k_images_in_batches_of_32_take_at_most_2_6_gib(large):
     found = measure(str(large["4k"]), batch_size=32, transforms="imagenet-train")
     assert max(found["used"]) <= 2.6 * 1024 * MIB
 
 
 @pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
-def test_flat_on_mixed_sizes(large, transforms):
-    """But for single blocks of DALI's pool, of 64 MiB, when a batch heavier than all before comes by."""
+def test_memory_is_constant_with_mixed_sizes(large, transforms):
+    """A batch larger than all before may add a 64 MiB block to DALI's pool, but no more."""
     found = measure(str(large["mixed"]), batch_size=64, transforms=transforms)
     assert found["used"][2] - found["used"][0] <= 0.1 * found["used"][0]
-    assert found["used"][2] <= 1.15 * found["foretold"]
+    assert found["used"][2] <= 1.15 * found["estimated"]
 
 
-def test_colour_work_after_the_crop_takes_less(large):
+def test_work_after_the_crop_takes_less_memory(large):
     end = ["ToTensor"]
     first = measure(str(large["4k"]), batch_size=32, transforms=[{"RandomRotation": {"degrees": 10}}, CROP, *end])
     after = measure(str(large["4k"]), batch_size=32, transforms=[CROP, {"RandomRotation": {"degrees": 10}}, *end])
     fused = measure(str(large["4k"]), batch_size=32, transforms=[{"RandomGrayscale": {"p": 0.5}}, CROP, *end])
     assert max(after["used"]) < 0.8 * max(first["used"])
-    # A change of single pixels is put after the crop by itself.
+    # Fusion moves pointwise operations behind the crop.
     assert max(fused["used"]) < 1.1 * max(after["used"])
 
 
-def test_a_limit_is_held_or_refused(large):
-    with pytest.raises(CallError, match=r"memory_limit=1\.50 GiB, and batches of 32 are foretold.*resize-shorter"):
+def test_a_memory_limit_is_respected_or_refused(large):
+    with pytest.raises(
+        CallError, match=r"memory_limit is 1\.50 GiB, but batches of 32 take an estimated .*resize-shorter"
+    ):
         loaders.build(
             large["4k"], batch_size=32, transforms="imagenet-train", device="gpu", memory_limit="1.5GiB"
         ).close()
@@ -118,5 +120,5 @@ def test_a_limit_is_held_or_refused(large):
         large["small"], batch_size=32, transforms="imagenet-train", device="gpu", memory_limit="1.5GiB"
     ) as loader:
         text = loader.explain()
-    assert "GPU memory, foretold:" in text
+    assert "GPU memory, estimated:" in text
     assert "finished batches" in text

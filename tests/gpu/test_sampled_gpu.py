@@ -1,4 +1,4 @@
-"""Loaders with a sampler on a GPU: the images asked for, the same after a stop, and mappings that live long enough."""
+"""Loaders with a sampler on a GPU: images match their rows, resume works, mapped memory lives long enough."""
 
 import gc
 import io
@@ -23,20 +23,20 @@ def build(folder, **options):
 
 
 @pytest.fixture(scope="module")
-def greys(tmp_path_factory):
-    """Two hundred JPEGs, each of a grey of its own, of twenty-five classes."""
+def grays(tmp_path_factory):
+    """200 JPEG images of 25 classes, each with another gray level."""
     samples = []
     for number in range(200):
         pixels = np.full((200 + number, 300, 3), number, np.uint8)
         samples.append(("jpg", encode(pixels, "jpg", quality=95), number % 25))
-    folder = tmp_path_factory.mktemp("greys")
+    folder = tmp_path_factory.mktemp("grays")
     return {fmt: (make_dataset(folder / fmt, fmt, samples, shards=4), samples) for fmt in ("tfrecord", "webdataset")}
 
 
 @FORMATS
 @EACH
-def test_images_are_those_of_the_rows(greys, fmt, sampler):
-    folder, samples = greys[fmt]
+def test_images_match_their_rows(grays, fmt, sampler):
+    folder, samples = grays[fmt]
     stored = [sample for start in range(4) for sample in samples[start::4]]
     loader = build(
         folder,
@@ -49,15 +49,15 @@ def test_images_are_those_of_the_rows(greys, fmt, sampler):
         assert images.is_cuda
         for image, label, row in zip(images, labels.tolist(), rows.tolist(), strict=True):
             _, data, expected = stored[row]
-            grey = np.asarray(Image.open(io.BytesIO(data))).mean()
-            assert abs(float(image.float().mean()) - grey) <= 1
+            gray = np.asarray(Image.open(io.BytesIO(data))).mean()
+            assert abs(float(image.float().mean()) - gray) <= 1
             assert label == expected
 
 
 @FORMATS
 @EACH
-def test_goes_on_at_another_depth(greys, fmt, sampler):
-    folder, _ = greys[fmt]
+def test_resumes_with_another_prefetch(grays, fmt, sampler):
+    folder, _ = grays[fmt]
     whole = build(folder, sampler=sampler)
     epochs = [[(images.cpu(), labels.cpu()) for images, labels in whole] for _ in range(2)]
     first = build(folder, sampler=sampler, prefetch=3)
@@ -75,9 +75,9 @@ def test_goes_on_at_another_depth(greys, fmt, sampler):
 
 
 @FORMATS
-def test_dropped_in_the_middle_of_its_work(greys, fmt):
-    """The decoder reads mapped memory: were it let go too early, the process would end here."""
-    folder, _ = greys[fmt]
+def test_a_loader_may_be_dropped_while_it_works(grays, fmt):
+    """The decoder reads mapped memory. If it was unmapped too early, the process would crash here."""
+    folder, _ = grays[fmt]
     for turn in range(20):
         loader = build(folder, sampler=loaders.ShuffledSampler(), prefetch=4)
         next(iter(loader))

@@ -1,4 +1,4 @@
-"""Run under torchrun: every rank reads its part, and the first prints what all of them read, as JSON."""
+"""Program for torchrun: every rank reads its part of a dataset, and rank 0 prints all labels as JSON."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Datasets written by hand, byte by byte, so that these tests need nothing of `dataprep`."""
+"""Write datasets byte by byte, so that tests of `loaders` do not need `dataprep`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 from manifests.schema import Components, File, Format, Manifest, Shard, Split
 from manifests.store import MANIFEST_NAME, build_table, manifest_bytes, write_table
 
-#: Extension, encoded image, label.
+#: Extension, encoded image and label.
 Sample = tuple[str, bytes, int]
 
 
@@ -28,7 +28,7 @@ def make_dataset(
     label_offset: int = 0,
     label_texts: Callable[[int], bytes] = lambda label: b"%d" % label,
 ) -> Path:
-    """Write a dataset of one split by hand, sample i in shard i modulo `shards`."""
+    """Write a dataset of one split, with sample i in shard i modulo `shards`."""
     folder.mkdir()
     written = []
     for number in range(shards):
@@ -118,7 +118,7 @@ def _write_tfrecord(stem: Path, part: Sequence[Sample], labels: Sequence[int | N
             features += _feature("image/class/label", _field(3, _field(1, _varint(label))))
         payload = _field(1, features)
         lines.append(f"{len(shard)} {len(payload) + 16}\n")
-        # DALI looks at neither checksum.
+        # DALI checks neither CRC.
         record = len(payload).to_bytes(8, "little") + bytes(4) + payload + bytes(4)
         offsets.append(len(shard) + record.index(data))
         shard += record

@@ -1,4 +1,4 @@
-"""Reads a dataset through DALI's native reader, without decoding."""
+"""Read a dataset with DALI's own readers, without decoding."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ BATCH = 5
 
 
 def read_back(folder: Path | str, shuffle: bool = False, epochs: int = 1) -> Iterator[list[tuple[bytes, int]]]:
-    """Yield the encoded images and labels of each epoch, in the order in which the reader returns them."""
+    """Yield the encoded images and labels of each epoch, in the order of the reader."""
     split = open_split(folder, "train")
     fields = Fields(split, SampleTables(split), ("image", "label"))
     pipeline = nvidia.dali.Pipeline(batch_size=BATCH, num_threads=1, device_id=None, seed=3)
@@ -30,9 +30,9 @@ def read_back(folder: Path | str, shuffle: bool = False, epochs: int = 1) -> Ite
     for _ in range(epochs):
         read = []
         for _ in range(-(-split.samples // BATCH)):
-            images, told = pipeline.run()
-            told = np.asarray(told.as_tensor())
-            stored, rows = (told, None) if fields.stored_label else (None, fields.rows(told))
+            images, metadata = pipeline.run()
+            array = np.asarray(metadata.as_tensor())
+            stored, rows = (array, None) if fields.stored_label else (None, fields.rows(array))
             numbers = fields.values(stored, rows)["label"]
             assert numbers.dtype == np.int64
             read += [(bytes(np.asarray(images[i])), int(numbers[i])) for i in range(BATCH)]

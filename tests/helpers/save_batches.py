@@ -1,4 +1,4 @@
-"""Run as a process: save an epoch's batches, whole or in two parts that two processes read."""
+"""Program that saves the batches of an epoch: all of them, or one of two parts that different processes read."""
 
 import sys
 from pathlib import Path

@@ -13,7 +13,7 @@ MakeDataset = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def mixed() -> list[handmade.Sample]:
-    """Twenty-three small images, JPEG, PNG and WebP by turns, whose label is also their mean colour."""
+    """23 small images, alternately JPEG, PNG and WebP. The mean color of each is ten times its label."""
     extensions = ("jpg", "png", "webp", "JPG")
     samples = []
     for label in range(23):

@@ -55,7 +55,7 @@ def test_build_stays_a_function_whatever_is_imported(first):
 
 
 def test_every_operation_is_public():
-    """A record that a user may put into a list stands in `loaders.transforms`."""
+    """`loaders.transforms` exports every operation that users may put into a list."""
     concrete = {cls.__name__ for cls in subclasses(Operation) if "__slots__" in vars(cls) and cls.__slots__ != ()}
     fused = {"DecodeCrop", "ResizeCrop", "FlipNormalize", "CropResize", "Unpack"}
     assert concrete - fused <= set(transforms.__all__)
@@ -67,7 +67,7 @@ def subclasses(cls):
         yield from subclasses(each)
 
 
-def test_import_is_light():
+def test_import_loads_no_heavy_package():
     heavy = ("torch", "nvidia", "pyarrow", "yaml", "awscrt")
     code = f"import sys, loaders; print([m for m in sys.modules if m.split('.')[0] in {heavy}])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -78,7 +78,7 @@ def test_import_is_light():
 @pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_batches(make_dataset, mixed, fmt, transforms, dtype, layout):
+def test_shapes_types_and_values_of_batches(make_dataset, mixed, fmt, transforms, dtype, layout):
     with build(make_dataset(fmt, mixed), transforms=transforms, dtype=dtype, layout=layout) as loader:
         images, labels = next(iter(loader))
     assert images.shape == ((4, 3, 224, 224) if layout == "NCHW" else (4, 224, 224, 3))
@@ -87,7 +87,7 @@ def test_batches(make_dataset, mixed, fmt, transforms, dtype, layout):
     assert images.is_contiguous()
     assert labels.shape == (4,)
     assert labels.dtype == torch.int64
-    # The mean colour of an image of this set is ten times its label.
+    # The mean color of each image is ten times its label.
     red = images[:, 0].float() if layout == "NCHW" else images[..., 0].float()
     values = (red.mean((1, 2)) * 0.229 + 0.485) * 255
     assert torch.allclose(values, 10.0 * labels, atol=3)
@@ -95,7 +95,7 @@ def test_batches(make_dataset, mixed, fmt, transforms, dtype, layout):
 
 @FORMATS
 @pytest.mark.parametrize(("last_batch", "sizes"), [("drop", [4] * 5), ("partial", [4] * 5 + [3]), ("pad", [4] * 6)])
-def test_last_batch_in_each_epoch(make_dataset, mixed, fmt, last_batch, sizes):
+def test_last_batch_of_each_epoch(make_dataset, mixed, fmt, last_batch, sizes):
     loader = build(make_dataset(fmt, mixed), last_batch=last_batch, shuffle=False)
     order = [label for start in range(3) for label in range(start, 23, 3)]
     expected = {"drop": order[:20], "partial": order, "pad": [*order, order[-1]]}[last_batch]
@@ -107,25 +107,25 @@ def test_last_batch_in_each_epoch(make_dataset, mixed, fmt, last_batch, sizes):
     assert len(loader) == len(sizes)
 
 
-def test_whole_batches_leave_nothing_over(make_dataset, mixed):
+def test_an_epoch_of_full_batches_has_no_partial_batch(make_dataset, mixed):
     for last_batch in ("drop", "partial", "pad"):
         folder = make_dataset("tfrecord", mixed[:8], shards=1, name=last_batch)
         loader = build(folder, last_batch=last_batch, shuffle=False)
         assert [labels_of(loader) for _ in range(3)] == [[[0, 1, 2, 3], [4, 5, 6, 7]]] * 3
 
 
-def test_classes(make_dataset, mixed):
+def test_the_loader_names_the_classes(make_dataset, mixed):
     assert build(make_dataset("tfrecord", mixed)).classes == tuple(f"class {label}" for label in range(23))
 
 
-def test_shuffle_is_for_training_by_default(make_dataset, mixed):
+def test_only_training_is_shuffled_by_default(make_dataset, mixed):
     train = build(make_dataset("tfrecord", mixed, name="a"), last_batch="partial")
     val = build(make_dataset("tfrecord", mixed, name="b", split="val"), split="val", last_batch="partial")
     assert labels_of(train) != labels_of(train)
     assert labels_of(val) == labels_of(val)
 
 
-def test_seed_gives_the_same_batches(make_dataset, mixed):
+def test_the_same_seed_returns_the_same_batches(make_dataset, mixed):
     folder = make_dataset("webdataset", mixed)
     first, again, other = (build(folder, transforms="imagenet-train", seed=seed) for seed in (5, 5, 6))
     labels = {0: [], 1: []}
@@ -137,7 +137,7 @@ def test_seed_gives_the_same_batches(make_dataset, mixed):
     assert labels_of(other) != labels[0] != labels[1]
 
 
-def test_epoch_left_early_is_over(make_dataset, mixed):
+def test_leaving_a_loop_ends_the_epoch(make_dataset, mixed):
     loader = build(make_dataset("tfrecord", mixed), shuffle=False, last_batch="partial")
     whole = labels_of(loader)
     for taken in range(1, 7):
@@ -146,17 +146,17 @@ def test_epoch_left_early_is_over(make_dataset, mixed):
         assert labels_of(loader) == whole
 
 
-def test_taking_exactly_the_batches_ends_the_epoch(make_dataset, mixed):
+def test_an_epoch_whose_batches_were_all_taken_needs_no_restart(make_dataset, mixed):
     loader = build(make_dataset("tfrecord", mixed), shuffle=False)
     for epoch in range(3):
         iteration = iter(loader)
         for _ in range(len(loader)):
             next(iteration)
-        # A pipeline that restarts begins with the epoch at hand.
+        # A restarted pipeline would have started with this epoch.
         assert loader.state_dict()["position"] == {"epoch": epoch, "batch": 5, "read": 6 * epoch + 5, "started": 0}
 
 
-def test_batches_stay_as_they_are(make_dataset, mixed):
+def test_batches_stay_valid_after_the_loader_is_closed(make_dataset, mixed):
     loader = build(make_dataset("webdataset", mixed), transforms="imagenet-train")
     held, copies = [], []
     for _ in range(3):
@@ -171,7 +171,7 @@ def test_batches_stay_as_they_are(make_dataset, mixed):
         assert torch.equal(labels, labels_then)
 
 
-def test_train_crops_and_flips_differ(make_dataset):
+def test_crops_and_flips_differ_between_samples(make_dataset):
     rng = np.random.default_rng(0)
     sample = ("png", encode(rng.integers(0, 255, (80, 80, 3), np.uint8), "png"), 0)
     loader = build(make_dataset("tfrecord", [sample] * 8, shards=1), transforms="imagenet-train")
@@ -179,6 +179,6 @@ def test_train_crops_and_flips_differ(make_dataset):
     assert len({image.numpy().tobytes() for image in torch.cat([first, second])}) == 8
 
 
-def test_a_single_sample(make_dataset, mixed):
+def test_pad_fills_a_batch_from_a_single_sample(make_dataset, mixed):
     loader = build(make_dataset("webdataset", mixed[:1], shards=1), last_batch="pad", batch_size=3)
     assert labels_of(loader) == labels_of(loader) == [[0, 0, 0]]

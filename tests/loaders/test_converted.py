@@ -1,4 +1,4 @@
-"""From an image folder through the converter and DALI's readers: the same bytes, the same labels."""
+"""An image folder that is converted and read by DALI returns the same bytes and labels."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from manifests.store import read_table
 
 @pytest.fixture(scope="module")
 def images(mixed, tmp_path_factory):
-    """An ImageFolder of three classes."""
+    """An image folder of three classes."""
     folder = tmp_path_factory.mktemp("source") / "some images"
     for number, (extension, data, _) in enumerate(mixed):
         path = folder / f"class {number % 3}" / f"{number} picture.{extension}"
@@ -31,7 +31,7 @@ def dataset(images, request, tmp_path_factory):
     return out
 
 
-def test_images_and_labels_bit_for_bit(images, dataset):
+def test_images_and_labels_are_read_bit_for_bit(images, dataset):
     split = open_split(dataset, "train")
     assert len(split.shards) == 3
     rows = [row for shard in split.shards for row in read_table(split.path(shard.table)).to_pylist()]
@@ -43,7 +43,7 @@ def test_images_and_labels_bit_for_bit(images, dataset):
 
 
 @pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
-def test_batches_of_every_sample(dataset, transforms):
+def test_an_epoch_contains_every_sample(dataset, transforms):
     with loaders.build(dataset, batch_size=5, transforms=transforms, device="cpu", last_batch="partial") as loader:
         for _ in range(2):
             labels = torch.cat([labels for _, labels in loader])

@@ -49,7 +49,7 @@ def build(folder, **options):
         ({"batch_size": 24}, "batch_size=24 is more than the 23 samples of split 'train'"),
     ],
 )
-def test_wrong_calls(make_dataset, mixed, options, message):
+def test_wrong_arguments(make_dataset, mixed, options, message):
     with pytest.raises(CallError) as caught:
         build(make_dataset("tfrecord", mixed), **options)
     assert message in str(caught.value)
@@ -57,7 +57,7 @@ def test_wrong_calls(make_dataset, mixed, options, message):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_no_gpu(make_dataset, mixed):
+def test_a_machine_without_gpu(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
     with pytest.raises(CallError, match=r'device="gpu", but this machine has no GPU\. Hint: set device="cpu"'):
         build(folder, device="gpu")
@@ -65,28 +65,28 @@ def test_no_gpu(make_dataset, mixed):
 
 
 @pytest.mark.parametrize("name", [None, 3, "", b"data", ["data"]])
-def test_dataset_that_is_no_path(name):
+def test_dataset_must_be_a_path(name):
     with pytest.raises(CallError, match=r"dataset must be a path, got .*\. Hint: pass the folder of a prepared"):
         build(name)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
-def test_name_that_cannot_be(name):
+def test_names_that_no_folder_can_have(name):
     with pytest.raises(CallError, match="cannot be the name of a folder"):
         build(name)
 
 
-def test_size_beyond_reason(make_dataset, mixed):
+def test_image_sizes_are_bounded(make_dataset, mixed):
     with pytest.raises(CallError, match="size must be a height and a width of at most 32768"):
         build(make_dataset("tfrecord", mixed), transforms=[{"ResizeImage": {"size": 10**9}}])
 
 
-def test_no_manifest(tmp_path):
+def test_a_folder_without_manifest(tmp_path):
     with pytest.raises(ManifestError, match="the dataset is incomplete"):
         build(tmp_path)
 
 
-def test_closed_loader(make_dataset, mixed):
+def test_a_closed_loader_refuses_every_use(make_dataset, mixed):
     with build(make_dataset("tfrecord", mixed)) as loader:
         iteration = iter(loader)
         next(iteration)
@@ -96,7 +96,7 @@ def test_closed_loader(make_dataset, mixed):
     loader.close()
 
 
-def test_second_iteration_ends_the_first(make_dataset, mixed):
+def test_a_second_iterator_invalidates_the_first(make_dataset, mixed):
     loader = build(make_dataset("tfrecord", mixed))
     first = iter(loader)
     next(first)
@@ -106,7 +106,7 @@ def test_second_iteration_ends_the_first(make_dataset, mixed):
 
 
 @FORMATS
-def test_shard_missing_or_cut(make_dataset, mixed, fmt):
+def test_a_missing_or_truncated_shard(make_dataset, mixed, fmt):
     folder = make_dataset(fmt, mixed)
     (shard, *_) = sorted(folder.glob("train-00001.t*"))
     shard.write_bytes(shard.read_bytes()[:-1])
@@ -118,7 +118,7 @@ def test_shard_missing_or_cut(make_dataset, mixed, fmt):
 
 
 @FORMATS
-def test_index_of_another_shard(make_dataset, mixed, fmt):
+def test_an_index_of_another_length(make_dataset, mixed, fmt):
     folder = make_dataset(fmt, mixed)
     index = folder / "train-00000.idx"
     index.write_text(index.read_text() + "\n")
@@ -146,7 +146,7 @@ def test_index_of_another_shard(make_dataset, mixed, fmt):
         ),
     ],
 )
-def test_damaged_index_among_sound_ones_is_named(make_dataset, mixed, fmt, line, text, message):
+def test_a_damaged_index_is_named(make_dataset, mixed, fmt, line, text, message):
     folder = make_dataset(fmt, mixed)
     index = folder / "train-00001.idx"
     lines = index.read_text().splitlines()
@@ -160,7 +160,7 @@ def test_damaged_index_among_sound_ones_is_named(make_dataset, mixed, fmt, line,
 
 
 @FORMATS
-def test_index_of_other_records_is_named_by_its_checksum(make_dataset, mixed, fmt):
+def test_an_index_of_other_records_is_found_by_its_checksum(make_dataset, mixed, fmt):
     """Every line follows the grammar, but one names a wrong byte or a wrong extension."""
     folder = make_dataset(fmt, mixed)
     index = folder / "train-00001.idx"
@@ -176,7 +176,7 @@ def test_index_of_other_records_is_named_by_its_checksum(make_dataset, mixed, fm
     assert caught.value.file == str(index)
 
 
-def test_index_with_fewer_samples(make_dataset, mixed):
+def test_an_index_with_fewer_samples(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
     index = folder / "train-00000.idx"
     index.write_text("".join(index.read_text().splitlines(keepends=True)[:-1]))
@@ -186,7 +186,7 @@ def test_index_with_fewer_samples(make_dataset, mixed):
     assert caught.value.file == str(index)
 
 
-def test_table_with_fewer_rows(make_dataset, mixed):
+def test_a_table_with_fewer_rows(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed, labels_in="tables")
     other = make_dataset("tfrecord", mixed[:5], labels_in="tables", name="other")
     (folder / "train-00000.parquet").write_bytes((other / "train-00000.parquet").read_bytes())
@@ -196,7 +196,7 @@ def test_table_with_fewer_rows(make_dataset, mixed):
 
 @FORMATS
 @pytest.mark.parametrize("image", [b"<html>", b"", b"\xff\xd8\xff\xe0 cut", b"GIF89a" + bytes(30)])
-def test_image_that_cannot_be_decoded(make_dataset, mixed, fmt, image):
+def test_an_image_that_cannot_be_decoded(make_dataset, mixed, fmt, image):
     samples = [*mixed[:9], ("jpg", image, 9), *mixed[10:]]
     loader = build(make_dataset(fmt, samples))
     for _ in range(2):
@@ -209,24 +209,24 @@ def test_image_that_cannot_be_decoded(make_dataset, mixed, fmt, image):
 
 
 @pytest.mark.parametrize("text", [b"cat", b"", b"1.5", b"99999999999999999999"])
-def test_label_that_is_no_number(make_dataset, mixed, text):
+def test_a_label_that_is_not_a_number(make_dataset, mixed, text):
     folder = make_dataset("webdataset", mixed, label_texts=lambda label: text if label == 7 else b"%d" % label)
     with pytest.raises(DamagedError, match="the label of a record is not a decimal number"):
         list(build(folder, last_batch="partial"))
 
 
 @FORMATS
-@pytest.mark.parametrize(("offset", "said"), [(-1, "-1"), (1, "23")])
-def test_label_outside_the_classes(make_dataset, mixed, fmt, offset, said):
+@pytest.mark.parametrize(("offset", "label"), [(-1, "-1"), (1, "23")])
+def test_a_label_that_is_not_a_class(make_dataset, mixed, fmt, offset, label):
     folder = make_dataset(fmt, mixed)
     manifest = read_manifest(folder)
     rewrite(folder, manifest, label_offset=offset)
-    with pytest.raises(DamagedError, match=f"has the label {said}, but labels go from 0 to 22"):
+    with pytest.raises(DamagedError, match=f"has the label {label}, but labels go from 0 to 22"):
         list(build(folder, last_batch="partial"))
 
 
 @FORMATS
-def test_records_without_label(make_dataset, mixed, fmt):
+def test_records_without_a_label(make_dataset, mixed, fmt):
     folder = make_dataset(fmt, mixed, labels_in="tables")
     name = "image/class/label" if fmt == "tfrecord" else "cls"
     rewrite(folder, read_manifest(folder), label=name)
@@ -234,7 +234,7 @@ def test_records_without_label(make_dataset, mixed, fmt):
         list(build(folder, last_batch="partial"))
 
 
-def test_record_without_image(make_dataset, mixed):
+def test_a_record_without_an_image(make_dataset, mixed):
     folder = make_dataset("webdataset", mixed)
     rewrite(folder, read_manifest(folder), image=("jpg", "png"))
     with pytest.raises(DamagedError):
@@ -251,7 +251,7 @@ def rewrite(folder, manifest: Manifest, **components):
 
 
 def restate(folder, index, checksum=None):
-    """Make the manifest state the length that the index has now, and a checksum."""
+    """Rewrite the manifest with the current length of the index and a checksum."""
     manifest = read_manifest(folder)
     (split,) = manifest.splits
     shards = tuple(

@@ -1,4 +1,4 @@
-"""The evaluation preset gives what Pillow and torchvision give, to a fraction of a grey level."""
+"""The preset "imagenet-eval" equals Pillow and torchvision to a fraction of a gray level."""
 
 import io
 
@@ -16,7 +16,7 @@ LIMIT = 0.6
 
 
 def with_pillow(encoded):
-    """Resize (256), CenterCrop (224) as torchvision does them over Pillow: uint8 [224, 224, 3]."""
+    """Return an image after Resize(256) and CenterCrop(224) of torchvision with Pillow: uint8 [224, 224, 3]."""
     image = Image.open(io.BytesIO(encoded)).convert("RGB")
     short = min(image.size)
     image = image.resize([int(256 * side / short) for side in image.size], Image.Resampling.BILINEAR)
@@ -25,7 +25,7 @@ def with_pillow(encoded):
 
 
 def photographs():
-    # The last one's longer side becomes 385 of 385.7, and its crop begins at 80 of 80.5.
+    # In the last picture, the longer side is rounded from 385.7 to 385, and the crop starts at 80 instead of 80.5.
     pictures = [data.astronaut(), data.coffee(), data.rocket(), data.chelsea(), data.chelsea()[:298, :449]]
     for picture in pictures:
         yield "jpg", encode(picture, "jpg", quality=90)

@@ -1,4 +1,4 @@
-"""Ctrl-C in mid-epoch ends a training process at once, and leaves none behind."""
+"""Ctrl-C within an epoch ends a training process immediately and leaves no child process."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ while True:
 
 
 @pytest.mark.parametrize("transforms", ["imagenet-train", "modern-train"])
-def test_interrupt(make_dataset, mixed, transforms):
+def test_an_interrupt_ends_the_process_and_its_children(make_dataset, mixed, transforms):
     folder = make_dataset("tfrecord", mixed)
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", CODE, folder, transforms],

@@ -1,4 +1,4 @@
-"""Memory estimates: against what was measured on an H200, and that it moves the right way."""
+"""Estimates of GPU memory equal measurements on an H200, and grow with batches and images."""
 
 from dataclasses import replace
 
@@ -41,14 +41,14 @@ def alike(width, height, count=10):
         ((3840, 2160), 512, None, 26687),
     ],
 )
-def test_as_measured(size, batch, window, measured):
-    """With DALI 2.4, 12 threads and a hardware load of 0.65, float16, in MiB of the whole process."""
+def test_the_estimate_equals_the_measurement(size, batch, window, measured):
+    """Measured with DALI 2.4, 12 threads, a hardware load of 0.65 and float16, in MiB of the whole process."""
     found = estimate_memory(alike(*size), LoadSettings(batch, HELD, window)).total / MIB
     assert found == pytest.approx(measured, rel=0.1)
 
 
 @given(st.integers(1, 600), st.integers(16, 5000), st.integers(16, 5000))
-def test_more_takes_more(batch, width, height):
+def test_larger_batches_and_images_need_more_memory(batch, width, height):
     work = LoadSettings(batch, HELD)
     least = estimate_memory(alike(width, height), work).total
     assert estimate_memory(alike(width, height), replace(work, batch_size=batch + 1)).total > least
@@ -61,14 +61,14 @@ def test_more_takes_more(batch, width, height):
 
 
 @given(st.lists(st.integers(1, 10**8), min_size=1, max_size=50), st.integers(1, 64))
-def test_the_worst_batch_lies_between_mean_and_largest(each, batch):
+def test_the_largest_batch_is_between_the_mean_and_the_maximum(each, batch):
     array = np.array(each, np.float64)
     worst = worst_batch(array, batch, spread=False)
     assert worst_batch(array, batch, spread=True) == pytest.approx(batch * array.mean())
     assert batch * array.mean() * (1 - 1e-9) <= worst <= batch * array.max() * (1 + 1e-9)
 
 
-def test_the_worst_batch_is_hardly_ever_exceeded():
+def test_no_batch_of_several_epochs_exceeds_the_estimate():
     draw = np.random.default_rng(1)
     each = draw.choice([0.5, 2, 25], 100_000, p=[0.7, 0.25, 0.05]) * MIB
     batches = draw.permutation(each)[: 390 * 256].reshape(390, 256).sum(1)
@@ -76,7 +76,7 @@ def test_the_worst_batch_is_hardly_ever_exceeded():
 
 
 @given(st.integers(1, 512), st.integers(900, 20_000))
-def test_the_largest_batch_that_fits(batch, limit):
+def test_the_largest_batch_size_that_fits(batch, limit):
     work, sizes = LoadSettings(batch, HELD), alike(3840, 2160)
     most = largest_batch(sizes, work, limit * MIB)
     if most:
@@ -85,28 +85,28 @@ def test_the_largest_batch_that_fits(batch, limit):
         assert estimate_memory(sizes, replace(work, batch_size=most + 1)).total > limit * MIB
 
 
-def test_resized_as_the_converter_does():
+def test_sizes_are_resized_like_the_converter_does():
     sizes = ImageSizes(np.array([4000, 300, 100], np.int32), np.array([2000, 600, 90], np.int32)).resized(256)
     assert sizes.widths.tolist() == [512, 256, 100]
     assert sizes.heights.tolist() == [256, 512, 90]
 
 
-def test_pixels_as_stored_need_no_decoder():
+def test_raw_pixels_need_no_decoder():
     found = estimate_memory(alike(256, 256), LoadSettings(256, HELD, None, encoded=False))
     assert found.decoder == 0
     assert found.total > found.context
 
 
-@pytest.mark.parametrize(("batch_size", "taken"), [(64, 812), (256, 1196)])
-def test_pixels_as_stored_take_what_was_measured(batch_size, taken):
-    """On an H200, in MiB; `tests/gpu` measures it again."""
+@pytest.mark.parametrize(("batch_size", "measured"), [(64, 812), (256, 1196)])
+def test_the_estimate_for_raw_pixels_equals_the_measurement(batch_size, measured):
+    """Measured on an H200, in MiB. `tests/gpu` measures it again."""
     sizes = alike(256, 256)
     found = estimate_memory(sizes, default_settings(sizes, batch_size, None, encoded=False)).total / MIB
-    assert found == pytest.approx(taken, rel=0.15)
+    assert found == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.parametrize(
     ("width", "height", "threads"), [(341, 256, 8), (375, 375, 12), (500, 375, 12), (1920, 1080, 12), (3840, 2160, 4)]
 )
-def test_threads_follow_the_sizes(width, height, threads):
+def test_threads_depend_on_the_image_size(width, height, threads):
     assert alike(width, height).threads == default_settings(alike(width, height), 32, CropWindow()).threads == threads

@@ -1,4 +1,4 @@
-"""Ranks: who they are, and that together they read every sample of an epoch once."""
+"""How a process finds its rank, and that all ranks together read every sample once per epoch."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def build(folder, **options):
     return loaders.build(folder, **{**defaults, **options})
 
 
-def test_given_ranks_win():
+def test_explicit_ranks_come_before_the_environment():
     assert find_ranks(1, 3, {"RANK": "0", "WORLD_SIZE": "2"}) == Ranks(1, 3)
 
 
@@ -42,11 +42,11 @@ def test_given_ranks_win():
         ({"RANK": "1"}, Ranks(0, 1)),
     ],
 )
-def test_ranks_of_launchers(environment, expected):
+def test_ranks_from_launchers(environment, expected):
     assert find_ranks(None, None, environment) == expected
 
 
-def test_local_rank():
+def test_local_rank_from_launchers():
     assert local_rank({}) is None
     assert local_rank({"LOCAL_RANK": "1"}) == 1
 
@@ -67,7 +67,7 @@ def test_wrong_ranks(call, message):
 
 
 @given(st.integers(0, 1000), st.integers(1, 40), st.integers(0, 100))
-def test_shares_are_all_samples(samples, world, turns):
+def test_the_shares_of_all_ranks_add_up_to_all_samples(samples, world, turns):
     shares = [Ranks(rank, world).share(samples, turns) for rank in range(world)]
     assert sum(shares) == samples
     assert min(shares) >= Ranks(0, world).least_share(samples)
@@ -77,7 +77,7 @@ def test_shares_are_all_samples(samples, world, turns):
 @FORMATS
 @pytest.mark.parametrize("world", [1, 2, 3, 5, 7, 23])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_evaluation_gives_each_sample_once(make_dataset, mixed, fmt, world, shuffle):
+def test_evaluation_on_several_ranks_returns_each_sample_once(make_dataset, mixed, fmt, world, shuffle):
     folder = make_dataset(fmt, mixed)
     ranks = [
         build(folder, rank=rank, world_size=world, last_batch="partial", shuffle=shuffle, batch_size=3)
@@ -90,7 +90,7 @@ def test_evaluation_gives_each_sample_once(make_dataset, mixed, fmt, world, shuf
 
 
 def test_a_rank_may_end_with_an_empty_batch(make_dataset, mixed):
-    # 23 samples over two ranks: 11 and 12 samples, in batches of 11.
+    # Two ranks read 11 and 12 of the 23 samples, in batches of 11.
     folder = make_dataset("tfrecord", mixed)
     sizes = []
     for rank in range(2):
@@ -101,7 +101,7 @@ def test_a_rank_may_end_with_an_empty_batch(make_dataset, mixed):
 
 @FORMATS
 @pytest.mark.parametrize("world", [2, 3])
-def test_training_gives_every_rank_as_many_whole_batches(make_dataset, mixed, fmt, world):
+def test_training_returns_the_same_number_of_full_batches_on_every_rank(make_dataset, mixed, fmt, world):
     folder = make_dataset(fmt, mixed)
     ranks = [build(folder, rank=rank, world_size=world, batch_size=3) for rank in range(world)]
     seen: Counter[int] = Counter()
@@ -115,7 +115,7 @@ def test_training_gives_every_rank_as_many_whole_batches(make_dataset, mixed, fm
     assert set(seen) == set(range(23))
 
 
-def test_ranks_draw_differently(make_dataset):
+def test_ranks_draw_different_augmentations(make_dataset):
     noise = np.random.default_rng(0).integers(0, 255, (80, 80, 3), np.uint8)
     folder = make_dataset("tfrecord", [("png", encode(noise, "png"), 0)] * 8, shards=1)
     first, second = (
@@ -130,13 +130,13 @@ def test_more_ranks_than_samples(make_dataset, mixed):
         build(folder, rank=0, world_size=3, last_batch="partial")
 
 
-def test_batch_larger_than_a_rank_s_part(make_dataset, mixed):
+def test_a_batch_larger_than_the_share_of_a_rank(make_dataset, mixed):
     with pytest.raises(CallError, match=r"batch_size=4, but a rank reads only 3 of the 7 samples of split 'train'"):
         build(make_dataset("tfrecord", mixed[:7], shards=1), rank=0, world_size=2)
 
 
 def test_a_process_group_of_two(make_dataset, mixed, tmp_path):
-    """Two real processes find their ranks through torch.distributed and gather what they read."""
+    """Two processes find their ranks through torch.distributed and gather the labels that they read."""
     folder = make_dataset("webdataset", mixed)
     script = HELPERS / "gather_labels.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", script, folder]

@@ -1,4 +1,4 @@
-"""Stored pixels come into a batch as they are, through the native readers and through samplers."""
+"""Raw pixels reach a batch unchanged, with DALI's own readers and with samplers."""
 
 import shutil
 
@@ -30,14 +30,14 @@ def raw(tmp_path_factory, dataprep):
     made = {}
     for fmt in ("tfrecord", "webdataset"):
         made[fmt] = folder / fmt
-        said = ("--fmt", fmt, "--out", made[fmt], "--store", "raw", "--raw-size", 64, "--samples-per-shard", 6)
-        done = dataprep("convert", "--src", folder / "src", *said)
+        arguments = ("--fmt", fmt, "--out", made[fmt], "--store", "raw", "--raw-size", 64, "--samples-per-shard", 6)
+        done = dataprep("convert", "--src", folder / "src", *arguments)
         assert done.returncode == 0, done.stderr
     return made
 
 
 def stored_pixels(folder):
-    """What the shards hold, by the tables alone."""
+    """Read the pixels from the shards, with nothing but the sample tables."""
     split = open_split(folder, "train")
     rows = []
     for shard in split.shards:
@@ -65,7 +65,7 @@ def build(folder, **options):
     ],
     ids=str,
 )
-def test_pixels_are_those_stored(raw, fmt, order):
+def test_pixels_equal_the_stored_pixels(raw, fmt, order):
     expected = stored_pixels(raw[fmt])
     seen = 0
     for images, rows in build(raw[fmt], transforms=AS_STORED, **order, fields=("image", "index")):
@@ -76,7 +76,7 @@ def test_pixels_are_those_stored(raw, fmt, order):
 
 
 @FORMATS
-def test_train_is_shuffled_by_a_sampler_unless_shuffle_is_said(raw, fmt):
+def test_training_uses_a_sampler_unless_shuffle_is_given(raw, fmt):
     sampled = "ShuffledSampler"
     assert sampled in build(raw[fmt], transforms=AS_STORED).explain()
     assert sampled not in build(raw[fmt], transforms=AS_STORED, shuffle=True).explain()
@@ -89,7 +89,7 @@ def test_train_is_shuffled_by_a_sampler_unless_shuffle_is_said(raw, fmt):
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_what_a_config_says_of_the_order_is_kept(raw, shuffle, tmp_path):
+def test_shuffle_of_a_config_is_kept(raw, shuffle, tmp_path):
     part = {
         "dataset": {"transform_ops": [{"ResizeImage": {"size": [32, 32]}}]},
         "sampler": {"name": "DistributedBatchSampler", "batch_size": 4, "drop_last": False, "shuffle": shuffle},
@@ -100,12 +100,12 @@ def test_what_a_config_says_of_the_order_is_kept(raw, shuffle, tmp_path):
 
 
 @FORMATS
-def test_channels_turned_round(raw, fmt):
+def test_channels_in_reverse_order(raw, fmt):
     transforms = [{"DecodeImage": {"to_rgb": False}}, *AS_STORED]
     one = build(raw[fmt], transforms=AS_STORED, shuffle=False)
     other = build(raw[fmt], transforms=transforms, shuffle=False)
-    for (images, _), (turned, _) in zip(one, other, strict=True):
-        assert torch.equal(images, turned.flip(-1))
+    for (images, _), (reversed_, _) in zip(one, other, strict=True):
+        assert torch.equal(images, reversed_.flip(-1))
 
 
 @FORMATS
@@ -116,8 +116,8 @@ def test_presets(raw, fmt, name):
         assert images.std() > 0.1
 
 
-def test_random_crops_are_those_of_encoded_images(raw, dataprep, tmp_path):
-    """The same windows, drawn for the same samples, whatever form the images are stored in."""
+def test_random_crops_equal_those_of_encoded_images(raw, dataprep, tmp_path):
+    """The same samples get the same crops, whether images are stored encoded or raw."""
     split = open_split(raw["tfrecord"], "train")
     for row, pixels in enumerate(stored_pixels(raw["tfrecord"])):
         path = tmp_path / "src" / "c" / f"{row:02d}.png"
@@ -131,25 +131,25 @@ def test_random_crops_are_those_of_encoded_images(raw, dataprep, tmp_path):
     other = build(tmp_path / "png", transforms=crops, shuffle=False, fields=("image",))
     for (images,), (again,) in zip(one, other, strict=True):
         difference = (images.float() - again.float()).abs()
-        # Beyond the window's border, encoded images have nothing.
+        # Only raw images have pixels beyond the border of the crop to interpolate with.
         assert difference[:, 3:-3, 3:-3].max() <= 1
         assert difference.mean() <= 0.5
 
 
-def test_too_few_samples_are_told_in_words_of_the_call(raw):
+def test_an_error_about_too_few_samples_names_the_arguments(raw):
     with pytest.raises(CallError) as caught:
         build(raw["tfrecord"], split="train", transforms=AS_STORED, batch_size=11, rank=0, world_size=2)
     assert str(caught.value).startswith("batch_size=11, but a rank reads only 10 of the 20 samples of split 'train'")
 
 
-def test_explain_says_that_nothing_is_decoded(raw):
+def test_explain_shows_that_nothing_is_decoded(raw):
     text = build(raw["tfrecord"], transforms="imagenet-train", dtype="float32").explain()
     assert "Unpack(size=(64, 64))" in text
     assert "Decode" not in text.split("As run", 1)[1]
 
 
-def test_a_record_of_another_length(raw, tmp_path):
-    """As a damaged table would have it: pixels that are not as many as the manifest states."""
+def test_an_image_of_another_length(raw, tmp_path):
+    """A damaged table states sizes that differ from the image size in the manifest."""
     folder = tmp_path / "copy"
     shutil.copytree(raw["tfrecord"], folder)
     split = open_split(folder, "train")

@@ -1,4 +1,4 @@
-"""A saved loader goes on, in a new process too, with the same batches to the bit."""
+"""A loader resumes from a checkpoint, also in a new process, with the same batches bit for bit."""
 
 import pickle
 import subprocess
@@ -37,7 +37,7 @@ def equal(first, second):
 @FORMATS
 @pytest.mark.parametrize("last_batch", ["drop", "partial"])
 @pytest.mark.parametrize("stop", [(0, 0), (0, 1), (0, 5), (1, 2), (2, 4)])
-def test_goes_on_to_the_bit(make_dataset, mixed, fmt, last_batch, stop):
+def test_resumes_bit_for_bit(make_dataset, mixed, fmt, last_batch, stop):
     folder = make_dataset(fmt, mixed)
     whole = build(folder, last_batch=last_batch)
     epochs = [flat(whole) for _ in range(4)]
@@ -64,7 +64,7 @@ def test_goes_on_to_the_bit(make_dataset, mixed, fmt, last_batch, stop):
         assert equal(flat(second), later)
 
 
-def test_between_epochs(make_dataset, mixed):
+def test_resumes_between_epochs(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
     whole = build(folder)
     epochs = [flat(whole) for _ in range(3)]
@@ -77,7 +77,7 @@ def test_between_epochs(make_dataset, mixed):
     assert equal(flat(second), epochs[2])
 
 
-def test_state_of_a_resumed_loader(make_dataset, mixed):
+def test_resumes_after_every_batch(make_dataset, mixed):
     folder = make_dataset("webdataset", mixed)
     epoch = flat(build(folder))
     state = build(folder).state_dict()
@@ -90,7 +90,7 @@ def test_state_of_a_resumed_loader(make_dataset, mixed):
         loader.close()
 
 
-def test_new_process(make_dataset, mixed, tmp_path):
+def test_resumes_in_a_new_process(make_dataset, mixed, tmp_path):
     folder = make_dataset("tfrecord", mixed)
     script = HELPERS / "save_batches.py"
     for part in ("whole", "first", "second"):
@@ -102,7 +102,7 @@ def test_new_process(make_dataset, mixed, tmp_path):
     assert equal(whole, [*parts[0], *parts[1]])
 
 
-def test_mixing_and_policies_go_on(make_dataset, mixed):
+def test_mixing_and_policies_resume(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
     options = {"transforms": "modern-train", "dtype": "float32"}
     whole = flat(build(folder, **options))
@@ -116,8 +116,8 @@ def test_mixing_and_policies_go_on(make_dataset, mixed):
 
 @pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
 @pytest.mark.parametrize("at", [0, 1, 3])
-def test_state_after_an_interruption_in_a_batch(make_dataset, mixed, last_batch, at):
-    """The batch that was cut off is the next one: it was given to nobody."""
+def test_state_after_an_interruption_within_a_batch(make_dataset, mixed, last_batch, at):
+    """The interrupted batch comes next, because nobody received it."""
     folder = make_dataset("tfrecord", mixed)
     uninterrupted = build(folder, last_batch=last_batch)
     epochs = [flat(uninterrupted), flat(uninterrupted)]
@@ -136,11 +136,11 @@ def test_state_after_an_interruption_in_a_batch(make_dataset, mixed, last_batch,
     again.load_state_dict(state)
     assert equal(flat(again), epochs[0][at:])
     assert equal(flat(again), epochs[1])
-    # The loader itself begins its next epoch anew.
+    # The interrupted loader itself begins its next epoch.
     assert len(flat(loader)) == len(loader)
 
 
-def test_state_after_a_function_that_fails(make_dataset, mixed):
+def test_state_after_a_batch_function_fails(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
     calls = []
 
@@ -171,7 +171,7 @@ def test_state_after_a_function_that_fails(make_dataset, mixed):
         {"position": {"epoch": "x", "batch": 1, "read": 1, "started": 0}},
     ],
 )
-def test_damaged_state(make_dataset, mixed, change):
+def test_a_damaged_state(make_dataset, mixed, change):
     folder = make_dataset("tfrecord", mixed)
     first = build(folder)
     next(iter(first))
@@ -181,7 +181,7 @@ def test_damaged_state(make_dataset, mixed, change):
     assert len(flat(loader)) == len(loader)
 
 
-def test_no_copies(make_dataset, mixed):
+def test_a_loader_cannot_be_pickled(make_dataset, mixed):
     with pytest.raises(CallError, match="cannot be copied or sent to another process"):
         pickle.dumps(build(make_dataset("tfrecord", mixed)))
 
@@ -197,7 +197,7 @@ def test_set_epoch(make_dataset, mixed):
     assert equal(flat(other), seventh)
     other.set_epoch(8)
     next(iter(other))
-    # Epoch 8 comes next anyway, so the pipeline that started with epoch 7 goes on.
+    # Epoch 8 comes next anyway, so the pipeline that started with epoch 7 continues.
     position = other.state_dict()["position"]
     assert (position["epoch"], position["batch"], position["started"]) == (8, 1, 7)
 
@@ -211,14 +211,14 @@ def test_set_epoch(make_dataset, mixed):
         ({"rank": 0, "world_size": 2}, "by a loader with world_size 1, but this loader has 2"),
     ],
 )
-def test_other_loader(make_dataset, mixed, change, message):
+def test_a_state_of_a_loader_with_other_arguments(make_dataset, mixed, change, message):
     folder = make_dataset("tfrecord", mixed)
     state = build(folder).state_dict()
     with pytest.raises(CallError, match=message):
         build(folder, **change).load_state_dict(state)
 
 
-def test_other_dataset(make_dataset, mixed):
+def test_a_state_of_another_dataset(make_dataset, mixed):
     state = build(make_dataset("tfrecord", mixed, name="a")).state_dict()
     with pytest.raises(CallError, match="by a loader with dataset "):
         build(make_dataset("tfrecord", mixed[1:], name="b")).load_state_dict(state)
@@ -227,11 +227,11 @@ def test_other_dataset(make_dataset, mixed):
 @pytest.mark.parametrize(
     "state", [{}, {"version": 1}, [], None, {"version": 9, "built": {}, "position": {}, "checkpoint": b""}]
 )
-def test_no_state(make_dataset, mixed, state):
+def test_what_is_not_a_state(make_dataset, mixed, state):
     with pytest.raises(CallError, match=r"this is not the state of a loader|this state has version 9"):
         build(make_dataset("tfrecord", mixed)).load_state_dict(state)
 
 
-def test_wrong_epoch(make_dataset, mixed):
+def test_set_epoch_rejects_negative_numbers(make_dataset, mixed):
     with pytest.raises(CallError, match="epoch must be a whole number of at least 0, got -1"):
         build(make_dataset("tfrecord", mixed)).set_epoch(-1)

@@ -1,4 +1,4 @@
-"""Loaders with a sampler: the images that it asks for, on every rank, after every stop."""
+"""Loaders with a sampler return the images that it chooses, on every rank and after every resume."""
 
 import gc
 import json
@@ -39,7 +39,7 @@ def build(folder, **options):
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory, dataprep):
-    """Forty images, each of a grey of its own, of ten identities of 1 to 9 images, by three cameras."""
+    """40 images, each with another gray level, of ten identities with 1 to 9 images, from three cameras."""
     folder = tmp_path_factory.mktemp("people")
     identities = np.repeat(np.arange(10), [1, 1, 2, 2, 3, 4, 5, 6, 7, 9])
     rows = []
@@ -51,15 +51,15 @@ def people(tmp_path_factory, dataprep):
     made = {}
     for fmt in ("tfrecord", "webdataset"):
         made[fmt] = folder / fmt
-        said = ("--fmt", fmt, "--out", made[fmt], "--samples-per-shard", 7)
-        done = dataprep("convert", "--src", folder / "people.parquet", *said)
+        arguments = ("--fmt", fmt, "--out", made[fmt], "--samples-per-shard", 7)
+        done = dataprep("convert", "--src", folder / "people.parquet", *arguments)
         assert done.returncode == 0, done.stderr
     return made
 
 
 @FORMATS
 @EACH
-def test_images_are_those_of_the_rows(people, fmt, sampler):
+def test_images_match_their_rows(people, fmt, sampler):
     fields = ("image", "index", "identity", "label", "source")
     loader = build(people[fmt], sampler=sampler, transforms=EXACT, dtype="uint8", fields=fields)
     by_row = {}
@@ -69,22 +69,22 @@ def test_images_are_those_of_the_rows(people, fmt, sampler):
             for image, row, identity, label, source in zip(
                 images, rows.tolist(), identities, labels.tolist(), sources, strict=True
             ):
-                grey = round(float(image.float().mean()))
-                assert by_row.setdefault(row, (grey, identity, label, source)) == (grey, identity, label, source)
-                assert f"{grey // 6:02d}.png" == source
+                gray = round(float(image.float().mean()))
+                assert by_row.setdefault(row, (gray, identity, label, source)) == (gray, identity, label, source)
+                assert f"{gray // 6:02d}.png" == source
                 assert identity == f"p{label}"
     assert len({source for *_, source in by_row.values()}) == len(by_row)
 
 
 @FORMATS
-def test_a_true_shuffle(people, fmt):
+def test_a_shuffled_epoch_contains_every_sample_once(people, fmt):
     loader = build(people[fmt], sampler=loaders.ShuffledSampler(), last_batch="partial", fields=("index",))
     epochs = [[row for (rows,) in loader for row in rows.tolist()] for _ in range(3)]
     assert all(sorted(epoch) == list(range(40)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == 3
 
 
-def test_identities_by_threes_with_two_each(people):
+def test_a_pk_batch_contains_two_samples_of_each_of_three_identities(people):
     loader = build(people["webdataset"], sampler=loaders.PKSampler(3, 2, by="identity"), fields=("identity",))
     epoch = [identities for (identities,) in loader]
     assert len(epoch) == len(loader)
@@ -94,8 +94,8 @@ def test_identities_by_threes_with_two_each(people):
 
 @pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
 @EACH
-def test_ranks_are_cuts_of_one_rank(people, sampler, last_batch):
-    """Three ranks of 2 see what one of 6 sees, in order."""
+def test_ranks_divide_the_batches_of_a_single_rank(people, sampler, last_batch):
+    """Three ranks with batches of 2 read the batches of 6 of one rank, in order."""
     options = {"fields": ("index",), "last_batch": last_batch}
     wide = sampler
     narrow = loaders.PKSampler(1, 2, by="identity", across="camera") if isinstance(sampler, loaders.PKSampler) else wide
@@ -114,7 +114,7 @@ def test_ranks_are_cuts_of_one_rank(people, sampler, last_batch):
                 assert joined == together.tolist()
 
 
-def test_an_evaluation_gives_each_sample_once_and_some_rank_nothing(people):
+def test_evaluation_returns_each_sample_once_and_an_empty_batch_to_some_ranks(people):
     loads = [
         build(people["tfrecord"], sampler=loaders.ShuffledSampler(), batch_size=13, last_batch="partial",
               rank=rank, world_size=3, fields=("image", "index"))
@@ -128,7 +128,7 @@ def test_an_evaluation_gives_each_sample_once_and_some_rank_nothing(people):
 @FORMATS
 @EACH
 @pytest.mark.parametrize("stop", [(0, 1), (0, 6), (1, 3)])
-def test_goes_on_at_another_depth(people, fmt, sampler, stop):
+def test_resumes_with_another_prefetch(people, fmt, sampler, stop):
     whole = build(people[fmt], sampler=sampler)
     epochs = [list(whole) for _ in range(3)]
     epoch, taken = stop
@@ -151,7 +151,7 @@ def test_goes_on_at_another_depth(people, fmt, sampler, stop):
             assert torch.equal(labels, labels_again)
 
 
-def test_goes_on_in_a_new_process(people, tmp_path):
+def test_resumes_in_a_new_process(people, tmp_path):
     script = (
         "import loaders, pickle, sys\n"
         "loader = loaders.build(sys.argv[1], batch_size=6, transforms='imagenet-train', device='cpu', num_threads=1,\n"
@@ -174,8 +174,7 @@ def test_goes_on_in_a_new_process(people, tmp_path):
         assert np.array_equal(labels.numpy(), labels_again)
 
 
-def test_epoch_by_its_number(people):
-    """The samples of an epoch are the seed's and its number's alone."""
+def test_an_epoch_depends_only_on_seed_and_number(people):
     loader = build(people["tfrecord"], sampler=loaders.ShuffledSampler(), fields=("index",))
     epochs = [[rows.tolist() for (rows,) in loader] for _ in range(3)]
     again = build(people["tfrecord"], sampler=loaders.ShuffledSampler(), fields=("index",))
@@ -192,7 +191,7 @@ def test_a_state_of_another_sampler_is_refused(people):
         build(people["tfrecord"]).load_state_dict(state)
 
 
-def test_explain_says_the_plan(people):
+def test_explain_describes_the_plan(people):
     text = build(people["tfrecord"], sampler=loaders.PKSampler(3, 2, by="identity", few="drop")).explain()
     assert "planned by PKSampler(classes_per_batch=3, samples_per_class=2, by='identity', few='drop')" in text
     assert "identity" in text
@@ -200,8 +199,8 @@ def test_explain_says_the_plan(people):
 
 
 @FORMATS
-def test_shards_from_elsewhere(people, fmt, tmp_path, dataprep):
-    """Only the shards are kept; what `dataprep index` makes of them samples the same way."""
+def test_shards_of_another_tool(people, fmt, tmp_path, dataprep):
+    """Shards alone, indexed by `dataprep index`, are sampled in the same way."""
     folder = tmp_path / "shards"
     folder.mkdir()
     for shard in people[fmt].iterdir():
@@ -217,7 +216,7 @@ def test_shards_from_elsewhere(people, fmt, tmp_path, dataprep):
         assert torch.equal(labels, labels_again)
 
 
-def test_mixing_keeps_its_labels(people):
+def test_labels_of_mixed_images(people):
     loader = build(people["tfrecord"], sampler=loaders.PKSampler(3, 2), transforms="modern-train")
     for _, labels in loader:
         assert labels.shape == (6, 10)
@@ -226,7 +225,7 @@ def test_mixing_keeps_its_labels(people):
 
 @dataclass(frozen=True)
 class Backwards:
-    """A user's own: rows from the last to the first."""
+    """A custom sampler: rows from the last to the first."""
 
     wrong: str = ""
 
@@ -251,14 +250,14 @@ class BackwardsPlan:
         return {"short": rows[1:], "kind": rows / 2, "range": rows + 1}.get(self.wrong, rows)
 
 
-def test_a_users_own(people):
+def test_a_custom_sampler(people):
     loader = build(people["webdataset"], sampler=Backwards(), fields=("index",), last_batch="partial")
     assert [row for (rows,) in loader for row in rows.tolist()] == list(range(40))[::-1]
     assert "From the last to the first." in loader.explain()
     assert "planned by Backwards()" in loader.explain()
 
 
-def test_a_plan_that_uses_its_answer_again(people):
+def test_a_plan_that_reuses_its_array(people):
     @dataclass(frozen=True)
     class Plan:
         rows: np.ndarray
@@ -300,7 +299,7 @@ def test_a_sampler_that_fails_while_a_state_is_loaded_is_named(people):
     loader = build(people["tfrecord"], sampler=Sampler(fails=True), fields=("index",), prefetch=1)
     with pytest.raises(CallError, match="batch 1 of epoch 1 must be 6 integers"):
         loader.load_state_dict(saved.state_dict())
-    # The loader is where it was before.
+    # The loader is back where it was.
     assert next(iter(loader))[0].tolist() == list(range(6))
 
 
@@ -319,13 +318,13 @@ def test_a_sampler_that_fails_while_a_state_is_loaded_is_named(people):
         ((), SimpleNamespace(samples=24, lines=()), "plan with lines, a tuple of strings, and batch"),
     ],
 )
-def test_what_is_no_sampler_or_no_plan(people, columns, plan, message):
+def test_objects_that_are_no_sampler_or_return_no_plan(people, columns, plan, message):
     sampler = SimpleNamespace(columns=columns, plan=lambda columns, **_: plan)
     with pytest.raises(CallError, match=message):
         build(people["tfrecord"], sampler=sampler)
 
 
-def test_numbers_of_numpy_are_numbers(people):
+def test_numpy_integers_are_accepted(people):
     plain = build(people["tfrecord"], sampler=loaders.PKSampler(3, 2), seed=3)
     other = build(
         people["tfrecord"],
@@ -337,20 +336,20 @@ def test_numbers_of_numpy_are_numbers(people):
     assert loaders.ClassBalancedSampler(alpha=np.float32(0.5), samples=np.int32(1000)).samples == 1000
 
 
-def test_a_batch_larger_than_an_epoch_makes_no_filling(people):
+def test_a_partial_batch_larger_than_an_epoch_is_not_padded(people):
     loader = build(people["tfrecord"], sampler=loaders.ShuffledSampler(), batch_size=4096, last_batch="partial")
     assert loader.options.batch_size == 40
     assert [len(images) for images, _ in loader] == [40]
 
 
-def test_too_few_samples_are_said_at_once(people):
+def test_build_warns_about_small_identities(people):
     with pytest.warns(UserWarning, match="2 identities have fewer than 2 samples; their 2 samples are repeated"):
         build(people["tfrecord"], sampler=loaders.PKSampler(3, 2))
     with pytest.raises(CallError, match='Hint: set few="repeat", or samples_per_class below 12'):
         build(people["tfrecord"], sampler=loaders.PKSampler(1, 12, few="drop"), batch_size=12)
 
 
-def test_classes_without_a_sample_are_said_at_once(people, tmp_path):
+def test_build_warns_about_classes_without_samples(people, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(people["tfrecord"], folder)
     manifest = read_manifest(folder)
@@ -359,7 +358,7 @@ def test_classes_without_a_sample_are_said_at_once(people, tmp_path):
         build(folder, sampler=loaders.ClassBalancedSampler())
 
 
-def test_a_thread_goes_on_when_the_main_one_has_ended(people):
+def test_a_thread_may_outlive_the_main_thread(people):
     script = (
         "import loaders, sys, threading\n"
         "loader = loaders.build(sys.argv[1], batch_size=6, transforms='imagenet-train', device='cpu', num_threads=1,\n"
@@ -375,7 +374,7 @@ def test_a_thread_goes_on_when_the_main_one_has_ended(people):
     assert (done.returncode, done.stdout) == (0, "batches 6\n"), done.stderr
 
 
-def test_the_end_of_a_process_in_the_middle_of_work(people):
+def test_a_process_may_end_while_batches_are_prefetched(people):
     script = (
         "import loaders, sys\n"
         "loader = loaders.build(sys.argv[1], batch_size=6, transforms='imagenet-train', device='cpu', prefetch=4,\n"
@@ -389,8 +388,8 @@ def test_the_end_of_a_process_in_the_middle_of_work(people):
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_close_lets_go_of_the_shards(people, tmp_path):
-    folder = tmp_path / "let-go"
+def test_close_unmaps_the_shards(people, tmp_path):
+    folder = tmp_path / "unmapped"
     shutil.copytree(people["webdataset"], folder)
     loader = build(folder, sampler=loaders.ShuffledSampler())
     list(loader)
@@ -398,11 +397,11 @@ def test_close_lets_go_of_the_shards(people, tmp_path):
     del loader
     gc.collect()
     with open("/proc/self/maps") as maps:
-        assert not [line for line in maps if "let-go" in line]
+        assert not [line for line in maps if "unmapped" in line]
 
 
 @pytest.mark.parametrize("wrong", ["short", "kind", "range"])
-def test_a_users_own_that_errs(people, wrong):
+def test_a_custom_sampler_with_wrong_batches(people, wrong):
     with pytest.raises(CallError, match="batch 0 of epoch 0 must be 6 integers from 0 to 39, got"):
         build(people["webdataset"], sampler=Backwards(wrong))
 
@@ -434,24 +433,24 @@ def test_a_users_own_that_errs(people, wrong):
         ),
     ],
 )
-def test_wrong_calls(people, options, message):
+def test_wrong_arguments(people, options, message):
     with pytest.raises(CallError, match=message):
         build(people["tfrecord"], **options)
 
 
-def test_a_shard_that_goes_away_is_named(people, tmp_path, monkeypatch):
+def test_a_deleted_shard_is_named(people, tmp_path, monkeypatch):
     monkeypatch.setattr(loaders.dali.readers, "PREFETCH_BATCHES", 0)
     folder = tmp_path / "copy"
     shutil.copytree(people["tfrecord"], folder)
     loader = build(folder, sampler=loaders.ShuffledSampler(), batch_size=1, prefetch=1)
     for shard in folder.glob("*.tfrecord"):
         shard.unlink()
-    # What is mapped already stays; the rest is missed when it is asked for, at the latest in the first epoch.
+    # A shard that is already mapped stays; any other is missing when its first image is read.
     with pytest.raises(ShardError, match=r"\.tfrecord: the shard cannot be read \(No such file or directory\)"):
         list(loader)
 
 
-def test_samplers_of_configs(people, tmp_path):
+def test_the_sampler_of_a_config(people, tmp_path):
     config = {
         "DataLoader": {
             "Train": {

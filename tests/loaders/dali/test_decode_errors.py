@@ -34,7 +34,7 @@ def test_an_image_that_cannot_be_decoded(operator):
 
 
 def test_a_record_that_cannot_be_read(monkeypatch):
-    monkeypatch.setattr(decode_errors, "index_fault", lambda split: None)
+    monkeypatch.setattr(decode_errors, "find_index_error", lambda split: None)
     found = translate_error(error("readers.tfrecord", "Invalid record"), SPLIT)
     assert isinstance(found, DamagedError)
     assert "/data/my set: a record cannot be read (DALI says: Invalid record)" in str(found)
@@ -42,7 +42,7 @@ def test_a_record_that_cannot_be_read(monkeypatch):
 
 def test_a_damaged_index_is_the_cause_of_a_failed_read(monkeypatch):
     fault = IndexFileError("is damaged", file="a.idx")
-    monkeypatch.setattr(decode_errors, "index_fault", lambda split: fault)
+    monkeypatch.setattr(decode_errors, "find_index_error", lambda split: fault)
     assert translate_error(error("readers.webdataset", "Malformed index"), SPLIT) is fault
 
 

@@ -1,4 +1,4 @@
-"""What a batch holds besides its images: labels, numbers, table columns; and in which framework's tensors."""
+"""Contents of a batch: labels, rows, table columns, in the tensors of each framework."""
 
 import shutil
 
@@ -24,7 +24,7 @@ def build(folder, **options):
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory, dataprep):
-    """A dataset with further columns: 9 images, identity a text, camera a number, weight a number or nothing."""
+    """9 images with further columns: identity is text, camera is a number, weight is a number or missing."""
     folder = tmp_path_factory.mktemp("people")
     rows = []
     for number in range(9):
@@ -47,7 +47,7 @@ def people(tmp_path_factory, dataprep):
 
 @FORMATS
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_columns_belong_to_their_images(people, fmt, shuffle):
+def test_columns_match_their_images(people, fmt, shuffle):
     fields = ("camera", "identity", "image", "weight", "index", "label", "source")
     loader = build(people[fmt], fields=fields, shuffle=shuffle, last_batch="partial", dtype="uint8", transforms=EVAL)
     seen, indexes = [], []
@@ -82,8 +82,8 @@ def test_images_alone_and_labels_alone(people, fmt):
 @FORMATS
 @pytest.mark.parametrize("transforms", ["imagenet-train", "modern-train"])
 @pytest.mark.filterwarnings("error")
-def test_without_the_image_none_is_decoded(make_dataset, mixed, fmt, transforms):
-    """Labels, mixed ones too, are those that come with the images, and need none that can be decoded."""
+def test_without_the_image_field_nothing_is_decoded(make_dataset, mixed, fmt, transforms):
+    """Labels, also mixed ones, are the same as with images, even if the images cannot be decoded."""
     options = {"transforms": transforms, "shuffle": False}
     whole = [labels for _, labels in build(make_dataset(fmt, mixed, name="sound"), **options)]
     broken = make_dataset(fmt, [(extension, b"no image", label) for extension, _, label in mixed], name="broken")
@@ -96,7 +96,7 @@ def test_without_the_image_none_is_decoded(make_dataset, mixed, fmt, transforms)
 
 
 @pytest.mark.filterwarnings("error")
-def test_column_with_the_name_of_a_field(tmp_path, dataprep):
+def test_a_column_with_the_name_of_a_field(tmp_path, dataprep):
     (tmp_path / "0.png").write_bytes(encode(np.zeros((9, 9, 3), np.uint8), "png"))
     (tmp_path / "list.csv").write_text("path,label,index,image\n0.png,cat,77,x\n")
     done = dataprep("convert", "--src", tmp_path / "list.csv", "--out", tmp_path / "out")
@@ -137,12 +137,12 @@ def test_types_and_layouts(people, dtype, layout):
     assert (images.float() - exact).abs().max() <= tolerance
 
 
-def test_whole_values_need_transforms_that_leave_them(people):
+def test_uint8_needs_transforms_without_normalization(people):
     with pytest.raises(CallError, match='dtype="uint8", but the transforms return normalized float values'):
         build(people["tfrecord"], dtype="uint8")
 
 
-def test_numpy(people):
+def test_numpy_equals_torch(people):
     options = {"shuffle": False, "fields": ("image", "label", "identity"), "dtype": "float32"}
     images, labels, identities = next(iter(build(people["tfrecord"], framework="numpy", **options)))
     expected = next(iter(build(people["tfrecord"], **options)))
@@ -155,7 +155,7 @@ def test_numpy(people):
 
 @pytest.mark.parametrize("framework", ["jax", "paddle"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_other_frameworks(people, framework, dtype):
+def test_jax_and_paddle_equal_torch(people, framework, dtype):
     pytest.importorskip(framework)
     options = {"shuffle": False, "dtype": dtype}
     images, labels = next(iter(build(people["tfrecord"], framework=framework, **options)))
@@ -165,7 +165,7 @@ def test_other_frameworks(people, framework, dtype):
     assert np.asarray(labels).tolist() == expected[1].tolist()
 
 
-def test_framework_that_is_not_installed(people, monkeypatch):
+def test_a_framework_that_is_not_installed(people, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "paddle", None)
     with pytest.raises(CallError, match="framework='paddle' is not installed"):
         build(people["tfrecord"], framework="paddle")
@@ -176,7 +176,7 @@ def test_numpy_has_no_bfloat16(people):
         build(people["tfrecord"], framework="numpy", dtype="bfloat16")
 
 
-def test_functions_of_the_batch(people):
+def test_a_function_changes_the_batch(people):
     def darker(images):
         return images / 2
 
@@ -186,22 +186,22 @@ def test_functions_of_the_batch(people):
 
 
 @pytest.mark.parametrize("function", [lambda images: None, lambda images: images[:1]])
-def test_functions_keep_the_batch(people, function):
+def test_a_function_must_return_the_whole_batch(people, function):
     with pytest.raises(CallError, match="must return a tensor of 4 images"):
         next(iter(build(people["tfrecord"], transforms=[*EVAL, function])))
 
 
 @FORMATS
 @pytest.mark.parametrize("text", [b"1_0", b" 1", b"+1", b"-1", b"1 ", b"0x1", b"\xc2\xb2", b"1\n\n2"])
-def test_labels_are_plain_decimals(make_dataset, mixed, fmt, text):
+def test_text_labels_are_plain_decimals(make_dataset, mixed, fmt, text):
     if fmt == "tfrecord":
-        pytest.skip("its labels are numbers")
+        pytest.skip("TFRecord stores labels as numbers")
     folder = make_dataset("webdataset", mixed, label_texts=lambda label: text if label == 1 else b"%d" % label)
     with pytest.raises(DamagedError, match="the label of a record is not a decimal number"):
         list(build(folder, last_batch="partial"))
 
 
-def test_explain(people):
+def test_explain_shows_data_transforms_and_notes(people):
     text = build(people["tfrecord"], transforms="imagenet-train").explain()
     for part in (
         "9 samples in 3 tfrecord shards",
@@ -214,8 +214,8 @@ def test_explain(people):
     assert "note: " in mixed.explain()
 
 
-def test_numbers_of_two_types_are_told_apart(people, tmp_path):
-    """A whole number from 2**53 on has no float64 of its own, so that two identities would become one."""
+def test_columns_of_integers_and_floats_keep_their_values(people, tmp_path):
+    """From 2**53 on, float64 does not contain every integer, so two identities could become one."""
     folder = tmp_path / "copy"
     shutil.copytree(people["tfrecord"], folder)
     split = open_split(folder, "train")

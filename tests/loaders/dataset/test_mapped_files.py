@@ -1,4 +1,4 @@
-"""Mapped files: what they give, how long they last, how many there may be."""
+"""Mapped files: their content, how long they stay mapped, and how many are mapped at a time."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ def mapped_ranges(name):
 
 
 def resident(path):
-    """How many of a file's pages are in memory, as the kernel counts them."""
+    """Return how many pages of a file are in memory."""
     script = (
         "import ctypes,mmap,os,sys;f=os.open(sys.argv[1],os.O_RDONLY);n=os.fstat(f).st_size;"
         "m=mmap.mmap(f,n,prot=1,flags=mmap.MAP_SHARED);v=(ctypes.c_ubyte*(n//4096))();"
@@ -29,7 +29,7 @@ def resident(path):
     return int(subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True).stdout)
 
 
-def test_bytes_are_the_files(tmp_path):
+def test_content_equals_the_file(tmp_path):
     data = os.urandom(70_001)
     (tmp_path / "a").write_bytes(data)
     file = map_file(str(tmp_path / "a"), len(data))
@@ -39,20 +39,20 @@ def test_bytes_are_the_files(tmp_path):
         file.data[0] = 1
 
 
-def test_a_view_keeps_its_file_mapped_and_nothing_else_does(tmp_path):
+def test_only_views_keep_a_file_mapped(tmp_path):
     path = tmp_path / "view-alone"
     path.write_bytes(b"x" * 10_000)
     view = map_file(str(path), 10_000).data[100:200]
     gc.collect()
     assert mapped_ranges("view-alone") == 1
-    path.unlink()  # what is mapped outlives its name
+    path.unlink()  # a mapped file outlives its name
     assert bytes(view) == b"x" * 100
     del view
     gc.collect()
     assert mapped_ranges("view-alone") == 0
 
 
-def test_another_length_is_refused(tmp_path):
+def test_a_file_of_another_length_is_rejected(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     with pytest.raises(ValueError, match="is 3 bytes long"):
         map_file(str(tmp_path / "a"), 4)
@@ -60,7 +60,7 @@ def test_another_length_is_refused(tmp_path):
         map_file(str(tmp_path / "b"), 4)
 
 
-def test_many_files_hold_no_descriptor_and_a_bounded_number_is_mapped(tmp_path):
+def test_no_descriptor_stays_open_and_the_number_of_mappings_is_bounded(tmp_path):
     paths = []
     for number in range(300):
         path = tmp_path / f"many-{number}"
@@ -84,8 +84,8 @@ def test_many_files_hold_no_descriptor_and_a_bounded_number_is_mapped(tmp_path):
 
 
 @pytest.mark.parametrize("refused", ["", "_PROCESS_MADVISE", "pidfd_open"])
-def test_what_is_asked_ahead_comes_into_memory(tmp_path, monkeypatch, refused):
-    """Also where the system refuses to be asked for many ranges at once."""
+def test_prefetched_bytes_are_read_into_memory(tmp_path, monkeypatch, refused):
+    """Also if the system refuses to advise many ranges in one call."""
     path = str(tmp_path / "cold")
     with open(path, "wb") as file:
         file.write(os.urandom(4096 * 2000))

@@ -1,4 +1,4 @@
-"""Images by row, from both formats, and shards that are not what their tables were made for."""
+"""Random access to images in both formats, and shards that do not match their tables."""
 
 import os
 
@@ -24,7 +24,7 @@ FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 
 
 @FORMATS
-def test_every_row_in_any_order(make_dataset, mixed, fmt):
+def test_rows_in_any_order(make_dataset, mixed, fmt):
     records = open_records(open_split(make_dataset(fmt, mixed), "train"))
     stored = [data for start in range(3) for _, data, _ in mixed[start::3]]
 
@@ -40,7 +40,7 @@ def test_every_row_in_any_order(make_dataset, mixed, fmt):
     records.close()
 
 
-def test_images_outlive_the_records(make_dataset, mixed):
+def test_images_stay_valid_after_close(make_dataset, mixed):
     records = open_records(open_split(make_dataset("webdataset", mixed), "train"))
     (image,) = records.images(np.array([0]))
     records.close()
@@ -49,8 +49,8 @@ def test_images_outlive_the_records(make_dataset, mixed):
 
 
 @FORMATS
-def test_a_shard_that_changed_is_refused(make_dataset, mixed, fmt):
-    """Of the same length, so that only its bytes tell."""
+def test_a_changed_shard_is_rejected(make_dataset, mixed, fmt):
+    """The length is the same, so only the checksum shows the change."""
     folder = make_dataset(fmt, mixed)
     split = open_split(folder, "train")
     shard = folder / split.shards[1].name
@@ -74,7 +74,7 @@ def test_a_shard_that_changed_is_refused(make_dataset, mixed, fmt):
 
 @FORMATS
 @pytest.mark.parametrize("what", ["shorter", "gone"])
-def test_a_shard_of_another_length_or_gone(make_dataset, mixed, fmt, what):
+def test_a_truncated_or_missing_shard(make_dataset, mixed, fmt, what):
     split = open_split(make_dataset(fmt, mixed), "train")
     records = open_records(split)
     path = split.path(split.shards[2].file)
@@ -83,13 +83,13 @@ def test_a_shard_of_another_length_or_gone(make_dataset, mixed, fmt, what):
     else:
         os.truncate(path, split.shards[2].file.bytes - 512)
     last = np.array([split.samples - 1])
-    records.prefetch(last)  # says nothing, and does no harm
+    records.prefetch(last)  # prefetching raises nothing
     with pytest.raises(ShardError, match="cannot be read" if what == "gone" else "bytes long, but the manifest states"):
         records.images(last)
 
 
 @pytest.mark.parametrize(("column", "value"), [("offset", -1), ("offset", 2**62), ("size", 0), ("size", 2**62)])
-def test_a_table_that_leads_out_of_its_shard(make_dataset, mixed, column, value):
+def test_a_table_that_points_outside_its_shard(make_dataset, mixed, column, value):
     folder = make_dataset("webdataset", mixed)
     split = open_split(folder, "train")
     path = split.path(split.shards[1].table)
