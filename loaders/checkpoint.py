@@ -127,19 +127,24 @@ class Progress:
         position = Position(self.next_epoch, read=self.position.read, started=self.position.started)
         return replace(following, phase=Phase.READING, position=position)
 
+    # These three run for every batch. Calling the constructor takes half the time of `dataclasses.replace`.
+
     def run_started(self) -> Progress:
         """Count a batch that DALI begins to produce."""
-        return replace(self, phase=Phase.RUNNING, position=replace(self.position, read=self.position.read + 1))
+        at = self.position
+        position = Position(at.epoch, at.batch, at.read + 1, at.started)
+        return Progress(self.batches, Phase.RUNNING, position, self.saved, self.checkpoint, self.iteration)
 
     def run_finished(self) -> Progress:
         """Note that DALI has produced the batch."""
-        return replace(self, phase=Phase.READING)
+        return Progress(self.batches, Phase.READING, self.position, self.saved, self.checkpoint, self.iteration)
 
     def batch_given(self, checkpoint: bytes) -> Progress:
         """Count a batch that the user receives; `checkpoint` is DALI's, taken after it."""
-        position = replace(self.position, batch=self.position.batch + 1)
+        at = self.position
+        position = Position(at.epoch, at.batch + 1, at.read, at.started)
         phase = Phase.FINISHED if position.batch == self.batches else Phase.READING
-        return replace(self, phase=phase, position=position, saved=position, checkpoint=checkpoint)
+        return Progress(self.batches, phase, position, position, checkpoint, self.iteration)
 
 
 @dataclass(frozen=True, slots=True)
