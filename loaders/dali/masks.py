@@ -86,8 +86,8 @@ def _part(operation: RandomErasing, image: Node, spec: ImageSpec, context: Graph
             found.append(np.clip(np.floor(color + 0.5), 0, 255) if spec.is_uint8 else color)
         return [each.astype(np.float32) for each in found]
 
-    ranks = [1 if size else 2, 1] + [1] * (operation.mode == "color")
-    first, second, *color = context.random.from_numpy(operation, "part", context.batch_size, draw, ranks)
+    ndims = [1 if size else 2, 1] + [1] * (operation.mode == "color")
+    first, second, *color = context.random.from_numpy(operation, "part", context.batch_size, draw, ndims)
     if size is None:
         first, second = _first_that_fits(first, second, operation.attempts, _sides(image, spec))
     return first, second, *color
@@ -142,10 +142,10 @@ def _first_that_fits(candidates: Node, place: Node, count: int, sides: Node) -> 
     best = fn.reductions.max(fits * types.Constant(np.arange(count, 0, -1, dtype=np.int32)))
     part = parts[math.min(count - best, count - 1)]
     hidden = (best > 0) & (fn.reductions.min(part) > 0.0)
-    return (_at(place, sides - part + 1.0) + 1.0) * hidden - 1.0, (part - 1.0) * hidden + 1.0
+    return (_scale(place, sides - part + 1.0) + 1.0) * hidden - 1.0, (part - 1.0) * hidden + 1.0
 
 
-def _at(place: Node, counts: Node) -> Node:
+def _scale(place: Node, counts: Node) -> Node:
     """Scale draws from [0, 1) to integers from 0 to `counts` - 1, as float32.
 
     The minimum is needed because `place * counts` may be rounded up to `counts`.
@@ -171,7 +171,7 @@ def _(operation: Cutout, image: Node, spec: ImageSpec, context: GraphContext) ->
         operation, "holes", context.batch_size, draw, [2] * (1 + (operation.fill is None))
     )
     if size is None:
-        start = _at(start, _sides(image, spec)) - half
+        start = _scale(start, _sides(image, spec)) - half
     if operation.fill is not None:
         return fn.erase(
             image,
