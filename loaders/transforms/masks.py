@@ -144,7 +144,7 @@ class HideAndSeek(Operation):
 
 @dataclass(frozen=True, slots=True)
 class KeepPart(Operation):
-    """Fill everything outside a random region, with a probability. `RandomResizedCrop` draws the same regions.
+    """Fill everything outside a random region, with a probability. It is drawn as in `RandomResizedCrop`.
 
     Attributes:
         area: minimum and maximum area of the region as a fraction of the image's area.

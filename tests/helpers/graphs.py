@@ -29,8 +29,9 @@ def run_graph(
     pipeline = dali.Pipeline(
         batch_size=len(images), num_threads=2, device_id=0 if gpu else None, seed=1, exec_dynamic=True
     )
+    batch = [np.ascontiguousarray(image) for image in images]
     with pipeline:
-        node = fn.external_source(lambda: list(images), batch=True, layout="HWC")
+        node = fn.external_source(lambda: batch, batch=True, layout="HWC")
         context = GraphContext(gpu=gpu, batch_size=len(images), random=RandomStreams(seed))
         pipeline.set_outputs(make(node.gpu() if gpu else node, context))
     pipeline.build()
@@ -46,19 +47,36 @@ def run_operation(
     operations: Operation | Sequence[Operation],
     images: Sequence[np.ndarray],
     *,
-    spec: ImageSpec = ImageSpec(),  # noqa: B008 -- a frozen record
+    spec: ImageSpec | None = None,
     seed: int = 0,
     runs: int = 1,
     gpu: bool = False,
 ) -> list[np.ndarray]:
-    """Run operations in order on HWC arrays and return the outputs, see `run_graph`."""
+    """Run operations in order on HWC arrays and return the outputs, see `run_graph`.
+
+    `spec` is that of the images; by default their size is unknown and they are RGB.
+    """
     sequence = (operations,) if isinstance(operations, Operation) else tuple(operations)
 
     def make(node: Any, context: GraphContext) -> Any:
-        current = spec
+        current = spec or ImageSpec(is_uint8=images[0].dtype == np.uint8)
         for operation in sequence:
             node = apply(operation, node, current, context)
             current = operation.output(current)
         return node
 
     return run_graph(make, images, seed=seed, runs=runs, gpu=gpu)
+
+
+def run_many(
+    operations: Operation | Sequence[Operation], image: np.ndarray, count: int, **options: Any
+) -> list[np.ndarray]:
+    """Run operations on `count` copies of an image, in batches of 100."""
+    return run_operation(operations, [image] * 100, runs=-(-count // 100), **options)[:count]
+
+
+def run_stacked(
+    operations: Operation | Sequence[Operation], image: np.ndarray, count: int, **options: Any
+) -> np.ndarray:
+    """Run operations on `count` copies of an image and stack the outputs: [count, H, W, C]."""
+    return np.stack(run_many(operations, image, count, **options))

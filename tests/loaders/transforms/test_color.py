@@ -5,15 +5,14 @@ Each ``check_*`` function takes `gpu`, so that tests/gpu can run it on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import combinations, permutations
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 from helpers.chance import MIN_PVALUE, assert_equal_counts, assert_probability, assert_uniform
-from helpers.graphs import run_graph, run_operation
+from helpers.graphs import run_graph, run_operation, run_stacked
 from helpers.parsing import parse_notes, parse_operation
 from helpers.photographs import photograph
 from nvidia.dali import fn, types
@@ -23,7 +22,7 @@ from skimage import color
 
 from loaders.dali.blur import motion_kernels, stretch_contrast
 from loaders.dali.color import _COMPONENTS, jitter_plans
-from loaders.transforms.base import ImageSpec, Operation
+from loaders.transforms.base import ImageSpec
 from loaders.transforms.color import (
     SPACES,
     ColorJitter,
@@ -59,14 +58,6 @@ def differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.abs(found.astype(float) - expected)
 
 
-def run(operation: Operation, images: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
-    return run_operation(operation, [np.ascontiguousarray(each) for each in images], **options)
-
-
-def run_many(operation: Operation, image: np.ndarray, count: int, **options: Any) -> np.ndarray:
-    return np.stack(run(operation, [image] * 100, runs=-(-count // 100), **options))[:count]
-
-
 # Jitter --------------------------------------------------------------------------------------------------------------
 
 ENHANCERS = {
@@ -95,7 +86,7 @@ def hue_shifted_in_bytes(image: np.ndarray, shift: float) -> np.ndarray:
 
 def check_factors_match_pillow(gpu: bool = False) -> None:
     for name, factor in ((name, factor) for name in ENHANCERS for factor in (0.0, 0.6, 0.93, 1.4, 2.0)):
-        found = run(ColorJitter(**{name: (factor, factor)}), photographs(), gpu=gpu)
+        found = run_operation(ColorJitter(**{name: (factor, factor)}), photographs(), gpu=gpu)
         for image, each in zip(photographs(), found, strict=True):
             apart = differences(each, enhanced(image, name, factor))
             assert apart.max() <= 1
@@ -105,7 +96,7 @@ def check_factors_match_pillow(gpu: bool = False) -> None:
 
 def check_hue_is_shifted_in_hsv(gpu: bool = False) -> None:
     for shift in (-0.5, -0.1, 0.02, 0.25, 0.5):
-        found = run(ColorJitter(hue=(shift, shift)), photographs(), gpu=gpu)
+        found = run_operation(ColorJitter(hue=(shift, shift)), photographs(), gpu=gpu)
         for image, each in zip(photographs(), found, strict=True):
             exact = differences(each, hue_shifted(image, shift))
             assert exact.max() <= 0.501
@@ -131,7 +122,7 @@ def check_orders_are_equally_likely(gpu: bool = False) -> None:
             )
         expected.append(made)
     references = np.stack(expected).astype(np.float32)
-    found = run_many(jitter, image, 1500, gpu=gpu).astype(np.float32)
+    found = run_stacked(jitter, image, 1500, gpu=gpu).astype(np.float32)
     apart = np.stack([np.abs(found - reference).mean((1, 2, 3)) for reference in references])
     assert apart.min(0).max() <= 1
     assert np.sort(apart, 0)[1].min() > 1.5 * apart.min(0).max()
@@ -153,17 +144,17 @@ def test_every_order_is_planned(names):
 
 
 def check_factors_are_uniform(gpu: bool = False) -> None:
-    white = run_many(ColorJitter(brightness=(0.3, 0.9)), solid(255, 255, 255), 1500, gpu=gpu)
+    white = run_stacked(ColorJitter(brightness=(0.3, 0.9)), solid(255, 255, 255), 1500, gpu=gpu)
     assert_uniform(white[:, 0, 0, 0] / 255, 0.3, 0.9)
     halves = np.concatenate([solid(255, 255, 255), solid(0, 0, 0)])
-    contrast = run_many(ColorJitter(contrast=(0.3, 0.9)), halves, 1500, gpu=gpu)
+    contrast = run_stacked(ColorJitter(contrast=(0.3, 0.9)), halves, 1500, gpu=gpu)
     assert_uniform((contrast[:, 0, 0, 0] - contrast[:, 1, 0, 0].astype(float)) / 255, 0.3, 0.9)
-    red = run_many(ColorJitter(saturation=(0.3, 0.9)), solid(255, 0, 0), 1500, gpu=gpu)
+    red = run_stacked(ColorJitter(saturation=(0.3, 0.9)), solid(255, 0, 0), 1500, gpu=gpu)
     assert_uniform((red[:, 0, 0, 0] - red[:, 0, 0, 1].astype(float)) / 255, 0.3, 0.9)
-    hue = run_many(ColorJitter(hue=(-0.1, 0.15)), solid(255, 0, 0), 1500, gpu=gpu)[:, 0, 0].astype(float)
+    hue = run_stacked(ColorJitter(hue=(-0.1, 0.15)), solid(255, 0, 0), 1500, gpu=gpu)[:, 0, 0].astype(float)
     assert_uniform((hue[:, 1] - hue[:, 2]) / 255 / 6, -0.1, 0.15)
     # Factors are independent of each other.
-    both = run_many(ColorJitter((0.3, 0.9), saturation=(0.3, 0.9)), solid(250, 0, 0), 1500, gpu=gpu)[:, 0, 0]
+    both = run_stacked(ColorJitter((0.3, 0.9), saturation=(0.3, 0.9)), solid(250, 0, 0), 1500, gpu=gpu)[:, 0, 0]
     brightness = (both * [0.299, 0.587, 0.114]).sum(-1) / 74.75
     saturation = (both[:, 0] - both[:, 1].astype(float)) / 250 / brightness
     assert stats.spearmanr(brightness, saturation).pvalue > MIN_PVALUE
@@ -171,7 +162,7 @@ def check_factors_are_uniform(gpu: bool = False) -> None:
 
 def check_jitter_with_probability(gpu: bool = False) -> None:
     image = photographs()[0][:20, :20]
-    changed = run_many(ColorJitter((0.5, 0.5), (0.5, 0.5), (0.5, 0.5), (0.2, 0.2), 0.3), image, 1000, gpu=gpu)
+    changed = run_stacked(ColorJitter((0.5, 0.5), (0.5, 0.5), (0.5, 0.5), (0.2, 0.2), 0.3), image, 1000, gpu=gpu)
     assert_probability((changed != image).any((1, 2, 3)), 0.3)
 
 
@@ -181,7 +172,7 @@ def check_jitter_with_probability(gpu: bool = False) -> None:
 def check_gray(gpu: bool = False) -> None:
     image = photographs()[0][:30, :30]
     gray = np.asarray(Image.fromarray(image).convert("L"))[..., None].repeat(3, -1)
-    found = run_many(RandomGrayscale(0.3), image, 1000, gpu=gpu)
+    found = run_stacked(RandomGrayscale(0.3), image, 1000, gpu=gpu)
     made = (found == found[..., :1]).all((1, 2, 3))
     assert_probability(made, 0.3)
     assert (found[~made] == image).all()
@@ -190,7 +181,7 @@ def check_gray(gpu: bool = False) -> None:
 
 def check_lighting(gpu: bool = False) -> None:
     image = np.full((4, 5, 3), 0.25, np.float32)
-    found = run_many(PCALighting(), image, 2000, spec=FLOAT, gpu=gpu)
+    found = run_stacked(PCALighting(), image, 2000, spec=FLOAT, gpu=gpu)
     assert (found == found[:, :1, :1]).all()
     shifts = found[:, 0, 0] - 0.25
     # Each component has a standard deviation of 0.1.
@@ -201,7 +192,7 @@ def check_lighting(gpu: bool = False) -> None:
     assert np.abs(correlation - np.eye(3)).max() < 0.1
     # uint8 images get the same draws, times 255.
     photo = photographs()[0][:8, :8]
-    lit = run_many(PCALighting(), photo, 200, gpu=gpu)
+    lit = run_stacked(PCALighting(), photo, 200, gpu=gpu)
     assert differences(lit, np.clip(np.rint(photo + 255.0 * shifts[:200, None, None]), 0, 255)).max() <= 1
     assert np.abs(lit.astype(int) - photo).max() > 5
 
@@ -218,8 +209,8 @@ def check_spaces(gpu: bool = False) -> None:
     }
     assert tuple(sorted(oracles)) == tuple(sorted(SPACES))
     for space, (oracle, share, most) in oracles.items():
-        found = run(ConvertColor(space), photographs(), gpu=gpu)
-        reversed_ = run(
+        found = run_operation(ConvertColor(space), photographs(), gpu=gpu)
+        reversed_ = run_operation(
             ConvertColor(space),
             [image[..., ::-1] for image in photographs()],
             spec=ImageSpec(color_space="BGR"),
@@ -234,7 +225,7 @@ def check_spaces(gpu: bool = False) -> None:
             same = differences(other, each)
             assert np.minimum(same, 256 - same).max() <= 1
             assert np.mean(same > 0) <= 0.001
-    for image, each in zip(photographs(), run(ConvertColor("LAB"), photographs(), gpu=gpu), strict=True):
+    for image, each in zip(photographs(), run_operation(ConvertColor("LAB"), photographs(), gpu=gpu), strict=True):
         exact = np.rint(color.rgb2lab(image) * [2.55, 1, 1] + [0, 128, 128]).clip(0, 255)
         assert differences(each, exact).max() <= 1
         assert np.mean(each != exact) <= 0.01
@@ -243,15 +234,15 @@ def check_spaces(gpu: bool = False) -> None:
 def check_conversions_of_a_grid_of_colors(gpu: bool = False) -> None:
     values = np.array(np.meshgrid(*[np.arange(0, 256, 15)] * 3, indexing="ij"), np.uint8).reshape(3, -1, 18)
     image = np.ascontiguousarray(values.transpose(1, 2, 0))
-    (hsv,) = run(ConvertColor("HSV"), [image], gpu=gpu)
+    (hsv,) = run_operation(ConvertColor("HSV"), [image], gpu=gpu)
     exact = color.rgb2hsv(image) * [256, 255, 255]
     apart = differences(hsv, np.floor(exact + 0.5) % 256)
     assert np.minimum(apart, 256 - apart).max() <= 1
     assert np.mean(apart > 0) <= 0.01
     grays = solid(0, 0, 0), solid(77, 77, 77), solid(255, 255, 255)
-    for each, found in zip(grays, run(ConvertColor("HSV"), grays, gpu=gpu), strict=True):
+    for each, found in zip(grays, run_operation(ConvertColor("HSV"), grays, gpu=gpu), strict=True):
         assert (found[0, 0] == [0, 0, each[0, 0, 0]]).all()
-    for each, found in zip(grays, run(ColorJitter(hue=(0.3, 0.3)), grays, gpu=gpu), strict=True):
+    for each, found in zip(grays, run_operation(ColorJitter(hue=(0.3, 0.3)), grays, gpu=gpu), strict=True):
         assert (found == each).all()
 
 
@@ -262,8 +253,10 @@ def check_bgr_gives_the_same_as_rgb(gpu: bool = False) -> None:
         RandomGrayscale(0.5),
         PCALighting(),
     ):
-        found = run(operation, images, gpu=gpu)
-        other = run(operation, [each[..., ::-1] for each in images], spec=ImageSpec(color_space="BGR"), gpu=gpu)
+        found = run_operation(operation, images, gpu=gpu)
+        other = run_operation(
+            operation, [each[..., ::-1] for each in images], spec=ImageSpec(color_space="BGR"), gpu=gpu
+        )
         for one, two in zip(found, other, strict=True):
             apart = differences(one, two[..., ::-1])
             # A value close to .5 can round differently, and later changes amplify the difference.
@@ -279,7 +272,7 @@ def check_gaussian(gpu: bool = False) -> None:
         operation = GaussianBlur(window, (sigma, sigma))
         floats = [image.astype(np.float32) / 50 - 2 for image in photographs()]
         for spec, images in ((ImageSpec(), photographs()), (FLOAT, floats)):
-            for image, found in zip(images, run(operation, images, spec=spec, gpu=gpu), strict=True):
+            for image, found in zip(images, run_operation(operation, images, spec=spec, gpu=gpu), strict=True):
                 expected = cv2.GaussianBlur(image, window[::-1], sigma, borderType=cv2.BORDER_REFLECT_101)
                 assert found.dtype == image.dtype
                 assert differences(found, expected).max() <= (1 if spec.is_uint8 else 1e-4)
@@ -288,7 +281,7 @@ def check_gaussian(gpu: bool = False) -> None:
 def check_sigma_is_uniform(gpu: bool = False) -> None:
     point = np.zeros((15, 15, 3), np.float32)
     point[7, 7] = 1
-    peaks = run_many(GaussianBlur((15, 15), (0.5, 2.0)), point, 1500, spec=FLOAT, gpu=gpu)[:, 7, 7, 0]
+    peaks = run_stacked(GaussianBlur((15, 15), (0.5, 2.0)), point, 1500, spec=FLOAT, gpu=gpu)[:, 7, 7, 0]
     sigmas = np.linspace(0.5, 2.0, 2000)
     expected = np.array([cv2.getGaussianKernel(15, sigma)[7, 0] ** 2 for sigma in sigmas])
     assert_uniform(np.interp(peaks, expected[::-1], sigmas[::-1]), 0.5, 2.0)
@@ -338,7 +331,7 @@ def check_blurs_are_equally_likely(gpu: bool = False) -> None:
     gaussians = [cv2.GaussianBlur(image, (width, height), 0) for height in sides for width in sides]
     motions = [stretched(image, kernel) for kernel in motion_kernels(12, 45)]
     candidates = np.stack([image, *gaussians, *motions]).astype(np.float32).reshape(377, -1)
-    found = run_many(RandomBlur(0.75), image, 3000, gpu=gpu).astype(np.float32).reshape(3000, -1)
+    found = run_stacked(RandomBlur(0.75), image, 3000, gpu=gpu).astype(np.float32).reshape(3000, -1)
     apart = np.stack([np.abs(candidates - each).mean(-1) for each in found])
     assert apart.min(-1).max() <= 1.5
     nearest = apart.argmin(-1)
@@ -367,9 +360,9 @@ EACH = (
 def check_seeds(gpu: bool = False) -> None:
     images = photographs()
     for operation in EACH:
-        found = run(operation, images, runs=2, gpu=gpu)
-        again = run(operation, images, runs=2, gpu=gpu)
-        other = run(operation, images, runs=2, seed=1, gpu=gpu)
+        found = run_operation(operation, images, runs=2, gpu=gpu)
+        again = run_operation(operation, images, runs=2, gpu=gpu)
+        other = run_operation(operation, images, runs=2, seed=1, gpu=gpu)
         assert all((one == two).all() for one, two in zip(found, again, strict=True))
         assert any((one != two).any() for one, two in zip(found, other, strict=True))
         assert any((one != two).any() for one, two in zip(found[:4], found[4:], strict=True))

@@ -13,13 +13,13 @@ import cv2
 import numpy as np
 import pytest
 from helpers.chance import MIN_PVALUE, assert_equally_likely, assert_probability
-from helpers.graphs import run_operation
+from helpers.graphs import run_many, run_operation, run_stacked
 from helpers.parsing import parse_notes, parse_operations
 from helpers.photographs import photograph
 from PIL import Image
 from scipy import stats
 
-from loaders.transforms.base import ImageSpec, Operation, Size
+from loaders.transforms.base import ImageSpec, Size
 from loaders.transforms.geometry import (
     Crop,
     CropAtRatio,
@@ -67,14 +67,6 @@ def coordinates(height: int, width: int) -> np.ndarray:
     return np.stack([rows, columns, np.ones_like(rows)], axis=-1).astype(np.float32)
 
 
-def run(operation: Operation | Sequence[Operation], images: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
-    return run_operation(operation, images, spec=ImageSpec(is_uint8=images[0].dtype == np.uint8), **options)
-
-
-def run_many(operation: Operation, image: np.ndarray, count: int, **options: Any) -> list[np.ndarray]:
-    return run(operation, [image] * 100, runs=-(-count // 100), **options)[:count]
-
-
 def differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     assert found.shape == expected.shape
     return np.abs(found.astype(float) - expected)
@@ -95,11 +87,13 @@ def with_pillow(image: np.ndarray, size: Size, name: str) -> np.ndarray:
 def check_filters_match_pillow(gpu: bool = False) -> None:
     for size in SIZES:
         for name in RESAMPLING:
-            for image, found in zip(photographs(), run(Resize(size, filter=name), photographs(), gpu=gpu), strict=True):
+            for image, found in zip(
+                photographs(), run_operation(Resize(size, filter=name), photographs(), gpu=gpu), strict=True
+            ):
                 assert found.dtype == np.uint8
                 assert differences(found, with_pillow(image, size, name).clip(0, 255)).max() < 0.56
             images = photographs(uint8=False)
-            for image, found in zip(images, run(Resize(size, filter=name), images, gpu=gpu), strict=True):
+            for image, found in zip(images, run_operation(Resize(size, filter=name), images, gpu=gpu), strict=True):
                 assert found.dtype == np.float32
                 assert differences(found, with_pillow(image, size, name)).max() < 3e-3
 
@@ -108,7 +102,7 @@ def check_uint8_is_close_to_pillow(gpu: bool = False) -> None:
     """Pillow's uint8 results differ because it rounds between the two passes, and at the edges."""
     for name, resampling in RESAMPLING.items():
         for image, found in zip(
-            photographs(), run(Resize((97, 131), filter=name), photographs(), gpu=gpu), strict=True
+            photographs(), run_operation(Resize((97, 131), filter=name), photographs(), gpu=gpu), strict=True
         ):
             expected = np.asarray(Image.fromarray(image).resize((131, 97), resampling))
             different = differences(found, expected)
@@ -120,7 +114,7 @@ def check_linear_matches_opencv(gpu: bool = False) -> None:
     for size in SIZES:
         for uint8, limit in ((True, 1), (False, 2e-4)):
             images = photographs(uint8)
-            for image, found in zip(images, run(Resize(size, antialias=False), images, gpu=gpu), strict=True):
+            for image, found in zip(images, run_operation(Resize(size, antialias=False), images, gpu=gpu), strict=True):
                 expected = cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR)
                 assert differences(found, expected).max() <= limit
 
@@ -130,7 +124,9 @@ def check_nearest(gpu: bool = False) -> None:
     for size in SIZES:
         for uint8 in (True, False):
             images = photographs(uint8)
-            for image, found in zip(images, run(Resize(size, filter="nearest"), images, gpu=gpu), strict=True):
+            for image, found in zip(
+                images, run_operation(Resize(size, filter="nearest"), images, gpu=gpu), strict=True
+            ):
                 rows, columns = (
                     (np.arange(after) + 0.5) * before / after for before, after in zip(image.shape, size, strict=False)
                 )
@@ -147,8 +143,8 @@ def check_shorter_side(gpu: bool = False) -> None:
     for shorter in (37, 100, 256):
         for (height, width), down, nearest in zip(
             shapes,
-            run(Resize(shorter=shorter), images, gpu=gpu),
-            run(Resize(shorter=shorter, rounding="nearest"), images, gpu=gpu),
+            run_operation(Resize(shorter=shorter), images, gpu=gpu),
+            run_operation(Resize(shorter=shorter, rounding="nearest"), images, gpu=gpu),
             strict=True,
         ):
             longer = int(shorter * max(height, width) / min(height, width))
@@ -161,13 +157,13 @@ def check_known_size(gpu: bool = False) -> None:
     """292 / 480 * 660 is 401.5, but slightly less in doubles: the graph must round as `output` does."""
     image = photographs()[0]
     second = Resize(shorter=292, rounding="nearest")
-    (found,) = run([Resize((480, 660)), second], [image], gpu=gpu)
+    (found,) = run_operation([Resize((480, 660)), second], [image], gpu=gpu)
     assert found.shape[:2] == (292, 401) == second.output(ImageSpec(size=(480, 660))).size
 
 
 def check_random_filter(gpu: bool = False) -> None:
     image = photographs()[3]
-    each = [run(Resize((50, 60), filter=name), [image], gpu=gpu)[0] for name in ("linear", "cubic")]
+    each = [run_operation(Resize((50, 60), filter=name), [image], gpu=gpu)[0] for name in ("linear", "cubic")]
     found = run_many(Resize((50, 60), filter="random"), image, 300, gpu=gpu)
     cubic = [bool((one == each[1]).all()) for one in found]
     assert all((one == each[which]).all() for one, which in zip(found, cubic, strict=True))
@@ -198,7 +194,9 @@ def check_center(gpu: bool = False) -> None:
     for kind in (np.uint8, np.float32):
         images = [rng.integers(1, 256, (*shape, 3)).astype(kind) for shape in shapes]
         for rounding, start in (("down", as_paddleclas), ("even", as_torchvision)):
-            for image, found in zip(images, run(Crop((8, 11), rounding=rounding), images, gpu=gpu), strict=True):
+            for image, found in zip(
+                images, run_operation(Crop((8, 11), rounding=rounding), images, gpu=gpu), strict=True
+            ):
                 top, left = (start(side, crop) for side, crop in zip(image.shape, (8, 11), strict=False))
                 assert found.dtype == kind
                 assert (found == crop_with_zeros(image, top, left, (8, 11))).all(), (rounding, image.shape)
@@ -228,7 +226,7 @@ def crop_regions(
     operation: RandomResizedCrop | CropAtRatio, height: int, width: int, count: int, **options: Any
 ) -> Any:
     """Return top, left, height and width of the crops of `count` images: [count, 4]."""
-    found = np.stack(run_many(operation, coordinates(height, width), count, **options)).astype(float)
+    found = run_stacked(operation, coordinates(height, width), count, **options).astype(float)
     result = []
     for axis, side in enumerate(found.shape[1:3]):
         # Away from the border, pixel j has the coordinate start + (j + 1/2) length / side - 1/2.
@@ -335,7 +333,7 @@ def check_crop_at_ratio(gpu: bool = False) -> None:
         crop = CropAtRatio(size, size / (size + pad))
         for uint8, limit in ((True, 1), (False, 2e-4)):
             images = photographs(uint8)
-            for image, found in zip(images, run(crop, images, gpu=gpu), strict=True):
+            for image, found in zip(images, run_operation(crop, images, gpu=gpu), strict=True):
                 side = int(size / (size + pad) * min(image.shape[:2]))
                 top, left = ((each - side) // 2 for each in image.shape[:2])
                 expected = cv2.resize(image[top : top + side, left : left + side], (size, size))
@@ -368,7 +366,7 @@ def check_rotation(gpu: bool = False) -> None:
             for uint8 in (True, False):
                 for image in photographs(uint8)[2:]:
                     height, width = image.shape[:2]
-                    (found,) = run(Rotate((angle, angle), filter=name, fill=77), [image], gpu=gpu)
+                    (found,) = run_operation(Rotate((angle, angle), filter=name, fill=77), [image], gpu=gpu)
                     matrix = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), angle, 1)
                     expected = cv2.warpAffine(image, matrix, (width, height), flags=flag, borderValue=(77,) * 3)
                     different = differences(found, expected).max(2)
@@ -382,7 +380,7 @@ def check_rotation(gpu: bool = False) -> None:
 def check_angles(gpu: bool = False) -> None:
     image = coordinates(31, 41)
     for probability in (1.0, 0.4):
-        found = np.stack(run_many(Rotate((-30, 45), probability, "linear"), image, 1500, gpu=gpu)).astype(float)
+        found = run_stacked(Rotate((-30, 45), probability, "linear"), image, 1500, gpu=gpu).astype(float)
         # One pixel to the right in the output is cos(angle) columns and sin(angle) rows in the input.
         step = found[:, 15, 25] - found[:, 15, 15]
         angles = np.degrees(np.arctan2(step[:, 0], step[:, 1]))
@@ -423,7 +421,7 @@ def check_pad(gpu: bool = False) -> None:
         for mode in ("constant", "edge", "reflect", "symmetric"):
             for each in sides:
                 operation = Pad(*each, fill=fill, mode=mode)
-                for image, found in zip(images, run(operation, images, gpu=gpu), strict=True):
+                for image, found in zip(images, run_operation(operation, images, gpu=gpu), strict=True):
                     expected = padded(image, operation)
                     assert np.array_equal(found, expected), operation
                     assert found.dtype == image.dtype
@@ -440,11 +438,11 @@ def check_mirrored_padding_needs_enough_pixels(gpu: bool = False) -> None:
         Pad(0, 0, width + 1, 0, mode="symmetric"),
     ):
         with pytest.raises(RuntimeError):
-            run(operation, [image], gpu=gpu)
+            run_operation(operation, [image], gpu=gpu)
         with pytest.raises(CallError, match="cannot mirror more pixels than the image of 37 x 53 pixels has"):
             operation.output(ImageSpec(size=(height, width)))
-    run(Pad(width, height, width, height, mode="symmetric"), [image], gpu=gpu)
-    run(Pad(width - 1, height - 1, width - 1, height - 1, mode="reflect"), [image], gpu=gpu)
+    run_operation(Pad(width, height, width, height, mode="symmetric"), [image], gpu=gpu)
+    run_operation(Pad(width - 1, height - 1, width - 1, height - 1, mode="reflect"), [image], gpu=gpu)
 
 
 def placed(image: np.ndarray, size: Size, start: Size, fill: Sequence[float]) -> np.ndarray:
@@ -464,7 +462,7 @@ def check_pad_to(gpu: bool = False) -> None:
             images = photographs(uint8)
             for at in ("center", "start", "end", (13, 2)):
                 operation = PadTo(size, 32, at, fill)
-                for image, found in zip(images, run(operation, images, gpu=gpu), strict=True):
+                for image, found in zip(images, run_operation(operation, images, gpu=gpu), strict=True):
                     target = size or tuple(math.ceil(side / 32) * 32 for side in image.shape[:2])
                     room = [after - before for after, before in zip(target, image.shape, strict=False)]
                     start = {"center": [each // 2 for each in room], "start": (0, 0), "end": room}.get(at, at)
@@ -480,7 +478,7 @@ def check_downscale(gpu: bool = False) -> None:
         side = int(height * 0.45)
         pairs = [(first, second) for first in filters for second in filters]
         each = [
-            run(
+            run_operation(
                 [Resize((side,) * 2, filter=a, antialias=False), Resize((height, width), filter=b, antialias=False)],
                 [image], gpu=gpu,
             )[0]

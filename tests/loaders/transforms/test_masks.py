@@ -6,19 +6,18 @@ Each ``check_*`` function takes `gpu`, so that tests/gpu can run it on a GPU.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 from helpers.chance import MIN_PVALUE, assert_equal_counts, assert_probability
-from helpers.graphs import run_operation
+from helpers.graphs import run_operation, run_stacked
 from helpers.parsing import parse_notes, parse_operation
 from helpers.photographs import photograph
 from PIL import Image
 from scipy import stats
 
-from loaders.transforms.base import ImageSpec, Operation
+from loaders.transforms.base import ImageSpec
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.parse.registry import parse_transform
 from manifests.errors import CallError
@@ -43,11 +42,6 @@ def noise_image(height: int, width: int, uint8: bool = False) -> np.ndarray:
     """Return an image in which no value equals a fill value."""
     values = np.random.default_rng(0).integers(1, 255, (height, width, 3))
     return values.astype(np.uint8) if uint8 else (10 + values).astype(np.float32)
-
-
-def run_many(operation: Operation, image: np.ndarray, count: int, **options: Any) -> np.ndarray:
-    spec = ImageSpec(is_uint8=image.dtype == np.uint8)
-    return np.stack(run_operation(operation, [image] * 100, runs=-(-count // 100), spec=spec, **options))[:count]
 
 
 def boxes(hidden: np.ndarray) -> np.ndarray:
@@ -100,7 +94,7 @@ PARTS = (
 def check_parts(gpu: bool = False) -> None:
     for operation, height, width in PARTS:
         image = noise_image(height, width)
-        found = run_many(operation, image, 2000, gpu=gpu)
+        found = run_stacked(operation, image, 2000, gpu=gpu)
         hidden = (found == np.array(FILL, np.float32)).all(-1)
         assert (found[~hidden] == np.broadcast_to(image, found.shape)[~hidden]).all()
         hidden = hidden[hidden.any((1, 2))]
@@ -115,27 +109,27 @@ def check_attempts(gpu: bool = False) -> None:
         operation = RandomErasing(1.0, (0.6, 1.0), (0.4, 2.5), True, attempts, fill=FILL)
         expected = np.mean([each is not None for each in drawn_parts(operation, 32, 32, 8000)])
         assert 0.2 < expected < 0.9
-        assert_probability((run_many(operation, image, 1500, gpu=gpu) != image).any((1, 2, 3)), expected)
+        assert_probability((run_stacked(operation, image, 1500, gpu=gpu) != image).any((1, 2, 3)), expected)
     for part in ((1.0, 1.0), (0.0, 0.0)):
-        found = run_many(RandomErasing(1.0, part, (1.0, 1.0), mode="pixels"), image, 100, gpu=gpu)
+        found = run_stacked(RandomErasing(1.0, part, (1.0, 1.0), mode="pixels"), image, 100, gpu=gpu)
         assert (found == image).all()
 
 
 def check_erasing_probability(gpu: bool = False) -> None:
     image = noise_image(20, 20, uint8=True)
     for mode in ("constant", "color", "pixels"):
-        changed = run_many(RandomErasing(0.3, (0.1, 0.2), mode=mode), image, 1000, gpu=gpu) != image
+        changed = run_stacked(RandomErasing(0.3, (0.1, 0.2), mode=mode), image, 1000, gpu=gpu) != image
         assert_probability(changed.any((1, 2, 3)), 0.3)
 
 
 def check_erasing_with_noise(gpu: bool = False) -> None:
     image = noise_image(24, 30)
-    colors = run_many(RandomErasing(1.0, mode="color"), image, 1000, gpu=gpu)
+    colors = run_stacked(RandomErasing(1.0, mode="color"), image, 1000, gpu=gpu)
     hidden = (colors != image).all(-1)
     places = boxes(hidden)
     values = colors[np.arange(1000), places[:, 0], places[:, 1]]
     assert (colors == np.where(hidden[..., None], values[:, None, None], image)).all()
-    pixels = run_many(RandomErasing(1.0, mode="pixels"), image, 300, gpu=gpu)
+    pixels = run_stacked(RandomErasing(1.0, mode="pixels"), image, 300, gpu=gpu)
     hidden = (pixels != image).all(-1)
     assert (boxes(hidden)[:, 2:] > 0).all()
     assert (pixels[~hidden] == np.broadcast_to(image, pixels.shape)[~hidden]).all()
@@ -146,7 +140,7 @@ def check_erasing_with_noise(gpu: bool = False) -> None:
     assert np.abs(np.corrcoef(noise.T) - np.eye(3)).max() < 0.05
     # uint8 images keep only the few noise values above 0.
     image = noise_image(24, 30, uint8=True)
-    masked = run_many(RandomErasing(1.0, mode="pixels"), np.maximum(image, 20), 100, gpu=gpu)
+    masked = run_stacked(RandomErasing(1.0, mode="pixels"), np.maximum(image, 20), 100, gpu=gpu)
     hidden = (masked < 20).all(-1)
     assert (boxes(hidden)[:, 2:] > 0).all()
     assert masked[hidden].max() <= 6
@@ -165,7 +159,7 @@ def check_holes(gpu: bool = False) -> None:
     image = noise_image(40, 56)
     down, right = covered(40, 11), covered(56, 11)
     for holes in (1, 3):
-        found = run_many(Cutout(holes, 22, FILL), image, 2000, gpu=gpu)
+        found = run_stacked(Cutout(holes, 22, FILL), image, 2000, gpu=gpu)
         hidden = (found == np.array(FILL, np.float32)).all(-1)
         assert (found[~hidden] == np.broadcast_to(image, found.shape)[~hidden]).all()
         expected = 1 - (1 - down.mean(0)[:, None] * right.mean(0)) ** holes
@@ -182,14 +176,16 @@ def check_holes(gpu: bool = False) -> None:
 
 def check_colors_of_holes(gpu: bool = False) -> None:
     image = np.full((30, 30, 3), 300, np.int32).astype(np.uint8)
-    found = run_many(Cutout(1, 60, None), image, 1500, gpu=gpu)
+    found = run_stacked(Cutout(1, 60, None), image, 1500, gpu=gpu)
     assert (found == found[:, 15:16, 15:16]).all((1, 2, 3)).sum() > 1
     for channel in found[:, 15, 15].T:  # every square covers this pixel
         uniform = channel + np.random.default_rng(0).uniform(size=1500)
         assert stats.kstest(uniform, stats.uniform(0, 256).cdf).pvalue > MIN_PVALUE
     assert np.abs(np.corrcoef(found[:, 15, 15].T) - np.eye(3)).max() < 0.12
     # Three squares have three colors.
-    colors = [len(np.unique(each.reshape(-1, 3), axis=0)) for each in run_many(Cutout(3, 6, None), image, 200, gpu=gpu)]
+    colors = [
+        len(np.unique(each.reshape(-1, 3), axis=0)) for each in run_stacked(Cutout(3, 6, None), image, 200, gpu=gpu)
+    ]
     assert max(colors) == 4
 
 
@@ -205,7 +201,7 @@ def bands(length: int, period: int, line: int) -> np.ndarray:
 def check_grids(gpu: bool = False) -> None:
     image = noise_image(64, 80)
     for hide, ratio in (("lines", 0.5), ("squares", 0.5), ("lines", 0.3), ("squares", 0.7)):
-        found = run_many(GridMask((9, 15), 1, ratio, hide), image, 400, gpu=gpu)
+        found = run_stacked(GridMask((9, 15), 1, ratio, hide), image, 400, gpu=gpu)
         hidden = (found == 0).all(-1)
         assert (found[~hidden] == np.broadcast_to(image, found.shape)[~hidden]).all()
         kept = hidden if hide == "squares" else ~hidden
@@ -245,7 +241,7 @@ def check_rotated_grids(gpu: bool = False) -> None:
         reference = np.asarray(Image.fromarray(grid).rotate(degrees))[60:300, 60:300]
         assert abs(direction(reference) - degrees) < 1
     image = np.ones((240, 240, 3), np.uint8)
-    found = run_many(GridMask((40, 40), 30, 0.5), image, 600, gpu=gpu)
+    found = run_stacked(GridMask((40, 40), 30, 0.5), image, 600, gpu=gpu)
     assert set(np.unique(found)) == {0, 1}
     angles = np.array([direction(each[..., 0] == 0) for each in found])
     assert np.abs(angles - np.rint(angles)).max() < 0.5
@@ -258,7 +254,7 @@ def check_rotated_grids(gpu: bool = False) -> None:
 def check_grid_probability(gpu: bool = False) -> None:
     image = noise_image(30, 30, uint8=True)
     for hide in ("lines", "squares"):
-        changed = run_many(GridMask((8, 9), hide=hide, probability=0.3), image, 1000, gpu=gpu) != image
+        changed = run_stacked(GridMask((8, 9), hide=hide, probability=0.3), image, 1000, gpu=gpu) != image
         assert_probability(changed.any((1, 2, 3)), 0.3)
 
 
@@ -266,7 +262,7 @@ def check_cells(gpu: bool = False) -> None:
     image = noise_image(230, 270, uint8=True)[..., :3]
     sizes = (0, 16, 32, 44, 56)
     found, shown = [], []
-    for each in run_many(HideAndSeek(), image, 500, gpu=gpu):
+    for each in run_stacked(HideAndSeek(), image, 500, gpu=gpu):
         hidden = (each == 0).all(-1)
         assert (each[~hidden] == image[~hidden]).all()
         if not hidden.any():
@@ -312,12 +308,12 @@ def kept_parts(operation: KeepPart, height: int, width: int, count: int) -> Iter
 def check_kept_parts(gpu: bool = False) -> None:
     image = noise_image(60, 60)
     for operation in (KeepPart(fill=-1), KeepPart((0.2, 0.5), (0.5, 2.0), fill=-1)):
-        found = run_many(operation, image, 2000, gpu=gpu)
+        found = run_stacked(operation, image, 2000, gpu=gpu)
         kept = (found != -1).any(-1)
         assert (found[kept] == np.broadcast_to(image, found.shape)[kept]).all()
         assert_same_distributions(boxes(kept), np.array([*kept_parts(operation, 60, 60, 6000)]))
     image = noise_image(30, 40, uint8=True)
-    changed = run_many(KeepPart((0.1, 0.5), probability=0.3), image, 1000, gpu=gpu) != image
+    changed = run_stacked(KeepPart((0.1, 0.5), probability=0.3), image, 1000, gpu=gpu) != image
     assert_probability(changed.any((1, 2, 3)), 0.3)
 
 
@@ -366,12 +362,12 @@ def assert_hidden(found: Sequence[np.ndarray], images: Sequence[np.ndarray], fil
 def check_fills_are_rounded_to_bytes(gpu: bool = False) -> None:
     image = np.full((20, 20, 3), 50, np.uint8)
     for operation in (RandomErasing(1.0, (0.2, 0.3), fill=(-3, 123.6, 300)), Cutout(1, 4, (-3, 123.6, 300))):
-        found = run_many(operation, image, 100, gpu=gpu)
+        found = run_stacked(operation, image, 100, gpu=gpu)
         assert (found[(found != 50).any(-1)] == (0, 124, 255)).all()
-    colors = run_many(RandomErasing(1.0, (0.2, 0.3), mode="color"), image, 100, gpu=gpu)
+    colors = run_stacked(RandomErasing(1.0, (0.2, 0.3), mode="color"), image, 100, gpu=gpu)
     assert set(np.unique(colors)) <= {0, 1, 2, 3, 4, 5, 50}
     for fill, expected in ((-1, 0), (300, 255), (7.4, 7)):
-        found = run_many(KeepPart((0.1, 0.2), fill=fill), image, 100, gpu=gpu)
+        found = run_stacked(KeepPart((0.1, 0.2), fill=fill), image, 100, gpu=gpu)
         assert set(np.unique(found)) == {50, expected}
 
 

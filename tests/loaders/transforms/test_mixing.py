@@ -218,7 +218,7 @@ def test_partners():
 )
 def test_shares_are_beta_distributed(operation, alpha):
     shares = [blend.share[0] for blend in blends(operation, 4000)]
-    # float32 rounds values near 1 more than values near 0. Fold the distribution, which is symmetric, to use both.
+    # float32 is coarser near 1 than near 0 and rounds some values to 1: fold the symmetric distribution at 0.5.
     folded = np.minimum(shares, 1 - np.array(shares))
     assert stats.kstest(folded, lambda x: 2 * stats.beta.cdf(x, alpha, alpha)).pvalue > 1e-4
     assert abs(np.mean(shares) - 0.5) < 0.04

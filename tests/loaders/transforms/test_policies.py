@@ -70,7 +70,7 @@ def pillow(image: np.ndarray, name: str, argument: float, resample: int = 0, fil
         "sharpness": ImageEnhance.Sharpness,
     }
     tables: dict[str, Callable[[int], int]] = {
-        # Older versions of Pillow returned black for 0 bits; newer ones raise an error.
+        # Pillow no longer accepts 0 bits; it used to return black.
         "posterize": lambda value: value & (256 - 2 ** (8 - int(argument))),
         "solarize_add": lambda value: min(255, value + int(argument)) if value < 128 else value,
     }
