@@ -1,4 +1,4 @@
-"""One suite for both formats: what `dataprep` writes is what readers that are not ours read, bit for bit."""
+"""One suite for both formats: independent readers read exactly what `dataprep` writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from manifests.schema import FORMAT_NAMES
 from manifests.store import read_manifest, read_table
 
 LABEL_NAMES = ("cat", "ein Häßlicher Name", "日本")
-#: Further columns of a table: what a row may carry, by turns.
+#: Extra columns of the source table; rows take these values in turn.
 EXTRA = {
     "identity": ["0001 c1", "é", "日本", "x" * 300],
     "camera": [1, -2, 1 << 40, None],
@@ -41,7 +41,7 @@ def fmt(request):
 
 @pytest.fixture(scope="session")
 def table(image_folder):
-    """A table of all photographs with further columns of every kind."""
+    """A table of all photographs with extra columns of every type."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -81,7 +81,7 @@ def shards_of(dataset):
 
 @pytest.fixture(scope="session")
 def expected(dataset, table):
-    """For each shard, what its table says, with the images as they lie in the source."""
+    """For each shard, the rows of its table with the images from the source."""
     shards = []
     for _, _, path in shards_of(dataset):
         rows = read_table(path).to_pylist()
@@ -96,7 +96,7 @@ def samples(shard):
 # --- the table ----------------------------------------------------------------------------------
 
 
-def test_every_sample_once_with_all_that_the_source_said(dataset, expected, table):
+def test_every_sample_is_written_once_with_all_columns_of_the_source(dataset, expected, table):
     import pyarrow.parquet as pq
 
     rows = [row for shard in expected for row, _ in shard]
@@ -123,7 +123,7 @@ def test_table_offsets_point_at_the_images(dataset, expected):
             assert (row["width"], row["height"]) == Image.open(io.BytesIO(stored)).size
 
 
-def test_our_reader(dataset, expected, fmt):
+def test_scan(dataset, expected, fmt):
     module = formats.FORMATS[fmt]
     for (path, index, _), shard in zip(shards_of(dataset), expected, strict=True):
         data = path.read_bytes()
@@ -139,7 +139,7 @@ def test_our_reader(dataset, expected, fmt):
     assert verify_dataset(str(dataset), workers=1).problems == ()
 
 
-# --- readers that are not ours ------------------------------------------------------------------
+# --- independent readers ------------------------------------------------------------------------
 
 
 def test_dali(dataset, expected):
@@ -151,7 +151,7 @@ def test_dali(dataset, expected):
     assert read == [sample for shard in expected for sample in samples(shard)]
 
 
-def test_the_index_is_the_official_tools(dataset, tmp_path):
+def test_the_index_equals_the_one_of_the_official_tool(dataset, tmp_path):
     for path, index, _ in shards_of(dataset):
         assert index.read_bytes() == oracles.official_index(path, tmp_path / "official.idx")
 
@@ -196,13 +196,13 @@ def test_gnu_tar(dataset, expected, tmp_path):
 
 
 @only("tfrecord")
-def test_every_feature_by_protobuf(dataset, expected):
+def test_every_feature_with_protobuf(dataset, expected):
     for (path, _, _), shard in zip(shards_of(dataset), expected, strict=True):
         for payload, (row, image) in zip(oracles.read_tfrecord(path), shard, strict=True):
             features = oracles.parse_example(payload)
             kind = features.pop("image/format")[0].decode()
             assert kind == {b"\xff\xd8": "JPEG", b"\x89P": "PNG", b"RI": "WEBP"}[image[:2]]
-            extra = {name: features.pop(name, None) for name in EXTRA}  # one without a value may lack
+            extra = {name: features.pop(name, None) for name in EXTRA}  # a feature without a value is missing
             assert features == {
                 "image/encoded": [image],
                 "image/class/label": [row["label"]],
@@ -237,21 +237,21 @@ def digests(folder):
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
-def test_the_same_bytes_whatever_the_workers_and_the_place(dataset, table, fmt, convert, tmp_path):
+def test_the_bytes_depend_on_neither_workers_nor_folder(dataset, table, fmt, convert, tmp_path):
     import shutil
 
-    elsewhere = tmp_path / "else where"
-    shutil.copytree(table.parent, elsewhere)
-    for path in elsewhere.rglob("*.*"):
+    moved = tmp_path / "another folder"
+    shutil.copytree(table.parent, moved)
+    for path in moved.rglob("*.*"):
         if path.is_file():
             path.chmod(0o600)
-    again = convert(elsewhere / "table.parquet", "--fmt", fmt, "--samples-per-shard", 5, "--workers", 2)
+    again = convert(moved / "table.parquet", "--fmt", fmt, "--samples-per-shard", 5, "--workers", 2)
     assert digests(again) == digests(dataset)
     other = convert(table, "--fmt", fmt, "--samples-per-shard", 5, "--seed", 1)
     assert digests(other)["train-00000.parquet"] != digests(dataset)["train-00000.parquet"]
 
 
-def test_without_shuffle_in_the_order_of_names(image_folder, fmt, convert):
+def test_without_shuffle_samples_are_in_order_of_names(image_folder, fmt, convert):
     out = convert(image_folder, "--fmt", fmt, "--no-shuffle", "--shard-size", "20KB")
     rows = [row for _, _, path in shards_of(out) for row in read_table(path).to_pylist()]
     assert [row["source"] for row in rows] == sorted(
@@ -262,7 +262,7 @@ def test_without_shuffle_in_the_order_of_names(image_folder, fmt, convert):
     assert all(total <= 20_000 for total in shards)
 
 
-# --- frame and scan, by property ----------------------------------------------------------------
+# --- frame and scan, with Hypothesis ------------------------------------------------------------
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 lengths = st.one_of(
@@ -278,10 +278,10 @@ names = st.text("abcxyz_é日 -/", min_size=1, max_size=30).filter(lambda name: 
 
 
 @st.composite
-def drafts(draw):
+def pending_samples(draw):
     data = bytes(draw(st.integers(1, 255)) for _ in range(4)) * (draw(lengths) // 4 + 1)
     data = data[: draw(lengths)]
-    draft = formats.PendingSample(
+    pending = formats.PendingSample(
         key=f"{draw(st.integers(0, 10**12)):08d}",
         label=draw(st.integers(0, (1 << 31) - 1)),
         class_name=draw(texts),
@@ -293,13 +293,13 @@ def drafts(draw):
         source=draw(texts | st.text("ä/", min_size=1000, max_size=1500)),
         extra=draw(st.dictionaries(names, values, max_size=4)),
     )
-    return draft, data
+    return pending, data
 
 
 def build(module, made):
     parts, offsets, at = [], [], 0
-    for draft, data in made:
-        head, tail = module.frame(draft)
+    for pending, data in made:
+        head, tail = module.frame(pending)
         offsets.append(at + len(head))
         parts += [head, data, tail]
         at += len(head) + len(data) + len(tail)
@@ -307,7 +307,7 @@ def build(module, made):
 
 
 class View:
-    """A shard by position that, unlike a mapping of the file, gives no byte more than was asked for."""
+    """A view that returns exactly the requested bytes, unlike a memory map."""
 
     def __init__(self, data):
         self.data = data
@@ -317,18 +317,18 @@ class View:
 
 
 @settings(max_examples=60)
-@given(st.lists(drafts(), min_size=1, max_size=4, unique_by=lambda made: made[0].key))
+@given(st.lists(pending_samples(), min_size=1, max_size=4, unique_by=lambda made: made[0].key))
 @pytest.mark.parametrize("fmt", FORMAT_NAMES)
-def test_what_is_framed_is_found(fmt, made):
+def test_scan_finds_what_frame_wrote(fmt, made):
     module = formats.FORMATS[fmt]
     shard, offsets = build(module, made)
     for view in (View(shard), lambda at, n: (shard, at)):
         records = list(module.scan(view, len(shard), "s", formats.ScanOptions(module.COMPONENTS)))
         assert [record.offset for record in records] == offsets
         assert [record.size for record in records] == [len(data) for _, data in made]
-        assert [record.label for record in records] == [draft.label for draft, _ in made]
-        assert [record.class_name for record in records] == [draft.class_name for draft, _ in made]
-        assert [record.source for record in records] == [draft.source for draft, _ in made]
+        assert [record.label for record in records] == [pending.label for pending, _ in made]
+        assert [record.class_name for record in records] == [pending.class_name for pending, _ in made]
+        assert [record.source for record in records] == [pending.source for pending, _ in made]
         assert [module.find_damage(view, record, "s") for record in records] == [None] * len(made)
     assert records[0].start == 0
     assert [record.start for record in records[1:]] == [record.end for record in records[:-1]]
@@ -340,18 +340,18 @@ def stored_float(value):
 
 
 @settings(max_examples=60)
-@given(drafts())
+@given(pending_samples())
 def test_a_framed_record_is_an_example(made):
-    draft, data = made
+    pending, data = made
     shard, _ = build(formats.FORMATS["tfrecord"], [made])
     assert len(shard) == 16 + struct.unpack_from("<Q", shard)[0]
     example = oracles.parse_example(shard[12:-4])
     assert example.pop("image/encoded") == [data]
-    assert example.pop("image/class/label") == [draft.label]
-    assert (example.pop("image/width"), example.pop("image/height")) == ([draft.info.width], [draft.info.height])
+    assert example.pop("image/class/label") == [pending.label]
+    assert (example.pop("image/width"), example.pop("image/height")) == ([pending.info.width], [pending.info.height])
     for name in ("image/class/text", "image/filename", "image/format"):
         example.pop(name)
-    for name, value in draft.extra.items():
+    for name, value in pending.extra.items():
         stored = example.pop(name, None)
         if isinstance(value, float):
             assert stored in ([value], [np.float32(value)])
@@ -361,20 +361,23 @@ def test_a_framed_record_is_an_example(made):
 
 
 @settings(max_examples=60)
-@given(st.lists(drafts(), min_size=1, max_size=3, unique_by=lambda made: made[0].key))
+@given(st.lists(pending_samples(), min_size=1, max_size=3, unique_by=lambda made: made[0].key))
 def test_a_framed_record_is_in_a_plain_ustar_archive(made):
     shard, offsets = build(formats.FORMATS["webdataset"], made)
     with tarfile.open(fileobj=io.BytesIO(shard), mode="r:", ignore_zeros=False) as archive:
         members = archive.getmembers()
         assert archive.pax_headers == {}
-        for number, ((draft, data), offset) in enumerate(zip(made, offsets, strict=True)):
+        for number, ((pending, data), offset) in enumerate(zip(made, offsets, strict=True)):
             image, label, text = members[3 * number : 3 * number + 3]
-            assert (image.name, image.offset_data) == (f"{draft.key}.{EXTENSIONS[draft.info.format]}", offset)
+            assert (image.name, image.offset_data) == (f"{pending.key}.{EXTENSIONS[pending.info.format]}", offset)
             assert archive.extractfile(image).read() == data
-            assert archive.extractfile(label).read() == b"%d" % draft.label
+            assert archive.extractfile(label).read() == b"%d" % pending.label
             stated = json.loads(archive.extractfile(text).read(), parse_constant=pytest.fail)
-            assert stated.items() >= {"label": draft.label, "class": draft.class_name, "source": draft.source}.items()
-            assert stated.items() >= draft.extra.items()
+            assert (
+                stated.items()
+                >= {"label": pending.label, "class": pending.class_name, "source": pending.source}.items()
+            )
+            assert stated.items() >= pending.extra.items()
     assert len(members) == 3 * len(made)
     for member in members:
         assert (member.mode, member.uid, member.gid, member.mtime, member.type) == (0o644, 0, 0, 0, tarfile.REGTYPE)
@@ -385,10 +388,10 @@ def test_a_framed_record_is_in_a_plain_ustar_archive(made):
 
 @pytest.mark.parametrize("fmt", FORMAT_NAMES)
 @pytest.mark.parametrize("value", [1e300, -1e300, float("inf"), float("nan"), (1 << 64) - 1])
-def test_numbers_at_the_ends(fmt, value):
+def test_extreme_numbers(fmt, value):
     module = formats.FORMATS[fmt]
-    draft = formats.PendingSample("0", 0, "c", ImageInfo("jpeg", 1, 1), 3, crc32c(b"abc"), "s", {"x": value})
-    shard, _ = build(module, [(draft, b"abc")])
+    pending = formats.PendingSample("0", 0, "c", ImageInfo("jpeg", 1, 1), 3, crc32c(b"abc"), "s", {"x": value})
+    shard, _ = build(module, [(pending, b"abc")])
     assert len(list(module.scan(View(shard), len(shard), "s", formats.ScanOptions(module.COMPONENTS)))) == 1
     if fmt == "webdataset":  # RFC 8259 knows neither NaN nor Infinity
         with tarfile.open(fileobj=io.BytesIO(shard)) as archive:
@@ -396,18 +399,18 @@ def test_numbers_at_the_ends(fmt, value):
 
 
 @pytest.mark.parametrize("fmt", FORMAT_NAMES)
-def test_a_further_column_does_not_hide_what_we_say(fmt):
+def test_an_extra_column_does_not_override_ours(fmt):
     module = formats.FORMATS[fmt]
-    draft = formats.PendingSample(
+    pending = formats.PendingSample(
         "0", 0, "cat", ImageInfo("jpeg", 1, 1), 3, crc32c(b"abc"), "s", {"class": "other", "url": "u"}
     )
-    shard, _ = build(module, [(draft, b"abc")])
+    shard, _ = build(module, [(pending, b"abc")])
     (record,) = module.scan(View(shard), len(shard), "s", formats.ScanOptions(module.COMPONENTS))
     assert (record.class_name, record.source) == ("cat", "s")
 
 
 def cut_shard(fmt, cut=None):
-    """A shard of three records, cut after so many bytes: what is found in it, and what is said of it."""
+    """Cut a shard of three records after `cut` bytes; return the shard, the records found, and the error."""
     module = formats.FORMATS[fmt]
     made = [
         (
@@ -427,7 +430,7 @@ def cut_shard(fmt, cut=None):
 
 
 @pytest.mark.parametrize("fmt", FORMAT_NAMES)
-def test_every_cut_within_a_record_is_found(fmt):
+def test_every_truncation_within_a_record_is_found(fmt):
     _, whole, error = cut_shard(fmt)
     assert len(whole) == 3
     assert error is None
@@ -441,13 +444,13 @@ def test_every_cut_within_a_record_is_found(fmt):
         elif fmt == "tfrecord":
             assert cut in {record.end for record in whole}
             assert found == [record for record in whole if record.end <= cut]
-        else:  # between two files, or in the zeros after one: every file that begins is whole
+        else:  # between two files, or in padding: every file that begins is complete
             starts = [int(offset) - 512 for record in whole for offset in record.index_line.split()[1::4]]
             assert cut >= max(start for start in starts if start < cut) + 512
 
 
-def test_an_archive_without_its_end_was_cut_short():
-    """An archive ends in two blocks of zeros (POSIX.1, ustar): without them, files may be lacking."""
+def test_an_archive_without_its_end_is_truncated():
+    """An archive ends in two zero blocks (POSIX.1, ustar). Without them, files may be missing."""
     _, whole, _ = cut_shard("webdataset")
     starts = {int(offset) - 512 for record in whole for offset in record.index_line.split()[1::4]}
     for cut in sorted({record.end for record in whole} | starts - {0}):
