@@ -149,6 +149,11 @@ def test_every_example_runs_as_printed(page, folder, dataprep):
             assert block.language in ("text", "bash", "yaml"), f"{page.name}: a block in {block.language} is not tested"
 
 
+    if page.name == "README.md":
+        made = {path.parent.name for path in folder.glob("*/manifest.json")}
+        assert made >= {"photos-tfrecord", "photos-webdataset", "photos-256", "photos-raw", "shards"}
+
+
 def run_command(line: str, folder: Path, prepare: Callable[[str], None]) -> None:
     program, *arguments = shlex.split(line, comments=True)
     if program not in ("dataprep", "loaders"):
