@@ -148,7 +148,6 @@ def test_every_example_runs_as_printed(page, folder, dataprep):
         else:
             assert block.language in ("text", "bash", "yaml"), f"{page.name}: a block in {block.language} is not tested"
 
-
     if page.name == "README.md":
         made = {path.parent.name for path in folder.glob("*/manifest.json")}
         assert made >= {"photos-tfrecord", "photos-webdataset", "photos-256", "photos-raw", "shards"}
@@ -182,3 +181,19 @@ def run_python(code: str, folder: Path) -> None:
 def test_every_command_is_shown():
     shown = {line.split()[1] for page in PAGES for block in blocks(page) for line in commands(block) if " " in line}
     assert shown >= {"convert", "index", "verify", "info", "memory"}
+
+
+def messages() -> list[str]:
+    """Fixed parts of messages that the headings of the troubleshooting page quote."""
+    headings = re.findall(r"^### (.*)$", (ROOT / "docs/troubleshooting.md").read_text("utf-8"), re.M)
+    return [quoted for heading in headings for quoted in re.findall(r"`(.+?)`", heading)]
+
+
+def test_the_troubleshooting_page_quotes_messages_that_exist():
+    code = "\n".join(path.read_text("utf-8") for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    texts = re.sub(r'"\s*\n?\s*f?"', "", code)  # joins the parts of long messages
+    assert [message for message in messages() if message not in texts] == []
+    assert len(messages()) > 20
+
+
+PACKAGES = ("manifests", "dataprep", "loaders")
