@@ -1,9 +1,10 @@
 """The output folder before and after a run: what to keep of earlier runs, what to replace, and what belongs to others.
 
 A file name proves nothing, because other tools also call their shards ``train-00000.tar``. So a run starts only in a
-folder without files of other datasets, and first writes `INCOMPLETE_NAME`, which names its plan. If this file, the
-manifest or a sample table in the folder names the plan, then every file that the plan writes belongs to it, even a
-shard that a killed run left without its table. The last step turns `INCOMPLETE_NAME` into ``manifest.json``.
+folder without files of other datasets, and first writes `INCOMPLETE_NAME`, which names its plan. While this file is
+there, every file that the plan writes belongs to it, even a shard that a killed run left without its table. The last
+step turns `INCOMPLETE_NAME` into ``manifest.json``. Without the mark, a file belongs to the plan only if the manifest
+or an intact sample table states its name and length.
 """
 
 from __future__ import annotations
@@ -122,8 +123,10 @@ def find_resumable(plan: Plan, out: str, options: Options, *, overwrite: bool) -
         return Resumable({})
     in_manifest = _files_in_manifest(plan, out)
     tables = [_read_table(plan, out, shard.name, in_manifest) for shard in plan.shards]
-    is_ours = _marked_plan(out) == plan.fingerprint or bool(in_manifest) or any(tables)
-    foreign = next(_foreign_files(plan, out, options, is_ours=is_ours), None)
+    stated = dict(in_manifest)
+    for found in filter(None, tables):
+        stated |= {file.name: file for file in (found.conversion.shard, found.conversion.index, found.table)}
+    foreign = next(_foreign_files(plan, out, options, stated), None)
     if foreign and not overwrite:
         raise _not_ours(out, foreign, options)
     shards = {} if foreign else {found.name: found for found in tables if found and _can_keep(out, found)}
@@ -173,15 +176,28 @@ def _can_keep(out: str, found: ShardResult) -> bool:
     return all(_length(os.path.join(out, file.name)) == file.bytes for file in files)
 
 
-def _foreign_files(plan: Plan, out: str, options: Options, *, is_ours: bool) -> Iterator[str]:
+def _foreign_files(plan: Plan, out: str, options: Options, stated: Mapping[str, File]) -> Iterator[str]:
     """Yield the files of other datasets and tools that this run would remove or replace."""
     if not has_no_other_manifest(out):
         yield MANIFEST_NAME
+    is_marked = _marked_plan(out) == plan.fingerprint
     suffixes = (FORMATS[options.fmt].SUFFIX, ".idx", ".parquet")
     planned = {REJECTED_NAME, *(shard.name + suffix for shard in plan.shards for suffix in suffixes)}
     for name in _dataset_files(plan, out):
-        if not is_ours or name not in planned:
+        path = os.path.join(out, name)
+        is_stated = name in stated and stated[name].bytes == _length(path)
+        is_ours = is_marked or is_stated or (name == REJECTED_NAME and _is_rejected_list(path))
+        if name not in planned or not is_ours:
             yield name
+
+
+def _is_rejected_list(path: str) -> bool:
+    """Return whether the first line of a file looks like one of ``rejected.jsonl``."""
+    try:
+        with open(path, "rb") as lines:
+            return set(json.loads(lines.readline(1 << 20))) == {"source", "reason", "detail"}
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def _dataset_files(plan: Plan, out: str) -> list[str]:

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from dataprep import storage
 from dataprep.commands.base import Command
 from dataprep.commands.param_types import byte_size
+from dataprep.resume import INCOMPLETE_NAME
 from manifests.errors import CallError, ExitStatus, ShardError, SourceError, StorageError
 
 COMMANDS = ("convert", "index", "verify", "info")
@@ -212,8 +213,9 @@ def test_resume_is_reported_and_gives_the_same_bytes(image_folder, out, invoke):
     before = files(out)
     assert "4 shards were done by an earlier run" in invoke(*call).stdout
     assert files(out) == before
-    for lost in ("train-00001.parquet", "train-00002.tfrecord", "train-00003.idx", "manifest.json"):
+    for lost in ("train-00001.parquet", "train-00002.tfrecord", "train-00003.idx"):
         (out / lost).unlink()
+    (out / "manifest.json").rename(out / INCOMPLETE_NAME)
     assert "1 shard was done by an earlier run" in invoke(*call).stdout
     assert files(out) == before
 
@@ -221,7 +223,7 @@ def test_resume_is_reported_and_gives_the_same_bytes(image_folder, out, invoke):
 def test_a_dry_run_counts_the_shards_of_an_earlier_run(image_folder, out, invoke):
     call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     invoke(*call)
-    (out / "manifest.json").unlink()
+    (out / "manifest.json").rename(out / INCOMPLETE_NAME)
     (out / "train-00001.parquet").unlink()
     before = files(out)
     text = invoke(*call, "--dry-run").stdout
@@ -305,8 +307,8 @@ def test_the_rate_excludes_earlier_runs(image_folder, out, invoke, monkeypatch):
 
     call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     invoke(*call)
-    for lost in ("manifest.json", "train-00003.parquet"):
-        (out / lost).unlink()
+    (out / "manifest.json").rename(out / INCOMPLETE_NAME)
+    (out / "train-00003.parquet").unlink()
     monkeypatch.setattr(tqdm, "tqdm", Seen)
     invoke(*call)
     assert (bars[0].n, bars[0].initial, bars[0].total) == (14, 12, 14)

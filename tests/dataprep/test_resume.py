@@ -88,10 +88,21 @@ def test_files_that_the_plan_does_not_write_are_refused_even_with_the_mark(name,
 
 def test_finished_shards_without_mark_are_resumed(source, complete, out, snapshot):
     """Releases without the mark leave this when they are killed."""
-    for name in ("train-00000.tfrecord", "train-00000.idx", "train-00000.parquet", *LEFT_BY_A_KILL):
+    for name in ("train-00000.tfrecord", "train-00000.idx", "train-00000.parquet"):
         (out / name).write_bytes(complete[name])
     assert convert_dataset(source, str(out), OPTIONS, workers=1).resumed == 1
     assert snapshot(out) == complete
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_shard_without_table_and_without_mark_is_refused(count, source, complete, out, snapshot):
+    """Releases without the mark leave this if they are killed between the renames of a shard's files."""
+    for name in LEFT_BY_A_KILL[:count]:
+        (out / name).write_bytes(complete[name])
+    before = snapshot(out)
+    with pytest.raises(CallError, match=r"'train-00001\.\w+', which was not made .* move it away"):
+        convert_dataset(source, str(out), OPTIONS, workers=1)
+    assert snapshot(out) == before
 
 
 def test_complete_dataset_is_neither_marked_nor_rewritten(source, out):
