@@ -144,7 +144,9 @@ class HideAndSeek(Operation):
 
 @dataclass(frozen=True, slots=True)
 class KeepPart(Operation):
-    """Fill everything outside a random region, with a probability. It is drawn as in `RandomResizedCrop`.
+    """Fill everything outside a random region, with a probability.
+
+    The region is drawn as in `RandomResizedCrop`.
 
     Attributes:
         area: minimum and maximum area of the region as a fraction of the image's area.
