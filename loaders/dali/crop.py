@@ -11,8 +11,9 @@ import numpy as np
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, math, types
 from loaders.dali.resize import interpolation, resize, resize_target, round_half_even
 from loaders.transforms.base import ImageSpec
+from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
 from loaders.transforms.fuse import CropResize, ResizeCrop
-from loaders.transforms.geometry import Crop, CropAtRatio, RandomResizedCrop, Resize
+from loaders.transforms.resize import Resize
 
 #: How often DALI tries to draw a region that fits inside the image; the same number as in torchvision.
 ATTEMPTS = 10

@@ -7,7 +7,7 @@ from typing import Any
 from loaders.dali.conditional import select, where
 from loaders.dali.graph import GraphContext, Node, apply, fn, image_sides, math, types
 from loaders.transforms.base import Filter, ImageSpec, Operation, Size
-from loaders.transforms.geometry import RandomDownscale, Resize
+from loaders.transforms.resize import RandomDownscale, Resize
 
 #: Adding and subtracting it rounds a float32 to the nearest integer, a half to the even one.
 _ROUND_EVEN = 1.5 * 2**23

@@ -7,22 +7,13 @@ from __future__ import annotations
 
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import ColorJitter, ConvertColor, GaussianBlur, PCALighting, RandomBlur, RandomGrayscale
+from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
-from loaders.transforms.geometry import (
-    Crop,
-    CropAtRatio,
-    Flip,
-    Pad,
-    PadTo,
-    RandomDownscale,
-    RandomResizedCrop,
-    RandomRightAngle,
-    Resize,
-    Rotate,
-)
+from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.mixing import Cutmix, Fmix, MixOneOf, Mixup, MixupCutmix
 from loaders.transforms.policies import Amount, Level, MixedChains, RandomSteps, Step, SubPolicies
+from loaders.transforms.resize import RandomDownscale, Resize
 
 __all__ = [
     "Amount",

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from loaders.memory import CropWindow, ImageSizes
 from loaders.transforms.base import Operation
+from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
 from loaders.transforms.fuse import CropResize, DecodeCrop, FlipNormalize, ResizeCrop
-from loaders.transforms.geometry import Crop, CropAtRatio, Flip, RandomResizedCrop, Resize
+from loaders.transforms.geometry import Flip
 from loaders.transforms.parse import Recipe
+from loaders.transforms.resize import Resize
 
 #: An order of operations is worth a warning if it makes a batch more than this many times larger.
 _WARN_RATIO = 2

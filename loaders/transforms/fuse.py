@@ -8,8 +8,10 @@ from typing import TypeAlias
 
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import ConvertColor
+from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
-from loaders.transforms.geometry import Crop, CropAtRatio, Flip, RandomResizedCrop, Resize
+from loaders.transforms.geometry import Flip
+from loaders.transforms.resize import Resize
 
 
 @dataclass(frozen=True, slots=True)

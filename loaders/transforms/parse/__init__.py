@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from loaders.transforms.parse import color, decode_normalize, geometry, masks, mixing, policies, timm
+from loaders.transforms.parse import color, crop, decode_normalize, geometry, masks, mixing, policies, resize, timm
 from loaders.transforms.parse.recipe import Recipe, RecipeItem, read_recipe
 from loaders.transforms.parse.registry import Parameter, TransformInfo, known_transforms, transform_table
 
 # Importing these modules registers their names.
-_REGISTERED = (color, decode_normalize, geometry, masks, mixing, policies, timm)
+_REGISTERED = (color, crop, decode_normalize, geometry, masks, mixing, policies, resize, timm)
 
 __all__ = ["Parameter", "Recipe", "RecipeItem", "TransformInfo", "known_transforms", "read_recipe", "transform_table"]

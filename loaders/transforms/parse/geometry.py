@@ -1,190 +1,23 @@
-"""Transform names that resize, crop, flip, rotate or pad."""
+"""Transform names that flip, rotate or pad."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from loaders.transforms.base import check_bool, check_choice, check_int, check_number
-from loaders.transforms.geometry import (
-    Crop,
-    CropAtRatio,
-    Flip,
-    Pad,
-    PadTo,
-    RandomDownscale,
-    RandomResizedCrop,
-    RandomRightAngle,
-    Resize,
-    Rotate,
-)
+from loaders.transforms.base import check_bool, check_choice
+from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
 from loaders.transforms.parse.interpolation import (
     parse_backend,
-    parse_paddleclas_interpolation,
-    parse_torchvision_interpolation,
 )
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import (
     parse_channels,
-    parse_height_width,
     parse_number,
     parse_numbers,
     parse_pair,
     parse_width_height,
 )
 from manifests.errors import CallError
-
-_CV2_FILTERS = "With backend cv2, bilinear is exact; the other filters follow Pillow."
-
-
-# Resize and crop, PaddleClas -----------------------------------------------------------------------------------------
-
-
-@register("ResizeImage", "PaddleClas", differs=_CV2_FILTERS)
-def resize_image(
-    size: Any = None,
-    resize_short: int | None = None,
-    interpolation: str | None = None,
-    backend: str = "cv2",
-    return_numpy: bool = True,
-) -> Parsed:
-    """Resize to (width, height), or resize the shorter side to `resize_short`."""
-    check_bool("return_numpy", return_numpy)
-    filters = parse_paddleclas_interpolation(interpolation, backend)
-    if resize_short is not None:
-        check_number("resize_short", resize_short)
-    if resize_short is not None and resize_short > 0:
-        yield Resize(shorter=resize_short, filter=filters.filter, antialias=filters.antialias, rounding="nearest")
-    elif size is not None:
-        yield Resize(parse_width_height(size), filter=filters.filter, antialias=filters.antialias)
-    else:
-        raise CallError("size or resize_short is required", hint="write {'ResizeImage': {'size': ...}}")
-    yield from filters.notes
-
-
-@register("CropImage", "PaddleClas", differs="Images smaller than the crop are padded with zeros.")
-def crop_image(size: Any) -> Parsed:
-    """Crop the center, (width, height)."""
-    yield Crop(parse_width_height(size), rounding="down")
-
-
-@register("RandomCropImage", "PaddleClas", differs="Images smaller than the crop are padded with zeros.")
-def random_crop_image(size: Any) -> Parsed:
-    """Crop (width, height) at a random position."""
-    yield Crop(parse_width_height(size), at="random")
-
-
-@register(
-    "RandCropImageV2",
-    "PaddleClas",
-    differs="In PaddleClas the crop can lie one pixel outside the image, which makes it smaller; here it never does.",
-)
-def rand_crop_image_v2(size: Any) -> Parsed:
-    """Crop (width, height) at a random position."""
-    yield Crop(parse_width_height(size), at="random")
-    yield Note("PaddleClas can place the crop one pixel outside the image, which makes it smaller; here it never does")
-
-
-@register("RandCropImage", "PaddleClas", differs=f"{_CV2_FILTERS} progress_size is ignored.")
-def rand_crop_image(
-    size: Any,
-    progress_size: Any = None,
-    scale: Any = None,
-    ratio: Any = None,
-    interpolation: str | None = None,
-    use_log_aspect: bool = False,
-    backend: str = "cv2",
-) -> Parsed:
-    """Crop a random region and resize it to (width, height)."""
-    filters = parse_paddleclas_interpolation(interpolation, backend)
-    check_bool("use_log_aspect", use_log_aspect)
-    yield RandomResizedCrop(
-        parse_width_height(size),
-        area=(0.08, 1.0) if scale is None else parse_pair(scale, "scale"),
-        ratio=(3 / 4, 4 / 3) if ratio is None else parse_pair(ratio, "ratio"),
-        sampling="bounded",
-        log_ratio=use_log_aspect,
-        filter=filters.filter,
-        antialias=filters.antialias,
-    )
-    yield from filters.notes
-    if progress_size is not None:
-        yield Note("progress_size is ignored: build one loader per size")
-
-
-@register("CropImageAtRatio", "PaddleClas", differs="Bilinear is exact; the other filters follow Pillow.")
-def crop_image_at_ratio(size: int, pad: int, interpolation: str = "bilinear") -> Parsed:
-    """Crop a centered square of size / (size + pad) of the shorter side, and resize it to `size`."""
-    filters = parse_paddleclas_interpolation(interpolation, "cv2")
-    check_int("size", size, 1)
-    check_number("pad", pad, 0)
-    yield CropAtRatio(size, size / (size + pad), filters.filter)
-    yield from filters.notes
-
-
-@register("RandomInterpolationAugment", "PaddleClas", differs="The area filter is never drawn.")
-def random_interpolation_augment(prob: float) -> Parsed:
-    """Downscale an image and upscale it again, with random filters."""
-    yield RandomDownscale(prob)
-    yield Note("PaddleClas also draws the area filter; here it is never drawn")
-
-
-# Resize and crop, torchvision ----------------------------------------------------------------------------------------
-
-
-@register("Resize", "torchvision", "PaddleClas", differs="The box filter is an antialiased triangle filter.")
-def resize(size: Any, interpolation: Any = "bilinear", antialias: bool = True) -> Parsed:
-    """Resize the shorter side to an integer, or resize to (height, width)."""
-    filter_ = parse_torchvision_interpolation(interpolation)
-    if isinstance(size, int):
-        yield Resize(shorter=size, filter=filter_, antialias=antialias)
-    else:
-        yield Resize(parse_height_width(size), filter=filter_, antialias=antialias)
-
-
-@register("CenterCrop", "torchvision", "PaddleClas")
-def center_crop(size: Any) -> Parsed:
-    """Crop the center, (height, width)."""
-    yield Crop(parse_height_width(size))
-
-
-@register("RandomCrop", "torchvision", differs="pad_if_needed pads with zeros, whatever fill and padding_mode are.")
-def random_crop(
-    size: Any, padding: Any = None, pad_if_needed: bool = False, fill: Any = 0, padding_mode: str = "constant"
-) -> Parsed:
-    """Crop (height, width) at a random position, after optional padding."""
-    check_bool("pad_if_needed", pad_if_needed)
-    pad = _pad(0 if padding is None else padding, fill, padding_mode)
-    if padding is not None:
-        yield pad
-    yield Crop(parse_height_width(size), at="random")
-    if pad_if_needed and (fill != 0 or padding_mode != "constant"):
-        yield Note("pad_if_needed pads with zeros and ignores fill and padding_mode")
-
-
-@register(
-    "RandomResizedCrop",
-    "torchvision",
-    "PaddleClas",
-    differs="If ten draws give no crop that fits, the largest one that fits is at a random position, not centered.",
-)
-def random_resized_crop(
-    size: Any,
-    scale: Any = (0.08, 1.0),
-    ratio: Any = (3 / 4, 4 / 3),
-    interpolation: Any = "bilinear",
-    antialias: bool = True,
-) -> Parsed:
-    """Crop a random region and resize it to (height, width)."""
-    yield RandomResizedCrop(
-        parse_height_width(size),
-        area=parse_pair(scale, "scale"),
-        ratio=parse_pair(ratio, "ratio"),
-        filter=parse_torchvision_interpolation(interpolation),
-        antialias=antialias,
-    )
-
-
-# Flip and rotate -----------------------------------------------------------------------------------------------------
 
 
 @register("RandFlipImage", "PaddleClas")
@@ -250,10 +83,8 @@ def random_rot90() -> Parsed:
     yield Note("PaddleClas also returns the rotation as random_rot90_orientation; here only the image is returned")
 
 
-# Pad -----------------------------------------------------------------------------------------------------------------
-
-
-def _pad(padding: Any, fill: Any, mode: str) -> Pad:
+def parse_padding(padding: Any, fill: Any, mode: str) -> Pad:
+    """Parse torchvision's padding: one number, (left and right, top and bottom), or (left, top, right, bottom)."""
     sides = tuple(padding) if isinstance(padding, (list, tuple)) else (padding,)
     if len(sides) not in (1, 2, 4) or not all(isinstance(each, int) for each in sides):
         raise CallError(f"padding must be one, two or four integers, got {padding!r}")
@@ -271,7 +102,7 @@ def _pad(padding: Any, fill: Any, mode: str) -> Pad:
 def pad_image(padding: Any, fill: Any = 0, padding_mode: str = "constant", backend: str = "pil") -> Parsed:
     """Pad: one number for all sides, (left and right, top and bottom), or (left, top, right, bottom)."""
     parse_backend(backend)
-    yield _pad(padding, fill, padding_mode)
+    yield parse_padding(padding, fill, padding_mode)
     if padding_mode != "constant":
         yield Note("padding_mode is followed, as in torchvision; PaddleClas always pads with a constant")
 
@@ -279,7 +110,7 @@ def pad_image(padding: Any, fill: Any = 0, padding_mode: str = "constant", backe
 @register("Pad_paddle_vision", "PaddleClas")
 def pad_paddle_vision(padding: Any, fill: Any = 0, padding_mode: str = "constant") -> Parsed:
     """Pad as paddle.vision's Pad: one number, (left and right, top and bottom), or (left, top, right, bottom)."""
-    yield _pad(padding, fill, padding_mode)
+    yield parse_padding(padding, fill, padding_mode)
 
 
 @register("Padv2", "PaddleClas")

@@ -36,6 +36,9 @@ _TORCHVISION: dict[str, Filter] = {
     "box": "triangular",
 }
 
+#: How results with OpenCV's filters differ, for the documentation.
+CV2_DIFFERS = "With backend cv2, bilinear is exact; the other filters follow Pillow."
+
 _CV2_BICUBIC = "the bicubic filter uses Pillow's coefficient of -0.5; OpenCV uses -0.75"
 _NOTES = {
     (

@@ -26,21 +26,12 @@ from loaders.dali.graph import GraphContext, RandomStreams
 from loaders.dali.normalize import finish
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import ColorJitter, ConvertColor, PCALighting, RandomGrayscale
+from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, Unpack
 from loaders.transforms.fuse import RULES, CropResize, DecodeCrop, FlipNormalize, ResizeCrop, fuse
-from loaders.transforms.geometry import (
-    Crop,
-    CropAtRatio,
-    Flip,
-    Pad,
-    PadTo,
-    RandomDownscale,
-    RandomResizedCrop,
-    RandomRightAngle,
-    Resize,
-    Rotate,
-)
+from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
 from loaders.transforms.masks import RandomErasing
+from loaders.transforms.resize import RandomDownscale, Resize
 from manifests.errors import CallError
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -20,18 +20,9 @@ from PIL import Image
 from scipy import stats
 
 from loaders.transforms.base import ImageSpec, Size
-from loaders.transforms.geometry import (
-    Crop,
-    CropAtRatio,
-    Flip,
-    Pad,
-    PadTo,
-    RandomDownscale,
-    RandomResizedCrop,
-    RandomRightAngle,
-    Resize,
-    Rotate,
-)
+from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
+from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
+from loaders.transforms.resize import RandomDownscale, Resize
 from manifests.errors import CallError
 
 FLOAT = ImageSpec(is_uint8=False)

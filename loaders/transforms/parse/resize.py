@@ -1,0 +1,58 @@
+"""Transform names that resize."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loaders.transforms.base import check_bool, check_number
+from loaders.transforms.parse.interpolation import (
+    CV2_DIFFERS,
+    parse_paddleclas_interpolation,
+    parse_torchvision_interpolation,
+)
+from loaders.transforms.parse.registry import Note, Parsed, register
+from loaders.transforms.parse.values import (
+    parse_height_width,
+    parse_width_height,
+)
+from loaders.transforms.resize import RandomDownscale, Resize
+from manifests.errors import CallError
+
+
+@register("ResizeImage", "PaddleClas", differs=CV2_DIFFERS)
+def resize_image(
+    size: Any = None,
+    resize_short: int | None = None,
+    interpolation: str | None = None,
+    backend: str = "cv2",
+    return_numpy: bool = True,
+) -> Parsed:
+    """Resize to (width, height), or resize the shorter side to `resize_short`."""
+    check_bool("return_numpy", return_numpy)
+    filters = parse_paddleclas_interpolation(interpolation, backend)
+    if resize_short is not None:
+        check_number("resize_short", resize_short)
+    if resize_short is not None and resize_short > 0:
+        yield Resize(shorter=resize_short, filter=filters.filter, antialias=filters.antialias, rounding="nearest")
+    elif size is not None:
+        yield Resize(parse_width_height(size), filter=filters.filter, antialias=filters.antialias)
+    else:
+        raise CallError("size or resize_short is required", hint="write {'ResizeImage': {'size': ...}}")
+    yield from filters.notes
+
+
+@register("Resize", "torchvision", "PaddleClas", differs="The box filter is an antialiased triangle filter.")
+def resize(size: Any, interpolation: Any = "bilinear", antialias: bool = True) -> Parsed:
+    """Resize the shorter side to an integer, or resize to (height, width)."""
+    filter_ = parse_torchvision_interpolation(interpolation)
+    if isinstance(size, int):
+        yield Resize(shorter=size, filter=filter_, antialias=antialias)
+    else:
+        yield Resize(parse_height_width(size), filter=filter_, antialias=antialias)
+
+
+@register("RandomInterpolationAugment", "PaddleClas", differs="The area filter is never drawn.")
+def random_interpolation_augment(prob: float) -> Parsed:
+    """Downscale an image and upscale it again, with random filters."""
+    yield RandomDownscale(prob)
+    yield Note("PaddleClas also draws the area filter; here it is never drawn")

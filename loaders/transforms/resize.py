@@ -1,0 +1,84 @@
+"""Operations that resize. Records only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from loaders.transforms.base import (
+    FILTERS,
+    Filter,
+    ImageSpec,
+    Operation,
+    Range,
+    Size,
+    check_bool,
+    check_choice,
+    check_int,
+    check_probability,
+    check_range,
+    check_size,
+)
+from manifests.errors import CallError
+
+
+@dataclass(frozen=True, slots=True)
+class Resize(Operation):
+    """Resize to a fixed size, or resize the shorter side to a length and keep the aspect ratio.
+
+    Attributes:
+        size: height and width in pixels; ``None`` if `shorter` is set.
+        shorter: length of the shorter side in pixels; ``None`` if `size` is set.
+        filter: interpolation filter.
+        antialias: whether the filter's support grows with the reduction, as in Pillow and torchvision but not OpenCV.
+        rounding: how the longer side is rounded: ``"down"`` as in torchvision, or ``"nearest"`` (half to even) as in
+            PaddleClas.
+
+    """
+
+    size: Size | None = None
+    shorter: int | None = None
+    filter: Filter = "linear"
+    antialias: bool = True
+    rounding: Literal["down", "nearest"] = "down"
+
+    def __post_init__(self) -> None:
+        if (self.size is None) == (self.shorter is None):
+            raise CallError("Resize takes either size or shorter, not both or neither", hint="set one of the two")
+        if self.size is not None:
+            check_size("size", self.size)
+        if self.shorter is not None:
+            check_int("shorter", self.shorter, 1)
+            check_size("shorter", (self.shorter, self.shorter))
+        check_choice("filter", self.filter, FILTERS)
+        check_bool("antialias", self.antialias)
+        check_choice("rounding", self.rounding, ("down", "nearest"))
+
+    def output(self, spec: ImageSpec) -> ImageSpec:
+        """Return the spec with the new size, which is known if `size` is set or the input size is known."""
+        if self.size is not None or spec.size is None or self.shorter is None:
+            return spec.with_size(self.size)
+        short = min(spec.size)
+        height, width = (
+            self.shorter * side // short if self.rounding == "down" else round(side * (self.shorter / short))
+            for side in spec.size
+        )
+        return spec.with_size((height, width))
+
+
+@dataclass(frozen=True, slots=True)
+class RandomDownscale(Operation):
+    """Downscale an image to a square and upscale it to its size again, to lose detail. Filters are random.
+
+    Attributes:
+        probability: probability of changing an image.
+        share: minimum and maximum side of the square as a fraction of the image's height, from 0.01 to 1.
+
+    """
+
+    probability: float = 0.2
+    share: Range = (0.2, 1.0)
+
+    def __post_init__(self) -> None:
+        check_probability("probability", self.probability)
+        check_range("share", self.share, 0.01, 1)
