@@ -22,7 +22,7 @@ bytes. ``name`` is the file name, without whitespace. Version ``v1.1`` is the sa
 
 The functions here write v1.2, and parse strictly. DALI 2.4 is less strict, so a damaged index can go unnoticed:
 
-- TFRecord: DALI reads pairs of numbers up to the end of the file, whatever the lines, and stops silently at the first
+- TFRecord: DALI reads pairs of numbers regardless of the line breaks, and stops silently at the first
   token that is not a number: the records after it are lost.
 - WebDataset: fewer lines than the count are an error; DALI ignores lines after the count silently. It accepts other
   whitespace and more tokens on the first line.
