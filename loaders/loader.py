@@ -47,30 +47,34 @@ class Loader:
             DamagedError: DALI cannot read the index files.
 
         """
-        #: Everything that was decided before the pipeline started.
-        self.spec = spec
+        self._spec = spec
         self._framework = load_framework(spec.options.framework)
         self._progress = Progress.start(spec.order.batches)
         self._pipeline: Any = self._start()
 
     @property
+    def spec(self) -> LoaderSpec:
+        """Everything that was decided before the pipeline started."""
+        return self._spec
+
+    @property
     def options(self) -> ResolvedOptions:
         """Every option of `loaders.build` with its final value."""
-        return self.spec.options
+        return self._spec.options
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The dataset's class names in label order. Empty if the dataset does not name them."""
-        return self.spec.split.manifest.classes
+        return self._spec.split.manifest.classes
 
     @property
     def samples(self) -> int:
         """Number of samples in the split, over all ranks."""
-        return self.spec.split.samples
+        return self._spec.split.samples
 
     def __len__(self) -> int:
         """Return the number of batches per epoch, which is equal on every rank."""
-        return self.spec.order.batches
+        return self._spec.order.batches
 
     def __iter__(self) -> Iterator[Any]:
         """Begin the next epoch, or continue the one that `load_state_dict` loaded.
@@ -86,7 +90,7 @@ class Loader:
             self._restart(Progress.start(len(self), progress.next_epoch, iteration=progress.iteration))
         elif progress.phase is Phase.FINISHED:
             # DALI still has the batches of this epoch that last_batch="drop" omits.
-            for _ in range(self.spec.order.runs - len(self)):
+            for _ in range(self._spec.order.runs - len(self)):
                 self._run()
         self._progress = self._progress.begin()
         return self._batches(self._progress.iteration)
@@ -144,13 +148,13 @@ class Loader:
 
     def explain(self) -> str:
         """Describe what this loader does: transforms as written and as run, and why; memory, threads, order."""
-        return explain(self.spec)
+        return explain(self._spec)
 
     def close(self) -> None:
         """Stop reading and release the memory. Batches that you hold stay valid."""
         self._pipeline = None
-        if self.spec.records is not None:
-            self.spec.records.close()
+        if self._spec.records is not None:
+            self._spec.records.close()
         release_memory()
 
     def __reduce__(self) -> Any:
@@ -173,12 +177,12 @@ class Loader:
                     "this iterator is invalid: the loader has a newer one, or its epoch was set",
                     hint="build a second loader to iterate twice at the same time",
                 )
-            batch = self._batch(self.spec.order.size(self._progress.position))
+            batch = self._batch(self._spec.order.size(self._progress.position))
             self._progress = self._progress.batch_given(self._require_open().checkpoint())
             yield batch
 
     def _batch(self, size: int) -> Any:
-        spec, names = self.spec, self.spec.options.fields
+        spec, names = self._spec, self._spec.options.fields
         outputs = list(self._run())
         images = outputs.pop(0) if "image" in names else None
         arrays = [np.asarray(each.as_tensor()) for each in outputs]
@@ -193,15 +197,15 @@ class Loader:
 
     def _rows(self, arrays: list[NDArray[Any]]) -> NDArray[np.int64] | None:
         """Take the rows of a batch, or what determines them, from the outputs."""
-        if isinstance(self.spec.order, PlannedOrder):
+        if isinstance(self._spec.order, PlannedOrder):
             return arrays.pop(0)
-        return self.spec.fields.rows(arrays.pop(0)) if self.spec.fields.source else None
+        return self._spec.fields.rows(arrays.pop(0)) if self._spec.fields.source else None
 
     def _images(self, outputs: Any, size: int) -> Any:
-        options = self.spec.options
+        options = self._spec.options
         tensor = self._framework.images(outputs, options.dtype, options.device)[:size]
         # The last batch of a rank may be empty, and functions need not handle that.
-        for function in self.spec.recipe.batch_functions if size else ():
+        for function in self._spec.recipe.batch_functions if size else ():
             tensor = function(tensor)
             if not hasattr(tensor, "__len__") or len(tensor) != size:
                 name = getattr(function, "__name__", type(function).__name__)
@@ -214,7 +218,7 @@ class Loader:
     def _values(self, values: Any, size: int) -> Any:
         if isinstance(values, list):
             return values[:size]
-        return self._framework.numbers(values[:size], self.spec.options.device)
+        return self._framework.numbers(values[:size], self._spec.options.device)
 
     def _run(self) -> Any:
         """Take a batch from DALI, and let it begin the next one."""
@@ -226,13 +230,13 @@ class Loader:
             pipeline.release_outputs()
             pipeline.schedule_run()
         except (RuntimeError, StopIteration) as error:
-            raise translate_error(error, self.spec.split) from error
+            raise translate_error(error, self._spec.split) from error
         self._progress = self._progress.run_finished()
         return outputs
 
     def _start(self) -> Any:
         """Build the pipeline for the current progress, and let it begin its first batch."""
-        spec, options = self.spec, self.spec.options
+        spec, options = self._spec, self._spec.options
         started = self._progress.position.started
         seed = _seed([options.seed, started, options.ranks.rank])
         pipeline = make_pipeline(
@@ -259,7 +263,7 @@ class Loader:
         return pipeline
 
     def _raise_index_error(self, error: RuntimeError) -> NoReturn:
-        translated = translate_error(error, self.spec.split)
+        translated = translate_error(error, self._spec.split)
         if isinstance(translated, DamagedError) and not isinstance(translated, IndexFileError):
             # No record has been read yet, so an index file is to blame.
             message = translated.message.replace("a record", "an index file")
@@ -285,7 +289,7 @@ class Loader:
 
     def _built(self) -> dict[str, Any]:
         """Return what two loaders must have in common for one to continue where the other was."""
-        spec, options = self.spec, self.spec.options
+        spec, options = self._spec, self._spec.options
         return {
             "dataset": spec.split.fingerprint,
             "transforms": " ".join(map(repr, (*spec.recipe.operations, *spec.recipe.mixing))),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 
@@ -47,3 +50,34 @@ def test_memory_needs_a_batch_size(dataset):
 
 def test_memory_of_a_folder_that_does_not_exist(tmp_path):
     assert str(tmp_path / "none") in memory(tmp_path / "none", "--batch-size", 8, status=2).stderr
+
+
+def test_memory_of_one_split(dataset):
+    assert list(json.loads(memory(dataset, "--split", "train", "--batch-size", 8, "--json").stdout)["splits"]) == [
+        "train"
+    ]
+    error = memory(dataset, "--split", "trian", "--batch-size", 8, status=2).stderr
+    assert error == f"loaders: {dataset} has no split 'trian'. Hint: did you mean 'train'?\n"
+
+
+def test_memory_of_a_damaged_dataset(dataset, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    table = next(copy.glob("*.parquet"))
+    table.write_bytes(table.read_bytes()[:-20])
+    error = memory(copy, "--batch-size", 8, status=1).stderr
+    assert error.startswith(f"loaders: {table}: the sample table cannot be read (")
+    assert error.count("\n") == 1
+
+
+def test_memory_of_images_of_unknown_size(dataset, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    for path in copy.glob("*.parquet"):
+        table = pq.read_table(path)
+        place = table.column_names.index("width")
+        pq.write_table(table.set_column(place, "width", pa.nulls(table.num_rows, pa.int32())), path)
+    text = memory(copy, "--batch-size", 8).stdout
+    assert "unknown, because the sample tables do not have the size of every image" in text
+    (split,) = json.loads(memory(copy, "--batch-size", 8, "--json").stdout)["splits"].values()
+    assert split["gpu_memory"] is None
