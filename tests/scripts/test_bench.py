@@ -7,9 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
@@ -85,21 +83,11 @@ def test_load_takes_the_pipeline_apart(photos, tmp_path):
     assert len(results["tables"][0]["rows"][0]["repeats"]) == 1
 
 
-@pytest.fixture(scope="module")
-def squares(tmp_path_factory):
-    """Two photographs of equal size, as raw pixels need them."""
-    folder = tmp_path_factory.mktemp("squares")
-    for number in range(2):
-        pixels = np.random.default_rng(number).integers(0, 256, (80, 80, 3), np.uint8)
-        Image.fromarray(pixels).save(folder / f"{number}.jpg")
-    return folder
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [(), ("--store", "raw", "--resize-shorter", 64)])
-def test_load_compares_sides(squares, tmp_path, options):
+@pytest.mark.parametrize("options", [(), ("--store", "raw")])
+def test_load_compares_sides(photos, tmp_path, options):
     results, _ = results_of(
-        tmp_path, "load", "--images", squares, "--count", 8, "--batch-size", 4, "--repeats", 1, "--device", "cpu",
+        tmp_path, "load", "--images", photos, "--count", 8, "--batch-size", 4, "--repeats", 1, "--device", "cpu",
         "--work", tmp_path, "--only", "loaders", "hand", *options,
     )  # fmt: skip
     assert rows_of(results) == ["loaders.build", "DALI by hand"]
