@@ -1,19 +1,19 @@
-"""Train re-identification on a prepared dataset, on one device or several, and go on where a stopped run was.
+"""Train re-identification on a prepared dataset, on one device or several, and resume where a stopped run ended.
 
     python scripts/train_reid.py Market-1501-tfrecord --checkpoint run.pt
     torchrun --nproc-per-node 2 scripts/train_reid.py Market-1501-tfrecord --checkpoint run.pt --resume
 
-The label is the identity, as `dataprep convert` has it of Market-1501 or with --label-column. A batch holds P
-identities x K samples, of several cameras where the sample tables have a column `camera`; each process takes the
-hardest pairs among its own. At the end each sample of query is sought in gallery by the rules of Market-1501 (Zheng et
-al., ICCV 2015); where these splits are missing, each of val among the others.
+The label is the identity, as `dataprep convert` writes it for Market-1501 or with --label-column. A batch has P
+identities with K samples each, from several cameras if the sample tables have a column `camera`. Each process uses the
+hardest pairs of its own batch. The evaluation searches the gallery split for each sample of the query split by the
+rules of Market-1501 (Zheng et al., ICCV 2015). Without these splits, it searches the val split for each of its samples.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import time
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, NamedTuple
@@ -22,32 +22,30 @@ import torch
 import train
 from torch import distributed, nn
 from torch.nn import functional
-from train import count, join, tell
+from train import autocast, init_distributed, log, positive_int, synchronize_buffers
 
 import loaders
-from loaders.dataset.split import open_split
-from manifests.errors import DatasetError
-from manifests.store import read_table
+from manifests.store import read_manifest, read_table
 
-#: Similarities that are sorted at a time, which bounds the memory of an evaluation to about 1 GiB.
-SIMILARITIES = 1 << 24
+#: Similarities that are sorted at once, which limits the memory of the evaluation to about 1 GiB.
+MAX_SIMILARITIES = 1 << 24
 
 
 class Network(nn.Module):
-    """A body, a batch norm and a classifier: BNNeck of "A bag of tricks", https://arxiv.org/abs/1903.07071."""
+    """A backbone, a batch norm and a classifier: BNNeck of "A bag of tricks", https://arxiv.org/abs/1903.07071."""
 
-    def __init__(self, body: nn.Module, width: int, classes: int) -> None:
+    def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
         super().__init__()
-        self.body, self.neck = body, nn.BatchNorm1d(width)
+        self.backbone, self.neck = backbone, nn.BatchNorm1d(width)
         self.neck.bias.requires_grad_(requires_grad=False)
         self.classifier = nn.Linear(width, classes, bias=False)
         nn.init.normal_(self.classifier.weight, std=0.001)
 
     def forward(self, images: torch.Tensor) -> Any:
-        """Return features from before the norm and scores; in evaluation features from behind it; float32 [B, ...]."""
-        features = self.body(images).float()
-        normed = self.neck(features)
-        return (features, self.classifier(normed).float()) if self.training else normed
+        """Return features and class scores; in evaluation, features after the batch norm. All float32 [B, ...]."""
+        features = self.backbone(images).float()
+        normalized = self.neck(features)
+        return (features, self.classifier(normalized).float()) if self.training else normalized
 
 
 def make_network(name: str, classes: int) -> Network:
@@ -57,220 +55,221 @@ def make_network(name: str, classes: int) -> Network:
     try:
         from torchvision.models import resnet50
     except ImportError:
-        raise SystemExit(
-            f"--model {name} is torchvision's, which is not installed; --model tiny needs it not"
-        ) from None
-    body = resnet50()
-    width, body.fc = body.fc.in_features, nn.Identity()
-    # The last stage sees twice the detail, as in the paper.
-    body.layer4[0].conv2.stride = body.layer4[0].downsample[0].stride = (1, 1)
-    return Network(body, width, classes)
+        raise SystemExit(f"--model {name} needs torchvision, which is not installed. Hint: use --model tiny.") from None
+    backbone = resnet50()
+    width, backbone.fc = backbone.fc.in_features, nn.Identity()
+    # Keep twice the resolution in the last stage, as in the paper.
+    backbone.layer4[0].conv2.stride = backbone.layer4[0].downsample[0].stride = (1, 1)
+    return Network(backbone, width, classes)
 
 
 def batch_hard(features: torch.Tensor, labels: torch.Tensor, margin: float | None) -> torch.Tensor:
-    """Return the triplet loss of each sample's farthest positive and nearest negative, https://arxiv.org/abs/1703.07737.
+    """Return the triplet loss of the hardest pairs, https://arxiv.org/abs/1703.07737.
+
+    The hardest pairs of a sample are the farthest one of its identity and the nearest one of another.
 
     Args:
         features: float32 [B, width].
-        labels: int64 [B], each more than once, and not all the same.
-        margin: between the two distances; none means a soft one.
+        labels: int64 [B]; each label appears more than once, and not all are equal.
+        margin: between the two distances. `None` means the soft margin.
 
     """
     squares = features.square().sum(1)
     squared = squares[:, None] + squares - 2 * features @ features.T
-    distance = squared.clamp(min=1e-12).sqrt()  # at 0 a root has no gradient
+    distance = squared.clamp(min=1e-12).sqrt()  # The square root has no gradient at 0.
     same = labels[:, None] == labels
     excess = distance.masked_fill(~same, -math.inf).amax(1) - distance.masked_fill(same, math.inf).amin(1)
     return (functional.softplus(excess) if margin is None else functional.relu(excess + margin)).mean()
 
 
-class Found(NamedTuple):
-    """Features of samples, float32 [N, width] of length 1, with labels and the cameras' numbers, int64 [N]."""
+class Embeddings(NamedTuple):
+    """Features of samples, float32 [N, width] of length 1, with labels and camera numbers, int64 [N]."""
 
     features: torch.Tensor
     labels: torch.Tensor
     cameras: torch.Tensor
 
 
-def score(query: Found, gallery: Found, similarities: int = SIMILARITIES) -> torch.Tensor:
-    """Seek each query in the gallery, the most similar first, without those of its identity and its camera.
+def score(query: Embeddings, gallery: Embeddings, max_similarities: int = MAX_SIMILARITIES) -> torch.Tensor:
+    """Rank the gallery by similarity to each query, without samples of the query's identity from its own camera.
 
-    A query that has nothing left to be found does not count. Distractors are of an identity that no query has.
+    A query whose identity is not in the rest of the gallery does not count. Distractors have an identity that no query
+    has.
 
     Returns:
-        How many queries found their identity first, the sum of all average precisions (each the mean of the precision
-        where a sample of the identity is found), and how many queries count: float64 [3].
+        Number of queries whose first result is right, sum of the average precisions (each the mean of the precision at
+        the right results), and number of queries that count: float64 [3].
 
     """
     totals = query.features.new_zeros(3, dtype=torch.float64)
-    places = torch.arange(1, len(gallery.labels) + 1, device=totals.device)
-    at_once = max(1, similarities // len(places))
-    for features, labels, cameras in zip(*(part.split(at_once) for part in query), strict=True):
+    ranks = torch.arange(1, len(gallery.labels) + 1, device=totals.device)
+    chunk = max(1, max_similarities // len(ranks))
+    for features, labels, cameras in zip(*(part.split(chunk) for part in query), strict=True):
         same = labels[:, None] == gallery.labels
-        left_out = same & (cameras[:, None] == gallery.cameras)
-        similarity = (features @ gallery.features.T).masked_fill(left_out, -math.inf)
+        excluded = same & (cameras[:, None] == gallery.cameras)
+        similarity = (features @ gallery.features.T).masked_fill(excluded, -math.inf)
         order = similarity.argsort(dim=1, descending=True, stable=True)
-        right = (same & ~left_out).gather(1, order)
+        right = (same & ~excluded).gather(1, order)
         right = right[right.any(1)]
-        precision = (right.cumsum(1) / places * right).sum(1, dtype=torch.float64) / right.sum(1)
+        precision = (right.cumsum(1) / ranks * right).sum(1, dtype=torch.float64) / right.sum(1)
         totals += torch.stack([right[:, 0].sum(), precision.sum(), totals.new_tensor(len(right))])
     return totals
 
 
 @torch.no_grad()
-def embed(model: nn.Module, batches: Any, device: torch.device, numbers: dict[Any, int]) -> Found:
-    """Return what all ranks find of a split, each sample once; `numbers` has a number for each camera's name."""
+def embed(
+    model: nn.Module, batches: loaders.Loader, device: torch.device, camera_numbers: dict[Any, int]
+) -> Embeddings:
+    """Return the embeddings of a split, gathered from all ranks; new cameras are added to `camera_numbers`."""
     features, labels, cameras = [], [], []
     for images, identities, names in batches:
-        if len(identities):  # the last batch of some ranks may be empty
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        if len(identities):  # The last batch may be empty on some ranks.
+            with autocast(device):
                 features.append(functional.normalize(model(images.permute(0, 3, 1, 2))).cpu())
             labels += identities.tolist()
             cameras += names.tolist() if torch.is_tensor(names) else names
     parts: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(parts, (features, labels, cameras))
     features, labels, cameras = ([each for part in parts for each in part[kind]] for kind in range(3))
-    codes = [numbers.setdefault(name, len(numbers)) for name in cameras]
-    return Found(torch.cat(features).to(device), torch.tensor(labels).to(device), torch.tensor(codes).to(device))
+    codes = [camera_numbers.setdefault(name, len(camera_numbers)) for name in cameras]
+    return Embeddings(torch.cat(features).to(device), torch.tensor(labels).to(device), torch.tensor(codes).to(device))
 
 
-def evaluate(model: nn.Module, splits: list[Any], device: torch.device) -> tuple[float, float, int]:
-    """Return rank-1, mAP and how many queries count, over all ranks; of one split each sample is a query."""
-    for buffer in model.buffers():
-        distributed.broadcast(buffer, 0)  # each rank has had means and variances of its own
+def evaluate(model: nn.Module, splits: list[loaders.Loader], device: torch.device) -> tuple[float, float, int]:
+    """Return rank-1 accuracy, mAP and the number of queries that count, over all ranks.
+
+    Args:
+        model: returns features in evaluation mode.
+        splits: query and gallery; or one split, which is both.
+        device: of the features.
+
+    """
+    synchronize_buffers(model)
     model.eval()
-    numbers: dict[Any, int] = {}
-    found = [embed(model, batches, device, numbers) for batches in splits]
+    camera_numbers: dict[Any, int] = {}
+    embeddings = [embed(model, batches, device, camera_numbers) for batches in splits]
     model.train()
-    query, gallery = found[0], found[-1]
+    query, gallery = embeddings[0], embeddings[-1]
     part = slice(distributed.get_rank(), None, distributed.get_world_size())
-    totals = score(Found(*(each[part] for each in query)), gallery)
+    totals = score(Embeddings(*(each[part] for each in query)), gallery)
     distributed.all_reduce(totals)
     first, precision, queries = totals.tolist()
     if not queries:
-        raise SystemExit("no query has another sample of its identity, by another camera, to be found")
+        raise SystemExit("no query has a sample of its identity from another camera in the gallery")
     return first / queries, precision / queries, int(queries)
 
 
+@dataclass
 class Training(train.Training):
     """As in train.py, with another loss."""
 
+    margin: float | None = None
+
     def resume(self, path: Path) -> None:
-        """Become what was saved."""
+        """Load a checkpoint."""
         try:
             super().resume(path)
+        except loaders.DatasetError:
+            raise
         except (OSError, EOFError, LookupError, RuntimeError, TypeError, ValueError, UnpicklingError) as error:
-            said = str(error).partition("\n")[0]
             raise SystemExit(
-                f"--checkpoint {path} is damaged, or of another script, --model or number of processes ({said})"
+                f"--checkpoint {path} is damaged, or belongs to another script, --model or number of processes "
+                f"({str(error).partition(chr(10))[0]})"
             ) from None
 
-    def learn(self, learner: nn.Module, call: argparse.Namespace) -> None:
-        """Learn from what is left of an epoch."""
-        begun, first = time.perf_counter(), self.step
-        for images, labels in self.train:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-                features, scores = learner(images.permute(0, 3, 1, 2))
-            loss = functional.cross_entropy(scores, labels, label_smoothing=0.1)
-            loss = loss + batch_hard(features, labels, call.margin)
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
-            self.scheduler.step()
-            self.step += 1
-            if self.step % call.log_every == 0:
-                seen = (self.step - first) * len(labels) * distributed.get_world_size()
-                rate = seen / (time.perf_counter() - begun)
-                tell(f"step {self.step}: loss {loss.item():.4f}, {rate:,.0f} img/s")
-                begun, first = time.perf_counter(), self.step
-            if self.step % call.save_every == 0 or self.step == call.epochs * len(self.train):
-                self.save(call.checkpoint)
+    def loss(self, ddp_model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the loss of a batch: of its classes, and of its hardest pairs."""
+        with autocast(self.device):
+            features, scores = ddp_model(images)
+        loss = functional.cross_entropy(scores, labels, label_smoothing=0.1)
+        return loss + batch_hard(features, labels, self.margin)
 
 
-def build(call: argparse.Namespace) -> tuple[Any, list[Any]]:
+def build(args: argparse.Namespace) -> tuple[loaders.Loader, list[loaders.Loader]]:
     """Return the loader of train, and those of query and gallery, or that of val."""
-    opened = open_split(call.dataset, "train")
-    has_camera = "camera" in read_table(opened.path(opened.shards[0].table)).column_names
-    shared = {"device": call.device, "seed": call.seed}
-    # Channels last in memory, as tensor cores want them.
-    shared |= {"dtype": "float16" if call.device == "gpu" else "float32", "layout": "NHWC"}
-    sampler = loaders.PKSampler(call.identities, call.samples, across="camera" if has_camera else None)
-    batch_size = call.identities * call.samples
-    batches = loaders.build(call.dataset, batch_size=batch_size, transforms="reid-train", sampler=sampler, **shared)
+    manifest = read_manifest(args.dataset)
+    table = manifest.split("train").shards[0].table if manifest.split("train") else None
+    has_camera = table is not None and "camera" in read_table(Path(args.dataset) / table.name).column_names
+    shared = {"device": args.device, "seed": args.seed}
+    # Tensor cores are fastest with channels last in memory.
+    shared |= {"dtype": "float16" if args.device == "gpu" else "float32", "layout": "NHWC"}
+    sampler = loaders.PKSampler(args.identities, args.samples, across="camera" if has_camera else None)
+    batch_size = args.identities * args.samples
+    batches = loaders.build(args.dataset, batch_size=batch_size, transforms="reid-train", sampler=sampler, **shared)
     if not batches.classes:
-        raise SystemExit(f"{call.dataset} states no classes; say them with `dataprep index --classes`")
-    # Without cameras each sample is by one of its own, so that only itself is left out.
+        raise SystemExit(f"{args.dataset} does not name its classes. Hint: run `dataprep index` with --classes.")
+    # Without cameras, the key takes their place: each sample excludes only itself.
     shared |= {"batch_size": 256, "transforms": "reid-eval"}
     shared |= {"fields": ("image", "label", "camera" if has_camera else "key")}
-    names = ("query", "gallery") if opened.manifest.split("query") else ("val",)
-    return batches, [loaders.build(call.dataset, split=name, **shared) for name in names]
+    names = ("query", "gallery") if manifest.split("query") else ("val",)
+    return batches, [loaders.build(args.dataset, split=name, **shared) for name in names]
 
 
-def positive(text: str) -> float:
+def positive_float(text: str) -> float:
     if not 0 < float(text) < math.inf:
         raise argparse.ArgumentTypeError(f"must be more than 0, got {text}")
     return float(text)
 
 
-def parse() -> argparse.Namespace:
+def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", help="folder that dataprep made, with splits train, query, gallery; or train, val")
+    parser.add_argument("dataset", help="folder of a prepared dataset: train, query and gallery; or train and val")
     parser.add_argument("--model", default="resnet50", choices=["resnet50", "tiny"])
-    parser.add_argument("--epochs", type=count, default=120)
-    parser.add_argument("--identities", type=count, default=16, help="P, in a batch of each process")
-    parser.add_argument("--samples", type=count, default=4, help="K, of each identity")
-    parser.add_argument("--margin", type=positive, help="of the triplet loss; soft unless said")
-    parser.add_argument("--lr", type=positive, default=3.5e-4, help="highest learning rate")
+    parser.add_argument("--epochs", type=positive_int, default=120)
+    parser.add_argument("--identities", type=positive_int, default=16, help="P, per step of each process")
+    parser.add_argument("--samples", type=positive_int, default=4, help="K, of each identity")
+    parser.add_argument("--margin", type=positive_float, help="of the triplet loss; default: the soft margin")
+    parser.add_argument("--lr", type=positive_float, default=3.5e-4, help="maximum learning rate")
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
-    parser.add_argument("--save-every", type=count, default=1000, help="steps")
-    parser.add_argument("--log-every", type=count, default=50, help="steps")
-    parser.add_argument("--evaluate-every", type=count, default=10, help="epochs; the last is evaluated, too")
-    parser.add_argument("--resume", action="store_true", help="go on from --checkpoint, if it is there")
+    parser.add_argument("--save-every", type=positive_int, default=1000, help="steps between checkpoints")
+    parser.add_argument("--log-every", type=positive_int, default=50, help="steps between log lines")
+    parser.add_argument("--evaluate-every", type=positive_int, default=10, help="epochs; also evaluates the last epoch")
+    parser.add_argument("--resume", action="store_true", help="resume from --checkpoint, if it exists")
     return parser.parse_args()
 
 
-def check(call: argparse.Namespace) -> None:
-    """Refuse what would fail only later."""
-    if min(call.identities, call.samples) < 2:
+def check_args(args: argparse.Namespace) -> None:
+    """Refuse arguments that would fail only later."""
+    if min(args.identities, args.samples) < 2:
         raise SystemExit("--identities and --samples must be at least 2, so that there are pairs to compare")
-    if call.device == "gpu" and not torch.cuda.is_available():
-        raise SystemExit("--device gpu, and there is none here; say --device cpu")
-    if not call.checkpoint.parent.is_dir():
-        raise SystemExit(f"--checkpoint {call.checkpoint}: there is no such folder; make it")
+    if args.device == "gpu" and not torch.cuda.is_available():
+        raise SystemExit("--device gpu, but no GPU is available. Hint: use --device cpu.")
+    if not args.checkpoint.parent.is_dir():
+        raise SystemExit(f"--checkpoint {args.checkpoint}: the folder does not exist. Hint: create it.")
 
 
 def main() -> None:
-    call = parse()
-    check(call)
-    device = join(call.device == "gpu")
-    batches, splits = build(call)
+    args = parse_args()
+    check_args(args)
+    device = init_distributed(args.device == "gpu")
+    batches, splits = build(args)
 
-    torch.manual_seed(call.seed)
-    model = make_network(call.model, len(batches.classes))
+    torch.manual_seed(args.seed)
+    model = make_network(args.model, len(batches.classes))
     model = model.to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(model.parameters(), weight_decay=5e-4)
-    steps = max(3, call.epochs * len(batches))  # fewer cannot go up and down
-    course = {"total_steps": steps, "pct_start": max(0.1, 2 / steps), "cycle_momentum": False}
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, call.lr, **course)
-    training = Training(batches, model, optimizer, scheduler, device)
-    if call.resume and call.checkpoint.exists():
-        training.resume(call.checkpoint)
-    learner = nn.parallel.DistributedDataParallel(model)
+    steps = max(3, args.epochs * len(batches))  # OneCycleLR needs at least 3.
+    schedule = {"total_steps": steps, "pct_start": max(0.1, 2 / steps), "cycle_momentum": False}
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, args.lr, **schedule)
+    training = Training(batches, model, optimizer, scheduler, device, margin=args.margin)
+    if args.resume and args.checkpoint.exists():
+        training.resume(args.checkpoint)
+    ddp_model = nn.parallel.DistributedDataParallel(model)
 
-    # A run that was stopped between an epoch's last batch and its evaluation evaluates first.
-    for number in range(max(0, training.step - 1) // len(batches), call.epochs):
-        if training.step < (number + 1) * len(batches):
-            training.learn(learner, call)
-        if (number + 1) % call.evaluate_every == 0 or number + 1 == call.epochs:
-            first, precision, queries = evaluate(model, splits, device)
-            tell(f"epoch {number}: rank-1 {first:.2%}, mAP {precision:.2%}, {queries} queries")
+    # If the run stopped between the last batch of an epoch and its evaluation, evaluate first.
+    for epoch in range(max(0, training.step - 1) // len(batches), args.epochs):
+        if training.step < (epoch + 1) * len(batches):
+            training.train_epoch(ddp_model, args)
+        if (epoch + 1) % args.evaluate_every == 0 or epoch + 1 == args.epochs:
+            rank1, mean_precision, queries = evaluate(model, splits, device)
+            log(f"epoch {epoch}: rank-1 {rank1:.2%}, mAP {mean_precision:.2%}, {queries} queries")
     distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
     try:
         main()
-    except DatasetError as error:
+    except loaders.DatasetError as error:
         raise SystemExit(str(error)) from None

@@ -1,4 +1,4 @@
-"""Training scripts as processes of their own."""
+"""Run training scripts in processes of their own, and kill them."""
 
 import os
 import signal
@@ -9,8 +9,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def environment(*folders):
-    """That of this process, with modules of some folders before all others."""
-    # One thread adds in one order.
+    """Return this process's environment, with some folders first on the path of modules."""
+    # One thread adds in a fixed order.
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(map(str, (*folders, ROOT)))}
 
 
@@ -25,7 +25,7 @@ def output_of(command):
 
 
 def kill_after(step, command):
-    """Kill every process of a run without warning once it has told of a step."""
+    """Kill every process of a run as soon as it has printed a step."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment()
     ) as process:

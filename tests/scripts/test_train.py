@@ -1,4 +1,4 @@
-"""The training script: killed and resumed it ends with the weights of a run that never stopped."""
+"""The training script: killed and resumed, it ends with the same weights as a run that never stopped."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ PER_EPOCH = 10
 
 @pytest.fixture(scope="module")
 def datasets(make_photos, dataprep, tmp_path_factory):
-    """In each format 83 training images, so that epochs leave some over, and 7 to evaluate."""
+    """Datasets in both formats with 83 training images, which do not fill the last batch, and 7 validation images."""
     folder = tmp_path_factory.mktemp("trained")
     make_photos(folder / "photos" / "train", 83, classes=3)
     make_photos(folder / "photos" / "val", 7, classes=3)
@@ -41,32 +41,34 @@ def losses(output):
 @pytest.mark.slow
 @pytest.mark.parametrize(("fmt", "processes"), [("tfrecord", 1), ("webdataset", 2)])
 def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, fmt, processes):
-    dataset, whole, stopped = datasets / fmt, tmp_path / "whole.pt", tmp_path / "stopped.pt"
-    told = output_of(command(dataset, whole, processes))
-    assert len(losses(told)) == 2 * PER_EPOCH
-    # Every image is counted once, however many processes share them.
-    assert re.findall(r"epoch (\d): \d+ of (\d+) right", told) == [("0", "7"), ("1", "7")]
+    dataset, complete, stopped = datasets / fmt, tmp_path / "complete.pt", tmp_path / "stopped.pt"
+    printed = output_of(command(dataset, complete, processes))
+    assert len(losses(printed)) == 2 * PER_EPOCH
+    # Every image counts once, with any number of processes.
+    assert re.findall(r"epoch (\d): \d+ of (\d+) correct", printed) == [("0", "7"), ("1", "7")]
 
     kill_after(PER_EPOCH + 4, command(dataset, stopped, processes))
     step = torch.load(stopped)["step"]
     assert PER_EPOCH < step < 2 * PER_EPOCH
     resumed = output_of(command(dataset, stopped, processes, "--resume"))
-    expected = losses(told)
+    expected = losses(printed)
     assert losses(resumed) == {str(number): expected[str(number)] for number in range(step + 1, 2 * PER_EPOCH + 1)}
-    assert told.splitlines()[-1] == resumed.splitlines()[-1]
+    assert printed.splitlines()[-1] == resumed.splitlines()[-1]
 
-    first, second = torch.load(whole), torch.load(stopped)
+    first, second = torch.load(complete), torch.load(stopped)
     assert first["step"] == second["step"] == 2 * PER_EPOCH
     for name, weights in first["model"].items():
         assert torch.equal(weights, second["model"][name]), name
     assert not list(tmp_path.glob("*.new"))
 
-    # What is done is only evaluated.
-    assert output_of(command(dataset, stopped, processes, "--resume")).splitlines() == told.splitlines()[-1:]
+    # A finished run is only evaluated again.
+    assert output_of(command(dataset, stopped, processes, "--resume")).splitlines() == printed.splitlines()[-1:]
 
 
-def test_model_of_a_package_that_is_missing(datasets, tmp_path):
+def test_a_missing_torchvision_is_reported(datasets, tmp_path):
     (tmp_path / "torchvision.py").write_text("raise ImportError")
     done = call(command(datasets / "tfrecord", tmp_path / "run.pt", 1, "--model", "resnet50"), tmp_path)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("--model resnet50 is torchvision's, which is not installed")
+    assert done.stderr.splitlines()[-1].startswith(
+        "--model resnet50 needs torchvision, which is not installed. Hint: use --model tiny."
+    )

@@ -1,4 +1,4 @@
-"""The re-identification script: its scores are right, it learns, and resumed it ends as a run that never stopped."""
+"""The re-identification script: its scores are right, it learns, and resuming gives the same weights."""
 
 import importlib
 import re
@@ -29,7 +29,7 @@ def script():
 
 
 def person(identity, *seed):
-    """Clothes of the identity's two colours; light and background are the image's own."""
+    """Return an image of a person: clothes in the two colors of the identity, with random light and background."""
     rng = np.random.default_rng([identity, *seed])
     pixels = np.empty((64, 32, 3))
     pixels[:] = rng.integers(0, 256, 3)
@@ -45,7 +45,7 @@ def write(path, data):
 
 @pytest.fixture(scope="module")
 def datasets(dataprep, tmp_path_factory):
-    """Twelve people to train with and twelve others to seek, by two cameras each, as three datasets."""
+    """Three datasets of twelve people to train on and twelve others to search for, with two cameras."""
     folder = tmp_path_factory.mktemp("reid")
 
     def convert(name, *options):
@@ -69,7 +69,7 @@ def datasets(dataprep, tmp_path_factory):
                     write(folder / f"plain/val/{theirs:04d}/{camera}-{shot}.jpg", person(theirs, camera, shot))
     for shot in range(7):
         write(folder / f"market/bounding_box_test/0000_c1s1_{shot:06d}_00.jpg", person(0, shot))
-    # Someone who is seen by no other camera cannot be found.
+    # This person appears in one camera only, so no search can find them.
     write(folder / "market/query/0099_c1s1_000000_00.jpg", person(99, 0))
     write(folder / "market/bounding_box_test/0099_c1s1_000001_00.jpg", person(99, 1))
     return {
@@ -101,8 +101,8 @@ def scores(output):
     return {int(epoch): (float(first), float(precision), int(queries)) for epoch, first, precision, queries in found}
 
 
-def sought(query, gallery, itself=False):
-    """Rank-1, mAP and queries that count, one query and one sample of the gallery at a time."""
+def search_with_loops(query, gallery, itself=False):
+    """Return the sums of rank-1 and average precision and the queries that count, with plain loops."""
     firsts, precisions = [], []
     for number, (features, label, camera) in enumerate(zip(*query, strict=True)):
         similar = gallery[0] @ features
@@ -124,11 +124,11 @@ def percentages(first, precision, queries):
 
 
 def found(script, features, labels, cameras):
-    return script.Found(torch.tensor(features).float(), torch.tensor(labels), torch.tensor(cameras))
+    return script.Embeddings(torch.tensor(features).float(), torch.tensor(labels), torch.tensor(cameras))
 
 
-def test_score_of_a_made_case(script):
-    """By hand: 1 finds [wrong, wrong, right, distractor, right], 2 finds [right, ...], and for 3 there is nobody."""
+def test_score_of_an_example(script):
+    """Query 1 finds [wrong, wrong, right, distractor, right], query 2 [right, ...] and query 3 nothing."""
     query = found(script, [[1, 0], [0, 1], [1, 0]], [1, 2, 3], [1, 1, 1])
     gallery = found(
         script,
@@ -136,7 +136,7 @@ def test_score_of_a_made_case(script):
         [1, 2, 1, 0, 1, 2, 3],
         [1, 1, 2, 1, 2, 3, 1],
     )
-    # What 1, 2 and 3 have in rows 0, 1 and 6 is by their own camera.
+    # Rows 0, 1 and 6 show the identities of queries 1, 2 and 3 in the camera of the query.
     assert script.score(query, gallery).tolist() == pytest.approx([1, (1 / 3 + 2 / 5) / 2 + 1, 2])
 
 
@@ -159,8 +159,8 @@ def searches(draw):
 @settings(deadline=None, max_examples=300)
 @given(search=searches(), similarities=st.integers(1, 200))
 def test_score_against_numpy(script, search, similarities):
-    """Whole numbers, so that equal similarities are equal, in any part of the queries at a time."""
-    expected = sought(*[[np.array(part) for part in side] for side in search])
+    """Integer features, so that ties are exact; with chunks of any size."""
+    expected = search_with_loops(*[[np.array(part) for part in side] for side in search])
     query, gallery = (found(script, *side) for side in search)
     assert script.score(query, gallery, similarities).tolist() == pytest.approx(expected)
 
@@ -188,7 +188,7 @@ def test_batch_hard_of_equal_features_has_a_gradient(script):
 
 
 def embedded(script, dataset, checkpoint, split, names):
-    """What a checkpoint's model makes of a split, read by one process."""
+    """Return the features, labels and places of a split, from the model of a checkpoint in a single process."""
     batches = loaders.build(dataset, split=split, batch_size=5, transforms="reid-eval", device="cpu", dtype="float32",
                             fields=("image", "label", names))  # fmt: skip
     model = script.make_network("tiny", len(batches.classes))
@@ -202,14 +202,14 @@ def embedded(script, dataset, checkpoint, split, names):
 @pytest.mark.slow
 def test_it_learns(datasets, tmp_path):
     asked = (datasets["market"], tmp_path / "run.pt", "--epochs", 20, "--evaluate-every", 8)
-    told = run(*asked)
-    found = scores(told)
+    printed = run(*asked)
+    found = scores(printed)
     assert list(found) == [7, 15, 19]
-    # Of 25 queries that of the one whom no other camera saw does not count.
+    # The query whose person appears in one camera only does not count.
     assert {queries for *_, queries in found.values()} == {24}
-    fallen = np.array([*losses(told).values()])
+    fallen = np.array([*losses(printed).values()])
     assert fallen[-20:].mean() < 0.8 * fallen[:20].mean()
-    # Six of eighty are right by chance, three of them of the query's own camera.
+    # By chance, six of eighty are right, three of them from the query's own camera.
     first, precision, _ = found[19]
     assert first > 50
     unlearned = scores(run(*asked, "--lr", "1e-9"))[19]
@@ -221,74 +221,77 @@ def test_it_learns(datasets, tmp_path):
 def test_killed_and_resumed_gives_the_same_weights(script, datasets, tmp_path, processes):
     dataset, whole, stopped = datasets["market"], tmp_path / "whole.pt", tmp_path / "stopped.pt"
     asked = ("--epochs", 3, "--save-every", 3, "--evaluate-every", 1, "--margin", 0.3)
-    told = run(dataset, whole, *asked, processes=processes)
-    assert list(losses(told)) == list(range(1, 3 * PER_EPOCH + 1))
+    printed = run(dataset, whole, *asked, processes=processes)
+    assert list(losses(printed)) == list(range(1, 3 * PER_EPOCH + 1))
 
     kill_after(PER_EPOCH + 4, command(dataset, stopped, *asked, processes=processes))
     step = torch.load(stopped)["step"]
     assert PER_EPOCH < step < 3 * PER_EPOCH
     resumed = run(dataset, stopped, *asked, "--resume", processes=processes)
-    expected = losses(told)
+    expected = losses(printed)
     assert losses(resumed) == {number: expected[number] for number in range(step + 1, 3 * PER_EPOCH + 1)}
-    assert told.splitlines()[-1] == resumed.splitlines()[-1]
+    assert printed.splitlines()[-1] == resumed.splitlines()[-1]
 
     first, second = torch.load(whole), torch.load(stopped)
     assert first["step"] == second["step"] == 3 * PER_EPOCH
     for name, weights in first["model"].items():
         assert torch.equal(weights, second["model"][name]), name
 
-    # However many processes share it, the evaluation is that of one.
+    # The evaluation does not depend on the number of processes.
     query, gallery = (embedded(script, dataset, whole, split, "camera") for split in ("query", "gallery"))
-    assert scores(told)[2] == pytest.approx(percentages(*sought(query, gallery)), abs=0.006)
+    assert scores(printed)[2] == pytest.approx(percentages(*search_with_loops(query, gallery)), abs=0.006)
 
 
 @pytest.mark.parametrize(("name", "column"), [("named", "camera"), ("plain", "key")])
-def test_a_val_that_is_its_own_query_and_gallery(script, datasets, tmp_path, name, column):
-    """With cameras, whose names are text here, what its own camera saw is left out; without, only itself."""
-    told = run(datasets[name], tmp_path / "run.pt", "--epochs", 1)
+def test_val_is_both_query_and_gallery(script, datasets, tmp_path, name, column):
+    """With cameras, named by text here, the query's own camera is excluded; without, only the query itself."""
+    printed = run(datasets[name], tmp_path / "run.pt", "--epochs", 1)
     val = embedded(script, datasets[name], tmp_path / "run.pt", "val", column)
-    expected = percentages(*sought(val, val, itself=name == "plain"))
+    expected = percentages(*search_with_loops(val, val, itself=name == "plain"))
     assert expected[2] == 48
-    assert scores(told)[0] == pytest.approx(expected, abs=0.006)
+    assert scores(printed)[0] == pytest.approx(expected, abs=0.006)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (("--samples", 1), "--identities and --samples must be at least 2"),
-        (("--identities", 13), "a batch takes 13 different identities .* say classes_per_batch=12"),
-        (("--checkpoint", "/no such folder/run.pt"), "--checkpoint /no such folder/run.pt: there is no such folder"),
-        (("--model", "resnet50"), "--model resnet50 is torchvision's, which is not installed"),
+        (("--identities", 13), "a batch needs 13 different identities .* Hint: set classes_per_batch=12"),
+        (
+            ("--checkpoint", "/no such folder/run.pt"),
+            "--checkpoint /no such folder/run.pt: the folder does not exist. Hint: create it.",
+        ),
+        (("--model", "resnet50"), "--model resnet50 needs torchvision, which is not installed"),
         (("--seed", -1), "seed must be a whole number of at least 0, got -1"),
     ],
 )
-def test_wrong_calls(datasets, tmp_path, options, words):
+def test_wrong_arguments_are_refused(datasets, tmp_path, options, message):
     (tmp_path / "torchvision.py").write_text("raise ImportError")
     done = call(command(datasets["market"], tmp_path / "run.pt", *options), tmp_path)
     assert done.returncode == 1
-    assert re.match(words, done.stderr.splitlines()[-1])
+    assert re.match(message, done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
 
 
-def test_splits_that_are_missing(datasets, photos, dataprep, tmp_path):
+def test_missing_splits_are_reported(datasets, photos, dataprep, tmp_path):
     done = call(command(tmp_path / "nothing", tmp_path / "run.pt"))
     (line,) = done.stderr.splitlines()
-    assert line == f"{tmp_path}/nothing: there is no such folder; name the folder of a prepared dataset"
+    assert line == f"{tmp_path}/nothing: there is no such folder. Hint: give the folder of a prepared dataset."
     assert dataprep("convert", "--src", photos, "--out", tmp_path / "photos").returncode == 0
     done = call(command(tmp_path / "photos", tmp_path / "run.pt"))
-    assert done.stderr.splitlines()[-1] == f"split='val' is not in {tmp_path}/photos; it has 'train'"
+    assert done.stderr.splitlines()[-1] == f"{tmp_path}/photos has no split 'val'. Hint: valid names are 'train'."
 
 
 @pytest.mark.slow
-def test_checkpoints_that_do_not_fit(datasets, tmp_path):
+def test_unusable_checkpoints_are_refused(datasets, tmp_path):
     checkpoint = tmp_path / "run.pt"
     run(datasets["plain"], checkpoint, "--epochs", 1)
     again = (datasets["plain"], checkpoint, "--resume", "--epochs")
     whole = checkpoint.read_bytes()
-    damaged = f"--checkpoint {checkpoint} is damaged, or of another script, --model or number of processes ("
+    damaged = f"--checkpoint {checkpoint} is damaged, or belongs to another script, --model or number of processes ("
     for data, more, words in [
-        (whole, (2,), f"{checkpoint} is of a run with other --epochs"),
-        (whole, (1, "--seed", 1), "this state is of a loader with seed 0, and this one has 1"),
+        (whole, (2,), f"{checkpoint} is the checkpoint of a run with other --epochs"),
+        (whole, (1, "--seed", 1), "the state was saved by a loader with seed 0, but this loader has 1"),
         (whole[: len(whole) // 2], (1,), damaged),
         (b"", (1,), damaged),
     ]:
