@@ -5,6 +5,7 @@ import sys
 from dataclasses import FrozenInstanceError, fields
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -118,6 +119,57 @@ def test_wrong_memory_limits(folder, limit, message):
 def test_default_threads(monkeypatch, processes, gpu, computing, threads):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(32)))
     assert default_threads(processes, 12, gpu=gpu, computing=computing) == threads
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """A machine with two GPUs, as torch reports it. Nothing is loaded onto them: resolving needs no DALI."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(32)))
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_defaults_on_a_gpu(folder):
+    options = resolve(folder, device="auto")
+    assert options.device == Device("gpu", 1)
+    assert str(options.device) == "gpu:1"
+    # The images are small, so that more threads would wait for each other.
+    assert (options.num_threads, options.hw_decoder_load, options.prefetch) == (8, 0.65, 2)
+    assert resolve(folder, device="gpu", device_id=0).device == Device("gpu", 0)
+    assert resolve(folder, device="cpu").device == Device("cpu")
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_several_ranks_use_the_gpu_of_their_local_rank(folder, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    assert resolve(folder, device="gpu", rank=2, world_size=4).device == Device("gpu", 0)
+    assert resolve(folder, device="gpu", rank=0, world_size=1).device == Device("gpu", 1)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_gpu_that_does_not_exist(folder):
+    message = r"device_id=2, but there are 2 GPUs, numbered from 0\. Hint: choose 0 to 1, or remove device_id"
+    with pytest.raises(loaders.CallError, match=message):
+        resolve(folder, device="gpu", device_id=2)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_memory_limit_that_the_estimate_exceeds(folder):
+    message = r"memory_limit is 0\.50 GiB, but batches of 4 take an estimated 0\.\d\d GiB of GPU memory\. Hint: raise"
+    with pytest.raises(loaders.CallError, match=message):
+        resolve(folder, device="gpu", memory_limit="0.5GiB")
+    assert resolve(folder, device="gpu", memory_limit="4GiB").memory_limit == 4 * 2**30
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_memory_limit_needs_the_image_sizes(folder):
+    for path in folder.glob("*.parquet"):
+        pq.write_table(pq.read_table(path).drop_columns(["width"]), path)
+    assert resolve(folder, device="gpu").hw_decoder_load == 0.65
+    with pytest.raises(loaders.CallError, match="memory_limit needs the sizes of all images"):
+        resolve(folder, device="gpu", memory_limit="4GiB")
 
 
 def test_transforms_are_fused_once_per_build(folder, monkeypatch):
