@@ -178,7 +178,7 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
     Args:
         state: what `Loader.state_dict` returned.
         built: choices of the loader that loads the state.
-        batches: its batches per epoch.
+        batches: number of batches per epoch of that loader.
 
     Raises:
         CallError: `state` is not a loader's state, has another version, or belongs to a different loader.

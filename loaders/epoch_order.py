@@ -29,7 +29,7 @@ class Batching:
         batch_size: samples per batch of one rank, as requested.
         last_batch: treatment of the samples that do not fill the last batch.
         ranks: rank and world size.
-        seed: of the order.
+        seed: seed of the order.
 
     """
 

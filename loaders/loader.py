@@ -312,8 +312,8 @@ def make_reader(spec: LoaderSpec, *, seed: int, started: int) -> Callable[[], Re
     """Return a function that adds the reader of a loader to a DALI graph.
 
     Args:
-        spec: of the loader.
-        seed: of the order within the shuffle buffer of DALI's own readers.
+        spec: what the loader is built from.
+        seed: seed of the order within the shuffle buffer of DALI's own readers.
         started: epoch of the first batch.
 
     """

@@ -200,7 +200,7 @@ def estimate_presets(sizes: ImageSizes, batch_size: int, *, encoded: bool) -> di
     """Estimate the GPU memory of two presets, with default options.
 
     Args:
-        sizes: of the images.
+        sizes: sizes of the images.
         batch_size: images per batch.
         encoded: whether the images must be decoded.
 
@@ -235,7 +235,7 @@ def check_memory_limit(sizes: ImageSizes, settings: LoadSettings, limit: float) 
     """Check that the estimate does not exceed a limit.
 
     Args:
-        sizes: of the images.
+        sizes: sizes of the images.
         settings: how batches are made.
         limit: in bytes.
 

@@ -157,7 +157,7 @@ def require_int(name: str, value: Any, least: int, *, most: int = _MAX_INT) -> i
     """Return `value` as a Python `int`.
 
     Args:
-        name: of the argument, for the message.
+        name: name of the argument, for the message.
         value: an integer of Python or NumPy.
         least: smallest valid value.
         most: largest valid value.

@@ -132,7 +132,7 @@ def find_device(device: str, device_id: int | None, ranks: Ranks) -> Device:
     Args:
         device: ``"auto"``, ``"gpu"`` or ``"cpu"``.
         device_id: number of the GPU. `None` means the local rank with several ranks, else torch's current GPU.
-        ranks: of this process.
+        ranks: rank and world size.
 
     Raises:
         CallError: the GPU does not exist on this machine.

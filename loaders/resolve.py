@@ -91,9 +91,9 @@ class ParsedTransforms:
 
     Attributes:
         recipe: the operations.
-        batch_size: of the config. `None` if not given.
-        drop_last: of the config. `None` if not given.
-        shuffle: of the config. `None` if not given.
+        batch_size: batch_size of the config. `None` if not given.
+        drop_last: drop_last of the config. `None` if not given.
+        shuffle: shuffle of the config. `None` if not given.
         sampler: section of the config. `None` if not given.
 
     """
@@ -183,7 +183,7 @@ def parse_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, spli
     """Parse the name of a preset, a list of transforms, or the path of a YAML file.
 
     Args:
-        transforms: as `loaders.build` takes it.
+        transforms: the argument of `loaders.build`.
         split: selects the section of a PaddleClas config.
 
     Raises:

@@ -43,8 +43,8 @@ class Fields:
 
         Args:
             split: the split.
-            tables: its sample tables.
-            names: of the fields.
+            tables: the sample tables of the split.
+            names: names of the fields.
             planned: whether a sampler gives the rows of each batch. Then nothing is read from the records.
 
         Raises:
@@ -83,7 +83,7 @@ class Fields:
         Args:
             stored: labels as the reader returned them: int64 [B, 1], or text as uint8 [B, W]. `None` if `stored_label`
                 is false.
-            rows: of the samples in the split, int64 [B]. `None` if no field needs them.
+            rows: rows of the samples in the split, int64 [B]. `None` if no field needs them.
 
         Raises:
             DamagedError: a label is missing, not a number, or not a class of the dataset.
@@ -168,7 +168,7 @@ class RowFinder:
 
         Args:
             split: the split.
-            offsets: of the encoded images in their shards: the column ``offset`` of the sample tables.
+            offsets: offsets of the encoded images in their shards: the column ``offset`` of the sample tables.
 
         """
         # A file in a WebDataset shard is named by its own offset. A TFRecord is named by the offset of the record,

@@ -44,8 +44,8 @@ def map_file(path: str, length: int) -> MappedFile:
     """Map a file for reading.
 
     Args:
-        path: of the file.
-        length: of the file in bytes, at least 1.
+        path: path of the file.
+        length: length of the file in bytes, at least 1.
 
     Raises:
         OSError: the file cannot be read.
@@ -125,7 +125,7 @@ class Mappings:
         """Return a file, and map it if it is not mapped yet.
 
         Args:
-            number: of the file.
+            number: index of the file.
             check: called with the file before any other thread can get it. If it raises, the file is not kept.
 
         Raises:

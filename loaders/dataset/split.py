@@ -22,7 +22,7 @@ class OpenSplit:
     Attributes:
         folder: folder of the dataset, as the caller wrote it.
         root: its absolute path. DALI keeps files mapped by path, and training scripts change their directory.
-        name: of the split.
+        name: name of the split.
         manifest: manifest of the dataset.
         shards: shards of the split that contain samples, in reading order.
 

@@ -57,7 +57,7 @@ class SampleTables:
         """Return columns by name.
 
         Args:
-            names: of the columns.
+            names: names of the columns.
             requested_by: what needs them, for the message: ``"fields"`` or the name of a sampler.
             other_names: further valid names, to suggest in the message.
 

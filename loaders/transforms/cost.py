@@ -61,7 +61,7 @@ def order_warnings(
     Args:
         recipe: the operations as the user wrote them, which messages quote.
         operations: the same, fused.
-        sizes: of the images.
+        sizes: sizes of the images.
         batch_size: images per batch.
 
     """
