@@ -1,7 +1,7 @@
-"""Which samples each batch holds: (seed, epoch, number) -> rows of a split. NumPy only; it must never know DALI.
+"""Samplers decide which samples each batch contains: (seed, epoch, batch number) -> rows of a split. NumPy only.
 
-A sampler is a frozen record of choices; fitted to a split it is a plan, which answers for any batch at once:
-permutation.py computes random orders at single positions, so that nothing is drawn in advance or kept.
+A sampler is an immutable record of options. `Sampler.plan` fits it to a split, and the `Plan` returns any batch of any
+epoch. `order` cuts a global batch into the parts of the ranks. Never imports DALI.
 """
 
 from loaders.samplers.balanced import ClassBalancedSampler

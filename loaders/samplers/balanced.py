@@ -87,7 +87,7 @@ class ClassBalancedSampler:
         """Fit the sampler to a split; see `Sampler`.
 
         Raises:
-            CallError: the split has no samples, or the column is missing or lacks values.
+            CallError: the split has no samples, or the column is missing or has missing values.
 
         """
         check_not_empty(samples)

@@ -32,7 +32,7 @@ class PKSampler:
         few: how to treat identities with fewer than K samples. ``"repeat"`` repeats their samples within a turn, all
             equally often to within one; ``"drop"`` leaves the identities out; ``"error"`` raises.
         across: a second column, for example ``"camera"``: the K samples of a turn come from as many of the identity's
-            cameras as possible, evenly, and are drawn anew for each turn (as in fast-reid's BalancedIdentitySampler).
+            cameras as possible, evenly, and are drawn again for each turn (as in fast-reid's BalancedIdentitySampler).
             So a sample may repeat before all others had their turn.
         weight: ``"identity"`` gives all identities equally many turns, and an epoch about as many samples as the split.
             ``"sample"`` gives an identity with n samples n // K turns, at least one, as fast-reid and PaddleClas
@@ -81,7 +81,7 @@ class PKSampler:
 
         Raises:
             CallError: the batch size is not P x K, the split has too few identities or no samples, ``few="error"``
-                found an identity with fewer than K samples, or a column is missing or lacks values.
+                found an identity with fewer than K samples, or a column is missing or has missing values.
 
         """
         self._check_batch_size(batch_size)

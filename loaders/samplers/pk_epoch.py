@@ -159,8 +159,8 @@ def partly_shuffled(sizes: Rows, draws: NDArray[np.float64]) -> Rows:
     left = sizes[..., None] - steps
     swapped: Rows = np.where(left > 0, steps + (draws * left).astype(np.int64), 0)
     found: Rows = swapped.copy()
-    # Step n takes what lies at the place swapped[n]; an earlier step m that swapped the same place left there what lay
-    # at place m before.
+    # Step n takes the value at place swapped[n]. If an earlier step m swapped the same place, that value came from
+    # place m.
     for n in steps:
         for m in range(n - 1, -1, -1):
             found[..., n] = np.where(swapped[..., m] == found[..., n], m, found[..., n])

@@ -23,7 +23,7 @@ def random_words(count: int, *key: int) -> NDArray[np.uint64]:
             give independent words.
 
     """
-    # Two words for each number, so that no two keys of the same length read alike.
+    # Two words for each number, so that different keys of the same length always differ in a word.
     entropy = [part for number in key for part in (number & 0xFFFFFFFF, number >> 32)]
     words: NDArray[np.uint64] = np.random.PCG64(np.random.SeedSequence(entropy)).random_raw(count)
     return words

@@ -4,7 +4,7 @@
     python scripts/bench/index.py --images PHOTOS/ --count 20000 --work /some/disk --cold
 
 DALI's tools take one shard per call and write its index. `dataprep` takes the folder and writes indexes, sample tables
-and the manifest, with the size of each image from its header. Every side is a whole command, including its start;
+and the manifest, with the size of each image from its header. Every side is a complete command, including its start;
 DALI's tools are also measured without it: their loops in a process that already runs. With --cold the shards are
 dropped from the page cache before each measurement, so that they are read from the disk.
 """

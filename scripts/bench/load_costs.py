@@ -1,4 +1,4 @@
-"""Costs of loading besides its time: GPU memory over three epochs, and the time to start."""
+"""Other costs of loading: GPU memory over three epochs, and the time to start."""
 
 from __future__ import annotations
 

@@ -201,8 +201,8 @@ def embedded(script, dataset, checkpoint, split, names):
 
 @pytest.mark.slow
 def test_it_learns(datasets, tmp_path):
-    asked = (datasets["market"], tmp_path / "run.pt", "--epochs", 20, "--evaluate-every", 8)
-    printed = run(*asked)
+    arguments = (datasets["market"], tmp_path / "run.pt", "--epochs", 20, "--evaluate-every", 8)
+    printed = run(*arguments)
     found = scores(printed)
     assert list(found) == [7, 15, 19]
     # The query whose person appears in one camera only does not count.
@@ -212,33 +212,33 @@ def test_it_learns(datasets, tmp_path):
     # By chance, six of eighty are right, three of them from the query's own camera.
     first, precision, _ = found[19]
     assert first > 50
-    unlearned = scores(run(*asked, "--lr", "1e-9"))[19]
+    unlearned = scores(run(*arguments, "--lr", "1e-9"))[19]
     assert precision > unlearned[1] + 10
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_killed_and_resumed_gives_the_same_weights(script, datasets, tmp_path, processes):
-    dataset, whole, stopped = datasets["market"], tmp_path / "whole.pt", tmp_path / "stopped.pt"
-    asked = ("--epochs", 3, "--save-every", 3, "--evaluate-every", 1, "--margin", 0.3)
-    printed = run(dataset, whole, *asked, processes=processes)
+    dataset, complete, stopped = datasets["market"], tmp_path / "complete.pt", tmp_path / "stopped.pt"
+    arguments = ("--epochs", 3, "--save-every", 3, "--evaluate-every", 1, "--margin", 0.3)
+    printed = run(dataset, complete, *arguments, processes=processes)
     assert list(losses(printed)) == list(range(1, 3 * PER_EPOCH + 1))
 
-    kill_after(PER_EPOCH + 4, command(dataset, stopped, *asked, processes=processes))
+    kill_after(PER_EPOCH + 4, command(dataset, stopped, *arguments, processes=processes))
     step = torch.load(stopped)["step"]
     assert PER_EPOCH < step < 3 * PER_EPOCH
-    resumed = run(dataset, stopped, *asked, "--resume", processes=processes)
+    resumed = run(dataset, stopped, *arguments, "--resume", processes=processes)
     expected = losses(printed)
     assert losses(resumed) == {number: expected[number] for number in range(step + 1, 3 * PER_EPOCH + 1)}
     assert printed.splitlines()[-1] == resumed.splitlines()[-1]
 
-    first, second = torch.load(whole), torch.load(stopped)
+    first, second = torch.load(complete), torch.load(stopped)
     assert first["step"] == second["step"] == 3 * PER_EPOCH
     for name, weights in first["model"].items():
         assert torch.equal(weights, second["model"][name]), name
 
     # The evaluation does not depend on the number of processes.
-    query, gallery = (embedded(script, dataset, whole, split, "camera") for split in ("query", "gallery"))
+    query, gallery = (embedded(script, dataset, complete, split, "camera") for split in ("query", "gallery"))
     assert scores(printed)[2] == pytest.approx(percentages(*search_with_loops(query, gallery)), abs=0.006)
 
 
@@ -287,12 +287,12 @@ def test_unusable_checkpoints_are_refused(datasets, tmp_path):
     checkpoint = tmp_path / "run.pt"
     run(datasets["plain"], checkpoint, "--epochs", 1)
     again = (datasets["plain"], checkpoint, "--resume", "--epochs")
-    whole = checkpoint.read_bytes()
+    intact = checkpoint.read_bytes()
     damaged = f"--checkpoint {checkpoint} is damaged, or belongs to another script, --model or number of processes ("
     for data, more, words in [
-        (whole, (2,), f"{checkpoint} is the checkpoint of a run with other --epochs"),
-        (whole, (1, "--seed", 1), "the state was saved by a loader with seed 0, but this loader has 1"),
-        (whole[: len(whole) // 2], (1,), damaged),
+        (intact, (2,), f"{checkpoint} is the checkpoint of a run with other --epochs"),
+        (intact, (1, "--seed", 1), "the state was saved by a loader with seed 0, but this loader has 1"),
+        (intact[: len(intact) // 2], (1,), damaged),
         (b"", (1,), damaged),
     ]:
         checkpoint.write_bytes(data)

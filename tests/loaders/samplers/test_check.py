@@ -63,7 +63,7 @@ class BrokenPlan:
             return np.roll(rows, threading.current_thread() is not threading.main_thread())
         if self.fault == "state":
             return np.roll(rows, len(self.asked))
-        if self.fault == "anew":
+        if self.fault == "unequal":
             return np.roll(rows, self.plan_number)
         if self.fault == "long" and len(rows) < size:
             return np.arange(size)
@@ -84,7 +84,7 @@ class BrokenPlan:
         ("int32", "batch 0 of epoch 0 must be an array of int64"),
         ("list", "batch 0 of epoch 0 must be an array of int64"),
         ("state", "must not depend on earlier calls"),
-        ("anew", "an equal call of plan() must give an equal plan"),
+        ("unequal", "an equal call of plan() must give an equal plan"),
         ("threads", "must be the same if several threads call batch() at once"),
         ("unpicklable", "the sampler must be picklable: cannot pickle this"),
         ("copy", "a pickled sampler must give an equal plan"),

@@ -115,7 +115,7 @@ def test_epochs_follow_the_rules(case):
         assert len(set(identities)) == case.width
         if left == 0:
             waiting, began = next(rounds), identities
-            left, whole = -(-len(waiting) // case.width), set(waiting)
+            left, members = -(-len(waiting) // case.width), set(waiting)
         left -= 1
         fresh = [identity for identity in identities if identity in waiting]
         waiting = waiting - set(fresh)
@@ -125,7 +125,7 @@ def test_epochs_follow_the_rules(case):
             assert not waiting
             # The identities that opened the round fill up its last batch.
             assert identities == fresh + began[: case.width - len(fresh)]
-        assert set(identities) <= whole
+        assert set(identities) <= members
         for identity, rows in batch:
             history[identity].append(rows)
     for identity, groups in history.items():
@@ -148,8 +148,8 @@ def test_length_of_an_epoch(case, epoch):
         assert batches == case.batches
     elif case.weight == "identity":
         samples = sum(case.sizes[i] for i in case.taking)
-        whole = samples // (case.width * case.wanted)
-        assert batches == max(-(-len(case.taking) // case.width), whole)
+        full = samples // (case.width * case.wanted)
+        assert batches == max(-(-len(case.taking) // case.width), full)
     else:
         rounds, expected = case.rounds(), 0
         turns = sorted(max(1, case.sizes[i] // case.wanted) for i in case.taking)
@@ -161,10 +161,10 @@ def test_length_of_an_epoch(case, epoch):
 @settings(deadline=None, max_examples=60)
 @given(cases(cameras=(0, 5)))
 def test_batches_do_not_depend_on_ranks_or_on_earlier_calls(case):
-    plan, anew = case.plan(), case.plan()
+    plan, again = case.plan(), case.plan()
     count = plan.samples // (case.width * case.wanted)
     forward = [plan.batch(1, number).tolist() for number in range(count)]
-    assert [anew.batch(1, number).tolist() for number in reversed(range(count))][::-1] == forward
+    assert [again.batch(1, number).tolist() for number in reversed(range(count))][::-1] == forward
     for ranks in range(1, case.width + 1):
         if case.width % ranks == 0:
             assert case.plan(ranks).batch(1, count - 1).tolist() == forward[-1]
