@@ -4,7 +4,8 @@
     python scripts/bench/samplers.py --samples 1000000 --identities 1000 --world-size 8
 
 Each sampler runs in a process of its own, on made-up columns. `plan` is the time until the plan is made, `epoch` the
-time of the first batch, which computes the order of its epoch, and `next` that of the first batch of the second epoch.
+time of the first batch, which computes the order of its epoch, `CPU` the CPU time of both (less than the wall-clock
+time if the machine is busy), and `next` the time of the first batch of the second epoch.
 `peak` is the most memory that the process needed for this beyond the columns, `held` what it keeps for two epochs. A
 batch is a global batch, of all ranks; batches are requested in order, as a loader does. `epoch mean` spreads the time
 of an epoch's order over its batches.
@@ -52,7 +53,7 @@ def measure(name: str, call: argparse.Namespace) -> dict[str, Any]:
     }
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # Reset the peak.
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.process_time()
     plan = SAMPLERS[name].plan(
         columns, samples=call.samples, batch_size=256, world_size=call.world_size, seed=call.seed
     )
@@ -64,13 +65,16 @@ def measure(name: str, call: argparse.Namespace) -> dict[str, Any]:
         return time.perf_counter() - start
 
     batches = max(1, plan.samples // (256 * call.world_size))
-    first, second = seconds(0, 0), seconds(1, 0)
+    first = seconds(0, 0)
+    cpu = time.process_time() - cpu_start
+    second = seconds(1, 0)
     peak, held = memory("VmHWM") - before, memory("VmRSS") - before
     times = [seconds(1, number % batches) for number in range(call.batches)]
     return {
         "sampler": name,
         "plan s": planned,
         "epoch s": first,
+        "CPU s": cpu,
         "next s": second,
         "peak MB": peak / 1e6,
         "held MB": held / 1e6,
