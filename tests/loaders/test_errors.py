@@ -40,10 +40,10 @@ def build(folder, **options):
         ({"last_batch": "keep"}, "last_batch must be one of 'drop', 'partial', 'pad', got 'keep'"),
         ({"shuffle": "yes"}, "shuffle must be True, False or None, got 'yes'"),
         ({"device_id": 0}, 'device_id=0 selects a GPU, but device is "cpu"'),
-        ({"transforms": "imagenet-trian"}, "did you mean 'imagenet-train'?"),
+        ({"transforms": "imagenet-trian"}, "did you mean 'imagenet-train' or 'imagenet-eval'?"),
         (
             {"transforms": "zzz"},
-            "known are 'imagenet-train', 'imagenet-eval', 'reid-train', 'reid-eval', 'modern-train'",
+            "valid names are 'imagenet-train', 'imagenet-eval', 'reid-train', 'reid-eval', 'modern-train'",
         ),
         ({"split": "trian"}, "has no split 'trian'. Hint: did you mean 'train'?"),
         ({"batch_size": 24}, "batch_size=24 is more than the 23 samples of split 'train'"),
@@ -77,7 +77,7 @@ def test_names_that_no_folder_can_have(name):
 
 
 def test_image_sizes_are_bounded(make_dataset, mixed):
-    with pytest.raises(CallError, match="size must be a height and a width of at most 32768"):
+    with pytest.raises(CallError, match=r"size must be \(height, width\), each at most 32768, got "):
         build(make_dataset("tfrecord", mixed), transforms=[{"ResizeImage": {"size": 10**9}}])
 
 
