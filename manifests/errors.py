@@ -1,17 +1,21 @@
-"""Every error that this project raises on purpose, and the exit status of each.
+"""Every error that this project raises on purpose.
 
-DatasetError                 catch this to catch them all
-|-- CallError                2    an option, a path or an argument is wrong (also a ValueError)
-|-- SourceError              2    the images or lists to prepare cannot be used as they are
-|-- StoppedError             3    the machine stopped the work: run the same command again to resume
-|   |-- SourceVanishedError       an image was deleted or changed after the scan
-|   |-- StorageError              full disk, no permission, another run in progress
-|   `-- WorkerDiedError           a worker process ended without a result
-`-- DamagedError             1    a file of a prepared dataset is missing or wrong
-    |-- ManifestError
-    |-- ShardError
-    |-- IndexFileError
-    `-- TableError
+The tree, with the exit status of each branch::
+
+    DatasetError                 catch this to catch them all
+    |-- CallError                2    an option, a path or an argument is wrong (also a ValueError)
+    |-- SourceError              2    the images or lists to prepare cannot be used as they are
+    |-- StoppedError             3    the machine stopped the work: run the same command again to resume
+    |   |-- SourceVanishedError       an image was deleted or changed after the scan
+    |   |-- StorageError              full disk, no permission, another run in progress
+    |   `-- WorkerDiedError           a worker process ended without a result
+    `-- DamagedError             1    a file of a prepared dataset is missing or wrong
+        |-- ManifestError
+        |-- ShardError
+        |-- IndexFileError
+        `-- TableError
+
+`exit_status` returns the status of an error.
 """
 
 from __future__ import annotations

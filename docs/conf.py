@@ -1,0 +1,30 @@
+"""Sphinx configuration of the documentation site."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+project = "dataprep & loaders"
+html_title = project
+html_theme = "furo"
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_click",
+    "sphinx_copybutton",
+    "transform_directive",
+]
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]
+html_show_sphinx = False
+copybutton_prompt_text = "$ "
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autoclass_content = "class"
+# Single backquotes in docstrings are Python names.
+default_role = "code"
+napoleon_use_rtype = False
