@@ -25,8 +25,13 @@ def main() -> None:
     dataprep verify  ILSVRC2012-tfrecord/               check a dataset for damage
     dataprep info    ILSVRC2012-tfrecord/               print what a dataset contains
 
-    Exit status: 0 success; 1 finished, but the data has a problem; 2 wrong usage, nothing was written; 3 stopped by
-    the machine (disk full, source lost), run the same command again to resume; 130 interrupted.
+    \b
+    Exit status:
+      0    success
+      1    finished, but the data has a problem
+      2    wrong usage; nothing was written
+      3    stopped by the machine (disk full, source lost); run the same command again to resume
+      130  interrupted
     """  # noqa: D301  (click reads the backslash)
 
 
@@ -40,13 +45,13 @@ def run() -> None:
     """Run the program and end the process."""
     try:
         main(prog_name="dataprep")  # the same name for `python -m dataprep`
-    except SystemExit as end:
-        with suppress(OSError, ValueError):  # the reader of a pipe may be gone
+    except SystemExit as error:
+        with suppress(OSError, ValueError):  # the other end of a pipe may be closed
             sys.stdout.flush()
             sys.stderr.flush()
-        # Skip Python's own shutdown. It turns an interrupt during an import into death by SIGINT, and it stops the
-        # threads of libraries, which aborts in about one of a thousand runs.
-        os._exit(end.code if isinstance(end.code, int) else bool(end.code))
+        # Skip Python's own shutdown. It reports an interrupt during an import as death by SIGINT, and it stops the
+        # threads of libraries, which aborts the process in about one run in a thousand.
+        os._exit(error.code if isinstance(error.code, int) else bool(error.code))
 
 
 if __name__ == "__main__":

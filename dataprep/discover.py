@@ -1,4 +1,4 @@
-"""Find shards that another tool wrote: which files they are, and where a record has its image and label.
+"""Find shards that another tool wrote, and where their records store the image and the label.
 
 Only the first record of the first shard is read.
 """
@@ -29,7 +29,7 @@ class FoundShards:
 
     Attributes:
         folder: folder of the dataset.
-        names: paths relative to `folder`: sorted if the user named a folder, else in the order given.
+        names: paths relative to `folder`; sorted if the user gave a folder, else in the order given.
         format: record format of all shards.
 
     """
@@ -45,18 +45,18 @@ class FoundShards:
 
 
 def find_shards(paths: Sequence[str]) -> FoundShards:
-    """Find the shards that the user names.
+    """Find the shards at the paths that the user gives.
 
     Args:
         paths: a folder, which is searched with all its subfolders, or shards of one folder. A path that does not
-            exist is expanded like in a shell: ``train-{000..012}.tar`` names 13 shards.
+            exist is expanded as in a shell: ``train-{000..012}.tar`` names 13 shards.
 
     Raises:
         CallError: a path does not exist, there are no shards, they are in several folders or formats, or two of them
             would have the same index file.
 
     """
-    files = [file for path in paths for each in _expand_braces(path) for file in _shards_of(each)]
+    files = [file for path in paths for expanded in _expand_braces(path) for file in _shards_of(expanded)]
     if not files:
         raise CallError(
             f"{paths[0]} contains no .tar, .tfrecord or NAME-00000-of-00001 file",
@@ -74,7 +74,7 @@ def _expand_braces(path: str) -> Iterator[str]:
         return
     try:
         yield from braceexpand(path)
-    except ValueError:  # UnbalancedBracesError, which the package's stubs lack
+    except ValueError:  # UnbalancedBracesError, which the type stubs do not define
         raise CallError(f"{path} does not exist, and its braces are unbalanced", hint="close each brace") from None
 
 
@@ -84,7 +84,7 @@ def _shards_of(path: str) -> Iterator[str]:
     elif os.path.isfile(path):
         yield path
     else:
-        raise CallError(f"{path} does not exist", hint="give a folder of shards, or shards")
+        raise CallError(f"{path} does not exist", hint="give a folder of shards, or the shard files")
 
 
 def _walk(folder: str) -> Iterator[str]:
@@ -120,11 +120,14 @@ def _format_of(names: Sequence[str], folder: str) -> Format:
             examples.setdefault(fmt, name)
     if len(examples) > 1:
         raise CallError(
-            f"{folder} contains several record formats: {', '.join(examples.values())}",
-            hint="give the shards of one format",
+            f"{folder} contains shards of several record formats: {', '.join(examples.values())}",
+            hint="give only the shards of one format",
         )
     if not examples:
-        raise CallError(f"{names[0]} is neither a .tar nor a .tfrecord file", hint="rename it, if it is a shard")
+        raise CallError(
+            f"{names[0]} is neither a .tar nor a .tfrecord file",
+            hint="if it is a shard, rename it to end in .tar or .tfrecord",
+        )
     return next(iter(examples))
 
 
@@ -141,49 +144,49 @@ def shard_stem(name: str) -> str:
 
 
 def split_of(name: str, options: IndexOptions) -> str:
-    """Return the split of a shard: the one in the options, else the last split word in its path, else ``"train"``."""
+    """Return the split of a shard: the one in the options, else the last one in its path, else ``"train"``."""
     if options.split:
         return SPLIT_ALIASES.get(options.split.lower(), options.split)
-    words = re.split(r"[^a-z]+", name.lower())
-    return next((SPLIT_ALIASES[word] for word in reversed(words) if word in SPLIT_ALIASES), "train")
+    parts = re.split(r"[^a-z]+", name.lower())
+    return next((SPLIT_ALIASES[part] for part in reversed(parts) if part in SPLIT_ALIASES), "train")
 
 
 def table_name(folder: str, name: str) -> str:
     """Return the name of a shard's sample table: ``STEM.parquet``, or ``STEM.samples.parquet`` if that is taken.
 
-    img2dataset writes a Parquet file of its own beside each shard, which is kept.
+    img2dataset writes its own Parquet file next to each shard; that file is kept.
     """
-    first = f"{shard_stem(name)}.parquet"
-    path = os.path.join(folder, first)
+    preferred = f"{shard_stem(name)}.parquet"
+    path = os.path.join(folder, preferred)
     if not os.path.exists(path) or table_metadata(path):
-        return first
+        return preferred
     return f"{shard_stem(name)}.samples.parquet"
 
 
 def table_metadata(path: str) -> TableMetadata | None:
-    """Read the metadata of a sample table. `None` if the file is missing, damaged, or another tool's."""
+    """Read the metadata of a sample table. `None` if the file is missing, damaged, or from another tool."""
     try:
         return read_table_metadata(path)
     except TableError:
         return None
 
 
-# --- where a record has its image and label -----------------------------------------------------
+# --- where a record stores its image and label --------------------------------------------------
 
 
 def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
-    """Find out where records have the image and the label, from the options and the first record.
+    """Find where records store the image and the label, from the options and the first record.
 
     Raises:
-        CallError: the first record has no image or label under the name that an option gives, no label at all, or
-            the options contradict each other.
+        CallError: the first record has no label, or no image or label under the name that an option gives; or the
+            options contradict each other.
         ShardError: the first record cannot be read.
 
     """
     if options.label and options.label_key:
         raise CallError("--label and --label-key cannot be used together", hint="leave one of them out")
     if options.label_key and shards.format != "webdataset":
-        raise CallError("--label-key requires WebDataset shards", hint="name the feature of the label with --label")
+        raise CallError("--label-key requires WebDataset shards", hint="give the feature of the label with --label")
     path = next(shards.paths)
     with storage.open_view(path) as (view, size):
         components = FORMATS[shards.format].find_components(view, size, path, options.image)
@@ -191,7 +194,7 @@ def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
     if label is None and options.label_key is None:
         raise CallError(
             f"{shards.names[0]} has no label in its first record",
-            hint="name its feature or extension with --label, or a member of its .json with --label-key",
+            hint="give the feature or extension of the label with --label, or its member of the .json with --label-key",
         )
     scan = ScanOptions(replace(components, label=label, label_offset=options.label_offset), options.label_key)
     if options.label or options.label_key:
@@ -213,9 +216,9 @@ def _check_label(path: str, fmt: Format, scan: ScanOptions) -> None:
     if message is None:
         return
     if scan.label_key:
-        option, hint = f"--label-key {scan.label_key}", "name the member that contains the label"
+        option, hint = f"--label-key {scan.label_key}", "give the member of the .json that contains the label"
     else:
-        option, hint = f"--label {scan.components.label}", "name the feature or extension that contains the label"
+        option, hint = f"--label {scan.components.label}", "give the feature or extension that contains the label"
     raise CallError(f"{option}: {path}: {message}", hint=hint)
 
 
@@ -225,12 +228,12 @@ def _label_problem(path: str, fmt: Format, scan: ScanOptions) -> str | None:
         try:
             record = next(FORMATS[fmt].scan(view, size, path, scan))
         except ShardError as error:
-            if scan.label_key and error.byte is not None:  # the .json is damaged: no other member would help
+            if scan.label_key and error.byte is not None:  # the .json is damaged, so another --label-key would not help
                 return None
             message = error.message
         else:
             if record.label is not None:
                 return None
-            message = "the first record has no integer of that name"
+            message = "the first record has no integer under that name"
         next(FORMATS[fmt].scan(view, size, path, without_label))
     return message

@@ -25,7 +25,7 @@ from manifests.store import (
     rejected_bytes,
 )
 
-#: By default, one process per this many bytes of shards. To start a process takes about 0.25 s, in which one process
+#: By default, one process per this many bytes of shards. Starting a process takes about 0.25 s; in that time, a process
 #: reads the headers of 10,000 records.
 _BYTES_PER_WORKER = 32 << 20
 
@@ -39,7 +39,7 @@ class IndexResult:
         manifest: the new manifest, or `None` if a shard cannot be indexed.
         errors: one error per shard that cannot be indexed.
         rejected: number of records that were left out of the index.
-        notices: what the user should know, one sentence each.
+        notices: notices for the user, one sentence each.
 
     """
 
@@ -63,7 +63,7 @@ def index_shards(
 
     Args:
         paths: a folder of shards, or shards of one folder; see `discover.find_shards`.
-        options: where records have the image and the label, and how to validate them.
+        options: where records store the image and the label, and how to validate them.
         workers: number of processes. By default one per CPU, and fewer for small datasets.
         progress: receives the number of shards, then each indexed shard.
 
@@ -103,14 +103,14 @@ def _refuse_to_replace(shards: FoundShards) -> None:
     if not has_no_other_manifest(shards.folder):
         raise CallError(
             f"{os.path.join(shards.folder, MANIFEST_NAME)} was written by another tool",
-            hint="move it away, or replace it with --overwrite",
+            hint="move it away, or add --overwrite to replace it",
         )
     for path in shards.paths:
         metadata = table_metadata(f"{shard_stem(path)}.parquet")
         if metadata and metadata.creator == "convert":
             raise CallError(
                 f"{shards.folder} was made by `dataprep convert` and already has indexes and tables",
-                hint="--overwrite replaces them with what the shards alone contain",
+                hint="to replace them with what the shards alone contain, add --overwrite",
             )
 
 
@@ -118,7 +118,7 @@ def _default_workers(shards: FoundShards) -> int:
     limit = engines.default_workers()
     size = 0
     for path in shards.paths:
-        with storage.translate_errors(path, "read"):
+        with storage.translate_errors(path, "the file cannot be read"):
             size += os.path.getsize(path)
         if size >= limit * _BYTES_PER_WORKER:
             return limit
@@ -177,7 +177,7 @@ def _splits(indexed: Sequence[IndexedShard], options: IndexOptions) -> tuple[Spl
 
 
 def _components(fmt: Format, indexed: Sequence[IndexedShard], scan: ScanOptions, options: IndexOptions) -> Components:
-    """Return where records have image and label. Of the image extensions that dataprep knows, keep those that occur."""
+    """Return where records store image and label. Of the known image extensions, keep those that the shards contain."""
     if fmt == "tfrecord" or options.image:
         return scan.components
     found = sorted({component for shard in indexed for component in shard.image_components})
@@ -187,7 +187,7 @@ def _components(fmt: Format, indexed: Sequence[IndexedShard], scan: ScanOptions,
 def _class_names(indexed: Sequence[IndexedShard]) -> tuple[str, ...]:
     """Return the class names in the records if they are unambiguous and distinct, else the labels as text.
 
-    A label without a class name in any record gets its number as name.
+    If no record has the class name of a label, the label itself is the name.
     """
     names = _stored_class_names(indexed)
     classes = max(shard.max_label for shard in indexed) + 1

@@ -1,6 +1,6 @@
 """Index one shard that another tool wrote: make its DALI index and its sample table.
 
-Without validation only headers are read: one or two pages (4 KiB) of a record of 110 KB.
+Without validation, only headers are read: one or two 4 KiB pages of a 110 KB record.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class IndexTask:
 
     Attributes:
         folder: folder of the dataset.
-        names: the shards, relative to `folder`.
+        names: paths of the shards, relative to `folder`.
         format: their record format.
-        scan: where a record has its image and label.
+        scan: where a record stores its image and label.
         options: the user's options.
 
     """
@@ -57,7 +57,7 @@ class IndexedShard:
     """A shard whose index and table are written, under temporary names.
 
     Attributes:
-        name: the shard, relative to the dataset's folder.
+        name: path of the shard, relative to the dataset's folder.
         shard: its entry in the manifest.
         image_components: features or extensions in which images were found.
         class_names: class name of each label, if the records have class names.
@@ -88,7 +88,7 @@ def index_batch(task: IndexTask) -> list[IndexedShard | FailedShard]:
     """Index several shards, in threads if they have to be read from the disk.
 
     Raises:
-        CallError: an index file exists and differs, and the options do not allow to replace it.
+        CallError: an index file exists and differs, and the options do not allow replacing it.
         StorageError: a file cannot be read or written.
 
     """
@@ -140,14 +140,14 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
 def _refuse_to_replace(path: str, data: bytes) -> None:
     if not os.path.exists(path):
         return
-    with storage.translate_errors(path, "read"), open(path, "rb") as file:
+    with storage.translate_errors(path, "the file cannot be read"), open(path, "rb") as file:
         if file.read(len(data) + 1) != data:
-            raise CallError(f"{path} exists and differs from the new index", hint="replace it with --overwrite")
+            raise CallError(f"{path} exists and differs from the new index", hint="add --overwrite to replace it")
 
 
 def _write_partials(index_path: str, index: bytes, table_path: str, table: Any) -> None:
     try:
-        with storage.translate_errors(index_path, "write"):
+        with storage.translate_errors(index_path, "the file cannot be written"):
             with open(storage.partial_path(index_path), "wb") as file:
                 file.write(index)
             write_table(table, storage.partial_path(table_path))
@@ -170,7 +170,7 @@ class _Row(NamedTuple):
 
 
 class _ShardReader:
-    """Collects what the records of one shard contribute to its index, its table and the manifest."""
+    """Collects the entries of one shard's records for its index, its table and the manifest."""
 
     def __init__(self, task: IndexTask, name: str, view: View) -> None:
         self.rows: list[_Row] = []
@@ -248,7 +248,7 @@ class _ShardReader:
                 file=self._name,
                 record=number,
                 byte=damage.byte,
-                hint="copy the shard again, or make it again",
+                hint="restore the shard from a copy, or make it again",
             )
         if record.size > MAX_BYTES:
             raise Rejected("too-large", f"{record.size} bytes, but the limit is {MAX_BYTES}")

@@ -16,8 +16,8 @@ Filter = Literal["lanczos", "bicubic", "bilinear", "box"]
 Subsampling = Literal["keep", "444", "422", "420"]
 Fit = Literal["crop", "pad"]
 
-#: Columns that a sample table has in addition if images are resized or stored as pixels: width, height in pixels and
-#: format of the source image, and the changes made to it, separated by spaces.
+#: Additional columns of a sample table if images are resized or stored as pixels: width and height in pixels and format
+#: of the source image, and the changes made to the image, separated by spaces.
 CHANGE_COLUMNS = ("original_width", "original_height", "original_format", "change")
 
 #: Mean bytes per pixel of a JPEG of quality 90, measured on ImageNet photographs whose shorter side is 256.
@@ -51,8 +51,8 @@ class Downscale:
     filter: Filter = "lanczos"
 
     @property
-    def typical_bytes(self) -> int:
-        """Estimated bytes of the largest stored image. The plan needs it to cut shards before images are resized."""
+    def estimated_max_bytes(self) -> int:
+        """Estimated bytes of the largest stored image. The plan uses it to divide shards before images are resized."""
         unchanged = self.only_above or 0
         if self.shorter is None:
             side = max(self.longest or 0, unchanged)
@@ -126,9 +126,9 @@ class Options:
         return bool(self.downscale or self.raw)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the options as the manifest stores them and as the plan's fingerprint covers them."""
+        """Return the options as the manifest stores them. The plan's fingerprint is computed from the same members."""
         members = asdict(self)
-        if self.shard_samples:  # `shard_bytes` has no effect, so it must not distinguish two runs
+        if self.shard_samples:  # `shard_bytes` has no effect, so it must not change the fingerprint
             members["shard_bytes"] = Options.shard_bytes
         for name in ("downscale", "raw"):  # omitted unless used: older releases did not have these options
             if members[name] is None:
@@ -139,7 +139,7 @@ class Options:
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of the libraries that decode, resize and encode images: others may write other bytes."""
+    """Return the versions of the libraries that process images. Other versions may produce other bytes."""
     import PIL
     import simplejpeg
 
@@ -148,7 +148,7 @@ def library_versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """Where `index_shards` finds image and label in a record, if it should not detect them.
+    """How `index_shards` reads shards. It detects the image and the label of a record unless they are given.
 
     Attributes:
         image: TFRecord feature or WebDataset extension of the encoded image; several extensions are separated by

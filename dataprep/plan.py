@@ -1,7 +1,7 @@
 """Decide the split, the order and the shard of every sample. Pure functions: no I/O.
 
-All random numbers come from the raw 64-bit output of PCG64, a stream that NumPy guarantees to keep. So a seed gives
-the same plan with every release of NumPy.
+All random numbers come from the raw 64-bit output of PCG64. NumPy guarantees that this stream stays the same, so a seed
+gives the same plan with every release of NumPy.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from dataprep.options import CHANGE_COLUMNS, Options
 from dataprep.sources import Source
 from manifests.errors import CallError
+from manifests.text import plural
 
 __all__ = ["Options", "Plan", "ShardPlan", "key_of", "make_plan"]
 
-# Second word of the random seed: the split and the order draw from separate streams.
+# Second number of the random seed, so the split and the order use separate random streams.
 _SPLIT_STREAM, _ORDER_STREAM = 1, 2
 
 
@@ -61,7 +62,7 @@ def make_plan(source: Source, options: Options) -> Plan:
     """Assign every sample to a split, a shard and a position in it.
 
     Raises:
-        CallError: `val_fraction` or `split_by` do not fit the source, or the source already has one of the
+        CallError: `val_fraction` or `split_by` does not fit the source, or the source already has one of the
             `CHANGE_COLUMNS` that the options add.
 
     """
@@ -98,12 +99,14 @@ def _assign_splits(source: Source, options: Options) -> tuple[tuple[str, ...], N
     """Return the names of the splits, and for each sample the index of its split, int8 [N]."""
     if not options.val_fraction:
         if options.split_by:
-            raise CallError("--split-by needs --val-fraction", hint="set the fraction of train that goes to val")
+            raise CallError("--split-by requires --val-fraction", hint="set the fraction of train that goes to val")
         return source.splits, source.split
     if "val" in source.splits:
         raise CallError("--val-fraction: the source already has a val split", hint="leave out --val-fraction")
     if "train" not in source.splits:
-        raise CallError("--val-fraction: the source has no train split to take images from")
+        raise CallError(
+            "--val-fraction: the source has no train split to take images from", hint="leave out --val-fraction"
+        )
     train = np.flatnonzero(source.split == source.splits.index("train"))
     val = _choose_groups(source, train, options) if options.split_by else _choose_samples(train, options)
     splits = ("train", "val", *(name for name in source.splits if name != "train"))
@@ -117,7 +120,10 @@ def _choose_samples(train: NDArray[np.int64], options: Options) -> NDArray[np.in
     order = _permutation(len(train), options.seed, _SPLIT_STREAM)
     count = round(options.val_fraction * len(train))
     if not 0 < count < len(train):
-        raise CallError(f"--val-fraction {options.val_fraction:g} of {len(train)} images leaves a split empty")
+        raise CallError(
+            f"--val-fraction {options.val_fraction:g} of {len(train)} images leaves a split empty",
+            hint="choose a fraction that gives both splits at least one image",
+        )
     return train[order[:count]]
 
 
@@ -125,8 +131,10 @@ def _choose_groups(source: Source, train: NDArray[np.int64], options: Options) -
     """Choose rows for val in whole groups: visit the groups in random order and take each that still fits."""
     if options.split_by not in source.extra.column_names:
         known = ", ".join(source.extra.column_names)
-        hint = f"choose one of: {known}" if known else "the source has no extra columns to split by"
-        raise CallError(f"--split-by {options.split_by}: the source has no such column", hint=hint)
+        hint = (
+            f"choose one of: {known}" if known else "leave it out: only tables and --pattern have columns to split by"
+        )
+        raise CallError(f"--split-by {options.split_by}: the source has no column of that name", hint=hint)
     column = source.extra[options.split_by].take(pa.array(train)).combine_chunks()
     values = column.dictionary_encode(null_encoding="encode")
     # Number groups by value, not by first occurrence. Rows without a value form a group of their own.
@@ -140,7 +148,11 @@ def _choose_groups(source: Source, train: NDArray[np.int64], options: Options) -
             chosen.append(number)
             remaining -= count
     if not chosen or len(chosen) == len(counts):
-        raise CallError(f"--split-by {options.split_by}: {len(counts)} groups are too few for --val-fraction")
+        raise CallError(
+            f"--split-by {options.split_by} makes {plural(len(counts), 'group')}, which --val-fraction "
+            f"{options.val_fraction:g} cannot divide into two splits",
+            hint="choose another fraction, or a column with more values",
+        )
     return train[np.isin(group, chosen)]
 
 
@@ -154,11 +166,11 @@ def _estimated_sizes(sizes: NDArray[np.int64], options: Options) -> NDArray[np.i
     """Return the bytes that images of these sizes take when they are stored, int64 [N]; approximate if resized."""
     if options.raw:
         return np.full_like(sizes, math.prod(options.raw.pixels))
-    return sizes.clip(max=options.downscale.typical_bytes) if options.downscale else sizes
+    return sizes.clip(max=options.downscale.estimated_max_bytes) if options.downscale else sizes
 
 
 def _shard_bounds(sizes: NDArray[np.int64], options: Options) -> Iterator[tuple[int, int]]:
-    """Yield the first sample of each shard and the one after its last: cut by count or by `shard_bytes`."""
+    """Yield the first sample of each shard and the one after its last, divided by count or by `shard_bytes`."""
     start, total = 0, np.concatenate([[0], np.cumsum(sizes)])
     while start < len(sizes):
         if options.shard_samples:
@@ -174,7 +186,7 @@ def _shard_bounds(sizes: NDArray[np.int64], options: Options) -> Iterator[tuple[
 def _fingerprint(source: Source, options: Options) -> str:
     """Return a digest of everything that determines the bytes of the shards: samples, classes, options.
 
-    A sample counts with its path, size, label, split and extra columns. Times and the source's folder are left out,
+    The path, size, label, split and extra columns of each sample are included. Times and the source's folder are not,
     so a copy of the source in another place has the same fingerprint.
     """
     digest = hashlib.sha256(json.dumps([1, options.as_json(), source.classes, source.splits]).encode())

@@ -132,7 +132,7 @@ def _write_files(task: ShardTask, shard_path: str, index_path: str, table_path: 
         rejected=tuple(rejected),
         changes=_count_changes(task, records) if task.options.alters else None,
     )
-    with storage.translate_errors(table_path, "write"):
+    with storage.translate_errors(table_path, "the file cannot be written"):
         with open(storage.partial_path(index_path), "wb") as out:
             out.write(index)
         table = build_table(_table_columns(task, records), TableMetadata(conversion))
@@ -190,7 +190,7 @@ class _ShardFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        with storage.translate_errors(path, "write"):
+        with storage.translate_errors(path, "the file cannot be written"):
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
             self._handle = os.open(storage.partial_path(path), flags, 0o666)
         self._reader = storage.ReadBack(self._handle)
@@ -228,11 +228,11 @@ class _ShardFile:
         try:
             self._length += storage.write_all(self._handle, buffers)
         except OSError:  # enter the context manager only on failure: this runs once per image
-            with storage.translate_errors(self._path, "write"):
+            with storage.translate_errors(self._path, "the file cannot be written"):
                 raise
 
     def _read_back(self) -> None:
-        with storage.translate_errors(self._path, "read"):
+        with storage.translate_errors(self._path, "the file cannot be read"):
             self._reader.advance(self._length)
 
 

@@ -52,7 +52,7 @@ def load_image(root: str, source: str, size: int, options: Options) -> LoadedIma
     return LoadedImage(*prepare(data, options))
 
 
-#: Errors of a single file. Any other error means that the source or its disk has a problem, and stops the run.
+#: Errors that concern a single file. Any other error is a problem of the source or its disk, and stops the run.
 _REJECTED_ERRNOS = (
     errno.EACCES,
     errno.EPERM,
@@ -65,15 +65,15 @@ _REJECTED_ERRNOS = (
 
 def _read_file(root: str, source: str, size: int) -> bytes:
     if size > MAX_BYTES:
-        raise Rejected("too-large", f"{size} bytes, the limit is {MAX_BYTES}")
+        raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
     path = source if source.startswith("/") else f"{root}/{source}"
     try:
         # Without O_NONBLOCK, opening a named pipe would block the run.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            # Pipes and devices have no size in the scan, so only files without one need this check.
+            # The scan reports no size for pipes and devices, so only files without a size need this check.
             if size <= 0 and (size == UNREADABLE or not stat.S_ISREG(os.fstat(handle).st_mode)):
-                raise Rejected("unreadable", "no regular file")
+                raise Rejected("unreadable", "not a regular file")
             data = os.read(handle, size + 1)
             while 0 < len(data) < size and (more := os.read(handle, size + 1 - len(data))):
                 data += more
@@ -83,14 +83,15 @@ def _read_file(root: str, source: str, size: int) -> bytes:
         if size == UNREADABLE or error.errno in _REJECTED_ERRNOS:
             raise Rejected("unreadable", error.strerror or str(error)) from None
         raise SourceVanishedError(
-            f"was there at the scan and cannot be read now ({error.strerror})",
+            f"the image existed when the source was scanned, but cannot be read now ({error.strerror})",
             file=path,
             hint="restore the source and run the same command again; finished shards are kept",
         ) from None
     if len(data) != size:
         raise SourceVanishedError(
-            f"had {size} bytes at the scan and has {'more' if len(data) > size else len(data)} now",
+            f"the image had {size} bytes when the source was scanned, but has "
+            f"{'more' if len(data) > size else len(data)} now",
             file=path,
-            hint="wait until nothing writes to the source, then run again with --overwrite",
+            hint="wait until no program writes to the source, then run the same command with --overwrite",
         )
     return data

@@ -24,13 +24,13 @@ class Trial(NamedTuple):
 
     Attributes:
         rate: images per second of one worker, without writing.
-        tried: number of images measured.
+        measured: number of images measured.
         stored: mean size of a stored image in bytes.
 
     """
 
     rate: float
-    tried: int
+    measured: int
     stored: float
 
 
@@ -38,21 +38,21 @@ def run_trial(source: Source, shards: Sequence[ShardPlan], options: Options, sec
     """Read, check, convert and frame images as a worker would, for about `seconds`."""
     record_format = FORMATS[options.fmt]
     start = time.perf_counter()
-    tried = kept = stored = 0
-    for path, size in _spread_out(source, shards):
+    measured = kept = stored = 0
+    for path, size in _interleave(source, shards):
         try:
             data, info, _ = load_image(source.root, path, size, options)
             record_format.frame(PendingSample("0", 0, "", info, len(data), crc32c(data), path, {}))
             kept, stored = kept + 1, stored + len(data)
         except Rejected:
             pass
-        tried += 1
+        measured += 1
         if time.perf_counter() - start > seconds:
             break
-    return Trial(tried / max(time.perf_counter() - start, 1e-9), tried, stored / max(kept, 1))
+    return Trial(measured / max(time.perf_counter() - start, 1e-9), measured, stored / max(kept, 1))
 
 
-def _spread_out(source: Source, shards: Sequence[ShardPlan]) -> Iterator[tuple[str, int]]:
+def _interleave(source: Source, shards: Sequence[ShardPlan]) -> Iterator[tuple[str, int]]:
     """Yield path and size of images, one from each shard in turn."""
     for position in range(_MAX_PER_SHARD):
         for row in (int(shard.rows[position]) for shard in shards if position < len(shard.rows)):

@@ -1,4 +1,4 @@
-"""Check a prepared dataset: re-read every file, and report what is wrong, where, and how to fix it. Changes no file."""
+"""Check a prepared dataset: read every file, and report what is wrong, where, and how to fix it. No file is changed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def verify_dataset(
 
     Raises:
         CallError: the folder does not exist.
-        StoppedError: the machine stopped the work.
+        StoppedError: a file cannot be read, or a worker process died.
 
     """
     try:
@@ -78,7 +78,7 @@ def verify_dataset(
     )
 
 
-#: Suffixes of the files that `dataprep convert` writes.
+#: Suffixes of the files that `dataprep convert` writes for each shard.
 _SUFFIXES = (".tfrecord", ".tar", ".idx", ".parquet")
 
 
@@ -89,12 +89,14 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
         for shard in split.shards:
             for file in (shard.file, shard.index, shard.table):
                 if file.name in named:
-                    yield Problem(MANIFEST_NAME, f"the manifest names {file.name!r} twice")
+                    yield Problem(
+                        MANIFEST_NAME, f"the manifest names {file.name!r} twice", hint="make the dataset again"
+                    )
                 named.add(file.name)
     for name in sorted(os.listdir(folder)):
         if name.startswith(storage.PARTIAL_PREFIX):
             hint = "run the same command again, or remove the file"
-            yield Problem(name, "the file was left by an interrupted run", hint=hint)
+            yield Problem(name, "the file is left over from an interrupted run", hint=hint)
         elif name.endswith(_SUFFIXES) and name not in named and manifest.creator == "convert":
             yield Problem(name, "the file is not in the manifest", hint="remove it, or make the dataset again")
     if manifest.rejected is not None:

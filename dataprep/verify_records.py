@@ -1,7 +1,7 @@
 """Compare the records of one shard with the rows of its sample table.
 
-If the header of a record is damaged, the DALI index tells where the next record begins, so one damaged record does not
-hide another.
+If the header of a record is damaged, the position of the next record is read from the DALI index, so one damaged record
+does not hide another.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ShardCheck:
 
     @property
     def was_converted(self) -> bool:
-        """Whether `dataprep convert` wrote the shard: every byte around an image then follows from its table row."""
+        """Whether `dataprep convert` wrote the shard. If so, the table row determines every byte around an image."""
         return self.manifest.creator == "convert"
 
     @property
@@ -105,11 +105,11 @@ class ShardCheck:
 
 @dataclass(frozen=True, slots=True)
 class CheckedRecords:
-    """What the walk over a shard found.
+    """The result of `check_records`.
 
     Attributes:
         index_lines: index lines of the records that have a table row.
-        end: first byte after the last record. 0 if there is no record.
+        end: first byte after the last record; 0 if there is no record.
         damaged: numbers of the records with a problem.
 
     """
@@ -129,7 +129,7 @@ def check_records(
         view: its bytes.
         size: its length in bytes.
         rows: its table. Empty if the table is damaged.
-        problems: receives the problems.
+        problems: list to append to.
 
     """
     index_lines: list[str] = []
@@ -137,9 +137,9 @@ def check_records(
     damaged: set[int] = set()
     row_at = {row.offset: row_number for row_number, row in enumerate(rows)}
 
-    def report(*found: Problem) -> None:
-        problems.extend(found)
-        damaged.update(problem.record for problem in found if problem.record is not None)
+    def report(*new_problems: Problem) -> None:
+        problems.extend(new_problems)
+        damaged.update(problem.record for problem in new_problems if problem.record is not None)
 
     for record in scan_past_damage(check, view, size):
         if isinstance(record, Problem):
@@ -152,9 +152,9 @@ def check_records(
             index_lines.append(record.index_line)
         elif rows and check.manifest.rejected is None:
             report(check.shard_problem("the record has no row in the table", record=number, byte=record.start))
-        row_or_number = number if row is None else row
-        if row_or_number not in damaged:
-            report(*check_framing(check, view, record, row_or_number))
+        reported_number = number if row is None else row
+        if reported_number not in damaged:
+            report(*check_framing(check, view, record, reported_number))
         number += 1
     for offset, row in row_at.items():
         if row not in damaged:
@@ -164,7 +164,7 @@ def check_records(
 
 
 def scan_past_damage(check: ShardCheck, view: View, size: int) -> Iterator[Record | Problem]:
-    """Scan a shard. After a damaged record, yield a problem and continue where the index has the next record."""
+    """Scan a shard. After a damaged record, yield a problem and continue at the next record in the index."""
     options = ScanOptions(check.manifest.components, check.manifest.options.get("label_key"), texts=False)
     starts = _starts_in_index(check)
     base = 0
@@ -173,12 +173,12 @@ def scan_past_damage(check: ShardCheck, view: View, size: int) -> Iterator[Recor
             yield from _scan_from(base, check, view, size, options)
         except ShardError as error:
             byte = base + (error.byte or 0)
-            later = bisect_right(starts, byte)
-            number = max(later - 1, 0) if starts else error.record
+            next_index = bisect_right(starts, byte)
+            number = max(next_index - 1, 0) if starts else error.record
             yield check.shard_problem(error.message, record=number, byte=byte)
-            if later >= len(starts):
+            if next_index >= len(starts):
                 return
-            base = starts[later]
+            base = starts[next_index]
         else:
             return
 
@@ -205,7 +205,7 @@ def read_file(path: str) -> bytes:
         StorageError: it cannot be read.
 
     """
-    with storage.translate_errors(path, "read"), open(path, "rb") as file:
+    with storage.translate_errors(path, "the file cannot be read"), open(path, "rb") as file:
         return file.read()
 
 
@@ -215,7 +215,7 @@ def read_file(path: str) -> bytes:
 def check_record(check: ShardCheck, view: View, record: Record, row: Sample, number: int) -> Iterator[Problem]:
     """Compare a record with its table row: label, size, checksum, image header, and the bytes around the image."""
     if not 0 <= row.label < len(check.manifest.classes):
-        message = f"the label {row.label} is out of range: there are {len(check.manifest.classes)} classes"
+        message = f"the label {row.label} is out of range: the dataset has {len(check.manifest.classes)} classes"
         yield check.table_problem(message, record=number)
         return
     if record.size != row.size:
@@ -227,7 +227,7 @@ def check_record(check: ShardCheck, view: View, record: Record, row: Sample, num
         message = f"the label is {record.label + label_offset}, but the table states {row.label}"
         yield check.shard_problem(message, record=number, byte=record.start)
     if record.size > MAX_BYTES:
-        message = f"the image has {record.size} bytes, the limit is {MAX_BYTES}"
+        message = f"the image has {record.size} bytes, but the limit is {MAX_BYTES}"
         yield check.shard_problem(message, record=number, byte=record.offset)
         return
     yield from _check_image(check, view, record, row, number)
@@ -268,10 +268,10 @@ def _image_info(image: bytes, check: ShardCheck) -> ImageInfo:
 
 
 def _check_frame(
-    check: ShardCheck, view: View, record: Record, row: Sample, known: tuple[int, str]
+    check: ShardCheck, view: View, record: Record, row: Sample, number_and_format: tuple[int, str]
 ) -> Iterator[Problem]:
     """Compare the bytes around the image with those that `dataprep convert` writes for the table row."""
-    number, image_format = known
+    number, image_format = number_and_format
     info = ImageInfo(image_format, row.width, row.height)
     class_name = check.manifest.classes[row.label]
     head, tail = check.format.frame(
@@ -287,13 +287,13 @@ def _check_frame(
 
 
 def first_difference(actual: bytes, expected: bytes) -> int:
-    """Return the first position at which two different texts differ."""
+    """Return the first position at which two different byte strings differ."""
     pairs = enumerate(zip(actual, expected, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(actual), len(expected)))
 
 
 def check_framing(check: ShardCheck, view: View, record: Record, number: int) -> Iterator[Problem]:
-    """Check what the record format itself protects: CRCs of TFRecord, padding of tar."""
+    """Check the redundancy of the record format: the CRCs of TFRecord, the padding of tar."""
     try:
         damage = check.format.find_damage(view, record, check.shard.name)
     except ShardError as error:

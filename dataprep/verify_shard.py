@@ -108,15 +108,15 @@ def _check_shard_file(check: ShardCheck, rows: list[Sample], problems: list[Prob
         if records.end and len(rows) - 1 not in records.damaged:
             problems += _check_end(check, view, size, records.end)
         checksum = _checksum(view, size) if file.checksum is not None else None
-    # A damaged shard gives other index lines, so the index is compared only if everything else is sound.
+    # A damaged shard gives other index lines, so the index is compared only if everything else is intact.
     if not problems and records.index_lines:
         problems += _check_index(check, records.index_lines)
     if file.checksum != checksum and not any(problem.file == file.name for problem in problems):
-        problems.append(check.shard_problem("the shard does not match its checksum, but every record in it is sound"))
+        problems.append(check.shard_problem("the shard does not match its checksum, but every record in it is intact"))
 
 
 def _check_end(check: ShardCheck, view: View, size: int, end: int) -> Iterator[Problem]:
-    """Check that only the end of the format and zeros follow the last record."""
+    """Check that only the end marker of the format and zeros follow the last record."""
     try:
         end = check.format.find_end(view, end, size, check.shard.name)
     except ShardError as error:
@@ -136,7 +136,7 @@ def _check_index(check: ShardCheck, lines: list[str]) -> Iterator[Problem]:
     actual = read_file(check.path(check.shard.index.name))
     expected = format_index(check.manifest.format, lines)
     if actual != expected:
-        yield check.index_problem("the index does not fit the shard", byte=first_difference(actual, expected))
+        yield check.index_problem("the index does not match the shard", byte=first_difference(actual, expected))
 
 
 def _checksum(view: View, size: int) -> str:

@@ -1,4 +1,4 @@
-"""What all commands share: errors become one line and an exit status; common options."""
+"""What all commands share: common options, and the code that turns an error into one line and an exit status."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from manifests.errors import CallError, DatasetError, ExitStatus, SourceError, exit_status
 
 workers_option = click.option(
-    "--workers", type=click.IntRange(1), metavar="N", help="Number of processes.  [default: one per CPU]"
+    "--workers", type=click.IntRange(1), metavar="N", help="Maximum number of processes.  [default: one per CPU]"
 )
 classes_option = click.option("--classes", metavar="FILE", help="File of class names in label order, one per line.")
 
@@ -27,10 +27,10 @@ class Command(click.Command):
         except DatasetError as error:
             print_error(str(error))
             status = exit_status(error)
-        except BrokenPipeError:  # the reader has seen enough: `dataprep info OUT | head`
+        except BrokenPipeError:  # the other end of the pipe was closed: `dataprep info OUT | head`
             status = ExitStatus.SUCCESS
         except KeyboardInterrupt:
-            print_error("interrupted. Finished shards are kept; run the same command again to resume.")
+            print_error("interrupted. Run the same command again; shards that `dataprep convert` finished are kept.")
             status = ExitStatus.INTERRUPTED
         ctx.exit(status)
 
@@ -41,7 +41,7 @@ def print_error(message: str) -> None:
 
 
 def print_note(message: str) -> None:
-    """Print something that the user should know to stderr."""
+    """Print a notice for the user to stderr."""
     click.echo(f"note: {message}", err=True)
 
 
@@ -60,7 +60,7 @@ def read_classes(file: str | None) -> tuple[str, ...] | None:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise CallError(
-            f"--classes {file} cannot be read: {reason}", hint="name a UTF-8 text file with one class name per line"
+            f"--classes {file} cannot be read: {reason}", hint="give a UTF-8 text file with one class name per line"
         ) from None
     if not any(names):
         raise SourceError("the file contains no class names", file=file, hint="write one class name per line")

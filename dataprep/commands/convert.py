@@ -50,7 +50,10 @@ if TYPE_CHECKING:
     help="Maximum total size of the images in one shard.",
 )
 @click.option(
-    "--samples-per-shard", type=click.IntRange(1), metavar="N", help="Samples per shard; replaces --shard-size."
+    "--samples-per-shard",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Samples per shard. Overrides --shard-size.",
 )
 @click.option(
     "--seed",
@@ -58,13 +61,13 @@ if TYPE_CHECKING:
     metavar="N",
     default=0,
     show_default=True,
-    help="Seed of the shuffle and the split.",
+    help="Random seed of the shuffle and of --val-fraction.",
 )
 @click.option(
     "--no-shuffle",
     is_flag=True,
-    help="Store the images in the order of their names. Training usually wants the shuffle, because a reader "
-    "shuffles only within a buffer.",
+    help="Store the images in the order of the source. Training usually needs the shuffle, because readers shuffle "
+    "only within a buffer.",
 )
 @click.option(
     "--val-fraction",
@@ -73,13 +76,18 @@ if TYPE_CHECKING:
     metavar="FRACTION",
     help="Move this fraction of the train split to a new val split.",
 )
-@click.option("--split-by", metavar="COLUMN", help="With --val-fraction: keep equal values of COLUMN in one split.")
+@click.option(
+    "--split-by",
+    metavar="COLUMN",
+    help="With --val-fraction: keep images with the same value of COLUMN in the same split.",
+)
 @click.option(
     "--validate",
     type=click.Choice(get_args(Validation)),
     default="header",
     show_default=True,
-    help="none: trust the images. header: check that headers and image ends are there. decode: decode every image.",
+    help="none: do not check the images. header: check the header and the end of each image. decode: also decode "
+    "every image.",
 )
 @click.option(
     "--max-pixels",
@@ -87,7 +95,7 @@ if TYPE_CHECKING:
     metavar="N",
     default=MAX_PIXELS,
     show_default=True,
-    help="Reject images with more pixels: they may be decompression bombs.",
+    help="Reject images with more than N pixels, which may be decompression bombs.",
 )
 @click.option(
     "--max-rejected",
@@ -100,7 +108,7 @@ if TYPE_CHECKING:
 @add_image_options
 @click.option("--image-root", metavar="DIR", help="Folder that the paths in a list or table are relative to.")
 @click.option("--path-column", metavar="NAME", help="Table column that contains the paths.")
-@click.option("--label-column", metavar="NAME", help="Table column, or part of --pattern, that contains the labels.")
+@click.option("--label-column", metavar="NAME", help="Table column, or {part} of --pattern, that contains the labels.")
 @click.option("--split-column", metavar="NAME", help="Table column that contains the split names.")
 @click.option(
     "--pattern",
@@ -147,9 +155,9 @@ def convert(
 ) -> ExitStatus:
     """Write images into shards.
 
-    Each shard gets a DALI index and a sample table. Image bytes are stored unchanged unless an option resizes them.
-    Broken images are listed with the reason in rejected.jsonl and are never written to a shard. If the command is
-    interrupted or killed, run it again to resume.
+    Each shard gets a DALI index and a sample table. Images are stored byte for byte, unless you resize them or set
+    --store raw. Broken images are never written to a shard; rejected.jsonl lists them with the reason. If the command
+    is interrupted or killed, run it again to resume.
     """
     with closing(engines.LocalEngine(workers)) as engine:
         if not dry_run:
@@ -179,7 +187,7 @@ def convert(
             raw=raw,
         )
         if out == "":
-            raise CallError("--out is empty", hint="name a folder")
+            raise CallError("--out is empty", hint="set a folder")
 
         from dataprep.convert import convert_dataset
         from dataprep.resume import check_output
@@ -196,8 +204,8 @@ def convert(
                 pattern=pattern,
             ),
         )
-        found = f"{plural(len(source), 'image')} in {plural(len(source.classes), 'class')}"
-        click.echo(f"{printable(src)}: {source.layout}, {found}", err=True)
+        contents = f"{plural(len(source), 'image')} in {plural(len(source.classes), 'class')}"
+        click.echo(f"{printable(src)}: {source.layout}, {contents}", err=True)
         for notice in source.notices:
             print_note(notice)
         out = out or _default_out(src, fmt)
@@ -231,13 +239,13 @@ def _print_result(result: ConvertResult, out: str, max_rejected: float) -> ExitS
         images = f"{result.rejected:,} of {plural(result.images, 'image')} ({fraction:.2%})"
         click.echo(f"rejected: {images}, see {out}/rejected.jsonl")
         if fraction > max_rejected:
-            print_error(f"more than --max-rejected {max_rejected:g} of the images were rejected")
+            print_error(f"the fraction of rejected images is greater than --max-rejected {max_rejected:g}")
             return ExitStatus.DATA_PROBLEM
     click.echo(f"{out} is complete")
     return ExitStatus.SUCCESS
 
 
-#: Words of the table column ``change``, and what to print for them.
+#: Repairs as the table column ``change`` names them, and what to print for each.
 _REPAIRS = {
     "turned": "rotated upright",
     "rgb": "converted to RGB",
@@ -257,12 +265,12 @@ def _change_table(result: ConvertResult) -> Iterator[str]:
         yield f"{name:10}{images:>12,}{format_bytes(source_bytes):>12}{format_bytes(stored_bytes):>12}"
     yield f"{'rejected':10}{result.rejected:>12,}{format_bytes(result.bytes - before):>12}{'-':>12}"
     yield f"{'all':10}{result.images:>12,}{format_bytes(result.bytes):>12}{format_bytes(after):>12}"
-    repairs = {text: _count_changed(result, word) for word, text in _REPAIRS.items()}
+    repairs = {text: _count_changed(result, change) for change, text in _REPAIRS.items()}
     if any(repairs.values()):
         each = ", ".join(f"{text} {images:,}" for text, images in repairs.items() if images)
         yield f"repaired: {plural(_count_changed(result, *_REPAIRS), 'image')} ({each})"
 
 
-def _count_changed(result: ConvertResult, *words: str) -> int:
-    """Count the images whose ``change`` contains one of the words."""
-    return sum(counts[0] for change, counts in result.changes.items() if not set(words).isdisjoint(change.split()))
+def _count_changed(result: ConvertResult, *changes: str) -> int:
+    """Count the images that had at least one of these changes."""
+    return sum(counts[0] for made, counts in result.changes.items() if not set(changes).isdisjoint(made.split()))

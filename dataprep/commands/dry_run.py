@@ -1,4 +1,4 @@
-"""What ``dataprep convert --dry-run`` prints: the planned shards, and estimates of disk space and time."""
+"""Print what ``dataprep convert --dry-run`` shows: the planned shards, and estimates of disk space and time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def print_plan(source: Source, out: str, options: Options, workers: int, *, over
     """Print the plan and write nothing.
 
     Raises:
-        CallError: `out` cannot be written, or contains something else.
+        CallError: `out` cannot be written, or contains files of another dataset.
         StorageError: another run is writing to `out`.
 
     """
@@ -54,7 +54,7 @@ def print_plan(source: Source, out: str, options: Options, workers: int, *, over
     processes = min(workers, len(remaining))
     click.echo(
         f"time: about {format_duration(images_left / trial.rate / processes)} with {plural(processes, 'worker')}, at "
-        f"{trial.rate:,.0f} images/s each, measured on {plural(trial.tried, 'image')} (without the time to write)"
+        f"{trial.rate:,.0f} images/s each, measured on {plural(trial.measured, 'image')} (without writing)"
     )
     if free < size * _SPACE_FACTOR:
         print_note("the disk does not have enough free space")
@@ -70,7 +70,7 @@ def _disk_line(source: Source, shards: Sequence[ShardPlan], options: Options, tr
     resize = " ".join(f"{name} {side}" for name, side in sides.items() if side)
     return (
         f"disk: {format_bytes(_source_bytes(source, shards))} for the images as they are; "
-        f"about {format_bytes(trial.stored * images)} with {resize}, measured on {plural(trial.tried, 'image')}; "
+        f"about {format_bytes(trial.stored * images)} with {resize}, measured on {plural(trial.measured, 'image')}; "
         f"{format_bytes(math.prod(raw.pixels) * images)} with --store raw --raw-size {raw.size}"
     )
 

@@ -43,7 +43,7 @@ _OPTIONS = (
     click.option(
         "--subsampling",
         type=click.Choice(get_args(Subsampling)),
-        help="Chroma subsampling of resized images. keep: the same as the source JPEG, 444 for other formats.  "
+        help="Chroma subsampling of resized images. keep: the same as the source JPEG, or 444 for other formats.  "
         f"[default: {_DOWNSCALE.subsampling}]",
     ),
     click.option(
@@ -56,13 +56,14 @@ _OPTIONS = (
         type=click.Choice(get_args(Store)),
         default="encoded",
         show_default=True,
-        help="encoded: JPEG, PNG, ... raw: decoded pixels, all of one size, which need no decoding and far more disk.",
+        help="encoded: image files such as JPEG or PNG. raw: decoded pixels, all images of one size, which "
+        "need no decoding when they are read, but far more disk space.",
     ),
     click.option(
         "--raw-size",
         type=click.IntRange(1, 4096),
         metavar="N",
-        help=f"Raw images have N x N pixels.  [default: {_RAW.size}]",
+        help=f"With --store raw: store images of N x N pixels.  [default: {_RAW.size}]",
     ),
     click.option(
         "--raw-fit",
@@ -96,29 +97,31 @@ def resolve_images(
         How to shrink images, or the size of raw pixels. At most one of the two is set.
 
     Raises:
-        CallError: an option has no effect with the others, or contradicts one.
+        CallError: an option has no effect with the other options, or contradicts one of them.
 
     """
     resize = {"--resize-shorter": resize_shorter, "--max-side": max_side}
     encoding = {"--only-above": only_above, "--quality": quality, "--subsampling": subsampling}
     raw = {"--raw-size": raw_size, "--raw-fit": raw_fit}
     if store == "raw":
-        _reject({**resize, **encoding}, "cannot be used with --store raw", "set the image size with --raw-size")
+        _reject(
+            {**resize, **encoding}, "cannot be used with --store raw", "leave it out; --raw-size sets the image size"
+        )
         return None, Raw(raw_size or _RAW.size, raw_fit or _RAW.fit, resampling or _RAW.filter)
-    _reject(raw, "requires --store raw", "add --store raw, or leave this option out")
+    _reject(raw, "requires --store raw", "add --store raw, or leave the option out")
     side = resize_shorter or max_side
     if side is None:
         _reject(
             {**encoding, "--filter": resampling},
             "requires --resize-shorter or --max-side",
-            "set the size of the stored images",
+            "set the size of the stored images with one of them",
         )
         return None, None
     if only_above is not None and only_above < side:
         name = "--resize-shorter" if resize_shorter else "--max-side"
         raise CallError(
             f"--only-above {only_above} is less than {name} {side}, so it has no effect",
-            hint="leave it out, or set a larger value",
+            hint="leave --only-above out, or set a larger value",
         )
     return (
         Downscale(

@@ -30,10 +30,14 @@ from manifests.text import plural
     metavar="N",
     default=0,
     show_default=True,
-    help="Number to add to every label: -1 if the labels count from 1.",
+    help="Number to add to every label, for example -1 if labels start at 1.",
 )
 @classes_option
-@click.option("--split", metavar="NAME", help="Split of all shards.  [default: from their file and folder names]")
+@click.option(
+    "--split",
+    metavar="NAME",
+    help="Name of the split that all shards belong to.  [default: from their file and folder names]",
+)
 @click.option(
     "--validate",
     type=click.Choice(get_args(Validation)),
@@ -59,10 +63,10 @@ def index(
 ) -> ExitStatus:
     """Index shards that other tools wrote.
 
-    Writes the DALI index and the sample table of each shard, and a manifest; never changes a shard.
+    Writes a DALI index and a sample table for each shard, and a manifest. Shards are never changed.
 
-    PATH is a folder of .tar or .tfrecord files, or such files of one folder. TensorFlow, the webdataset library,
-    img2dataset and tar make shards that can be indexed.
+    Each PATH is a folder of .tar or .tfrecord files, or one such file; all files must be in one folder. Shards written
+    by TensorFlow, the webdataset library, img2dataset or tar can be indexed.
     """
     from dataprep.index import index_shards
 

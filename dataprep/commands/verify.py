@@ -17,7 +17,7 @@ from manifests.text import plural
 def verify(out: str, *, decode: bool, workers: int | None) -> ExitStatus:
     """Check a dataset for damage.
 
-    Reads all files of the dataset OUT and prints each problem with its file, record, byte and a hint.
+    Reads all files of the dataset OUT. Prints the file, record and byte offset of each problem, and how to fix it.
     """
     from dataprep.verify import verify_dataset
 
@@ -28,7 +28,7 @@ def verify(out: str, *, decode: bool, workers: int | None) -> ExitStatus:
     if result.without_checksum:
         has = "has" if result.without_checksum == 1 else "have"
         click.echo(
-            f"{plural(result.without_checksum, 'shard')} {has} no checksum, so the images in them were not checked. "
+            f"{plural(result.without_checksum, 'shard')} {has} no checksum, so their images were not checked. "
             "Hint: `dataprep index --validate header --overwrite` reads them and adds checksums."
         )
     if result.problems:

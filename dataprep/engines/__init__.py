@@ -1,4 +1,4 @@
-"""Where shard tasks run. One file an engine; `base.Engine` is what they have in common."""
+"""Engines run shard tasks. Each file implements one; `base.Engine` is their common interface."""
 
 from dataprep.engines.base import Engine, default_workers
 from dataprep.engines.local import LocalEngine, run

@@ -1,4 +1,4 @@
-"""What an engine is: it applies one function to many independent tasks, in this process or in others."""
+"""The interface of an engine, which applies a function to many independent tasks, in this process or in others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def default_workers() -> int:
 
 
 class Engine(Protocol):
-    """Runs shard tasks. Tasks give the same result wherever they run, in any order.
+    """Runs shard tasks. A task gives the same result in any process and in any order.
 
     Attributes:
         workers: the maximum number of processes, including this one.
@@ -26,7 +26,7 @@ class Engine(Protocol):
     workers: int
 
     def start(self, module: str) -> None:
-        """Start a worker before its first task is known, and import the module that defines the function."""
+        """Start a worker before its first task is known, and import in it the module that defines the function."""
 
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task], max_workers: int

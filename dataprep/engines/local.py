@@ -1,7 +1,7 @@
 """The engine that runs tasks in this process and in worker processes on the same machine.
 
-The engine does not know what a task does. A free process takes the next task. A worker that dies raises an error
-instead of blocking the run, and workers end with the process that started them, however it ends.
+The engine does not know what a task does. A free process takes the next task. If a worker dies, the run
+raises an error instead of blocking. Workers end with the process that started them, however it ends.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class LocalEngine:
 
         This process works on tasks too, and begins while the workers are still starting.
         """
-        others = max(min(self.workers, max_workers) - 1, 0)
+        worker_count = max(min(self.workers, max_workers) - 1, 0)
         finished = False
         try:
-            while len(self._processes) < others:
+            while len(self._processes) < worker_count:
                 self._add_process(function.__module__)
-            yield from _run_shared(self._processes[:others], function, _TaskQueue(tasks))
+            yield from _run_shared(self._processes[:worker_count], function, _TaskQueue(tasks))
             finished = True
         finally:
             if not finished:  # an error, an interrupt, or a caller that stopped early: don't wait for running tasks
@@ -93,7 +93,7 @@ class _TaskQueue(Iterator[Task]):
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What the thread of a worker puts into the queue: the result of a task, or the error that ended the thread."""
+    """What a worker's thread puts into the queue: the result of a task, or the error that ended the thread."""
 
     result: Any = None
     error: BaseException | None = None
@@ -106,7 +106,7 @@ _Answers = queue.SimpleQueue[_Answer | None]
 def _run_shared(
     processes: list[WorkerProcess], function: Callable[[Task], Result], tasks: _TaskQueue[Task]
 ) -> Generator[Result, None, None]:
-    """Process tasks here and in the workers until none is left. One thread per worker waits for its answers."""
+    """Run tasks here and in the workers until no task is left. One thread per worker waits for its answers."""
     answers: _Answers = queue.SimpleQueue()
     for process in processes:
         threading.Thread(target=_feed, args=(process, function, tasks, answers), daemon=True).start()
@@ -132,7 +132,7 @@ def _result_of(answer: _Answer) -> Any:
 
 
 def _feed(process: WorkerProcess, function: Callable[[Any], Any], tasks: _TaskQueue[Any], answers: _Answers) -> None:
-    """Send tasks to one worker until none is left or one fails."""
+    """Send tasks to one worker until no task is left or a task fails."""
     try:
         for task in tasks:
             answers.put(_Answer(process.apply(function, task)))

@@ -56,8 +56,8 @@ class WorkerProcess:
             result, error, trace = pickle.load(self._process.stdout)  # type: ignore[arg-type]  # noqa: S301
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             raise WorkerDiedError(
-                "a worker process was killed, perhaps because memory ran out",
-                hint="run the same command again, with fewer --workers if it happens again; finished shards are kept",
+                "a worker process was killed, possibly because memory ran out",
+                hint="run the same command again; if this happens again, use fewer --workers. Finished shards are kept",
             ) from None
         if error is not None:
             raise error from _WorkerTraceback(trace)
@@ -76,7 +76,7 @@ class WorkerProcess:
 
 
 class _WorkerTraceback(Exception):  # noqa: N818
-    """Carries the traceback from the worker, as the cause of the error that is raised in the parent."""
+    """Carries the worker's traceback, as the cause of the error that is raised in the parent."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -84,20 +84,20 @@ class _WorkerTraceback(Exception):  # noqa: N818
 
 # --- in the worker process ----------------------------------------------------------------------
 
-#: Linux sends the process a signal of its choice when the thread that started it ends; see prctl(2).
+#: Option of prctl(2): Linux sends a signal to this process when the thread that started it ends.
 _PR_SET_PDEATHSIG = 1
 
 
 def serve(module: str) -> None:
     """Read tasks from standard input and write answers to standard output until the parent is gone."""
-    # End of input alone is not enough: a worker that was stopped (SIGSTOP) would see it only when it is continued,
-    # and could still write in the meantime.
+    # The end of input alone is not enough: a worker that is paused (SIGSTOP) notices it only some time after it
+    # continues, and could write to the output folder until then.
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # anything else that is printed goes to standard error, not into the answers
+    os.dup2(2, 1)  # whatever a task prints goes to standard error, so it cannot corrupt the answers
     calls: queue.SimpleQueue[tuple[Callable[[Any], Any], Any]] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(calls,), daemon=True).start()
     importlib.import_module(module)

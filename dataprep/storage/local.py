@@ -13,31 +13,31 @@ from contextlib import contextmanager, suppress
 
 from manifests.errors import StorageError
 
-#: The name of a file begins with this until the file is complete.
+#: Prefix of a file's name until the file is complete.
 PARTIAL_PREFIX = ".partial-"
 
 _HINTS = {
     errno.ENOSPC: "free some space and run the same command again; finished shards are kept",
     errno.EFBIG: "raise the limit on file sizes (ulimit -f) or lower --shard-size",
     errno.EDQUOT: "free some of the quota and run the same command again; finished shards are kept",
-    errno.EACCES: "make it writable for this user, or choose another folder with --out",
-    errno.EPERM: "make it writable for this user, or choose another folder with --out",
-    errno.EROFS: "the file system is read-only; choose another folder with --out",
+    errno.EACCES: "give this user permission to read and write it, or choose another folder",
+    errno.EPERM: "give this user permission to read and write it, or choose another folder",
+    errno.EROFS: "the file system is read-only; choose another folder",
     errno.EIO: "check the disk or the network, then run the same command again",
-    errno.ENOENT: "the folder is gone; run the same command again",
-    errno.ENOTDIR: "a part of the path is a file; choose another folder with --out",
-    errno.EEXIST: "the name is taken; choose another folder with --out",
+    errno.ENOENT: "the file or its folder was removed; restore it, then run the same command again",
+    errno.ENOTDIR: "a part of the path is a file, not a folder; choose another folder",
+    errno.EEXIST: "a file of this name exists; move it away, or choose another folder",
 }
 
 
 @contextmanager
-def translate_errors(path: str, verb: str) -> Iterator[None]:
-    """Turn an `OSError` inside the block into a `StorageError`: ``path: cannot <verb>: <reason>`` and a hint."""
+def translate_errors(path: str, message: str) -> Iterator[None]:
+    """Raise an `OSError` of the block as a `StorageError` with the path, the message, the reason and a hint."""
     try:
         yield
     except OSError as error:
         raise StorageError(
-            f"cannot {verb}: {error.strerror or error}", file=path, hint=_HINTS.get(error.errno or 0, "")
+            f"{message}: {error.strerror or error}", file=path, hint=_HINTS.get(error.errno or 0, "")
         ) from None
 
 
@@ -54,7 +54,7 @@ def locked(folder: str) -> Iterator[None]:
         StorageError: another process has the lock.
 
     """
-    with translate_errors(folder, "open"):
+    with translate_errors(folder, "the folder cannot be opened"):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
@@ -72,7 +72,7 @@ def locked(folder: str) -> Iterator[None]:
 
 @contextmanager
 def clean_partials(folders: Iterable[str]) -> Iterator[None]:
-    """Remove files with temporary names from some folders, before and after the block, even if it raises."""
+    """Remove files with temporary names from the folders, before the block and after it, even if it raises."""
     folders = list(folders)
     for folder in folders:
         _remove_partials(folder)
@@ -84,7 +84,7 @@ def clean_partials(folders: Iterable[str]) -> Iterator[None]:
 
 
 def _remove_partials(folder: str) -> None:
-    with translate_errors(folder, "clear"):
+    with translate_errors(folder, "temporary files in the folder cannot be removed"):
         for name in os.listdir(folder):
             if name.startswith(PARTIAL_PREFIX):
                 with suppress(FileNotFoundError):  # a worker of a killed run may remove or rename it first
@@ -108,13 +108,13 @@ def publish_all(pairs: Iterable[tuple[str, str]]) -> None:
     """Rename complete files from temporary to final paths, in this order, after all of them are flushed to disk."""
     pairs = list(pairs)
     for temporary, _ in pairs:
-        with translate_errors(temporary, "write"):
+        with translate_errors(temporary, "the file cannot be written"):
             flush(temporary)
     for temporary, path in pairs:
-        with translate_errors(path, "rename"):
+        with translate_errors(path, "the file cannot be renamed"):
             os.rename(temporary, path)
     for folder in {os.path.dirname(path) for _, path in pairs}:
-        with translate_errors(folder, "write"):
+        with translate_errors(folder, "the folder cannot be written"):
             flush(folder or ".")
 
 
@@ -136,7 +136,7 @@ def flush(path: str) -> None:
 
 def write_partial(path: str, data: bytes) -> None:
     """Write a small file under its temporary name."""
-    with translate_errors(path, "write"):
+    with translate_errors(path, "the file cannot be written"):
         try:
             with open(partial_path(path), "wb") as file:
                 file.write(data)
@@ -153,7 +153,7 @@ def replace_file(path: str, data: bytes) -> None:
 
 def remove(path: str) -> None:
     """Remove a file, if it exists."""
-    with translate_errors(path, "remove"), suppress(FileNotFoundError):
+    with translate_errors(path, "the file cannot be removed"), suppress(FileNotFoundError):
         os.unlink(path)
 
 

@@ -14,7 +14,7 @@ from manifests.store import checksum_text
 
 
 class FileView:
-    """Random access to the bytes of a file through a small buffer: a `dataprep.formats.View`.
+    """Random access to the bytes of a file through a small buffer. Implements `dataprep.formats.View`.
 
     Args:
         handle: file descriptor, open for reading.
@@ -29,7 +29,7 @@ class FileView:
         self._data = b""
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
-        """Return a buffer that contains `n` bytes of the file from offset `at`, and where in it they begin."""
+        """Return a buffer that contains `n` bytes of the file from offset `at`, and their position in the buffer."""
         i = at - self._base
         if i < 0 or i + n > len(self._data):
             self._data = os.pread(self._handle, max(n, self._span), at)
@@ -41,7 +41,7 @@ class FileView:
 @contextmanager
 def open_view(path: str, span: int = 4096) -> Iterator[tuple[FileView, int]]:
     """Open a file for random access; return its view and its length in bytes."""
-    with translate_errors(path, "read"):
+    with translate_errors(path, "the file cannot be read"):
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if span <= 1 << 14:  # only headers are read, so the kernel's read-ahead would be wasted
@@ -52,7 +52,7 @@ def open_view(path: str, span: int = 4096) -> Iterator[tuple[FileView, int]]:
 
 
 class ReadBack:
-    """Computes the CRC-32C of a file while it is being written, from the bytes that are really in it.
+    """Computes the CRC-32C of a file while it is being written, from the bytes that are read back from it.
 
     Args:
         handle: file descriptor, open for reading.
@@ -70,7 +70,7 @@ class ReadBack:
         self._buffer = memoryview(bytearray(1 << 18))
 
     def advance(self, end: int) -> None:
-        """Continue up to byte `end` or the end of the file."""
+        """Read on to byte `end` or to the end of the file."""
         while self.position < end:
             length = os.preadv(self._handle, [self._buffer[: end - self.position]], self.position)
             if not length:
@@ -82,7 +82,7 @@ class ReadBack:
 def describe(folder: str, name: str) -> File:
     """Read a complete file and return its name, length and checksum."""
     path = os.path.join(folder, name)
-    with translate_errors(path, "read"):
+    with translate_errors(path, "the file cannot be read"):
         length = os.stat(path).st_size
     return File(name, length, checksum(path))
 
@@ -91,15 +91,15 @@ def checksum(path: str) -> str:
     """Read a file from end to end and return its checksum, as manifests store it."""
     crc = 0
     buffer = memoryview(bytearray(1 << 20))
-    with translate_errors(path, "read"), open(path, "rb", buffering=0) as file:
+    with translate_errors(path, "the file cannot be read"), open(path, "rb", buffering=0) as file:
         while length := file.readinto(buffer):
             crc = crc32c(buffer[:length], crc)
     return checksum_text(crc)
 
 
 def is_cached(path: str) -> bool:
-    """Return whether the middle of a file is in the page cache; `True` where the system cannot tell."""
-    with translate_errors(path, "read"), open(path, "rb", buffering=0) as file:
+    """Return whether the middle of a file is in the page cache; `True` if the system cannot tell."""
+    with translate_errors(path, "the file cannot be read"), open(path, "rb", buffering=0) as file:
         middle = os.fstat(file.fileno()).st_size // 2
         try:
             os.preadv(file.fileno(), [bytearray(1)], middle, os.RWF_NOWAIT)

@@ -1,4 +1,4 @@
-"""The command line: messages, exit statuses, and never a traceback."""
+"""The command line: messages and exit statuses. No error prints a traceback."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from manifests.errors import CallError, ExitStatus, ShardError, SourceError, Sto
 COMMANDS = ("convert", "index", "verify", "info")
 
 
-def once(*arguments):
-    """Add `--workers 1`, so that no process is started."""
+def in_one_process(*arguments):
+    """Add `--workers 1`, so no worker process is started."""
     return (*arguments, "--workers", 1)
 
 
@@ -39,10 +39,11 @@ def files(folder):
 # --- help ---------------------------------------------------------------------------------------
 
 
-def test_help_names_every_command_and_status(invoke):
+def test_help_lists_every_command_and_exit_status(invoke):
     text = invoke("--help").stdout
     assert all(f"dataprep {command}" in text for command in COMMANDS)
-    assert all(word in text for word in ("0 success", "1 finished", "2 wrong usage", "3 stopped by", "130 interrupted"))
+    statuses = ("0 success", "1 finished", "2 wrong usage", "3 stopped by", "130 interrupted")
+    assert all(status in " ".join(text.split()) for status in statuses)
     assert invoke("-h").stdout == text
     assert "version" in invoke("--version").stdout
 
@@ -90,22 +91,22 @@ def test_help_imports_nothing_heavy(arguments):
         (ExitStatus.SUCCESS, 0, ""),
         (ExitStatus.DATA_PROBLEM, 1, ""),
         (ShardError("is truncated", file="a.tar", record=3), 1, "dataprep: a.tar, record 3: is truncated\n"),
-        (CallError("--out is empty", hint="name a folder"), 2, "dataprep: --out is empty. Hint: name a folder.\n"),
+        (CallError("--out is empty", hint="set a folder"), 2, "dataprep: --out is empty. Hint: set a folder.\n"),
         (SourceError("no images", file="photos"), 2, "dataprep: photos: no images\n"),
         (StorageError("the disk is full", file="out"), 3, "dataprep: out: the disk is full\n"),
         (BrokenPipeError(), 0, ""),
-        (KeyboardInterrupt(), 130, "dataprep: interrupted. Finished shards are kept; "
-                                   "run the same command again to resume.\n"),
+        (KeyboardInterrupt(), 130, "dataprep: interrupted. Run the same command again; "
+                                   "shards that `dataprep convert` finished are kept.\n"),
     ],
 )  # fmt: skip
 def test_a_command_ends_with_one_line_and_a_status(result, status, message):
     @click.command(cls=Command)
-    def end():
+    def command():
         if isinstance(result, BaseException):
             raise result
         return result
 
-    done = CliRunner().invoke(end)
+    done = CliRunner().invoke(command)
     assert (done.exit_code, done.stderr, done.stdout) == (status, message, "")
 
 
@@ -118,8 +119,8 @@ def test_a_bug_keeps_its_traceback():
         CliRunner().invoke(fail, catch_exceptions=False)
 
 
-def test_a_reader_that_stops_reading_is_not_an_error(image_folder, out, invoke, start):
-    invoke(*once("convert", "--src", image_folder, "--out", out))
+def test_a_closed_pipe_is_not_an_error(image_folder, out, invoke, start):
+    invoke(*in_one_process("convert", "--src", image_folder, "--out", out))
     read, write = os.pipe()
     os.close(read)
     process = start("info", out, "--json", stdout=write)
@@ -129,7 +130,7 @@ def test_a_reader_that_stops_reading_is_not_an_error(image_folder, out, invoke, 
 
 
 def test_python_m_dataprep_is_the_same_program(image_folder, out, invoke):
-    invoke(*once("convert", "--src", image_folder, "--out", out))
+    invoke(*in_one_process("convert", "--src", image_folder, "--out", out))
     for arguments, status in ((["--help"], 0), (["info", out], 0), (["info", out / "none"], 2), (["--nix"], 2)):
         runs = [
             subprocess.run([*program, *map(str, arguments)], capture_output=True, text=True, check=False)
@@ -144,21 +145,23 @@ def test_python_m_dataprep_is_the_same_program(image_folder, out, invoke):
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 def test_convert_verify_info(image_folder, out, invoke, fmt):
-    result = invoke(*once("convert", "--src", image_folder, "--fmt", fmt, "--out", out, "--val-fraction", 0.25))
+    result = invoke(
+        *in_one_process("convert", "--src", image_folder, "--fmt", fmt, "--out", out, "--val-fraction", 0.25)
+    )
     assert "ImageFolder, 14 images in 3 classes" in result.stderr
     assert "train: 10 samples" in result.stdout
     assert "val: 4 samples" in result.stdout
     assert f"{out} is complete" in result.stdout
-    assert f"no problems in {out}: 14 samples in 2 shards" in invoke(*once("verify", out, "--decode")).stdout
+    assert f"no problems in {out}: 14 samples in 2 shards" in invoke(*in_one_process("verify", out, "--decode")).stdout
     text = invoke("info", out).stdout
     assert f"{fmt}, 14 samples in 3 classes" in text
     suffix = {"tfrecord": "tfrecord", "webdataset": "tar"}[fmt]
-    expected = {f"{split}-00000.{end}" for split in ("train", "val") for end in (suffix, "idx", "parquet")}
+    expected = {f"{split}-00000.{kind}" for split in ("train", "val") for kind in (suffix, "idx", "parquet")}
     assert set(files(out)) == expected | {"manifest.json"}
 
 
 def test_info_names_the_command_that_estimates_memory(image_folder, out, invoke):
-    invoke(*once("convert", "--src", image_folder, "--out", out))
+    invoke(*in_one_process("convert", "--src", image_folder, "--out", out))
     result = invoke("info", out, "--batch-size", 256, status=2)
     assert "`loaders memory OUT --batch-size 256`" in result.stderr
     assert result.stdout == ""
@@ -168,17 +171,17 @@ def test_info_names_the_command_that_estimates_memory(image_folder, out, invoke)
 def test_info_as_json(image_folder, photographs, out, invoke):
     from PIL import Image
 
-    invoke(*once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 5))
+    invoke(*in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 5))
     result = invoke("info", out, "--json")
     assert result.stderr == ""
-    facts = json.loads(result.stdout)
-    assert {name: facts[name] for name in ("format", "store", "samples", "classes", "rejected")} == {
+    summary = json.loads(result.stdout)
+    assert {name: summary[name] for name in ("format", "store", "samples", "classes", "rejected")} == {
         "format": "tfrecord", "store": "encoded", "samples": 14, "classes": 3, "rejected": 0,
     }  # fmt: skip
-    split = facts["splits"]["train"]
+    split = summary["splits"]["train"]
     assert (split["samples"], split["shards"]) == (14, 3)
     assert split["labels"] == {"cat": 5, "ein Häßlicher Name": 5, "日本": 4}
-    assert split["bytes"] == facts["bytes"] == sum(path.stat().st_size for path in out.glob("*.tfrecord"))
+    assert split["bytes"] == summary["bytes"] == sum(path.stat().st_size for path in out.glob("*.tfrecord"))
     lengths = [len(data) for _, data in photographs]
     assert (split["size"]["min"], split["size"]["max"]) == (min(lengths), max(lengths))
     widths = sorted(Image.open(path).width for path in image_folder.glob("*/*.*g"))
@@ -192,7 +195,7 @@ def test_the_default_folder_is_named_after_the_source(image_folder, tmp_path, mo
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    invoke(*once("convert", "--src", f"{source}/", "--fmt", "webdataset"))
+    invoke(*in_one_process("convert", "--src", f"{source}/", "--fmt", "webdataset"))
     assert [path.name for path in work.iterdir()] == ["birds v1.5-webdataset"]
 
 
@@ -208,7 +211,7 @@ def test_a_dry_run_writes_nothing(image_folder, out, tmp_path, invoke, options):
 
 
 def test_resume_is_reported_and_gives_the_same_bytes(image_folder, out, invoke):
-    call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
+    call = in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     assert "earlier run" not in invoke(*call).stdout
     before = files(out)
     assert "4 shards were done by an earlier run" in invoke(*call).stdout
@@ -221,7 +224,7 @@ def test_resume_is_reported_and_gives_the_same_bytes(image_folder, out, invoke):
 
 
 def test_a_dry_run_counts_the_shards_of_an_earlier_run(image_folder, out, invoke):
-    call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
+    call = in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     invoke(*call)
     (out / "manifest.json").rename(out / INCOMPLETE_NAME)
     (out / "train-00001.parquet").unlink()
@@ -247,7 +250,7 @@ def test_a_dry_run_counts_the_shards_of_an_earlier_run(image_folder, out, invoke
     ],
 )
 def test_a_dry_run_refuses_what_convert_refuses(image_folder, out, invoke, change, message):
-    call = once("convert", "--src", image_folder, "--out", out)
+    call = in_one_process("convert", "--src", image_folder, "--out", out)
     invoke(*call)
     before = files(out)
     dry = invoke(*call, *change, "--dry-run", status=2)
@@ -259,7 +262,7 @@ def test_a_dry_run_refuses_what_convert_refuses(image_folder, out, invoke, chang
 
 
 def test_a_dry_run_reports_another_run_in_the_folder(image_folder, out, invoke):
-    call = once("convert", "--src", image_folder, "--out", out)
+    call = in_one_process("convert", "--src", image_folder, "--out", out)
     invoke(*call)
     with storage.locked(str(out)):
         dry = invoke(*call, "--dry-run", status=3)
@@ -272,8 +275,10 @@ def test_a_dry_run_reports_another_run_in_the_folder(image_folder, out, invoke):
 @pytest.mark.parametrize("name", ["train-00001.tar", "train-00001.idx", "train-00001.parquet", "rejected.jsonl"])
 @pytest.mark.parametrize("complete", [True, False])
 def test_another_tools_file_with_a_planned_name_is_kept(image_folder, out, invoke, name, complete):
-    """Even if the shards beside it are finished shards of this dataset."""
-    call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4, "--fmt", "webdataset")
+    """Also if all other files in the folder are finished shards of this dataset."""
+    call = in_one_process(
+        "convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4, "--fmt", "webdataset"
+    )
     invoke(*call)
     for lost in out.glob("train-00001.*"):
         lost.unlink()
@@ -288,7 +293,7 @@ def test_another_tools_file_with_a_planned_name_is_kept(image_folder, out, invok
 
 
 def test_an_overridden_shard_size_does_not_change_the_dataset(image_folder, out, invoke):
-    call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
+    call = in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     invoke(*call)
     before = files(out)
     assert "4 shards were done by an earlier run" in invoke(*call, "--shard-size", "1MiB").stdout
@@ -300,22 +305,22 @@ def test_the_rate_excludes_earlier_runs(image_folder, out, invoke, monkeypatch):
 
     bars = []
 
-    class Seen(tqdm.tqdm):
+    class RecordedBar(tqdm.tqdm):
         def __init__(self, **options):
             super().__init__(**{**options, "disable": False})
             bars.append(self)
 
-    call = once("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
+    call = in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     invoke(*call)
     (out / "manifest.json").rename(out / INCOMPLETE_NAME)
     (out / "train-00003.parquet").unlink()
-    monkeypatch.setattr(tqdm, "tqdm", Seen)
+    monkeypatch.setattr(tqdm, "tqdm", RecordedBar)
     invoke(*call)
     assert (bars[0].n, bars[0].initial, bars[0].total) == (14, 12, 14)
 
 
 def test_another_dataset_is_replaced_only_with_overwrite(image_folder, out, invoke):
-    call = once("convert", "--src", image_folder, "--out", out)
+    call = in_one_process("convert", "--src", image_folder, "--out", out)
     invoke(*call)
     before = files(out)
     for change in (["--seed", 1], ["--fmt", "webdataset"], ["--samples-per-shard", 3]):
@@ -325,7 +330,7 @@ def test_another_dataset_is_replaced_only_with_overwrite(image_folder, out, invo
         assert files(out) == before
     invoke(*call, "--fmt", "webdataset", "--overwrite")
     assert not list(out.glob("*.tfrecord"))
-    assert f"no problems in {out}: " in invoke(*once("verify", out)).stdout
+    assert f"no problems in {out}: " in invoke(*in_one_process("verify", out)).stdout
     invoke(*call, "--overwrite")
     assert files(out) == before
 
@@ -334,8 +339,8 @@ def test_another_dataset_is_replaced_only_with_overwrite(image_folder, out, invo
 def half_broken(tmp_path, jpegs):
     folder = tmp_path / "half"
     broken = {"empty.jpg": b"", "text.jpg": b"<html>", "cut.jpg": jpegs[0][:-50]}
-    sound = {f"{number}.jpg": data for number, data in enumerate(jpegs[:5])}
-    for name, data in {**broken, **sound}.items():
+    intact = {f"{number}.jpg": data for number, data in enumerate(jpegs[:5])}
+    for name, data in {**broken, **intact}.items():
         path = folder / "class" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -345,7 +350,7 @@ def half_broken(tmp_path, jpegs):
 @pytest.mark.parametrize(("fraction", "status"), [(0, 1), (0.374, 1), (0.375, 0), (1, 0), (None, 1)])
 def test_the_fraction_of_rejected_images_decides_the_status(half_broken, out, invoke, fraction, status):
     option = [] if fraction is None else ["--max-rejected", fraction]
-    result = invoke(*once("convert", "--src", half_broken, "--out", out, *option), status=status)
+    result = invoke(*in_one_process("convert", "--src", half_broken, "--out", out, *option), status=status)
     assert "rejected: 3 of 8 images (37.50%)" in result.stdout
     assert ("--max-rejected" in result.stderr) == bool(status)
     rows = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
@@ -354,7 +359,7 @@ def test_the_fraction_of_rejected_images_decides_the_status(half_broken, out, in
     }  # fmt: skip
     assert json.loads(invoke("info", out, "--json").stdout)["rejected"] == 3
     assert "rejected: 3" in invoke("info", out).stdout
-    invoke(*once("verify", out))
+    invoke(*in_one_process("verify", out))
 
 
 def test_a_split_without_valid_images(half_broken, jpegs, tmp_path, out, invoke):
@@ -363,11 +368,11 @@ def test_a_split_without_valid_images(half_broken, jpegs, tmp_path, out, invoke)
         path = source / split / "class" / "1.jpg"
         path.parent.mkdir(parents=True)
         path.write_bytes(data)
-    invoke(*once("convert", "--src", source, "--out", out), status=1)
-    for call in (["info", out], ["info", out, "--json"], once("verify", out)):
+    invoke(*in_one_process("convert", "--src", source, "--out", out), status=1)
+    for call in (["info", out], ["info", out, "--json"], in_one_process("verify", out)):
         invoke(*call)
     before = files(out)
-    invoke(*once("convert", "--src", source, "--out", out), status=1)
+    invoke(*in_one_process("convert", "--src", source, "--out", out), status=1)
     assert files(out) == before
 
 
@@ -375,16 +380,16 @@ def test_no_valid_images(tmp_path, out, invoke):
     source = tmp_path / "broken"
     (source / "class").mkdir(parents=True)
     (source / "class/1.jpg").write_bytes(b"x")
-    invoke(*once("convert", "--src", source, "--out", out), status=1)
+    invoke(*in_one_process("convert", "--src", source, "--out", out), status=1)
     invoke("info", out)
-    invoke(*once("verify", out))
+    invoke(*in_one_process("verify", out))
 
 
 @pytest.mark.parametrize("value", [1e300, -1e300])
 def test_a_number_out_of_the_float32_range(tmp_path, jpegs, out, invoke, value):
     (tmp_path / "1.jpg").write_bytes(jpegs[0])
     (tmp_path / "list.csv").write_text(f"path,label,score\n1.jpg,0,{value}\n")
-    invoke(*once("convert", "--src", tmp_path / "list.csv", "--out", out))
+    invoke(*in_one_process("convert", "--src", tmp_path / "list.csv", "--out", out))
 
 
 # --- wrong usage --------------------------------------------------------------------------------
@@ -404,8 +409,8 @@ WRONG = [
     (["--src", "{src}", "--max-rejected", "1.5"], "--max-rejected"),
     (["--src", "{src}", "--max-rejected", "nan"], "--max-rejected"),
     (["--src", "{src}", "--workers", "0"], "--workers"),
-    (["--src", "{src}", "--split-by", "x"], "--split-by needs --val-fraction"),
-    (["--src", "{src}", "--split-by", "x", "--val-fraction", "0.5"], "no such column"),
+    (["--src", "{src}", "--split-by", "x"], "--split-by requires --val-fraction"),
+    (["--src", "{src}", "--split-by", "x", "--val-fraction", "0.5"], "no column of that name"),
     (["--src", "{src}", "--path-column", "x"], "--path-column needs"),
     (["--src", "{src}", "--image-root", "x"], "--image-root needs"),
     (["--src", "{src}", "--classes", "{none}"], "--classes"),
@@ -436,7 +441,7 @@ def test_wrong_usage_of_convert(image_folder, tmp_path, monkeypatch, invoke, arg
 
 
 def test_a_huge_shard_size(image_folder, out, invoke):
-    invoke(*once("convert", "--src", image_folder, "--out", out, "--shard-size", "99999999999TiB"))
+    invoke(*in_one_process("convert", "--src", image_folder, "--out", out, "--shard-size", "99999999999TiB"))
 
 
 @pytest.mark.parametrize(
@@ -457,12 +462,12 @@ def test_byte_sizes(text, length):
 
 @pytest.mark.parametrize("arguments", [["verify"], ["info"], ["info", "--json"], ["verify", "--decode"]])
 @pytest.mark.parametrize(
-    ("there", "message", "status"),
+    ("exists", "message", "status"),
     [(False, "no such folder", 2), (True, "the manifest is missing, so the dataset is incomplete", 1)],
 )
-def test_a_folder_without_a_dataset(tmp_path, invoke, arguments, there, message, status):
+def test_a_folder_without_a_dataset(tmp_path, invoke, arguments, exists, message, status):
     folder = tmp_path / "data"
-    if there:
+    if exists:
         folder.mkdir()
     result = invoke(*arguments, folder, status=status)
     assert message in result.output
@@ -486,7 +491,7 @@ def test_wrong_usage_of_index(tmp_path, invoke, arguments, message):
 def test_classes_from_a_file(image_folder, tmp_path, out, invoke):
     names = tmp_path / "names.txt"
     names.write_bytes("\ufeff日本\r\ncat\r\nein Häßlicher Name\r\nmore\r\n".encode())
-    result = invoke(*once("convert", "--src", image_folder, "--out", out, "--classes", names))
+    result = invoke(*in_one_process("convert", "--src", image_folder, "--out", out, "--classes", names))
     assert "1 of 4 classes have no images: more" in result.stderr
     assert next(iter(json.loads(invoke("info", out, "--json").stdout)["splits"]["train"]["labels"])) == "日本"
     for content, message in (
@@ -498,25 +503,25 @@ def test_classes_from_a_file(image_folder, tmp_path, out, invoke):
         assert message in invoke("convert", "--src", image_folder, "--classes", names, status=2).stderr
 
 
-# --- the machine stops the work ----------------------------------------------------------------------
+# --- interrupted and stopped runs ----------------------------------------------------------------
 
 
-def test_a_source_that_vanishes(image_folder, tmp_path, out, invoke, monkeypatch):
-    """If an image vanishes after the scan, the status is 3, and the same command resumes when it is back."""
+def test_an_image_deleted_after_the_scan(image_folder, tmp_path, out, invoke, monkeypatch):
+    """The exit status is 3. After the image is restored, the same command resumes."""
     source = tmp_path / "source"
     shutil.copytree(image_folder, source)
-    call = once("convert", "--src", source, "--out", out, "--samples-per-shard", 4)
+    call = in_one_process("convert", "--src", source, "--out", out, "--samples-per-shard", 4)
     lost = sorted(source.glob("*/*"))[3]
     data = lost.read_bytes()
-    from dataprep import convert as work
+    from dataprep import convert as convert_module
 
-    make_plan = work.make_plan
+    make_plan = convert_module.make_plan
 
-    def vanish(*arguments):
+    def delete_then_plan(*arguments):
         lost.unlink()
         return make_plan(*arguments)
 
-    monkeypatch.setattr(work, "make_plan", vanish)
+    monkeypatch.setattr(convert_module, "make_plan", delete_then_plan)
     result = invoke(*call, status=3)
     assert lost.name in result.stderr
     assert "run the same command again" in result.stderr
@@ -525,22 +530,22 @@ def test_a_source_that_vanishes(image_folder, tmp_path, out, invoke, monkeypatch
     monkeypatch.undo()
     lost.write_bytes(data)
     invoke(*call)
-    assert f"no problems in {out}: " in invoke(*once("verify", out)).stdout
+    assert f"no problems in {out}: " in invoke(*in_one_process("verify", out)).stdout
 
 
 def test_an_interrupt_prints_one_line(image_folder, out, invoke, monkeypatch):
-    from dataprep import convert as work
+    from dataprep import convert as convert_module
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(work, "write_shard", interrupted)
-    result = invoke(*once("convert", "--src", image_folder, "--out", out), status=130)
+    monkeypatch.setattr(convert_module, "write_shard", interrupted)
+    result = invoke(*in_one_process("convert", "--src", image_folder, "--out", out), status=130)
     assert "interrupted" in result.stderr.splitlines()[-1]
 
 
 def test_no_progress_bar_without_a_terminal(image_folder, out, invoke):
-    result = invoke(*once("convert", "--src", image_folder, "--out", out))
+    result = invoke(*in_one_process("convert", "--src", image_folder, "--out", out))
     assert "\r" not in result.stderr
     assert "it/s" not in result.stderr
     assert "images/s" not in result.stderr

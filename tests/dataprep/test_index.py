@@ -41,7 +41,7 @@ def beside(shard, suffix):
     return Path(f"{stem(shard)}{suffix}")
 
 
-def run(folder, **options):
+def index_folder(folder, **options):
     result = index_shards([str(folder)], IndexOptions(**options), workers=1)
     assert result.errors == ()
     assert read_manifest(folder) == result.manifest
@@ -55,7 +55,7 @@ def check(folder, expected, tmp_path, *, offset=0, dali=True, official=True, **o
         expected: (image, stored label) of every sample, by shard.
         offset: the value of `--label-offset`.
     """
-    result = run(folder, label_offset=offset, **options)
+    result = index_folder(folder, label_offset=offset, **options)
     components = result.manifest.components
     for name, samples in expected.items():
         shard = Path(folder, name)
@@ -124,10 +124,10 @@ def test_tfrecord_written_by_tensorflow_with_labels_from_one(folder, tmp_path, j
     parts = [labelled(jpegs[:4], 1), labelled(jpegs[4:], 1), labelled(jpegs[:2], 1)]
 
     def feature(kind, value):
-        made = {"bytes": tf.train.BytesList, "int64": tf.train.Int64List, "float": tf.train.FloatList}[kind](
+        values = {"bytes": tf.train.BytesList, "int64": tf.train.Int64List, "float": tf.train.FloatList}[kind](
             value=value
         )
-        return tf.train.Feature(**{f"{kind}_list": made})
+        return tf.train.Feature(**{f"{kind}_list": values})
 
     for name, part in zip(names, parts, strict=True):
         with tf.io.TFRecordWriter(str(folder / name)) as writer:
@@ -341,7 +341,7 @@ def test_img2dataset(folder, tmp_path, jpegs):
     result = check(folder, {"00000.tar": samples}, tmp_path, label_key="label", dali=False)
     assert result.manifest.components.label is None
     assert read_table(folder / "00000.parquet")["source"][0].as_py() == "http://x/0.jpg"
-    run(folder, label_key="other", label_offset=-5)
+    index_folder(folder, label_key="other", label_offset=-5)
     assert read_table(folder / "00000.parquet")["label"].to_pylist() == [label for _, label in samples]
 
 
@@ -482,7 +482,7 @@ def bytes_read(monkeypatch):
 @pytest.mark.parametrize("kind", ["tar", "image first", "image last"])
 def test_only_headers_are_read(folder, jpegs, bytes_read, kind):
     big_shard(folder, kind, jpegs[0])
-    (result,) = run(folder).manifest.splits
+    (result,) = index_folder(folder).manifest.splits
     assert result.samples == COUNT
     assert result.shards[0].file.checksum is None
     assert 0 < sum(bytes_read) <= (COUNT + 1) * 5 * 4096
@@ -491,7 +491,7 @@ def test_only_headers_are_read(folder, jpegs, bytes_read, kind):
 
 def test_validation_reads_everything(folder, jpegs, bytes_read):
     image = big_shard(folder, "tar", jpegs[0])
-    (result,) = run(folder, validate="header").manifest.splits
+    (result,) = index_folder(folder, validate="header").manifest.splits
     data = (folder / "a.tar").read_bytes()
     assert sum(bytes_read) >= COUNT * LENGTH
     assert result.shards[0].file.checksum == f"crc32c:{crc32c(data):08x}"
@@ -514,7 +514,7 @@ def test_broken_images_are_rejected_with_a_reason(folder, tmp_path, jpegs, invok
         assert oracles.read_with_dali([folder / "a.tar"], [folder / "a.idx"], ["jpg"], "cls") == kept
         assert verify_dataset(str(folder), workers=1).problems == ()
     write_tar(folder / "a.tar", members(good))
-    run(folder, overwrite=True)
+    index_folder(folder, overwrite=True)
     assert not (folder / "rejected.jsonl").exists()
 
 
@@ -526,13 +526,13 @@ def test_splits_and_classes(folder, tmp_path, jpegs):
     for name in ("train-0.tar", "my_validation_1.tar", "test/0.tar", "other.tar"):
         (folder / name).parent.mkdir(exist_ok=True)
         write_tar(folder / name, members(samples))
-    manifest = run(folder).manifest
+    manifest = index_folder(folder).manifest
     assert {split.name: [s.name for s in split.shards] for split in manifest.splits} == {
         "train": ["other.tar", "train-0.tar"],
         "val": ["my_validation_1.tar"],
         "test": ["test/0.tar"],
     }
-    manifest = run(folder, split="fold3", classes=("a", "b", "c", "d")).manifest
+    manifest = index_folder(folder, split="fold3", classes=("a", "b", "c", "d")).manifest
     assert [(split.name, len(split.shards)) for split in manifest.splits] == [("fold3", 4)]
     assert manifest.classes == ("a", "b", "c", "d")
     result = index_shards([str(folder)], IndexOptions(classes=("a", "b")), workers=1)
@@ -619,14 +619,14 @@ def test_index_imports_only_what_it_needs(folder, jpegs):
 
 def test_a_different_index_is_replaced_only_with_overwrite(folder, jpegs):
     write_tar(folder / "a.tar", members(labelled(jpegs)))
-    run(folder)
+    index_folder(folder)
     right = (folder / "a.idx").read_bytes()
-    run(folder)  # an equal index is not replaced
+    index_folder(folder)  # an equal index is not replaced
     (folder / "a.idx").write_bytes(b"v1.1 0\n")
     with pytest.raises(CallError, match=r"a\.idx exists and differs from the new index.*--overwrite"):
         index_shards([str(folder)], workers=1)
     assert (folder / "a.idx").read_bytes() == b"v1.1 0\n"
-    run(folder, overwrite=True)
+    index_folder(folder, overwrite=True)
     assert (folder / "a.idx").read_bytes() == right
 
 
@@ -642,7 +642,7 @@ def test_tables_of_convert_are_not_replaced(image_folder, tmp_path, invoke):
 def test_shards_are_unchanged_and_no_other_files_remain(folder, jpegs):
     write_tar(folder / "a.tar", members(labelled(jpegs)))
     before = (folder / "a.tar").read_bytes()
-    run(folder)
+    index_folder(folder)
     assert (folder / "a.tar").read_bytes() == before
     assert sorted(os.listdir(folder)) == ["a.idx", "a.parquet", "a.tar", "manifest.json"]
 
@@ -652,7 +652,7 @@ def test_more_workers_give_the_same_files(folder, tmp_path, jpegs):
         write_tar(folder / f"{number}.tar", members(labelled(jpegs[number:])))
     other = tmp_path / "other"
     shutil.copytree(folder, other)
-    run(folder)
+    index_folder(folder)
     index_shards([str(other)], workers=2)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == {p.name: p.read_bytes() for p in other.iterdir()}
 
@@ -665,7 +665,7 @@ def test_more_workers_give_the_same_files(folder, tmp_path, jpegs):
     [
         ({}, {}, "contains no .tar"),
         ({"a.txt": b""}, {}, "contains no .tar"),
-        ({"a.tar": b"", "b.tfrecord": b""}, {}, r"contains several record formats: a\.tar, b\.tfrecord"),
+        ({"a.tar": b"", "b.tfrecord": b""}, {}, r"contains shards of several record formats: a\.tar, b\.tfrecord"),
         ({"a.tfrecord": b"", "a.tfrecords": b""}, {}, "would have the same index file"),
         ({"a.tar.gz": gzip.compress(b"x", mtime=0)}, {}, "unpack"),
     ],
@@ -733,7 +733,7 @@ def test_a_truncated_shard(folder, jpegs, kind, where):
     samples = labelled(jpegs[:3])
     for name in ("a", "b"):
         shard_of(kind, folder / f"{name}.{kind}", samples)
-    run(folder)
+    index_folder(folder)
     row = read_table(folder / "b.parquet").to_pylist()[1]
     line = (folder / "b.idx").read_text().splitlines()[1 if kind == "tfrecord" else 2].split()
     if kind == "tfrecord":
@@ -783,7 +783,7 @@ def test_a_failed_run_keeps_the_files_of_an_earlier_one(folder, jpegs, kind, inv
 def test_a_flipped_bit_is_found_where_there_are_checksums(folder, jpegs, kind):
     """In headers always; in the payload of a TFRecord only if it is read; tar has no checksum of the data."""
     shard_of(kind, folder / f"a.{kind}", labelled(jpegs[:3]))
-    run(folder)
+    index_folder(folder)
     row = read_table(folder / "a.parquet").to_pylist()[2]
     intact = (folder / f"a.{kind}").read_bytes()
     header = int((folder / "a.idx").read_text().split()[-7 if kind == "tar" else -2])

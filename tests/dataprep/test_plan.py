@@ -55,24 +55,24 @@ def test_each_row_appears_once_and_shards_stay_within_limits(data, sizes, option
         assert [shard.name for shard in shards] == [f"{name}-{n:05d}" for n in range(len(shards))]
         assert sorted(rows(plan, name)) == [row for row, code in enumerate(split) if code == number]
         lengths = [[max(sizes[row], 0) for row in shard.rows.tolist()] for shard in shards]
-        for at, inside in enumerate(lengths):
-            last = at == len(lengths) - 1
+        for index, shard_lengths in enumerate(lengths):
+            last, count = index == len(lengths) - 1, len(shard_lengths)
             if options.shard_samples:
-                assert len(inside) == options.shard_samples or (last and 0 < len(inside) < options.shard_samples)
+                assert count == options.shard_samples or (last and 0 < count < options.shard_samples)
             else:
-                assert len(inside) == 1 or sum(inside) <= options.shard_bytes
+                assert count == 1 or sum(shard_lengths) <= options.shard_bytes
                 # A shard ends only where the next image would exceed the limit.
-                assert last or sum(inside) + lengths[at + 1][0] > options.shard_bytes
+                assert last or sum(shard_lengths) + lengths[index + 1][0] > options.shard_bytes
 
 
 @given(sizes, options)
 def test_same_seed_gives_same_plan(sizes, options):
     source = make_source(sizes)
-    one, two = make_plan(source, options), make_plan(source, options)
-    assert one.fingerprint == two.fingerprint
-    assert [shard.rows.tolist() for shard in one.shards] == [shard.rows.tolist() for shard in two.shards]
+    plan, again = make_plan(source, options), make_plan(source, options)
+    assert plan.fingerprint == again.fingerprint
+    assert [shard.rows.tolist() for shard in plan.shards] == [shard.rows.tolist() for shard in again.shards]
     if not options.shuffle:
-        assert rows(one) == list(range(len(sizes)))
+        assert rows(plan) == list(range(len(sizes)))
 
 
 def test_each_seed_and_split_has_its_own_order():
@@ -84,10 +84,10 @@ def test_each_seed_and_split_has_its_own_order():
 
 
 def test_shuffle_is_uniform():
-    """Over 800 seeds, sample 0 lands on each of 8 positions about equally often."""
-    places = Counter(rows(make_plan(make_source([1] * 8), Options(seed=seed))).index(0) for seed in range(800))
-    assert set(places) == set(range(8))
-    assert max(places.values()) < 150
+    """Over 800 seeds, sample 0 lands on each of 8 positions approximately equally often."""
+    positions = Counter(rows(make_plan(make_source([1] * 8), Options(seed=seed))).index(0) for seed in range(800))
+    assert set(positions) == set(range(8))
+    assert max(positions.values()) < 150
 
 
 GOLDEN_ORDER = [14, 0, 4, 6, 3, 19, 9, 5, 18, 7, 17, 1, 8, 10, 2, 12, 13, 16, 11, 15]
@@ -147,17 +147,17 @@ def test_split_by_keeps_groups_in_one_split(data, kind, fraction, seed):
     except CallError as error:
         plan, reason = None, str(error)
     if plan is None:
-        assert "too few" in reason
+        assert "cannot divide into two splits" in reason
         return
-    named = [repr(group) for group in groups]
-    train, val = ({named[row] for row in rows(plan, split)} for split in ("train", "val"))
+    names = [repr(group) for group in groups]
+    train, val = ({names[row] for row in rows(plan, split)} for split in ("train", "val"))
     assert train
     assert val
     assert not train & val
     assert sorted(rows(plan)) == list(range(len(groups)))
     # Groups are added as long as they fit, so no remaining group fits.
     room = round(fraction * len(groups)) - len(rows(plan, "val"))
-    assert 0 <= room < min(Counter(named[row] for row in rows(plan, "train")).values())
+    assert 0 <= room < min(Counter(names[row] for row in rows(plan, "train")).values())
 
 
 @pytest.mark.parametrize(
@@ -166,19 +166,23 @@ def test_split_by_keeps_groups_in_one_split(data, kind, fraction, seed):
         (
             make_source([1] * 4),
             Options(split_by="x"),
-            "--split-by needs --val-fraction. Hint: set the fraction of train",
+            "--split-by requires --val-fraction. Hint: set the fraction of train",
         ),
         (
             make_source([1] * 4),
             Options(split_by="x", val_fraction=0.5),
-            "--split-by x: the source has no such column. Hint: the source has no extra columns",
+            "--split-by x: the source has no column of that name. Hint: leave it out: only tables and",
         ),
         (
             make_source([1] * 4, identity=[1] * 4),
             Options(split_by="identity", val_fraction=0.5),
-            "1 groups are too few",
+            "--split-by identity makes 1 group, which --val-fraction 0.5 cannot divide into two splits",
         ),
-        (make_source([1] * 4, nothing=pa.nulls(4)), Options(split_by="nothing", val_fraction=0.5), "too few"),
+        (
+            make_source([1] * 4, nothing=pa.nulls(4)),
+            Options(split_by="nothing", val_fraction=0.5),
+            "cannot divide into two splits",
+        ),
         (make_source([1] * 4, [0, 0, 1, 1], ("train", "val")), Options(val_fraction=0.5), "already has a val split"),
         (make_source([1] * 4, splits=("test",)), Options(val_fraction=0.5), "no train split"),
         (make_source([1] * 4), Options(val_fraction=0.01), "--val-fraction"),
@@ -213,7 +217,7 @@ def test_fingerprint_covers_samples_classes_and_options(column):
     source = make_source([5, 5], camera=[1, 2], splits=("train", "val"))
     fingerprint = make_plan(source, Options()).fingerprint
     assert make_plan(replace(source, **{column: CHANGES[column]}), Options()).fingerprint != fingerprint
-    assert make_plan(replace(source, root="/elsewhere", notices=("x",)), Options()).fingerprint == fingerprint
+    assert make_plan(replace(source, root="/another", notices=("x",)), Options()).fingerprint == fingerprint
     for options in (Options(seed=1), Options(fmt="webdataset"), Options(validate="none"), Options(shard_bytes=1)):
         assert make_plan(source, options).fingerprint != fingerprint
 

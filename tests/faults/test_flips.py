@@ -228,7 +228,7 @@ def test_an_edited_index_is_found_even_if_its_checksums_are_updated(dataset):
     (dataset / "manifest.json").write_bytes(manifest_bytes(manifest))
     (problem,) = verify_dataset(str(dataset), workers=1).problems
     assert problem.file == path.name
-    assert "does not fit" in problem.message
+    assert "does not match" in problem.message
 
 
 def test_a_file_that_is_not_in_the_manifest(dataset):

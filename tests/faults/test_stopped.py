@@ -167,7 +167,7 @@ def test_output_folder_without_permission(few, unprivileged, tmp_path):
     out.mkdir(mode=0o555)
     line = only_line(unprivileged("convert", "--src", few, "--out", out))
     assert line.startswith(f"dataprep: {out}")
-    assert "Permission denied. Hint: make it writable for this user, or choose another folder with --out" in line
+    assert "Permission denied. Hint: give this user permission to read and write it, or choose another folder" in line
     assert os.listdir(out) == []
     line = only_line(unprivileged("convert", "--src", few, "--out", out / "new"), status=2)
     assert "(Permission denied). Hint: make its parent writable" in line
@@ -193,7 +193,7 @@ def test_dataset_without_permission(few, unprivileged, dataprep, tmp_path):
     (out / "train-00000.tfrecord").chmod(0)
     done = unprivileged("verify", out)
     assert (done.returncode, done.stderr) == (1, "")
-    assert "train-00000.tfrecord: cannot read: Permission denied" in done.stdout
+    assert "train-00000.tfrecord: the file cannot be read: Permission denied" in done.stdout
     out.chmod(0)
     for verb in ("verify", "info", "index"):
         done = unprivileged(verb, out)
@@ -263,7 +263,7 @@ def test_image_changes_after_the_scan(change, start, slow, tmp_path):
     done = converted_while(start, copy, tmp_path / "out", change_images)
     line = only_line(done)
     assert line.startswith(f"dataprep: {copy}/class ")
-    assert {"removed": "cannot be read now"}.get(change, " at the scan and has ") in line
+    assert {"removed": "cannot be read now"}.get(change, " when the source was scanned, but has ") in line
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert [name for name in os.listdir(tmp_path / "out") if name.startswith(".")] == []
 
