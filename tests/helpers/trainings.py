@@ -1,21 +1,59 @@
-"""Run training scripts in processes of their own, and kill them."""
+"""Run training scripts in this process or in processes of their own, and kill them."""
 
+import io
 import os
+import runpy
 import signal
 import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest import mock
+
+import torch
 
 ROOT = Path(__file__).parents[2]
 
 
-def environment(*folders):
-    """Return this process's environment, with some folders first on the path of modules."""
+def environment():
+    """Return the environment of training processes."""
     # One thread adds in a fixed order.
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(map(str, (*folders, ROOT)))}
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
-def call(command, *folders):
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(*folders), check=False)
+def call(command):
+    """Run a script, given as a command, and return the finished process.
+
+    A script that needs one process runs in this one, as ``python SCRIPT`` would run it: it saves importing torch and
+    DALI again.
+    """
+    command = list(map(str, command))
+    if command[1].endswith(".py"):
+        return call_here(command[1:])
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
+
+
+def call_here(arguments):
+    out, err, status, threads = io.StringIO(), io.StringIO(), 0, torch.get_num_threads()
+    script = arguments[0]
+    try:
+        torch.set_num_threads(1)
+        with (
+            mock.patch.object(sys, "argv", arguments),
+            mock.patch.object(sys, "path", [str(Path(script).parent), *sys.path]),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
+            runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            err.write(f"{end.code}\n")
+    finally:
+        torch.set_num_threads(threads)
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+    return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
 
 
 def output_of(command):

@@ -65,9 +65,9 @@ def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, fmt, proc
     assert output_of(command(dataset, stopped, processes, "--resume")).splitlines() == printed.splitlines()[-1:]
 
 
-def test_a_missing_torchvision_is_reported(datasets, tmp_path):
-    (tmp_path / "torchvision.py").write_text("raise ImportError")
-    done = call(command(datasets / "tfrecord", tmp_path / "run.pt", 1, "--model", "resnet50"), tmp_path)
+def test_a_missing_torchvision_is_reported(datasets, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    done = call(command(datasets / "tfrecord", tmp_path / "run.pt", 1, "--model", "resnet50"))
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(
         "--model resnet50 needs torchvision, which is not installed. Hint: use --model tiny."

@@ -265,9 +265,9 @@ def test_val_is_both_query_and_gallery(script, datasets, tmp_path, name, column)
         (("--seed", -1), "seed must be a whole number of at least 0, got -1"),
     ],
 )
-def test_wrong_arguments_are_refused(datasets, tmp_path, options, message):
-    (tmp_path / "torchvision.py").write_text("raise ImportError")
-    done = call(command(datasets["market"], tmp_path / "run.pt", *options), tmp_path)
+def test_wrong_arguments_are_refused(datasets, tmp_path, options, message, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    done = call(command(datasets["market"], tmp_path / "run.pt", *options))
     assert done.returncode == 1
     assert re.match(message, done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
