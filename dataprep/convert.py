@@ -78,7 +78,7 @@ def convert_dataset(
 
     Raises:
         CallError: the plan is impossible, or `out` cannot be used or contains something else.
-        StoppedError: the machine stopped the work; the same call resumes it.
+        StoppedError: a problem outside of the program stopped the run; the same call resumes it.
 
     """
     check_output(source, out)

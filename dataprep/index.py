@@ -19,8 +19,8 @@ from manifests.schema import Components, Format, Manifest, Shard, Split, split_o
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
-    has_no_other_manifest,
     manifest_bytes,
+    may_replace_manifest,
     read_manifest,
     rejected_bytes,
 )
@@ -100,7 +100,7 @@ def index_shards(
 
 def _refuse_to_replace(shards: FoundShards) -> None:
     """Refuse to replace another tool's manifest, or tables of ``dataprep convert``, which contain more columns."""
-    if not has_no_other_manifest(shards.folder):
+    if not may_replace_manifest(shards.folder):
         raise CallError(
             f"{os.path.join(shards.folder, MANIFEST_NAME)} was written by another tool",
             hint="move it away, or add --overwrite to replace it",

@@ -26,9 +26,9 @@ from manifests.schema import SPLIT_NAMES, File, Manifest
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
-    has_no_other_manifest,
-    is_as_written,
+    has_canonical_bytes,
     manifest_bytes,
+    may_replace_manifest,
     read_manifest,
     read_table_metadata,
 )
@@ -157,7 +157,7 @@ def _read_table(plan: Plan, out: str, name: str, in_manifest: Mapping[str, File]
     if not os.path.isfile(path):
         return None
     table = storage.describe(out, f"{name}.parquet")
-    if table != in_manifest.get(table.name) and not is_as_written(path):
+    if table != in_manifest.get(table.name) and not has_canonical_bytes(path):
         return None
     try:
         metadata = read_table_metadata(path)
@@ -178,7 +178,7 @@ def _can_keep(out: str, found: ShardResult) -> bool:
 
 def _foreign_files(plan: Plan, out: str, options: Options, stated: Mapping[str, File]) -> Iterator[str]:
     """Yield the files of other datasets and tools that this run would remove or replace."""
-    if not has_no_other_manifest(out):
+    if not may_replace_manifest(out):
         yield MANIFEST_NAME
     is_marked = _marked_plan(out) == plan.fingerprint
     suffixes = (FORMATS[options.fmt].SUFFIX, ".idx", ".parquet")

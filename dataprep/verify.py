@@ -47,7 +47,7 @@ def verify_dataset(
         folder: the dataset.
         decode: also decode every image.
         workers: number of processes. Default: the number of CPUs.
-        progress: receives the number of shards, then each checked shard.
+        progress: is started with the number of shards, and advanced with each checked shard.
 
     Raises:
         CallError: the folder does not exist.
@@ -58,7 +58,7 @@ def verify_dataset(
         manifest = read_manifest(folder)
     except DamagedError as error:
         return VerifyResult((Problem(MANIFEST_NAME, error.message, hint=error.hint),), 0, 0, 0)
-    manifest_of.cache_clear()  # from an earlier call in this process
+    manifest_of.cache_clear()  # an earlier call in this process may have cached another manifest
     tasks = [VerifyTask(folder, shard, decode) for split in manifest.splits for shard in split.shards]
     if progress:
         progress.start(len(tasks))

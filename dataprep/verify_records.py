@@ -91,15 +91,15 @@ class ShardCheck:
         return os.path.join(self.folder, name)
 
     def shard_problem(self, message: str, *, record: int | None = None, byte: int | None = None) -> Problem:
-        """Make a problem of the shard itself."""
+        """Return a problem of the shard itself."""
         return Problem(self.shard.name, message, record, byte, self.shard_hint)
 
     def index_problem(self, message: str, *, byte: int | None = None) -> Problem:
-        """Make a problem of the DALI index."""
+        """Return a problem of the DALI index."""
         return Problem(self.shard.index.name, message, None, byte, self.index_hint)
 
     def table_problem(self, message: str, *, record: int | None = None) -> Problem:
-        """Make a problem of the sample table."""
+        """Return a problem of the sample table."""
         return Problem(self.shard.table.name, message, record, None, self.index_hint)
 
 
@@ -126,16 +126,16 @@ def check_records(
 
     Args:
         check: the shard.
-        view: its bytes.
+        view: the bytes of the shard.
         size: its length in bytes.
-        rows: its table. Empty if the table is damaged.
-        problems: list to append to.
+        rows: the rows of its table. Empty if the table is damaged.
+        problems: list that the problems are appended to.
 
     """
     index_lines: list[str] = []
     end = number = 0
     damaged: set[int] = set()
-    row_at = {row.offset: row_number for row_number, row in enumerate(rows)}
+    row_of_offset = {row.offset: row_number for row_number, row in enumerate(rows)}
 
     def report(*new_problems: Problem) -> None:
         problems.extend(new_problems)
@@ -146,20 +146,20 @@ def check_records(
             report(record)
             continue
         end = record.end
-        row = row_at.pop(record.offset, None)
-        if row is not None:
-            report(*check_record(check, view, record, rows[row], row))
+        row_number = row_of_offset.pop(record.offset, None)
+        if row_number is not None:
+            report(*check_record(check, view, record, rows[row_number], row_number))
             index_lines.append(record.index_line)
         elif rows and check.manifest.rejected is None:
             report(check.shard_problem("the record has no row in the table", record=number, byte=record.start))
-        reported_number = number if row is None else row
+        reported_number = number if row_number is None else row_number
         if reported_number not in damaged:
             report(*check_framing(check, view, record, reported_number))
         number += 1
-    for offset, row in row_at.items():
-        if row not in damaged:
+    for offset, row_number in row_of_offset.items():
+        if row_number not in damaged:
             message = "the record is missing, but the table has a row for it"
-            report(check.shard_problem(message, record=row, byte=min(offset, size)))
+            report(check.shard_problem(message, record=row_number, byte=min(offset, size)))
     return CheckedRecords(index_lines, end, damaged)
 
 
@@ -184,10 +184,10 @@ def scan_past_damage(check: ShardCheck, view: View, size: int) -> Iterator[Recor
 
 
 def _scan_from(base: int, check: ShardCheck, view: View, size: int, options: ScanOptions) -> Iterator[Record]:
-    def shifted(at: int, n: int) -> tuple[Any, int]:
+    def view_from_base(at: int, n: int) -> tuple[Any, int]:
         return view(at + base, n)
 
-    for record in check.format.scan(shifted, size - base, check.shard.name, options):
+    for record in check.format.scan(view_from_base, size - base, check.shard.name, options):
         yield record._replace(start=record.start + base, end=record.end + base, offset=record.offset + base)
 
 
@@ -202,7 +202,7 @@ def read_file(path: str) -> bytes:
     """Read a small file.
 
     Raises:
-        StorageError: it cannot be read.
+        StorageError: the file cannot be read.
 
     """
     with storage.translate_errors(path, "the file cannot be read"), open(path, "rb") as file:
@@ -244,7 +244,7 @@ def _check_image(check: ShardCheck, view: View, record: Record, row: Sample, num
     try:
         info = _image_info(image, check)
     except Rejected as error:
-        message = f"the image is {error.reason}: {error.detail}"
+        message = f"the image is not valid ({error.reason}): {error.detail}"
         yield check.shard_problem(message, record=number, byte=record.offset)
         return
     if (info.width, info.height) != (row.width, row.height):
@@ -262,7 +262,7 @@ def _image_info(image: bytes, check: ShardCheck) -> ImageInfo:
         return inspect(image, "decode") if check.decode else parse_header(image)
     if len(image) != math.prod(pixels):
         shape = "x".join(map(str, pixels))
-        raise Rejected("corrupt", f"{len(image)} bytes, but {shape} pixels take {math.prod(pixels)}")
+        raise Rejected("corrupt", f"{len(image)} bytes, but {shape} pixels need {math.prod(pixels)}")
     height, width, _ = pixels
     return ImageInfo("raw", width, height)
 
@@ -289,7 +289,7 @@ def _check_frame(
 def first_difference(actual: bytes, expected: bytes) -> int:
     """Return the first position at which two different byte strings differ."""
     pairs = enumerate(zip(actual, expected, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(actual), len(expected)))
+    return next((at for at, (first, second) in pairs if first != second), min(len(actual), len(expected)))
 
 
 def check_framing(check: ShardCheck, view: View, record: Record, number: int) -> Iterator[Problem]:

@@ -39,7 +39,7 @@ class VerifiedShard(NamedTuple):
         name: path of the shard, relative to the dataset folder.
         samples: number of samples, from the manifest.
         bytes: length in bytes, from the manifest.
-        problems: what is wrong.
+        problems: everything that is wrong.
         has_checksum: whether the manifest has a checksum for the shard.
 
     """

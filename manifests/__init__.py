@@ -1,4 +1,4 @@
 """The on-disk contract of a prepared dataset: its records, its files, and the errors that both packages raise.
 
-It must never import `dataprep` or `loaders`.
+This package must never import `dataprep` or `loaders`.
 """

@@ -1,4 +1,4 @@
-r"""The index files that DALI's readers need: both grammars, written and parsed. Pure functions.
+r"""Format and parse the index files that DALI's readers need, for both record formats. Pure functions.
 
 An index is ASCII text next to its shard. Tokens are separated by one space, and every line ends in ``\n``.
 
@@ -20,13 +20,13 @@ the file's data in the archive, after its header, so it is a multiple of 512. ``
 bytes. ``name`` is the file name, without whitespace. Version ``v1.1`` is the same without the names. The docstring of
 `fn.readers.webdataset` shows v1.2 without names; DALI rejects that.
 
-The functions here write v1.2, and parse strictly. DALI 2.4 is less strict, so a damaged index can go unnoticed:
+The functions here write v1.2 and parse strictly. DALI 2.4 is less strict, so it may not notice a damaged index:
 
 - TFRecord: DALI reads pairs of numbers regardless of the line breaks, and stops silently at the first
   token that is not a number: the records after it are lost.
 - WebDataset: fewer lines than the count are an error; DALI ignores lines after the count silently. It accepts other
   whitespace and more tokens on the first line.
-- Neither reader checks where an entry points until it reads there. An empty index is an error in both.
+- Neither reader checks an offset before it reads that record. An empty index is an error in both.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from manifests.schema import Format
 #: Block size of a tar archive in bytes. A header is one block, and data starts at a block.
 TAR_BLOCK = 512
 
-#: Tokens per component of a WebDataset index, by version.
-_TOKENS = {b"v1.1": 3, b"v1.2": 4}
+#: Number of tokens per component of a WebDataset index, by version.
+_TOKENS_PER_COMPONENT = {b"v1.1": 3, b"v1.2": 4}
 
 
 class Component(NamedTuple):
-    """Where one part of a sample is in the shard.
+    """Position of one part of a sample in the shard.
 
     Attributes:
         extension: extension of the file in a WebDataset shard. Empty for TFRecord, whose component is the record.
@@ -75,7 +75,7 @@ class IndexEntry(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The first byte in the shard after every component."""
+        """Position in the shard of the first byte after the last component."""
         return max(component.offset + component.size for component in self.components)
 
 
@@ -109,7 +109,7 @@ def parse_index(fmt: Format, data: bytes) -> list[IndexEntry]:
         data: content of the index file.
 
     Raises:
-        IndexFileError: the index does not follow the grammar. The error has the line number and no file.
+        IndexFileError: the index does not follow the grammar. The error has the line number, but no file.
 
     """
     lines = data.split(b"\n")
@@ -132,7 +132,7 @@ def parse_index(fmt: Format, data: bytes) -> list[IndexEntry]:
 def record_starts(fmt: Format, data: bytes) -> list[int]:
     """Return the first byte of each record in the shard, sorted, from an index that may be damaged.
 
-    Skips what does not parse. `dataprep verify` uses this to continue after a damaged record.
+    Skips lines that cannot be parsed. `dataprep verify` uses this to continue after a damaged record.
     """
     lines = data.split(b"\n")
     version = b"v1.1" if lines[0].startswith(b"v1.1") else b"v1.2"
@@ -150,7 +150,7 @@ def record_starts(fmt: Format, data: bytes) -> list[int]:
 
 def _parse_header(line: bytes) -> tuple[bytes, int]:
     tokens = line.split()
-    if len(tokens) != 2 or tokens[0] not in _TOKENS or not _is_number(tokens[1]):
+    if len(tokens) != 2 or tokens[0] not in _TOKENS_PER_COMPONENT or not _is_number(tokens[1]):
         raise IndexFileError("the index does not start with v1.2 and a count", line=1)
     return tokens[0], int(tokens[1])
 
@@ -158,15 +158,16 @@ def _parse_header(line: bytes) -> tuple[bytes, int]:
 def _tfrecord_components(line: bytes, number: int) -> tuple[Component, ...]:
     tokens = line.split()
     if len(tokens) != 2:
-        raise IndexFileError('the line is not "<offset> <size>"', line=number)
+        raise IndexFileError('the line does not have the form "<offset> <size>"', line=number)
     return (_component("", tokens[0], tokens[1], "", number),)
 
 
 def _webdataset_components(line: bytes, number: int, version: bytes) -> tuple[Component, ...]:
-    tokens, per_component = line.split(), _TOKENS[version]
+    tokens, per_component = line.split(), _TOKENS_PER_COMPONENT[version]
     if not tokens or len(tokens) % per_component:
         form = "<extension> <offset> <size>" + (" <name>" if per_component == 4 else "")
-        raise IndexFileError(f'the line is not "{form}" for each component', line=number)
+        message = f'the line does not have the form "{form}", repeated for each component'
+        raise IndexFileError(message, line=number)
     components = []
     for at in range(0, len(tokens), per_component):
         name = tokens[at + 3] if per_component == 4 else b""
@@ -179,7 +180,7 @@ def _webdataset_components(line: bytes, number: int, version: bytes) -> tuple[Co
 
 def _component(extension: str, offset: bytes, size: bytes, name: str, number: int) -> Component:
     if not (_is_number(offset) and _is_number(size)):
-        raise IndexFileError("the line has no numbers where the offset and the size belong", line=number)
+        raise IndexFileError("the offset or the size in the line is not a number", line=number)
     return Component(extension, int(offset), int(size), name)
 
 

@@ -5,7 +5,7 @@ The tree, with the exit status of each branch::
     DatasetError                 catch this to catch them all
     |-- CallError                2    an option, a path or an argument is wrong (also a ValueError)
     |-- SourceError              2    the images or lists to prepare cannot be used as they are
-    |-- StoppedError             3    the machine stopped the work: run the same command again to resume
+    |-- StoppedError             3    a problem outside of the program: fix it and run the same command again
     |   |-- SourceVanishedError       an image was deleted or changed after the scan
     |   |-- StorageError              full disk, no permission, another run in progress
     |   `-- WorkerDiedError           a worker process ended without a result
@@ -30,11 +30,11 @@ class ExitStatus(IntEnum):
     """What a command's exit status means."""
 
     SUCCESS = 0
-    #: The command finished, and the data has a problem.
+    #: The command found a problem in the data.
     DATA_PROBLEM = 1
     #: Wrong usage; nothing was written.
     WRONG_USAGE = 2
-    #: The machine stopped the work; run the command again to resume.
+    #: A problem outside of the program (disk, permissions, memory) stopped the run. The same command resumes.
     STOPPED = 3
     #: The user interrupted the command (128 + SIGINT).
     INTERRUPTED = 130
@@ -44,7 +44,7 @@ class DatasetError(Exception):
     """Base of all errors: what is wrong, where, and how to fix it.
 
     Attributes:
-        message: what is wrong, without the place.
+        message: what is wrong, without the location.
         file: path of the file, as the user wrote it.
         record: number of the record in the file, from 0.
         line: number of the line in the file, from 1.
@@ -87,13 +87,13 @@ class DatasetError(Exception):
         return ", ".join(parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Keeps all attributes when an error crosses from a worker process.
+        # Pickling keeps all attributes, so an error from a worker process is complete.
         names = ("message", "file", "record", "line", "byte", "hint")
         return _rebuild, (type(self), {name: getattr(self, name) for name in names})
 
 
-def _rebuild(kind: type[DatasetError], attributes: dict[str, Any]) -> DatasetError:
-    return kind(**attributes)
+def _rebuild(error_type: type[DatasetError], attributes: dict[str, Any]) -> DatasetError:
+    return error_type(**attributes)
 
 
 class CallError(DatasetError, ValueError):
@@ -105,7 +105,7 @@ class SourceError(DatasetError):
 
 
 class StoppedError(DatasetError):
-    """The machine stopped the work. Committed shards are kept, and the same command resumes."""
+    """A problem outside of the program stopped the run. Committed shards are kept, and the same command resumes."""
 
 
 class SourceVanishedError(StoppedError):

@@ -33,13 +33,13 @@ SPLIT_ALIASES = {
     "testing": "test",
 }
 
-#: Columns of every sample table, in this order. Columns that the source adds follow them.
+#: Columns of every sample table, in this order. Extra columns of the source follow.
 TABLE_COLUMNS = ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
 
 #: Larger labels are treated as a mistake, because the manifest names every class up to the largest label.
 MAX_LABEL = 10_000_000
 
-#: Size of a source file whose size could not be read.
+#: Used in place of a file size that could not be read.
 UNREADABLE = -1
 
 
@@ -56,7 +56,7 @@ class Sample:
         height: height in pixels, likewise.
         source: path of the image in the source.
         crc32c: CRC-32C (RFC 3720) of the stored image. `None` if the image was never read.
-        extra: values of the columns that the source added.
+        extra: values of the extra columns of the source.
 
     """
 
@@ -122,7 +122,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """Where a reader finds the image and the label in a record.
+    """Names of the image and the label in a record.
 
     Attributes:
         image: one TFRecord feature name, or the WebDataset extensions that occur.
@@ -143,7 +143,7 @@ class Manifest:
     Attributes:
         format: record format of every shard.
         store: what a shard stores per image: ``"encoded"`` (JPEG, PNG, ...) or ``"raw"`` pixels.
-        components: where a reader finds the image and the label in a record.
+        components: names of the image and the label in a record.
         classes: class names in label order.
         splits: in the order train, val, test, then the others by name.
         rejected: the file ``rejected.jsonl``. `None` if every source image was written.
@@ -176,8 +176,8 @@ class Conversion:
 
     Attributes:
         plan: fingerprint of the plan that the shard belongs to.
-        samples: number of samples in the shard. 0 if every image was rejected, and then there is no shard.
-        images: number of images read for it, including rejected ones.
+        samples: number of samples in the shard. 0 if every image was rejected; then there is no shard.
+        images: number of images that were read for it, including rejected ones.
         bytes: total size of these images in bytes, as scanned.
         formats: image formats in the shard, sorted.
         shard: the shard file.
@@ -201,7 +201,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class TableMetadata:
-    """What a sample table states about itself, next to its rows.
+    """Metadata that a sample table stores next to its rows.
 
     Attributes:
         conversion: how ``dataprep convert`` wrote the shard. `None` if ``dataprep index`` made the table.

@@ -109,12 +109,12 @@ def _creator(body: Mapping[str, Any]) -> Creator:
 def _pixels(body: Mapping[str, Any]) -> tuple[int, int, int] | None:
     """Read the shape of raw images. A manifest has it if and only if the store is ``"raw"``."""
     if (body["store"] == "raw") != ("pixels" in body):
-        raise ValueError(f"store {body['store']!r} with pixels {body.get('pixels')!r}")
+        raise ValueError(f"store is {body['store']!r}, but pixels is {body.get('pixels')!r}")
     if "pixels" not in body:
         return None
     height, width, channels = (_count(side) for side in _typed(body["pixels"], list))
     if not height or not width or channels != 3:
-        raise ValueError(f"pixels {body['pixels']!r}")
+        raise ValueError(f"pixels must be [height, width, 3], got {body['pixels']!r}")
     return height, width, channels
 
 
@@ -136,11 +136,11 @@ def _split_from_json(name: str, body: Mapping[str, Any]) -> Split:
 
 def _file_from_json(body: Mapping[str, Any]) -> File:
     name, checksum = _typed(body["name"], str), body["checksum"]
-    # A manifest from an untrusted source must not lead a reader out of the dataset folder.
+    # A manifest from an untrusted source must not make a reader open files outside of the dataset folder.
     if not name or "\0" in name or name.startswith("/") or ".." in name.split("/"):
-        raise ValueError(f"file name {name!r} leads out of the folder")
+        raise ValueError(f"file name {name!r} is empty or points outside of the dataset folder")
     if checksum is not None and not _CHECKSUM.fullmatch(_typed(checksum, str)):
-        raise ValueError(f"checksum {checksum!r}")
+        raise ValueError(f"checksum {checksum!r} is not valid")
     return File(name, _count(body["bytes"]), checksum)
 
 
@@ -203,7 +203,7 @@ def _totals(totals: Any) -> tuple[int, int, int]:
 
 def _typed(value: Any, kind: type) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"{value!r} where {kind.__name__} was expected")
+        raise TypeError(f"expected {kind.__name__}, got {value!r}")
     return value
 
 
@@ -216,11 +216,11 @@ def _image_names(value: Any) -> tuple[str, ...]:
 
 def _count(value: Any) -> int:
     if _typed(value, int) < 0:
-        raise ValueError(f"negative count {value}")
+        raise ValueError(f"count {value} is negative")
     return int(value)
 
 
 def _one_of(value: Any, known: Sequence[Any]) -> Any:
     if value not in known:
-        raise ValueError(f"{value!r}, expected one of {', '.join(known)}")
+        raise ValueError(f"expected one of {', '.join(known)}, got {value!r}")
     return value

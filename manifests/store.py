@@ -35,9 +35,9 @@ __all__ = [
     "TableFile",
     "build_table",
     "checksum_text",
-    "has_no_other_manifest",
-    "is_as_written",
+    "has_canonical_bytes",
     "manifest_bytes",
+    "may_replace_manifest",
     "parse_manifest",
     "read_manifest",
     "read_table",
@@ -68,7 +68,7 @@ _COLUMN_TYPES = {
     "crc32c": "uint32",
 }
 
-_DAMAGED = "run `dataprep verify` to find other damage, then make the dataset again or restore a copy"
+_DAMAGED_HINT = "run `dataprep verify` to find other damage, then make the dataset again or restore a copy"
 
 
 # --- manifest.json ------------------------------------------------------------------------------
@@ -95,26 +95,28 @@ def parse_manifest(data: bytes, file: str = MANIFEST_NAME) -> Manifest:
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ManifestError(f"the manifest is not JSON ({error})", file=file, hint=_DAMAGED) from None
+        raise ManifestError(f"the manifest is not JSON ({error})", file=file, hint=_DAMAGED_HINT) from None
     if not isinstance(body, dict):
-        raise ManifestError("the manifest is not a JSON object", file=file, hint=_DAMAGED)
+        raise ManifestError("the manifest is not a JSON object", file=file, hint=_DAMAGED_HINT)
     version = body.get("schema_version")
     if version != SCHEMA_VERSION:
         raise ManifestError(
             f"the manifest has schema_version {version!r}, but this release reads {SCHEMA_VERSION}",
             file=file,
-            hint="read it with the release that wrote it" if isinstance(version, int) else _DAMAGED,
+            hint="read it with the release that wrote it" if isinstance(version, int) else _DAMAGED_HINT,
         )
     checksum = body.pop("checksum", None)
     if checksum != checksum_text(crc32c(_dump(body))):
-        raise ManifestError("the manifest does not match its own checksum", file=file, hint=_DAMAGED)
+        raise ManifestError("the manifest does not match its own checksum", file=file, hint=_DAMAGED_HINT)
     if _dump({**body, "checksum": checksum}) != data:
-        raise ManifestError("the manifest was edited or damaged: its layout has changed", file=file, hint=_DAMAGED)
+        raise ManifestError(
+            "the manifest was edited or damaged: its JSON layout has changed", file=file, hint=_DAMAGED_HINT
+        )
     try:
         return manifest_from_json(body)
     except (KeyError, TypeError, ValueError) as error:
         message = f"a member of the manifest is missing or wrong ({error})"
-        raise ManifestError(message, file=file, hint=_DAMAGED) from None
+        raise ManifestError(message, file=file, hint=_DAMAGED_HINT) from None
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
@@ -128,12 +130,12 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     path = Path(folder, MANIFEST_NAME)
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ManifestError(f"the manifest exceeds {MAX_MANIFEST_BYTES} bytes", file=str(path), hint=_DAMAGED)
+            raise ManifestError(f"the manifest exceeds {MAX_MANIFEST_BYTES} bytes", file=str(path), hint=_DAMAGED_HINT)
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         if not os.path.isdir(folder):
             raise CallError(
-                f"{folder}: there is no such folder", hint="give the folder of a prepared dataset"
+                f"the folder {folder} does not exist", hint="give the folder of a prepared dataset"
             ) from None
         hint = "run the same `dataprep convert` again to finish it, or `dataprep index` for shards made by another tool"
         raise ManifestError(
@@ -142,12 +144,18 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     except ValueError:
         raise CallError(f"{os.fspath(folder)!r} cannot be the name of a folder") from None
     except OSError as error:
-        raise ManifestError(f"the manifest cannot be read ({error.strerror})", file=str(path)) from None
+        raise ManifestError(
+            f"the manifest cannot be read ({error.strerror})",
+            file=str(path),
+            hint="check its permissions",
+        ) from None
     return parse_manifest(data, str(path))
 
 
-def has_no_other_manifest(folder: str | os.PathLike[str]) -> bool:
-    """Return whether ``folder/manifest.json`` is missing, empty or one of ours, even damaged: not another tool's.
+def may_replace_manifest(folder: str | os.PathLike[str]) -> bool:
+    """Return whether ``folder/manifest.json`` may be replaced: it is missing, empty, or written by this project.
+
+    A damaged manifest of this project counts, a file of another tool does not.
 
     Raises:
         CallError: the file cannot be read.
@@ -159,7 +167,7 @@ def has_no_other_manifest(folder: str | os.PathLike[str]) -> bool:
     except FileNotFoundError:
         return True
     except OSError as error:
-        raise CallError(f"{path} cannot be read ({error.strerror})", hint="move it away") from None
+        raise CallError(f"{path} cannot be read ({error.strerror})", hint="move the file away") from None
     return not data or b'"schema_version"' in data
 
 
@@ -180,7 +188,7 @@ def build_table(columns: Mapping[str, Any], metadata: TableMetadata | None = Non
     """Build a sample table.
 
     Args:
-        columns: the columns of `TABLE_COLUMNS`, then further ones: sequences of one length, in stored order.
+        columns: the columns of `TABLE_COLUMNS`, then the extra columns: sequences of equal length, in stored order.
         metadata: stored as JSON in the Parquet schema under the key ``dataprep``.
 
     """
@@ -277,16 +285,16 @@ def _read_columns(parquet: pq.ParquetFile, path: str | os.PathLike[str], columns
         raise _unreadable_table(path, error) from None
     for name in columns or TABLE_COLUMNS:
         if name not in table.column_names:
-            raise TableError(f"the sample table has no column {name!r}", file=os.fspath(path), hint=_DAMAGED)
+            raise TableError(f"the sample table has no column {name!r}", file=os.fspath(path), hint=_DAMAGED_HINT)
         kind = str(table.schema.field(name).type)
         if kind != _COLUMN_TYPES.get(name, kind):
             message = f"column {name!r} has the type {kind}, but {_COLUMN_TYPES[name]} is required"
-            raise TableError(message, file=os.fspath(path), hint=_DAMAGED)
+            raise TableError(message, file=os.fspath(path), hint=_DAMAGED_HINT)
     return table
 
 
 def read_table_metadata(path: str | os.PathLike[str]) -> TableMetadata | None:
-    """Read what a sample table states about itself. `None` if another tool wrote the Parquet file.
+    """Read the metadata of a sample table. `None` if another tool wrote the Parquet file.
 
     Raises:
         TableError: the file is missing or damaged, or its metadata is not what `build_table` writes.
@@ -303,10 +311,10 @@ def read_table_metadata(path: str | os.PathLike[str]) -> TableMetadata | None:
         raise _unreadable_table(path, error) from None
     except (KeyError, TypeError, RecursionError) as error:
         message = f"a member of the table's metadata is missing or wrong ({error})"
-        raise TableError(message, file=os.fspath(path), hint=_DAMAGED) from None
+        raise TableError(message, file=os.fspath(path), hint=_DAMAGED_HINT) from None
 
 
-def is_as_written(path: str | os.PathLike[str]) -> bool:
+def has_canonical_bytes(path: str | os.PathLike[str]) -> bool:
     """Return whether a table's bytes are exactly those that this release writes for its content."""
     try:
         table = read_table(path)
@@ -336,6 +344,6 @@ def _table_bytes(table: pa.Table) -> bytes:
 
 def _unreadable_table(path: str | os.PathLike[str], error: Exception) -> TableError:
     if isinstance(error, FileNotFoundError):
-        return TableError("the sample table is missing", file=os.fspath(path), hint=_DAMAGED)
+        return TableError("the sample table is missing", file=os.fspath(path), hint=_DAMAGED_HINT)
     reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return TableError(f"the sample table cannot be read ({reason})", file=os.fspath(path), hint=_DAMAGED)
+    return TableError(f"the sample table cannot be read ({reason})", file=os.fspath(path), hint=_DAMAGED_HINT)

@@ -32,7 +32,7 @@ def parse_bytes(text: str) -> int:
 
 
 def suggest(name: object, known: Iterable[str], *, quote: bool = True) -> str:
-    """Return a hint for an unknown name: the nearest known names, or all of them if none is near.
+    """Return a hint for an unknown name: the closest valid names, or all valid names if none is close.
 
     Args:
         name: what the user wrote.
@@ -41,12 +41,12 @@ def suggest(name: object, known: Iterable[str], *, quote: bool = True) -> str:
 
     """
     names = tuple(known)
-    lowered = {each.lower(): each for each in names}
-    near = [lowered[each] for each in difflib.get_close_matches(str(name).lower(), lowered, n=2, cutoff=0.6)]
-    shown = [repr(each) if quote else each for each in near or names]
-    if near:
+    lowered = {known_name.lower(): known_name for known_name in names}
+    close = [lowered[match] for match in difflib.get_close_matches(str(name).lower(), lowered, n=2, cutoff=0.6)]
+    shown = [repr(item) if quote else item for item in close or names]
+    if close:
         return f"did you mean {' or '.join(shown)}?"
-    return f"valid names are {', '.join(shown)}" if names else "there is nothing to choose from"
+    return f"valid names are {', '.join(shown)}" if names else "there are no valid names"
 
 
 def plural(number: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""Record formats: one module each, behind the protocol `RecordFormat`."""
+"""Record formats: one module per format. Each provides the interface `RecordFormat`."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ FORMATS: dict[Format, RecordFormat] = {"tfrecord": tfrecord, "webdataset": webda
 
 
 def components(fmt: Format, store: Store) -> Components:
-    """Return where the records that a format writes have the image and the label."""
+    """Return the names of the image and the label in the records that a format writes."""
     return FORMATS[fmt].RAW if store == "raw" else FORMATS[fmt].COMPONENTS

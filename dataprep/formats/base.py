@@ -1,8 +1,8 @@
-"""The interface of a record format, and the records that cross it.
+"""The interface of a record format, and the types in its signatures.
 
-A format writes a record around an image that is copied unchanged from the source: `RecordFormat.frame` returns only
-the bytes before and after it. It reads a shard by walking the headers: DALI indexes and sample tables of shards made
-by other tools come from `RecordFormat.scan`.
+To write a record, `RecordFormat.frame` returns only the bytes before and after the image; the caller copies the image
+between them unchanged. To read a shard, `RecordFormat.scan` walks the headers of its records. Scans also give the DALI
+indexes and sample tables of shards made by other tools.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataprep.images.base import MAX_BYTES, ImageInfo, MoreNeeded, Rejected
 from dataprep.images.validate import parse_header
 from manifests.schema import Components
 
-#: Random access to a shard. ``view(at, n)`` returns a buffer, and the position in it of the shard's byte `at`. The
-#: buffer has at least `n` bytes from that position on, or fewer if the shard ends before.
+#: Random access to a shard. ``view(at, n)`` returns a buffer, and the position in that buffer of the shard's byte `at`.
+#: At least `n` bytes of the buffer start at this position, or fewer if the shard ends there.
 View = Callable[[int, int], tuple["bytes | mmap.mmap", int]]
 
 
@@ -31,7 +31,7 @@ class PendingSample(NamedTuple):
         size: length of the image as stored, in bytes.
         crc32c: CRC-32C of these bytes.
         source: path of the image in the source.
-        extra: values of the columns that the source added.
+        extra: values of the extra columns of the source.
 
     """
 
@@ -75,7 +75,7 @@ class Record(NamedTuple):
 
 
 class RecordDamage(NamedTuple):
-    """What is wrong inside a record, and the byte of the shard where it is."""
+    """What is damaged in a record, and the position of the damage in the shard, in bytes."""
 
     message: str
     byte: int
@@ -85,8 +85,8 @@ class ScanOptions(NamedTuple):
     """What `RecordFormat.scan` reads from each record.
 
     Attributes:
-        components: where the image and the label are.
-        label_key: member of a ``.json`` file that holds the label. Replaces `components.label`.
+        components: names of the image and the label.
+        label_key: member of the ``.json`` file that contains the label. Replaces `components.label`.
         texts: whether to read class names and source paths.
 
     """
@@ -97,7 +97,7 @@ class ScanOptions(NamedTuple):
 
 
 class RecordFormat(Protocol):
-    """What the module of each format provides."""
+    """The interface that the module of each format provides."""
 
     #: Suffix of the shards that this package writes.
     SUFFIX: str
@@ -105,16 +105,16 @@ class RecordFormat(Protocol):
     SUFFIXES: tuple[str, ...]
     #: Bytes after the last record.
     END: bytes
-    #: Where the written records have the image and the label.
+    #: Names of the image and the label in written records.
     COMPONENTS: Components
-    #: The same if images are stored as raw pixels.
+    #: The same for images stored as raw pixels.
     RAW: Components
 
     def frame(self, sample: PendingSample) -> tuple[bytes, bytes]:
         """Return the bytes of a record before and after the image."""
 
     def index_line(self, start: int, sample: PendingSample, frame: tuple[bytes, bytes]) -> str:
-        """Return the line in the DALI index of a record with this frame that begins at byte `start`."""
+        """Return the DALI index line of a record that begins at byte `start` and has this frame."""
 
     def scan(self, view: View, size: int, file: str, options: ScanOptions) -> Iterator[Record]:
         """Walk the records of a shard by their headers, without reading the images.
@@ -126,7 +126,7 @@ class RecordFormat(Protocol):
             options: what to read from each record.
 
         Raises:
-            ShardError: the shard is truncated or damaged, or a record has no image where `options` says.
+            ShardError: the shard is truncated or damaged, or a record has no image of the name in `options`.
 
         """
 
@@ -134,7 +134,7 @@ class RecordFormat(Protocol):
         """Read a whole record and check everything that the format protects, except the image itself."""
 
     def find_end(self, view: View, at: int, size: int, file: str) -> int:
-        """Return where the end of the shard begins: after it, only zeros may follow. The last record ends at `at`.
+        """Return the position from which the shard may contain only zeros. The last record ends at `at`.
 
         Raises:
             ShardError: the bytes after the last record are damaged.
@@ -170,15 +170,15 @@ def image_header(view: View, at: int, size: int) -> ImageInfo:
 
     """
     if size > MAX_BYTES:
-        raise Rejected("too-large", f"{size} bytes, the limit is {MAX_BYTES}")
+        raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
     for span in (1, 1 << 14, 1 << 16, size):
         length = min(span, size)
         data, i = view(at, length)
-        # First try the bytes already read: most image headers are short, in the same page as the record's header.
+        # Parse the bytes that are already in memory first: most image headers are short.
         length = max(length, min(size, len(data) - i, 4096))
         try:
             return parse_header(data[i : i + length])
         except MoreNeeded:
             if length == size:
                 break
-    raise Rejected("truncated", f"the header goes on past the image's {size} bytes")
+    raise Rejected("truncated", f"the header continues after the last of the image's {size} bytes")

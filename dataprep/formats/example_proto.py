@@ -63,7 +63,7 @@ def cached_feature(name: bytes, value: str | int) -> bytes:
 
 
 def column_feature(name: str, value: Any) -> bytes:
-    """Encode a value of a table column: an integer or a float as such, anything else as UTF-8 text."""
+    """Encode a value of a table column: an integer or a float as a number, anything else as UTF-8 text."""
     if isinstance(value, int):
         return _int_feature(name.encode(), value)
     if isinstance(value, float):
@@ -76,7 +76,7 @@ def _int_feature(name: bytes, value: int) -> bytes:
 
 
 def _float_feature(name: bytes, value: float) -> bytes:
-    if abs(value) > _FLOAT_MAX:  # a float32 cannot hold it
+    if abs(value) > _FLOAT_MAX:  # does not fit in a float32
         value = math.copysign(math.inf, value)
     return _feature(name, _field(_FIELD_2, _field(_FIELD_1, struct.pack("<f", value))))
 
@@ -106,7 +106,7 @@ def _varint(value: int) -> bytes:
 
 # --- locate -------------------------------------------------------------------------------------
 
-#: Where the one value of a feature is: kind, first byte, end. The kind is the number of the list's field in
+#: Location of the single value of a feature: (kind, first byte, end). The kind is the field number of the list in
 #: ``Feature``: `BYTES`, 2 (floats) or `INTS`. It is 0 if the list has several values.
 Value = tuple[int, int, int]
 BYTES = 1
@@ -118,19 +118,19 @@ MALFORMED = (IndexError, struct.error, ValueError)
 #: Longest text in bytes (a class name, a file name) that is read.
 MAX_TEXT = 4096
 
-#: Bytes to read for the tags, the lengths and the name of one feature. A longer name makes the record unreadable.
-_ROOM = 512
+#: Bytes to read for the tags, the lengths and the name of one feature. A record with a longer name cannot be read.
+_FEATURE_HEAD = 512
 
 
-class _Everything:
+class _AllNames:
     def __contains__(self, _: object) -> bool:
         return True
 
 
-_EVERYTHING = _Everything()
+_ALL_NAMES = _AllNames()
 
 
-def locate_features(view: View, at: int, end: int, wanted: Container[bytes] = _EVERYTHING) -> dict[bytes, Value]:
+def locate_features(view: View, at: int, end: int, wanted: Container[bytes] = _ALL_NAMES) -> dict[bytes, Value]:
     """Locate features of the Example in bytes `at` to `end`, without reading their values.
 
     Args:
@@ -143,26 +143,26 @@ def locate_features(view: View, at: int, end: int, wanted: Container[bytes] = _E
         IndexError, ValueError: the payload is not an Example (see `MALFORMED`).
 
     """
-    found: dict[bytes, Value] = {}
+    values: dict[bytes, Value] = {}
     while at < end:
-        data, i = view(at, min(_ROOM, end - at))
+        data, i = view(at, min(_FEATURE_HEAD, end - at))
         base, tag = at - i, data[i]
         length, i = _read_varint(data, i + 1)
         at = base + i + length
         if tag != 0x0A or at > end:
             raise ValueError("not an Example")
-        _locate_items(view, base + i, at, wanted, found)
-    return found
+        _locate_items(view, base + i, at, wanted, values)
+    return values
 
 
-def _locate_items(view: View, at: int, end: int, wanted: Container[bytes], found: dict[bytes, Value]) -> None:
-    data, i = view(at, min(_ROOM, end - at))
-    base, room = at - i, len(data) - _ROOM
+def _locate_items(view: View, at: int, end: int, wanted: Container[bytes], values: dict[bytes, Value]) -> None:
+    data, i = view(at, min(_FEATURE_HEAD, end - at))
+    base, last_head = at - i, len(data) - _FEATURE_HEAD
     while base + i < end:
-        if i > room:
+        if i > last_head:
             at = base + i
-            data, i = view(at, min(_ROOM, end - at))
-            base, room = at - i, len(data) - _ROOM
+            data, i = view(at, min(_FEATURE_HEAD, end - at))
+            base, last_head = at - i, len(data) - _FEATURE_HEAD
         if data[i] != 0x0A:
             raise ValueError("not a map of features")
         length = data[i + 1]
@@ -171,16 +171,17 @@ def _locate_items(view: View, at: int, end: int, wanted: Container[bytes], found
             length, i = _read_varint(data, i - 1)
         if data[i] != 0x0A or base + i + length > end:
             raise ValueError("not a feature")
-        # Names shorter than 128 bytes only: after a longer one, the byte taken for the value's tag is another.
+        # Only names shorter than 128 bytes are supported: the length of a longer name takes two bytes, so
+        # the byte read as the value's tag would be wrong.
         name_end = i + 2 + data[i + 1]
         name = data[i + 2 : name_end]
         i += length
         if name in wanted and (value := _locate_value(data, name_end, base, i)) is not None:
-            found[name] = value
+            values[name] = value
 
 
 def _locate_value(data: Any, i: int, base: int, end: int) -> Value | None:
-    """Locate the value in a map item: a ``Feature`` with a list with one value. `None` if nothing is set."""
+    """Locate the value in a map item: a ``Feature`` with a list of one value. `None` if no value is set."""
     if end - i < 0x80 and end - i > 6:  # the common case: every length is one byte
         value, outer, kind, middle, item, inner = data[i : i + 6]
         if value == 0x12 and item == 0x0A and outer == end - i - 2 == middle + 2 == inner + 4:
@@ -203,7 +204,7 @@ def _locate_value(data: Any, i: int, base: int, end: int) -> Value | None:
 
 
 def _list_start(data: Any, i: int, end: int, kind: int) -> int | None:
-    """Return where the value of a list begins: bytes, packed numbers, or one unpacked integer. `None` if several."""
+    """Return the start of a list's value: bytes, packed numbers, or one unpacked integer. `None` for several values."""
     if data[i] == 0x0A:
         length, i = _length(data, i + 1)
         if i + length == end:

@@ -1,4 +1,4 @@
-"""Tar archives: USTAR headers are written; USTAR, GNU tar and PAX headers are read.
+"""Tar archives: write USTAR headers; read USTAR, GNU tar and PAX headers.
 
 Written headers (USTAR, POSIX.1-1988) have fixed times and owners, so equal files give equal bytes.
 """
@@ -16,17 +16,17 @@ from manifests.errors import ShardError
 BLOCK = TAR_BLOCK
 #: The two zero blocks that end an archive.
 END = bytes(2 * BLOCK)
-#: Padding after a file, by its length.
+#: Runs of zero bytes, by their length, to pad a file to whole blocks.
 ZEROS = tuple(bytes(n) for n in range(BLOCK))
-#: Longest text in bytes (a ``.cls``, a ``.json``, a long name) that is read.
+#: Longest text to read, in bytes: a ``.cls``, a ``.json`` or a long name.
 MAX_TEXT = 1 << 20
 
-_TRUNCATED = "the file was cut short; copy it or make it again"
-_DAMAGED = "the file is damaged; copy it or make it again"
+_TRUNCATED_HINT = "the file was cut short; copy it again or make it again"
+_DAMAGED_HINT = "the file is damaged; copy it again or make it again"
 
 # --- writing ------------------------------------------------------------------------------------
 
-# name 100 | mode 8, uid 8, gid 8 | size 12 | mtime 12 | checksum 8 | type 1, linkname 100, magic 8, ... 255
+# Fields and their bytes: name 100 | mode 8, uid 8, gid 8 | size 12 | mtime 12 | checksum 8 | type 1, linkname 100, ...
 _OWNER = b"0000644\0" + b"0000000\0" * 2
 _MTIME = b"00000000000\0"
 _REST = (b"0" + bytes(100) + b"ustar\x0000").ljust(BLOCK - 156, b"\0")
@@ -75,10 +75,10 @@ def members(view: View, size: int, file: str, *, part: bool = False) -> Generato
         view: the archive, or a part of it that starts at a header.
         size: its length in bytes.
         file: its name, for errors.
-        part: whether it may end without the zero blocks that end an archive.
+        part: whether `view` is a part, which need not end in two zero blocks.
 
     Returns:
-        Where the end of the archive begins.
+        The position of the zero blocks that end the archive.
 
     Raises:
         ShardError: the file is not a tar archive, or it is truncated or damaged.
@@ -103,7 +103,7 @@ def members(view: View, size: int, file: str, *, part: bool = False) -> Generato
                 f"the archive ends at byte {size}, but its file {_name(block)!r} ends at byte {content + length} "
                 f"({padded} with padding)"
             )
-            raise ShardError(message, file=file, byte=at, hint=_TRUNCATED)
+            raise ShardError(message, file=file, byte=at, hint=_TRUNCATED_HINT)
         at = padded
         if kind in _REGULAR:
             yield Member(long_name or _name(block), start, content, length, at if at < size else size)
@@ -117,8 +117,8 @@ def members(view: View, size: int, file: str, *, part: bool = False) -> Generato
             continue
         long_name, start = None, at
     if not part:
-        message = "the archive ends without the zero blocks that end an archive"
-        raise ShardError(message, file=file, byte=size, hint=_TRUNCATED)
+        message = "the archive ends without the two zero blocks that mark its end"
+        raise ShardError(message, file=file, byte=size, hint=_TRUNCATED_HINT)
     return at
 
 
@@ -136,7 +136,7 @@ def read_text(view: View, at: int, length: int, file: str) -> str:
 
     """
     if length > MAX_TEXT:
-        raise ShardError(f"a text in the archive has {length} bytes, the limit is {MAX_TEXT}", file=file, byte=at)
+        raise ShardError(f"a text in the archive has {length} bytes, but the limit is {MAX_TEXT}", file=file, byte=at)
     data, i = view(at, length)
     return data[i : i + length].decode("utf-8", "surrogateescape")
 
@@ -145,21 +145,22 @@ def _checked_length(block: bytes, at: int, size: int, file: str) -> int:
     """Check the checksum of a header, and return the length of the data that follows it."""
     if len(block) < BLOCK:
         message = f"the archive ends within a header ({size - at} bytes are left)"
-        raise ShardError(message, file=file, byte=at, hint=_TRUNCATED)
-    stated = _octal(block[148:156])
-    # The sum of all bytes, with its own field as spaces. The low half of Adler-32 is that sum plus 1, modulo 65521.
+        raise ShardError(message, file=file, byte=at, hint=_TRUNCATED_HINT)
+    stored = _octal(block[148:156])
+    # The checksum is the sum of all bytes, with its own field as spaces. The low half of Adler-32 is that sum plus 1,
+    # modulo 65521.
     actual = (zlib.adler32(block) & 0xFFFF) - 1 - sum(block[148:156]) + 8 * ord(" ")
-    if (actual - stated) % 65521:
+    if (actual - stored) % 65521:
         if at == 0:
             message, hint = "the file is not a tar archive", "decompress it first if it is compressed"
         else:
-            message, hint = "the checksum of a header is wrong", _DAMAGED
+            message, hint = "the checksum of a header is wrong", _DAMAGED_HINT
         raise ShardError(message, file=file, byte=at, hint=hint)
     field = block[124:136]
     if field[0] & 0x80:  # GNU's base 256, for sizes over 8 GiB
         return int.from_bytes(field, "big") & ~(0x80 << 88)
     if (length := _octal(field)) < 0:
-        raise ShardError("the size in a header is not a number", file=file, byte=at, hint=_DAMAGED)
+        raise ShardError("the size in a header is not a number", file=file, byte=at, hint=_DAMAGED_HINT)
     return length
 
 

@@ -2,7 +2,7 @@
 
 A record is ``length u64 | masked CRC-32C of it u32 | payload | masked CRC-32C of the payload u32``, little-endian
 (TensorFlow, ``core/lib/io/record_writer.h``). The payload is an Example with the feature names of ImageNet. The small
-features come before the image, so that one page holds all of them.
+features come before the image, so all of them fit in one page of memory.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ RAW = Components(image=("image/raw",), label="image/class/label")
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _PREFIX = struct.Struct("<QI")
-#: Bytes of a record around its payload.
+#: Bytes of a record besides its payload.
 _OVERHEAD = _PREFIX.size + _CRC.size
-_TRUNCATED = "the file was cut short; copy it or make it again"
-_DAMAGED = "the file is damaged; copy it or make it again"
+_TRUNCATED_HINT = "the file was cut short; copy it again or make it again"
+_DAMAGED_HINT = "the file is damaged; copy it again or make it again"
 _NOT_EXAMPLE = "the record is not a tf.train.Example"
 
 
@@ -101,14 +101,15 @@ def scan(view: View, size: int, file: str, options: ScanOptions) -> Iterator[Rec
             values = locate_features(view, at + _PREFIX.size, end - _CRC.size, wanted)
             image = values.get(image_name)
             if image is None or image[0] != BYTES:
-                every = locate_features(view, at + _PREFIX.size, end - _CRC.size)
-                message = f"the record has no image under the feature {component!r}; its features are: {_listed(every)}"
+                features = locate_features(view, at + _PREFIX.size, end - _CRC.size)
+                names = _list_names(features)
+                message = f"the record has no image under the feature {component!r}; its features are: {names}"
                 raise ShardError(message, file=file, record=number, byte=at)
             label = read_int(view, values.get(label_name))
             if texts:
                 class_name, source = (read_text(view, values.get(name)) for name in texts)
         except MALFORMED:
-            raise ShardError(_NOT_EXAMPLE, file=file, record=number, byte=at, hint=_DAMAGED) from None
+            raise ShardError(_NOT_EXAMPLE, file=file, record=number, byte=at, hint=_DAMAGED_HINT) from None
         _, start, stop = image
         line = tfrecord_line(at, end - at)
         yield Record(at, end, line, "", start, stop - start, component, label, class_name, source)
@@ -119,15 +120,17 @@ def scan(view: View, size: int, file: str, options: ScanOptions) -> Iterator[Rec
 def _record_end(view: View, at: int, size: int, file: str, number: int) -> int:
     if size - at < _OVERHEAD:
         message = f"the shard ends within the header of a record ({size - at} bytes are left)"
-        raise ShardError(message, file=file, record=number, byte=at, hint=_TRUNCATED)
+        raise ShardError(message, file=file, record=number, byte=at, hint=_TRUNCATED_HINT)
     data, i = view(at, _PREFIX.size)
     length, crc = _PREFIX.unpack_from(data, i)
     if masked(crc32c(data[i : i + 8])) != crc:
-        raise ShardError("the CRC of the record's length is wrong", file=file, record=number, byte=at, hint=_DAMAGED)
+        raise ShardError(
+            "the CRC of the record's length is wrong", file=file, record=number, byte=at, hint=_DAMAGED_HINT
+        )
     end: int = at + length + _OVERHEAD
     if end > size:
         message = f"the shard ends at byte {size}, but this record ends at byte {end}"
-        raise ShardError(message, file=file, record=number, byte=at, hint=_TRUNCATED)
+        raise ShardError(message, file=file, record=number, byte=at, hint=_TRUNCATED_HINT)
     return end
 
 
@@ -135,7 +138,7 @@ def find_damage(view: View, record: Record, file: str) -> RecordDamage | None:  
     """Check the CRC of the payload; `scan` checks the CRC of the length."""
     start, end = record.start + _PREFIX.size, record.end - _CRC.size
     crc, at = 0, start
-    while at < end:  # in pieces: a record may have any length
+    while at < end:  # read in pieces, because a record may be large
         data, i = view(at, min(1 << 20, end - at))
         length = min(len(data) - i, end - at)
         crc = crc32c(memoryview(data)[i : i + length], crc)
@@ -147,13 +150,13 @@ def find_damage(view: View, record: Record, file: str) -> RecordDamage | None:  
 
 
 def find_end(view: View, at: int, size: int, file: str) -> int:  # noqa: ARG001
-    """Return where the records end; nothing may follow them."""
+    """Return the end of the last record; nothing may follow it."""
     return at
 
 
 # --- shards made by other tools -----------------------------------------------------------------
 
-#: Common names of the label, most specific first.
+#: Common names of the label feature, the most specific first.
 _LABELS = ("image/class/label", "label", "image/label", "class", "cls")
 
 
@@ -166,22 +169,22 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
         features = locate_features(view, _PREFIX.size, end - _CRC.size)
         names = [image.encode()] if image else _image_names(view, features)
     except MALFORMED:
-        raise ShardError(_NOT_EXAMPLE, file=file, record=0, byte=0, hint=_DAMAGED) from None
+        raise ShardError(_NOT_EXAMPLE, file=file, record=0, byte=0, hint=_DAMAGED_HINT) from None
     if image and features.get(names[0], (0,))[0] != BYTES:
         message = (
             f"--image {image}: {file} has no image of that name in its first record; "
-            f"its features are: {_listed(features)}"
+            f"its features are: {_list_names(features)}"
         )
-        raise CallError(message, hint="give the feature that holds the image")
+        raise CallError(message, hint="set --image to the feature that contains the image")
     if len(names) != 1:
-        what = "more than one feature holds an image" if names else "no feature holds an image"
-        message = f"{what}; the features are: {_listed(features)}"
-        raise ShardError(message, file=file, record=0, hint="give the feature with --image")
+        what = "more than one feature contains an image" if names else "no feature contains an image"
+        message = f"{what}; the features are: {_list_names(features)}"
+        raise ShardError(message, file=file, record=0, hint="set --image to the feature that contains the image")
     label = next((name for name in _LABELS if name.encode() in features), None)
     return Components(image=(names[0].decode(),), label=label)
 
 
-def _listed(features: Mapping[bytes, Value]) -> str:
+def _list_names(features: Mapping[bytes, Value]) -> str:
     return ", ".join(sorted(name.decode("utf-8", "replace") for name in features)) or "none"
 
 

@@ -1,6 +1,6 @@
-"""WebDataset shards: a `RecordFormat` on top of `tar`.
+"""WebDataset shards: a `RecordFormat` that uses `tar`.
 
-Consecutive files whose names agree up to the first dot are one sample: the image, ``.cls`` with the label in decimal
+Consecutive files with the same name up to the first dot are one sample: the image, ``.cls`` with the label in decimal
 ASCII, and ``.json`` with the sample's row of the sample table.
 """
 
@@ -69,7 +69,7 @@ def index_line(start: int, sample: PendingSample, frame: tuple[bytes, bytes]) ->
 
 
 def _sample_json(sample: PendingSample) -> str:
-    """Return the ``.json`` of a sample. Extra columns come first, so that none can override ours."""
+    """Return the ``.json`` of a sample. Extra columns come first, so they cannot override the other members."""
     extra = _json({name: _finite(value) for name, value in sample.extra.items()})[1:-1] + "," if sample.extra else ""
     return (
         f'{{{extra}"key":"{sample.key}","label":{sample.label},"class":{_quoted(sample.class_name)},'
@@ -79,13 +79,13 @@ def _sample_json(sample: PendingSample) -> str:
 
 
 def _finite(value: Any) -> Any:
-    # JSON has neither NaN nor infinity.
+    # JSON has no NaN and no infinity.
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # --- reading ------------------------------------------------------------------------------------
 
-#: Decimal ASCII, with the line feed that some tools append. Python's `int` accepts much more.
+#: A label in decimal ASCII, with the line feed that some tools append. Python's `int` accepts more than this.
 _LABEL = re.compile(r"-?[0-9]{1,19}(\r?\n)?")
 #: A file name without whitespace and without surrogates, which stand for bytes that are not UTF-8.
 _VALID_NAME = re.compile(r"[^\s\ud800-\udfff]+")
@@ -120,23 +120,23 @@ def scan(view: View, size: int, file: str, options: ScanOptions) -> Iterator[Rec
 
 
 def _groups(view: View, size: int, file: str, options: ScanOptions) -> Iterator[_Group]:
-    """Group files by key. An error gets the number of the sample in which it occurred."""
+    """Group files by key. Errors get the number of the sample in which they occur."""
     group: _Group | None = None
-    number = most = 0
+    number = largest = 0
     try:
         for member in tar.members(view, size, file):
             key, extension = _split_name(member.name)
             if not key or key.endswith("/"):
                 continue
             if group is not None and group.key != key:
-                most = max(most, len(group.members))
+                largest = max(largest, len(group.members))
                 yield group
                 group, number = None, number + 1
             _check_name(member, file)
             group = group or _Group(key, [])
             group.members.append((extension, member))
     except ShardError as error:
-        if group is not None and _looks_complete(group, most, options):
+        if group is not None and _looks_complete(group, largest, options):
             yield group
             number += 1
         if error.record is None:
@@ -156,16 +156,19 @@ def _check_name(member: tar.Member, file: str) -> None:
     if not _VALID_NAME.fullmatch(member.name) or member.name.endswith("."):
         message = (
             f"the name of the file {member.name!r} has whitespace, an empty extension or bytes that are not UTF-8, "
-            "which DALI's index cannot hold"
+            "which DALI's index cannot store"
         )
         raise ShardError(message, file=file, byte=member.start, hint="make the shard again with other keys")
 
 
-def _looks_complete(group: _Group, most: int, options: ScanOptions) -> bool:
-    """Return whether damage after a group's last file rather belongs to the next sample."""
+def _looks_complete(group: _Group, largest: int, options: ScanOptions) -> bool:
+    """Return whether the last group before damage is probably complete, so the damage is in the next sample.
+
+    A complete group has an image, a label (if there are any), and at least as many files as every group before it.
+    """
     extensions = {extension.lower() for extension, _ in group.members}
     has_both = bool(extensions & set(options.components.image)) and options.components.label in (None, *extensions)
-    return has_both and len(group.members) >= most
+    return has_both and len(group.members) >= largest
 
 
 def _by_kind(group: _Group, images: frozenset[str], file: str, number: int) -> dict[str, tar.Member]:
@@ -175,12 +178,16 @@ def _by_kind(group: _Group, images: frozenset[str], file: str, number: int) -> d
         lowered = extension.lower()
         kind = "image" if lowered in images else lowered
         if kind in by_kind:
-            message = f"sample {group.key!r} has two files of the kind {extension!r}"
-            raise ShardError(message, file=file, record=number, byte=member.start, hint="choose the image with --image")
+            what = "two images" if kind == "image" else f"two files with the extension {extension!r}"
+            message = f"sample {group.key!r} has {what}"
+            raise ShardError(
+                message, file=file, record=number, byte=member.start, hint="set --image to the extension of one of them"
+            )
         by_kind[kind] = member
     if "image" not in by_kind:
-        known = ", ".join(extension for extension, _ in group.members)
-        message = f"sample {group.key!r} has no image under {', '.join(sorted(images))}; its files are: {known}"
+        listed = ", ".join(extension for extension, _ in group.members)
+        extensions = ", ".join(sorted(images))
+        message = f"sample {group.key!r} has no file with an image extension ({extensions}); its files are: {listed}"
         raise ShardError(message, file=file, record=number, byte=group.members[0][1].start)
     return by_kind
 
@@ -232,8 +239,8 @@ def _json_label(text: dict[str, Any], key: str, where: tuple[str, int]) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     integers = ", ".join(sorted(name for name, item in text.items() if type(item) is int)) or "none"
-    message = f"the .json has no integer under {key!r} ({value!r}); members that are integers: {integers}"
-    raise ShardError(message, file=where[0], record=where[1], hint="give one of them with --label-key")
+    message = f"the .json has no integer member {key!r} (its value is {value!r}); its integer members are: {integers}"
+    raise ShardError(message, file=where[0], record=where[1], hint="set --label-key to one of them")
 
 
 def find_damage(view: View, record: Record, file: str) -> RecordDamage | None:
@@ -248,7 +255,7 @@ def find_damage(view: View, record: Record, file: str) -> RecordDamage | None:
 
 
 def find_end(view: View, at: int, size: int, file: str) -> int:
-    """Skip folders and links after the last sample, and return where the end of the archive begins."""
+    """Skip folders and links after the last sample, and return the position of the zero blocks that end the archive."""
     walk = tar.members(lambda start, n: view(start + at, n), size - at, file)
     while True:
         try:
@@ -259,7 +266,7 @@ def find_end(view: View, at: int, size: int, file: str) -> int:
 
 # --- shards made by other tools -----------------------------------------------------------------
 
-#: Extensions, or last parts of extensions, that are searched for the image.
+#: Extensions of images, compared with the whole extension of a file or with its last part.
 IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "img", "image"})
 
 
@@ -267,7 +274,7 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
     """Find the image and the label in the first sample; see `RecordFormat.find_components`."""
     group = next(_groups(view, size, file, ScanOptions(COMPONENTS)), None)
     if group is None:
-        raise ShardError("the shard has no file", file=file, byte=0, hint="remove it")
+        raise ShardError("the shard contains no files", file=file, byte=0, hint="remove it")
     extensions = [extension.lower() for extension, _ in group.members]
     label = "cls" if "cls" in extensions else None
     listed = ", ".join(extensions)
@@ -275,16 +282,16 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
         images = tuple(part.strip().lstrip(".") for part in image.lower().split(","))
         if not set(images) & set(extensions):
             message = f"--image {image}: {file} has no such file in its first sample; its files are: {listed}"
-            raise CallError(message, hint="give the extension that holds the image")
+            raise CallError(message, hint="set --image to the extension of the image")
         return Components(image=images, label=label)
     images = _image_extensions(extensions)
     if len(images) > 1:
         message = f"sample {group.key!r} has more than one image: {', '.join(images)}"
-        raise ShardError(message, file=file, record=0, hint="choose one with --image")
+        raise ShardError(message, file=file, record=0, hint="set --image to one of these extensions")
     if not images:
         message = f"sample {group.key!r} has no image; its files are: {listed}"
-        raise ShardError(message, file=file, record=0, hint="give the extension with --image")
-    # A plain extension may differ from sample to sample.
+        raise ShardError(message, file=file, record=0, hint="set --image to the extension of the image")
+    # Samples may have images of different formats, so all common extensions are accepted.
     return Components(image=tuple(sorted(IMAGE_EXTENSIONS)) if images[0] in IMAGE_EXTENSIONS else images, label=label)
 
 

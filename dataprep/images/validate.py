@@ -34,7 +34,7 @@ def inspect(data: bytes, validation: Validation = "header", max_pixels: int = MA
     except MoreNeeded:
         raise Rejected("truncated", f"the header is incomplete at byte {len(data)}") from None
     if info.width * info.height > max_pixels:
-        raise Rejected("too-large", f"{info.width}x{info.height} pixels, the limit is {max_pixels}")
+        raise Rejected("too-large", f"{info.width}x{info.height} pixels, but the limit is {max_pixels}")
     if validation != "none":
         _check_complete(data, info)
     if validation == "decode":

@@ -1,7 +1,7 @@
 """Datasets to convert: folders, lists and tables of images, read as columns of samples.
 
 No image is opened: names and sizes come from `os.scandir` and `os.stat`, labels from folders, lists, tables or file
-names. The samples are a few arrays, which stay small for millions of images.
+names. The samples are stored as a few arrays, which stay small for millions of images.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
 
     Args:
         src: a folder, a list file, or a table (CSV, TSV, Parquet).
-        options: how to read it, if it does not follow the defaults.
+        options: how to read a source that does not follow the defaults.
 
     Raises:
         CallError: `src` does not exist, or an option does not apply to it.
@@ -90,10 +90,11 @@ def _read_file(src: str, options: SourceOptions) -> Source:
     return read_lists([src], options.image_root or os.path.dirname(src) or ".", options)
 
 
-def _refuse(options: SourceOptions, names: Sequence[str], why: str) -> None:
+def _refuse(options: SourceOptions, names: Sequence[str], requirement: str) -> None:
+    """Raise an error if one of these options is set. `requirement` is what the options need."""
     for name in names:
         if getattr(options, name) is not None:
-            raise CallError(f"--{name.replace('_', '-')} needs {why}", hint="remove the option")
+            raise CallError(f"--{name.replace('_', '-')} needs {requirement}", hint="remove the option")
 
 
 def _class_notices(source: Source) -> Iterator[str]:
@@ -113,20 +114,22 @@ def _class_notices(source: Source) -> Iterator[str]:
                 yield f"{plural(len(only), 'class')} only in {split}: {_first_names(source, only)}"
 
 
-def _identity_notice(source: Source, has: NDArray[np.bool_]) -> str:
-    """Report the number of classes in each split; for re-identification, train shares none with the others.
+def _identity_notice(source: Source, has_class: NDArray[np.bool_]) -> str:
+    """Report the number of classes in each split; for re-identification, train shares no class with the other splits.
 
     Args:
         source: the samples.
-        has: bool [splits, classes], whether the split has samples of the class.
+        has_class: bool [splits, classes], whether the split has samples of the class.
 
     """
-    per_split = ", ".join(f"{split} {count:,}" for split, count in zip(source.splits, has.sum(1).tolist(), strict=True))
+    per_split = ", ".join(
+        f"{split} {count:,}" for split, count in zip(source.splits, has_class.sum(1).tolist(), strict=True)
+    )
     if "train" not in source.splits:
         return f"classes: {per_split}"
     others = [split for split in ("query", "gallery") if split in source.splits]
-    in_others = has[[source.splits.index(split) for split in others]].any(0)
-    shared = np.flatnonzero(has[source.splits.index("train")] & in_others)
+    in_others = has_class[[source.splits.index(split) for split in others]].any(0)
+    shared = np.flatnonzero(has_class[source.splits.index("train")] & in_others)
     number = plural(len(shared), "class") if len(shared) else "no classes"
     names = f": {_first_names(source, shared)}" if len(shared) else ""
     return f"classes: {per_split}; train shares {number} with {' and '.join(others)}{names}"

@@ -1,4 +1,4 @@
-"""The records of this package: `Source`, the samples to convert as columns, and `SourceOptions`."""
+"""The dataclasses of this package: `Source`, the samples to convert as columns, and `SourceOptions`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from manifests.schema import TABLE_COLUMNS
 
-#: Default names of the label column. A column of such a name is not also kept as a further column.
+#: Default names of the label column. A column with one of these names is not also kept as an extra column.
 LABEL_COLUMNS = ("label", "class", "target")
 
-#: Names that sample tables and records use themselves. Further columns cannot have them.
+#: Names that sample tables and records already use, so extra columns cannot have them.
 RESERVED_COLUMNS = (*TABLE_COLUMNS, "class")
 
-#: Longest name of a further column, in bytes, that fits into the header of a TFRecord feature as the index reads it.
+#: Longest name of an extra column, in bytes: `dataprep index` reads TFRecord features with names of up to 127 bytes.
 MAX_COLUMN_NAME = 100
 
 
@@ -48,17 +48,17 @@ class Source:
 
     Attributes:
         root: folder that paths are relative to.
-        layout: the layout that was recognized, for the user.
+        layout: name of the recognized layout, to show to the user.
         classes: class names in label order.
-        splits: split names; `split` holds indices into them.
+        splits: split names; `split` contains indices into them.
         path: Arrow large_string [n], relative to `root` unless absolute.
         label: int32 [n], 0 to ``len(classes) - 1``.
         split: int8 [n], 0 to ``len(splits) - 1``.
         size: int64 [n], file size in bytes; `UNREADABLE` if it is not known.
-        extra: Arrow table of n rows with the further columns of the source.
+        extra: Arrow table of n rows with the extra columns of the source.
         notices: messages for the user, one line each.
-        rejected: rows for ``rejected.jsonl`` that the scan already found.
-        scanned: the images were found by scanning `root`, so the output must not be inside it.
+        rejected: rows for ``rejected.jsonl``: files that the scan itself rejected.
+        scanned: whether the images were found by scanning `root`; if so, the output must not be inside `root`.
 
     """
 
@@ -80,5 +80,5 @@ class Source:
 
     @property
     def bytes(self) -> int:
-        """Total size of all images of known size."""
+        """Total size in bytes of all images whose size is known."""
         return int(self.size.clip(min=0).sum())

@@ -1,4 +1,4 @@
-"""Columns of a list or table: number the labels, look up file sizes, check the paths."""
+"""Columns of a list or table: convert labels to numbers, look up file sizes, check paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dataprep.sources.base import Source
 from manifests.errors import SourceError
 from manifests.schema import MAX_LABEL, UNREADABLE
 
-#: Returns the file, and the line if it has lines, that a row comes from.
+#: Returns the file and the line that a row comes from. The line is `None` if the file has no lines.
 Locate = Callable[[int], tuple[str, int | None]]
 
 
@@ -26,13 +26,13 @@ def number_labels(
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Convert labels from text to numbers.
 
-    If all labels are integers they are the numbers, unless all of them are in `classes`. Else they are names, numbered
-    by their position in `classes`, or in sorted order.
+    If all labels are integers, they are class indices, unless all of them are in `classes`. Otherwise they are class
+    names, numbered by their position in `classes`, or in sorted order.
 
     Args:
         text: large_string [n].
         classes: class names in label order; `None` takes them from `text`.
-        locate: finds the row that an error is about.
+        locate: returns the file and line of a row, for errors.
 
     Returns:
         The labels, int32 [n], and the class names.
@@ -80,15 +80,15 @@ def _integer_labels(
 
 def file_sizes(root: str, path: pa.Array) -> NDArray[np.int64]:
     """Return the size of each file in bytes, int64 [n]; `UNREADABLE` if it is not a regular file."""
-    found = np.full(len(path), UNREADABLE, np.int64)
+    sizes = np.full(len(path), UNREADABLE, np.int64)
     for row, name in enumerate(_iterate(path)):
         try:
             status = os.stat(os.path.join(root, name))
         except (OSError, ValueError):
             continue
         if stat.S_ISREG(status.st_mode):
-            found[row] = status.st_size
-    return found
+            sizes[row] = status.st_size
+    return sizes
 
 
 def _iterate(column: pa.Array) -> Iterator[str]:
@@ -138,5 +138,5 @@ def _missing_hint(root: str, name: str) -> str:
 
 
 def concat(arrays: Sequence[pa.Array]) -> pa.Array:
-    """Concatenate columns of text; no columns give an empty one."""
+    """Concatenate columns of text. The result is empty if there are no columns."""
     return pa.concat_arrays(arrays) if arrays else pa.array([], pa.large_string())

@@ -32,7 +32,7 @@ SPLIT_FOLDERS = {
 def read_by_pattern(src: str, folders: Sequence[str], text: str, options: SourceOptions) -> Source:
     """Read all images in `src` and its subfolders by a pattern of their file names.
 
-    Folders with the name of a split are splits if there are at least two of them, or no other folders. Otherwise all
+    Folders with the name of a split are splits if there are at least two of them, or no other folders. Otherwise, all
     images are in ``train``.
 
     Raises:
@@ -50,7 +50,7 @@ def read_by_pattern(src: str, folders: Sequence[str], text: str, options: Source
 
 
 def skipped_folders(folders: Sequence[str], splits: Mapping[str, str]) -> list[str]:
-    """Return a message about folders that are not splits (split -> folder); nothing if there are no splits."""
+    """Return a message about folders that are not in `splits` (split -> folder). Empty if there are no splits."""
     others = [f"{printable(name)}/" for name in folders if name not in splits.values()] if splits else []
     return [f"skipped folders that are not splits: {', '.join(others)}"] if others else []
 
@@ -64,16 +64,16 @@ def read_filenames(
     layout: str,
     junk: str | None = None,
 ) -> Source:
-    """Scan the folder of each split, and read the label and further columns from the file names.
+    """Scan the folder of each split, and read the labels and extra columns from the file names.
 
     Args:
         src: the folder that paths are relative to.
         splits: the folder of each split (split -> folder).
-        pattern: of the file names.
-        options: may name the part with the label, and give the class names. By default these are the labels of all
-            splits in sorted order.
-        layout: for `Source.layout`.
-        junk: images with this label are skipped.
+        pattern: pattern of the file names.
+        options: `label_column` and `classes` apply. By default, the classes are the labels of all splits in sorted
+            order.
+        layout: value of `Source.layout`.
+        junk: label of the images to skip.
 
     Raises:
         CallError: the pattern has no part for the label.
@@ -98,8 +98,8 @@ def read_filenames(
     label, classes = number_labels(
         text, options.classes or sorted_values(text), lambda row: (f"{src}/{path[row]}", None)
     )
-    # As in tables, a label with a name of its own, such as `identity`, is also kept as a further column.
-    further = [name for name in pattern.names if name != label_name or name not in LABEL_COLUMNS]
+    # As in tables, a label column with a specific name, such as `identity`, is also kept as an extra column.
+    extra_names = [name for name in pattern.names if name != label_name or name not in LABEL_COLUMNS]
     return Source(
         root=src,
         layout=layout,
@@ -109,7 +109,7 @@ def read_filenames(
         label=label,
         split=split,
         size=size,
-        extra=pa.table({name: to_integers(columns[name]) for name in further}),
+        extra=pa.table({name: to_integers(columns[name]) for name in extra_names}),
         notices=tuple(notices),
         rejected=tuple(scan.rejected),
         scanned=True,

@@ -59,7 +59,7 @@ def _read_one(src: str, folders: Sequence[str], options: SourceOptions) -> Sourc
 
 
 def _split_folders(src: str, folders: Sequence[str]) -> dict[str, str]:
-    """Return the folder of each split; nothing if these folders are classes (a `train` next to `car` and `bus`)."""
+    """Return the folder of each split. Empty if the folders are classes, as with `train` next to `car` and `bus`."""
     named = [name for name in folders if name.lower() in SPLIT_ALIASES]
     if len(named) < len(folders) and not any(has_folders(os.path.join(src, name)) for name in named):
         return {}
@@ -74,8 +74,8 @@ def read_class_folders(
     Args:
         root: the folder that paths are relative to.
         class_folders: the (folder, class name) pairs of each split.
-        layout: for `Source.layout`.
-        options: may give the class names. By default they are the names of all splits in sorted order.
+        layout: value of `Source.layout`.
+        options: `classes` applies. By default, the classes are the class folders of all splits in sorted order.
 
     Raises:
         SourceError: a class name is not valid UTF-8, or not in `options.classes`.
@@ -87,8 +87,8 @@ def read_class_folders(
     for number, folders in enumerate(class_folders.values()):
         for folder, name in folders:
             if not is_utf8(name):
-                shown = os.fsencode(folder).decode("utf-8", "backslashreplace")
-                raise SourceError("the name of the class folder is not valid UTF-8", file=shown, hint="rename it")
+                escaped = os.fsencode(folder).decode("utf-8", "backslashreplace")
+                raise SourceError("the name of the class folder is not valid UTF-8", file=escaped, hint="rename it")
             counts.append(scan.add(folder))
             names.append(name)
             split_numbers.append(number)

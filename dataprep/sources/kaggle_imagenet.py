@@ -1,4 +1,4 @@
-"""ImageNet in Kaggle's layout: ``ILSVRC/Data/CLS-LOC`` with a flat ``val/``, whose labels are in a CSV file."""
+"""ImageNet in Kaggle's layout: ``ILSVRC/Data/CLS-LOC`` with a flat ``val/`` folder, whose labels are in a CSV file."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read_kaggle_imagenet(root: str, options: SourceOptions) -> Source:
 
 
 def _find_upward(root: str, name: str) -> str | None:
-    """Find a file in a folder or in one of the three folders above it, where Kaggle's archive has it."""
+    """Find a file in a folder or in one of the three folders above it, where Kaggle's archive puts it."""
     folder = os.path.abspath(root)
     for _ in range(4):
         if os.path.isfile(os.path.join(folder, name)):
@@ -99,7 +99,7 @@ def _read_val_labels(root: str, path: pa.Array, label_of: dict[str, int]) -> NDA
     solution = _find_upward(root, "LOC_val_solution.csv")
     if solution is None:
         raise SourceError(
-            "the folder is flat, and LOC_val_solution.csv with its labels does not exist",
+            "the folder has no class folders, and the file with its labels, LOC_val_solution.csv, does not exist",
             file=f"{root}/val",
             hint="put Kaggle's file next to ILSVRC/, or move val/ away to convert only train/",
         )
@@ -120,9 +120,9 @@ def _read_val_labels(root: str, path: pa.Array, label_of: dict[str, int]) -> NDA
     if missing := next((stem for stem in stems if stem not in labels), None):
         raise SourceError(f"the file has no label for val/{missing}", file=solution, hint="add a line for the image")
     if len(labels) > len(stems):
-        gone = sorted(set(labels) - set(stems))
+        missing_images = sorted(set(labels) - set(stems))
         raise SourceError(
-            f"image val/{gone[0]}.JPEG is missing ({len(gone):,} such images)",
+            f"image val/{missing_images[0]}.JPEG is missing ({len(missing_images):,} such images)",
             file=solution,
             hint="unpack val/ again",
         )

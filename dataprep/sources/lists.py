@@ -1,4 +1,4 @@
-"""List files, as PaddleClas uses them: each line is ``path label``, split at the last blank."""
+"""List files, as PaddleClas uses them: each line is ``path label``, split at the last space or tab."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
     Args:
         files: the list files.
         root: the folder that paths are relative to.
-        options: may give the class names.
+        options: `classes` applies.
 
     Raises:
         SourceError: a line or a label is not valid, or an image is missing or listed twice.
@@ -47,7 +47,10 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
 
 
 def parse_lists(files: Sequence[str]) -> tuple[list[pa.Array], pa.Array, Locate]:
-    """Read list files; return the paths of each (large_string), the labels of all as text, and how to find a row.
+    """Read list files.
+
+    Returns:
+        The paths of each list (large_string), the labels of all lists as text, and a function that locates a row.
 
     Raises:
         SourceError: a line is not valid.
@@ -73,8 +76,8 @@ def _parse_list(file: str) -> tuple[pa.Array, pa.Array, NDArray[np.int64]]:
     paths: list[pa.Array] = []
     labels: list[pa.Array] = []
     numbers: list[NDArray[np.int64]] = []
-    found = _list_lines(file)
-    while batch := list(islice(found, 1 << 16)):
+    lines = _list_lines(file)
+    while batch := list(islice(lines, 1 << 16)):
         paths.append(pa.array([path for _, path, _ in batch], pa.large_string()))
         labels.append(pa.array([label for _, _, label in batch], pa.large_string()))
         numbers.append(np.array([number for number, _, _ in batch], np.int64))
@@ -96,10 +99,10 @@ def _list_lines(file: str) -> Iterator[tuple[int, str, str]]:
             parts = line.strip().rsplit(maxsplit=1)
             if len(parts) == 1 or "\0" in line:
                 raise SourceError(
-                    f"the line {line.strip()[:80]!r} is not `path label`",
+                    f"the line {line.strip()[:80]!r} does not have the form `path label`",
                     file=file,
                     line=number,
-                    hint="write a path, a blank and a label",
+                    hint="write a path, a space and a label",
                 )
             if parts:
                 yield number, os.path.normpath(parts[0].rstrip()), parts[1]

@@ -1,4 +1,4 @@
-"""Patterns of file names, such as ``{identity}_c{camera}s*``, and the columns that they read.
+"""Patterns of file names, such as ``{identity}_c{camera}s*``, and the columns read by them.
 
 A pattern is translated to a regular expression of RE2 (https://github.com/google/re2/wiki/Syntax), which matches in
 time linear in the length of the name for every pattern.
@@ -50,14 +50,14 @@ def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
 
     ``{name}`` matches one or more characters, ``*`` any number of characters, ``?`` one character. All other text
     matches itself. From left to right, each part matches as few characters as possible: ``{a}_{b}`` reads ``x_y_z`` as
-    ``x`` and ``y_z``. A ``{name}`` must be followed by plain text or the end of the pattern, which set where it ends.
+    ``x`` and ``y_z``. Plain text or the end of the pattern must follow a ``{name}``, so that its end is clear.
 
     Args:
         text: the pattern, 1 to 255 characters.
         value: what a ``{name}`` matches, `ANY_TEXT` or `INTEGER`.
 
     Raises:
-        CallError: the pattern is not valid, or a name in it is not valid as a column name.
+        CallError: the pattern is not valid, or a name in it is not a valid column name.
 
     """
     parts = _PARTS.findall(text)
@@ -93,7 +93,7 @@ def find_label(pattern: Pattern, given: str | None, known: tuple[str, ...]) -> s
     """Return the name of the part with the label: `given`, or the first of `known` that the pattern has.
 
     Raises:
-        CallError: there is no such part, or another part has a name that sample tables use themselves.
+        CallError: there is no such part, or another part has a name that sample tables already use.
 
     """
     label = given or next((name for name in known if name in pattern.names), None)
@@ -105,7 +105,7 @@ def find_label(pattern: Pattern, given: str | None, known: tuple[str, ...]) -> s
         )
     if reserved := [name for name in pattern.names if name != label and name in RESERVED_COLUMNS]:
         raise CallError(
-            f"--pattern: {{{reserved[0]}}} is a name that sample tables use themselves", hint="choose another name"
+            f"--pattern: {{{reserved[0]}}} is a name that sample tables already use", hint="choose another name"
         )
     return label
 
@@ -131,15 +131,15 @@ def read_names(path: pa.Array, pattern: Pattern, root: str) -> dict[str, pa.Arra
     Args:
         path: large_string [n], with extensions.
         pattern: the pattern.
-        root: the folder that errors name.
+        root: the folder to name in errors.
 
     Raises:
         SourceError: a file name does not match.
 
     """
-    found = match_names(path, pattern)
-    if found.null_count:
-        wrong = path.filter(pc.is_null(found))
+    parts = match_names(path, pattern)
+    if parts.null_count:
+        wrong = path.filter(pc.is_null(parts))
         more = f" and {len(wrong) - 3:,} more" if len(wrong) > 3 else ""
         shown = ", ".join(map(printable, wrong.slice(0, 3).to_pylist())) + more
         raise SourceError(
@@ -148,13 +148,13 @@ def read_names(path: pa.Array, pattern: Pattern, root: str) -> dict[str, pa.Arra
             hint="set --pattern to a pattern that all names match (* is any text; leave out the extension), "
             "or move these images away",
         )
-    return {name: found.field(name) for name in pattern.names}
+    return {name: parts.field(name) for name in pattern.names}
 
 
 def to_integers(column: pa.Array) -> pa.Array:
     """Convert a column of text to int64 if all of its values are integers of at most 18 digits, such as 0002 or -1.
 
-    The column stays text if two different values would become the same number, as 1 and 01 would.
+    The column stays text if two different values would become the same number, such as 1 and 01.
     """
     if not pc.all(pc.match_substring_regex(column, f"^{INTEGER}$"), min_count=0).as_py():
         return column

@@ -23,9 +23,9 @@ class ReidLayout:
     """The layout of a published dataset.
 
     Attributes:
-        name: of the dataset.
+        name: name of the dataset.
         splits: the folder of each split (split -> folder).
-        pattern: of the file names.
+        pattern: pattern of the file names.
 
     """
 
@@ -44,7 +44,7 @@ LAYOUTS = (
     ReidLayout("VeRi-776", _VEHICLES, parse_pattern("{identity}_c{camera}_*", INTEGER)),
 )
 
-#: Identity of Market-1501's junk images: detections that overlap a person partly. The evaluation ignores them, so
+#: Identity of Market-1501's junk images: detections that overlap a person only partly. The evaluation ignores them, so
 #: skipping them does not change any score.
 JUNK = "-1"
 #: Identity of Market-1501's distractors: detections that show no person. In the gallery, retrieving one is an error.
@@ -52,9 +52,11 @@ DISTRACTORS = "0000"
 
 
 def find_reid_layout(src: str, folders: Sequence[str]) -> ReidLayout | None:
-    """Recognize a layout by two of its folders, and among layouts of the same folders by the name of an image."""
-    found = [layout for layout in LAYOUTS if len({*layout.splits.values()} & {*folders}) > 1]
-    return next((layout for layout in found if _names_match(src, folders, layout)), found[0] if found else None)
+    """Recognize a layout by at least two of its folders, and among layouts with the same folders by an image's name."""
+    candidates = [layout for layout in LAYOUTS if len({*layout.splits.values()} & {*folders}) > 1]
+    return next(
+        (layout for layout in candidates if _names_match(src, folders, layout)), candidates[0] if candidates else None
+    )
 
 
 def _names_match(src: str, folders: Sequence[str], layout: ReidLayout) -> bool:

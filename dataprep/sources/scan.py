@@ -15,7 +15,7 @@ from manifests.errors import SourceError
 from manifests.schema import UNREADABLE
 from manifests.text import plural, printable
 
-#: Files with other suffixes are skipped, and the user is told. The actual format is decided by the content.
+#: Files with other suffixes are skipped, and reported in a notice. The content of a file decides its actual format.
 IMAGE_SUFFIXES = frozenset(
     (
         *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif", ".avif"),
@@ -25,7 +25,7 @@ IMAGE_SUFFIXES = frozenset(
 
 
 class Scan:
-    """Collects the images of one folder after the other.
+    """Collects the images of folders, one folder after the other.
 
     Attributes:
         root: folder that paths are relative to.
@@ -42,7 +42,7 @@ class Scan:
         self._notices: list[str] = []
 
     def add(self, folder: str) -> int:
-        """List all images in a folder and its subfolders, sorted by path; return how many there are."""
+        """List all images in a folder and its subfolders, sorted by path; return their number."""
         found: list[tuple[str, int]] = []
         self._walk(folder, [], found)
         found.sort()
@@ -90,8 +90,8 @@ class Scan:
                     found.append((path, _size_of(entry)))
 
     def _reject(self, path: str, reason: str, detail: str) -> None:
-        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        self.rejected.append({"source": shown, "reason": reason, "detail": detail})
+        escaped = os.fsencode(path).decode("utf-8", "backslashreplace")
+        self.rejected.append({"source": escaped, "reason": reason, "detail": detail})
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
@@ -167,7 +167,7 @@ def map_splits(src: str, folders: Sequence[str], split_of: Mapping[str, str]) ->
 
 
 def stray_notices(images: Sequence[str], where: str) -> list[str]:
-    """Return a message about images that were skipped for their place, `where`; nothing if there are none."""
+    """Return a message about images that were skipped because of their location, `where`. Empty if there are none."""
     return [f"skipped {plural(len(images), 'image')} {where}: {_first(images)}"] if images else []
 
 

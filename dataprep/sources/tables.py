@@ -1,4 +1,4 @@
-"""Tables: CSV, TSV, Parquet. Columns other than path, label and split are kept as further columns."""
+"""Tables: CSV, TSV, Parquet. Columns other than path, label and split are kept as extra columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dataprep.sources.base import LABEL_COLUMNS, MAX_COLUMN_NAME, RESERVED_COLUM
 from dataprep.sources.columns import Locate, check_paths, file_sizes, number_labels
 from manifests.errors import CallError, SourceError
 from manifests.schema import SPLIT_ALIASES, split_order
-from manifests.text import suggest
+from manifests.text import plural, suggest
 
 PATH_COLUMNS = ("path", "image", "file", "filename", "filepath", "image_path")
 
@@ -57,8 +57,8 @@ def read_table(file: str, options: SourceOptions) -> Source:
         label=label,
         split=split,
         size=file_sizes(root, path),
-        # A label with a name of its own, such as `identity`, is also kept as a further column.
-        extra=_further_columns(table, {path_name, split_name, *({label_name} & {*LABEL_COLUMNS})}, file),
+        # A label column with a specific name, such as `identity`, is also kept as an extra column.
+        extra=_extra_columns(table, {path_name, split_name, *({label_name} & {*LABEL_COLUMNS})}, file),
     )
     check_paths(source, locate)
     return source
@@ -74,13 +74,15 @@ def _load_parquet(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
         table.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
         raise SourceError(
-            f"the file is not a valid Parquet table ({str(error).splitlines()[0]})", file=file, hint="write it again"
+            f"the file is not a valid Parquet table ({str(error).splitlines()[0]})",
+            file=file,
+            hint="write the file again",
         ) from None
     return table, np.arange(1, len(table) + 1)
 
 
 def _load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
-    """Read all columns as text; return them with the line that each row ends on."""
+    """Read all columns as text; return them with the number of the line on which each row ends."""
     reader = csv.reader(_text_lines(file), delimiter="\t" if file.lower().endswith(".tsv") else ",", strict=True)
     batches, lines = [], []
     try:
@@ -97,7 +99,7 @@ def _load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
         ) from None
     if len(set(header)) < len(header):
         repeated = next(name for name in header if header.count(name) > 1)
-        raise SourceError(f"two columns have the name {repeated!r}", file=file, line=1, hint="rename one")
+        raise SourceError(f"two columns have the name {repeated!r}", file=file, line=1, hint="rename one of them")
     empty = pa.table({name: pa.array([], pa.large_string()) for name in header})
     return pa.concat_tables([empty, *batches]), np.concatenate([*lines, np.empty(0, np.int64)])
 
@@ -117,7 +119,10 @@ def _to_table(rows: list[tuple[int, list[str]]], header: list[str], file: str) -
     for line, row in rows:
         if len(row) != len(header):
             raise SourceError(
-                f"expected {len(header)} columns, got {len(row)}", file=file, line=line, hint="fix this row"
+                f"the row has {plural(len(row), 'column')}, but the header has {len(header)}",
+                file=file,
+                line=line,
+                hint="fix this row",
             )
     columns = zip(*(row for _, row in rows), strict=True)
     arrays = [pa.array(column, pa.large_string()) for column in columns]
@@ -147,7 +152,7 @@ def _check_filled(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
     row = pc.index(empty, True).as_py()
     if row >= 0:
         file, line = locate(row)
-        raise SourceError(f"column {name!r} is empty", file=file, line=line, hint="fill it or remove the row")
+        raise SourceError(f"column {name!r} is empty", file=file, line=line, hint="fill in a value, or remove the row")
 
 
 def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
@@ -174,41 +179,39 @@ def _number_splits(table: pa.Table, name: str | None, file: str) -> tuple[tuple[
     if name is None:
         return ("train",), np.zeros(len(table), np.int8)
     given = _text_column(table, name, file).to_pylist()
-    split_of = {word: SPLIT_ALIASES.get(word.lower(), word) for word in set(given)}
-    for word in sorted(split_of):
-        if not word.replace("_", "").replace("-", "").isalnum() or not word.isascii():
+    split_of = {text: SPLIT_ALIASES.get(text.lower(), text) for text in set(given)}
+    for text in sorted(split_of):
+        if not text.replace("_", "").replace("-", "").isalnum() or not text.isascii():
             raise SourceError(
-                f"split {word!r} cannot be part of a file name", file=file, hint="use letters, digits, - and _"
+                f"split {text!r} cannot be part of a file name", file=file, hint="use letters, digits, - and _"
             )
     splits = split_order(set(split_of.values()))
     if len(splits) > 127:
         raise SourceError(
-            f"column {name!r} has {len(splits)} splits, the limit is 127", file=file, hint="check --split-column"
+            f"column {name!r} has {len(splits)} splits, but the limit is 127", file=file, hint="check --split-column"
         )
-    number = {word: splits.index(split) for word, split in split_of.items()}
-    return splits, np.array([number[word] for word in given], np.int8)
+    number = {text: splits.index(split) for text, split in split_of.items()}
+    return splits, np.array([number[text] for text in given], np.int8)
 
 
-def _further_columns(table: pa.Table, used: set[str | None], file: str) -> pa.Table:
+def _extra_columns(table: pa.Table, used: set[str | None], file: str) -> pa.Table:
     """Return all columns that are not in `used`, as text, integers, floats or booleans."""
     names = [name for name in table.column_names if name not in used]
     columns = {}
     for name in names:
         if name in RESERVED_COLUMNS or name.startswith("image/"):
-            raise SourceError(
-                f"column {name!r} has a name that sample tables use themselves", file=file, hint="rename it"
-            )
+            raise SourceError(f"column {name!r} has a name that sample tables already use", file=file, hint="rename it")
         if not name or len(name.encode()) > MAX_COLUMN_NAME:
             raise SourceError(
                 f"column {name[:40]!r} has a name of {len(name.encode())} bytes, not 1 to {MAX_COLUMN_NAME}",
                 file=file,
                 hint="rename it",
             )
-        columns[name] = _further_column(_one_array(table[name]), name, file)
+        columns[name] = _extra_column(_one_array(table[name]), name, file)
     return pa.table(columns)
 
 
-def _further_column(column: pa.Array, name: str, file: str) -> pa.Array:
+def _extra_column(column: pa.Array, name: str, file: str) -> pa.Array:
     types, kind = pa.types, column.type
     if types.is_dictionary(kind) or types.is_temporal(kind):
         return column.cast(pa.large_string())
@@ -217,7 +220,7 @@ def _further_column(column: pa.Array, name: str, file: str) -> pa.Array:
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_null(kind):
         return column
     raise SourceError(
-        f"column {name!r} has the type {kind}, but further columns are text, numbers or booleans",
+        f"column {name!r} has the type {kind}, but extra columns must be text, numbers or booleans",
         file=file,
         hint="convert or remove it",
     )

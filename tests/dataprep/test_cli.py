@@ -417,7 +417,7 @@ WRONG = [
     (["--src", "{src}", "--classes", "{src}"], "--classes"),
     (["--src", "{src}", "--out", "{file}"], "{file}"),
     (["--src", "{src}", "--out", "{file}/below"], "{file}"),
-    (["--src", "{file}"], "is not `path label`"),
+    (["--src", "{file}"], "does not have the form `path label`"),
     (["--src", "{src}", "surplus"], "surplus"),
     (["--src", "{src}", "--nix"], "--nix"),
 ]
@@ -463,7 +463,10 @@ def test_byte_sizes(text, length):
 @pytest.mark.parametrize("arguments", [["verify"], ["info"], ["info", "--json"], ["verify", "--decode"]])
 @pytest.mark.parametrize(
     ("exists", "message", "status"),
-    [(False, "no such folder", 2), (True, "the manifest is missing, so the dataset is incomplete", 1)],
+    [
+        (False, "does not exist. Hint: give the folder of a prepared dataset", 2),
+        (True, "the manifest is missing, so the dataset is incomplete", 1),
+    ],
 )
 def test_a_folder_without_a_dataset(tmp_path, invoke, arguments, exists, message, status):
     folder = tmp_path / "data"

@@ -141,7 +141,7 @@ def test_verify_compares_the_size_with_the_manifest(dataset, tmp_path):
         manifest.write_bytes(manifest_bytes(type(original)(**changed)))
         faults = verify_dataset(str(out), workers=1).problems
         assert len(faults) == 30
-        assert "the image is corrupt: 4800 bytes, but 41x40x3 pixels take 4920" in str(faults[0])
+        assert "the image is not valid (corrupt): 4800 bytes, but 41x40x3 pixels need 4920" in str(faults[0])
     finally:
         manifest.write_bytes(intact)
 

@@ -1,4 +1,4 @@
-"""`dataprep index` on truncated or damaged shards of another tool: it names the place, exits with 1, leaves nothing."""
+"""`dataprep index` on truncated or damaged shards: it names the location, exits with 1 and leaves no files."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from manifests.store import read_manifest
 
 
 @pytest.fixture(scope="module", params=FORMAT_NAMES)
-def made(request, make_photos, dataprep, tmp_path_factory):
+def shard(request, make_photos, dataprep, tmp_path_factory):
     """The name and the bytes of a shard with six records, and the records."""
-    root = tmp_path_factory.mktemp("made")
+    root = tmp_path_factory.mktemp("shard")
     make_photos(root / "photos", 6, side=24)
     assert dataprep("convert", "--src", root / "photos", "--fmt", request.param, "--out", root / "out").returncode == 0
     name = read_manifest(root / "out").splits[0].shards[0].name
     data = (root / "out" / name).read_bytes()
-    want = ScanOptions(read_manifest(root / "out").components)
-    return name, data, list(FORMATS[request.param].scan(lambda at, _: (data, at), len(data), name, want))
+    options = ScanOptions(read_manifest(root / "out").components)
+    return name, data, list(FORMATS[request.param].scan(lambda at, _: (data, at), len(data), name, options))
 
 
 def files_in(folder) -> set[str]:
@@ -32,46 +32,46 @@ def files_in(folder) -> set[str]:
 
 @pytest.mark.parametrize("record", [0, 2, 5])
 @pytest.mark.parametrize("where", ["header", "image"])
-def test_a_truncated_shard(made, record, where, dataprep, tmp_path):
-    name, data, records = made
+def test_a_truncated_shard(shard, record, where, dataprep, tmp_path):
+    name, data, records = shard
     length = records[record].start + 7 if where == "header" else records[record].offset + 20
     (tmp_path / name).write_bytes(data[:length])
-    done = dataprep("index", tmp_path)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    first = done.stderr.splitlines()[0]
+    result = dataprep("index", tmp_path)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    first = result.stderr.splitlines()[0]
     assert re.search(rf"{re.escape(name)}, record {record}, byte {records[record].start}: .*cut short", first), first
     assert files_in(tmp_path) == {name}
 
 
 @pytest.mark.parametrize("record", [0, 2, 5])
-def test_a_damaged_header(made, record, dataprep, tmp_path):
-    name, data, records = made
+def test_a_damaged_header(shard, record, dataprep, tmp_path):
+    name, data, records = shard
     at = records[record].start + 3
     (tmp_path / name).write_bytes(data[:at] + bytes((data[at] ^ 64,)) + data[at + 1 :])
-    done = dataprep("index", tmp_path)
-    assert done.returncode == 1
-    first = done.stderr.splitlines()[0]
+    result = dataprep("index", tmp_path)
+    assert result.returncode == 1
+    first = result.stderr.splitlines()[0]
     assert re.search(rf"{re.escape(name)}, record {record}, byte {records[record].start}: ", first), first
     assert files_in(tmp_path) == {name}
 
 
-def test_a_sound_shard_beside_a_damaged_one(made, dataprep, tmp_path):
+def test_an_intact_shard_next_to_a_damaged_one(shard, dataprep, tmp_path):
     """All or nothing: neither shard gets an index, and there is no manifest."""
-    name, data, records = made
+    name, data, records = shard
     suffix = os.path.splitext(name)[1]
     (tmp_path / name).write_bytes(data)
     (tmp_path / f"train-00001{suffix}").write_bytes(data[: records[4].offset])
-    done = dataprep("index", tmp_path)
-    assert done.returncode == 1
-    assert f"train-00001{suffix}, record 4, byte {records[4].start}" in done.stderr
-    assert "was not changed" in done.stderr
+    result = dataprep("index", tmp_path)
+    assert result.returncode == 1
+    assert f"train-00001{suffix}, record 4, byte {records[4].start}" in result.stderr
+    assert "was not changed" in result.stderr
     assert files_in(tmp_path) == {name, f"train-00001{suffix}"}
 
 
-def test_damage_after_an_earlier_index(made, dataprep, tmp_path):
+def test_damage_after_an_earlier_index(shard, dataprep, tmp_path):
     """The files of an earlier run stay unchanged, and `verify` reports the shard."""
-    name, data, records = made
+    name, data, records = shard
     (tmp_path / name).write_bytes(data)
     assert dataprep("index", tmp_path).returncode == 0
     assert verify_dataset(str(tmp_path), workers=1).problems == ()
@@ -82,17 +82,16 @@ def test_damage_after_an_earlier_index(made, dataprep, tmp_path):
     assert verify_dataset(str(tmp_path), workers=1).problems[0].file == name
 
 
-def test_truncation_at_any_length(made, tmp_path):
+def test_truncation_at_any_length(shard, tmp_path):
     """Every truncation is detected, except at the end of a record."""
-    name, data, records = made
+    name, data, records = shard
     ends = {record.end for record in records}
     undetected = []
     for length in [*range(1, len(data) - 1024, 97), *(end + step for end in ends for step in (-1, 1, 100))]:
         if length in ends or length >= records[-1].end:
             continue
         (tmp_path / name).write_bytes(data[:length])
-        result = _indexed(tmp_path)
-        if result:
+        if _is_accepted(tmp_path):
             undetected.append(length)
         for path in tmp_path.iterdir():
             if path.name != name:
@@ -100,7 +99,7 @@ def test_truncation_at_any_length(made, tmp_path):
     assert undetected == []
 
 
-def _indexed(folder) -> bool:
+def _is_accepted(folder) -> bool:
     from manifests.errors import DatasetError
 
     try:
@@ -112,11 +111,11 @@ def _indexed(folder) -> bool:
 @pytest.mark.parametrize(
     "content", [b"", b"x", bytes(512), bytes(10240), b"\x1f\x8b\x08" + bytes(600), b"\x93noise" * 500]
 )
-def test_a_file_that_is_not_a_shard(made, content, dataprep, tmp_path):
-    name, _, _ = made
+def test_a_file_that_is_not_a_shard(shard, content, dataprep, tmp_path):
+    name, _, _ = shard
     (tmp_path / name).write_bytes(content)
-    done = dataprep("index", tmp_path)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert name in done.stderr.splitlines()[0]
+    result = dataprep("index", tmp_path)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert name in result.stderr.splitlines()[0]
     assert files_in(tmp_path) == {name}

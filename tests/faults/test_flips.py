@@ -27,7 +27,7 @@ COUNT = 7
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """A table of seven tiny images in three formats, a broken eighth image, and two extra columns."""
+    """A table of seven tiny images in three formats, a damaged eighth image, and two extra columns."""
     folder = tmp_path_factory.mktemp("table")
     with (folder / "list.csv").open("w", newline="") as file:
         rows = csv.writer(file)
@@ -43,22 +43,22 @@ def source(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=FORMAT_NAMES)
-def sound(request, source, tmp_path_factory):
-    """A sound dataset with two shards of four and three records."""
-    out = tmp_path_factory.mktemp("sound") / request.param
+def intact(request, source, tmp_path_factory):
+    """An intact dataset with two shards of four and three records."""
+    out = tmp_path_factory.mktemp("intact") / request.param
     convert_dataset(read_source(str(source)), str(out), Options(fmt=request.param, shard_samples=4), workers=1)
     assert verify_dataset(str(out), workers=1).problems == ()
     return out
 
 
 @pytest.fixture
-def dataset(sound, tmp_path):
-    """A copy of the sound dataset, to be damaged."""
-    return Path(shutil.copytree(sound, tmp_path / "copy"))
+def dataset(intact, tmp_path):
+    """A copy of the intact dataset, for a test to damage."""
+    return Path(shutil.copytree(intact, tmp_path / "copy"))
 
 
 def starts(folder: Path, name: str) -> list[int]:
-    """Return the first byte of each record in a sound shard."""
+    """Return the first byte of each record in an intact shard."""
     manifest = read_manifest(folder)
     data = (folder / name).read_bytes()
     scan = FORMATS[manifest.format].scan(lambda at, _: (data, at), len(data), name, ScanOptions(manifest.components))
@@ -69,15 +69,16 @@ def shards(folder: Path) -> list[str]:
     return [shard.name for split in read_manifest(folder).splits for shard in split.shards]
 
 
-def flip(path: Path, *places: int, by: int = 0) -> None:
+def flip(path: Path, *positions: int, mask: int = 0) -> None:
+    """Flip bits of the bytes at these positions. By default one bit, which depends on the position."""
     with path.open("r+b") as file:
-        for at in places:
+        for at in positions:
             byte = os.pread(file.fileno(), 1, at)[0]
-            os.pwrite(file.fileno(), bytes([byte ^ (by or 1 << at % 8)]), at)
+            os.pwrite(file.fileno(), bytes([byte ^ (mask or 1 << at % 8)]), at)
 
 
-def where_to_flip(name: str, data: bytes) -> list[int]:
-    """Return all bytes except the insides of images and runs of zeros, of which only every few bytes and the ends."""
+def positions_to_flip(name: str, data: bytes) -> list[int]:
+    """Return all positions; in images and in runs of zeros, only every few bytes and both ends."""
     if name.endswith((".parquet", ".json", ".jsonl")):
         return sorted({*range(0, len(data), 7), *range(64), *range(len(data) - 64, len(data))})
     if name.endswith(".tar"):
@@ -86,13 +87,13 @@ def where_to_flip(name: str, data: bytes) -> list[int]:
     return list(range(len(data))) if name.endswith(".idx") else sorted({*range(0, len(data), 3), *range(400)})
 
 
-def test_every_position_of_every_file(dataset):
+def test_a_flip_in_any_file_is_reported_in_its_place(dataset):
     shard_names, missed, misplaced = shards(dataset), [], []
     for path in sorted(dataset.iterdir()):
         data = path.read_bytes()
         begin = starts(dataset, path.name) if path.name in shard_names else []
         end = max((at for at, byte in enumerate(data) if byte), default=0)
-        for at in where_to_flip(path.name, data):
+        for at in positions_to_flip(path.name, data):
             flip(path, at)
             problems = verify_dataset(str(dataset), workers=1).problems
             flip(path, at)
@@ -108,18 +109,18 @@ def test_every_position_of_every_file(dataset):
     assert not misplaced, f"{len(misplaced)} flips were reported in another place: {misplaced[:9]}"
 
 
-def test_bits_of_one_byte(dataset):
+def test_any_bits_of_one_byte(dataset):
     """Flip single bits and patterns of bits at the start and in the middle of every file."""
     for path in sorted(dataset.iterdir()):
         for at in (0, 9, path.stat().st_size // 2):
-            for by in (1, 2, 4, 8, 16, 32, 64, 128, 255, 0x81):
-                flip(path, at, by=by)
+            for mask in (1, 2, 4, 8, 16, 32, 64, 128, 255, 0x81):
+                flip(path, at, mask=mask)
                 assert {problem.file for problem in verify_dataset(str(dataset), workers=1).problems} == {path.name}, (
                     path,
                     at,
-                    by,
+                    mask,
                 )
-                flip(path, at, by=by)
+                flip(path, at, mask=mask)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -130,10 +131,10 @@ def test_several_flips_in_one_shard_are_all_reported(dataset, seed):
     ends = [*begin[1:], size - 1024 if name.endswith(".tar") else size]
     draw = random.Random(seed)
     records = [0, 2, 3] if seed % 2 else [0, 1, 3]
-    places = [draw.randrange(begin[record], ends[record]) for record in records]
-    flip(dataset / name, *places)
+    positions = [draw.randrange(begin[record], ends[record]) for record in records]
+    flip(dataset / name, *positions)
     reported = {problem.record for problem in verify_dataset(str(dataset), workers=1).problems}
-    assert reported == set(records), f"flipped bytes {places} of records {records}, reported {reported}"
+    assert reported == set(records), f"flipped bytes {positions} of records {records}, reported {reported}"
 
 
 @pytest.mark.parametrize("part", ["first byte", "image", "last byte"])
@@ -144,12 +145,12 @@ def test_flips_in_every_record_are_all_reported(dataset, part):
     scan = list(
         FORMATS[manifest.format].scan(lambda at, _: (data, at), len(data), name, ScanOptions(manifest.components))
     )
-    place = {
+    positions = {
         "first byte": begin,
         "image": [record.offset + record.size // 2 for record in scan],
         "last byte": [record.end - 1 for record in scan],
     }[part]
-    flip(dataset / name, *place)
+    flip(dataset / name, *positions)
     assert {problem.record for problem in verify_dataset(str(dataset), workers=1).problems} == {0, 1, 2, 3}
 
 
@@ -195,15 +196,15 @@ def test_two_shards_swapped(dataset, number):
     assert {first, second} <= {problem.file for problem in verify_dataset(str(dataset), workers=1).problems}
 
 
-@pytest.mark.parametrize("change", ["one line missing", "two lines swapped", "a line twice", "of another shard"])
-def test_an_index_that_does_not_fit(dataset, change):
+@pytest.mark.parametrize("change", ["one line missing", "two lines swapped", "one line twice", "of another shard"])
+def test_an_index_that_does_not_match_its_shard(dataset, change):
     indexes = [shard.index.name for split in read_manifest(dataset).splits for shard in split.shards]
     path = dataset / indexes[0]
     head, *lines = path.read_text().splitlines(keepends=True)
     lines = {
         "one line missing": lines[:-1],
         "two lines swapped": [lines[1], lines[0], *lines[2:]],
-        "a line twice": [lines[0], *lines],
+        "one line twice": [lines[0], *lines],
         "of another shard": (dataset / indexes[1]).read_text().splitlines(keepends=True),
     }[change]
     path.write_text("".join([head, *lines] if change != "of another shard" else lines))
@@ -228,7 +229,7 @@ def test_an_edited_index_is_found_even_if_its_checksums_are_updated(dataset):
     (dataset / "manifest.json").write_bytes(manifest_bytes(manifest))
     (problem,) = verify_dataset(str(dataset), workers=1).problems
     assert problem.file == path.name
-    assert "does not match" in problem.message
+    assert "does not match the shard" in problem.message
 
 
 def test_a_file_that_is_not_in_the_manifest(dataset):
@@ -246,16 +247,16 @@ def test_a_folder_converted_again_in_another_format(dataset, source):
     assert [str(problem) for problem in verify_dataset(str(dataset), workers=1).problems] == []
 
 
-def test_flips_in_shards_of_another_tool(sound, tmp_path):
+def test_flips_in_shards_of_another_tool(intact, tmp_path):
     """Shards indexed with checksums: `verify` names the file wherever the flipped byte is."""
     folder = tmp_path / "indexed"
     folder.mkdir()
-    name = shards(sound)[0]
-    shutil.copy(sound / name, folder)
+    name = shards(intact)[0]
+    shutil.copy(intact / name, folder)
     index_shards([str(folder)], IndexOptions(validate="header"), workers=1)
     assert verify_dataset(str(folder), workers=1).problems == ()
     data = (folder / name).read_bytes()
-    for at in where_to_flip(name, data)[::3]:
+    for at in positions_to_flip(name, data)[::3]:
         flip(folder / name, at)
         problems = verify_dataset(str(folder), workers=1).problems
         flip(folder / name, at)

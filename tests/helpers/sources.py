@@ -15,10 +15,10 @@ def read(src: object, **options: object) -> Source:
 
 
 def rows(source: Source) -> list[tuple[object, ...]]:
-    """Return split, path, class name and the further columns of every sample, in order."""
+    """Return split, path, class name and the extra columns of every sample, in order."""
     return [
-        (source.splits[split], path, source.classes[label], *further.values())
-        for split, path, label, further in zip(
+        (source.splits[split], path, source.classes[label], *extra.values())
+        for split, path, label, extra in zip(
             source.split,
             source.path.to_pylist(),
             source.label,

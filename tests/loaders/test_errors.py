@@ -130,19 +130,37 @@ def test_an_index_of_another_length(make_dataset, mixed, fmt):
 @pytest.mark.parametrize(
     ("line", "text", "message"),
     [
-        (1, "rubbish", {"tfrecord": "the line is not", "webdataset": "does not start with v1.2 and a count"}),
+        (
+            1,
+            "rubbish",
+            {"tfrecord": "the line does not have the form", "webdataset": "does not start with v1.2 and a count"},
+        ),
         (
             3,
             "png x 9 a.png",
-            {"tfrecord": "the line is not", "webdataset": "no numbers where the offset"},
+            {
+                "tfrecord": "the line does not have the form",
+                "webdataset": "the offset or the size in the line is not a number",
+            },
         ),
-        (3, "png 512 9", {"tfrecord": "the line is not", "webdataset": "the line is not"}),
-        (3, "0 99999999", {"tfrecord": "points beyond its shard", "webdataset": "the line is not"}),
-        (3, "png 512 9999999 a.png", {"tfrecord": "the line is not", "webdataset": "points beyond its shard"}),
+        (
+            3,
+            "png 512 9",
+            {"tfrecord": "the line does not have the form", "webdataset": "the line does not have the form"},
+        ),
+        (3, "0 99999999", {"tfrecord": "points beyond its shard", "webdataset": "the line does not have the form"}),
+        (
+            3,
+            "png 512 9999999 a.png",
+            {"tfrecord": "the line does not have the form", "webdataset": "points beyond its shard"},
+        ),
         (
             3,
             f"0 {'9' * 5000}",
-            {"tfrecord": "no numbers where the offset", "webdataset": "the line is not"},
+            {
+                "tfrecord": "the offset or the size in the line is not a number",
+                "webdataset": "the line does not have the form",
+            },
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Both grammars of DALI indexes: what is formatted is parsed, everything else is refused, and DALI agrees."""
+"""Both grammars of DALI indexes: the parser accepts what the formatter writes, and refuses everything else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ components = st.builds(Component, tokens, st.integers(0, 1 << 50).map(lambda n: 
 samples = st.lists(st.lists(components, min_size=1, max_size=4).map(tuple), max_size=4)
 
 
-def test_a_tfrecord_index():
+def test_format_and_parse_a_tfrecord_index():
     lines = [tfrecord_line(0, 100), tfrecord_line(100, 116), tfrecord_line(216, 16)]
     assert format_index("tfrecord", lines) == TFRECORD
     entries = parse_index("tfrecord", TFRECORD)
@@ -37,7 +37,7 @@ def test_a_tfrecord_index():
     assert [entry.end for entry in entries] == [100, 216, 232]
 
 
-def test_a_webdataset_index():
+def test_format_and_parse_a_webdataset_index():
     lines = [
         webdataset_line([("jpg", 512, 700, "a.jpg"), ("cls", 2048, 1, "a.cls")]),
         webdataset_line([("jpg", 3072, 9, "b.jpg"), ("cls", 4096, 2, "b.cls")]),
@@ -64,10 +64,10 @@ def test_tfrecord_round_trip(records):
 
 
 @given(samples)
-def test_webdataset_round_trip(made):
-    data = format_index("webdataset", [webdataset_line(parts) for parts in made])
+def test_webdataset_round_trip(component_lists):
+    data = format_index("webdataset", [webdataset_line(parts) for parts in component_lists])
     entries = parse_index("webdataset", data)
-    assert [entry.components for entry in entries] == made
+    assert [entry.components for entry in entries] == component_lists
     assert format_index("webdataset", [webdataset_line(entry.components) for entry in entries]) == data
 
 
@@ -77,14 +77,14 @@ def test_webdataset_round_trip(made):
         ("tfrecord", b"", 1, "is empty"),
         ("tfrecord", b"0 100", 1, "ends in the middle of a line"),
         ("tfrecord", b"0 100\n100 1", 2, "ends in the middle of a line"),
-        ("tfrecord", b"0 100\n\n", 2, 'the line is not "<offset> <size>"'),
-        ("tfrecord", b"0 100 1\n", 1, 'the line is not "<offset> <size>"'),
-        ("tfrecord", b"0 100\n100\n", 2, 'the line is not "<offset> <size>"'),
-        ("tfrecord", b"0 100\n100 x\n", 2, "no numbers where the offset and the size belong"),
-        ("tfrecord", b"0 100\n-1 5\n", 2, "no numbers where the offset and the size belong"),
-        ("tfrecord", b"0 " + b"9" * 20 + b"\n", 1, "no numbers where the offset and the size belong"),
-        ("tfrecord", "0 \u0663\n".encode(), 1, "no numbers where the offset and the size belong"),
-        ("tfrecord", WEBDATASET, 1, "no numbers where the offset and the size belong"),
+        ("tfrecord", b"0 100\n\n", 2, 'the line does not have the form "<offset> <size>"'),
+        ("tfrecord", b"0 100 1\n", 1, 'the line does not have the form "<offset> <size>"'),
+        ("tfrecord", b"0 100\n100\n", 2, 'the line does not have the form "<offset> <size>"'),
+        ("tfrecord", b"0 100\n100 x\n", 2, "the offset or the size in the line is not a number"),
+        ("tfrecord", b"0 100\n-1 5\n", 2, "the offset or the size in the line is not a number"),
+        ("tfrecord", b"0 " + b"9" * 20 + b"\n", 1, "the offset or the size in the line is not a number"),
+        ("tfrecord", "0 \u0663\n".encode(), 1, "the offset or the size in the line is not a number"),
+        ("tfrecord", WEBDATASET, 1, "the offset or the size in the line is not a number"),
         ("webdataset", b"", 1, "is empty"),
         ("webdataset", b"v1.2 0", 1, "ends in the middle of a line"),
         ("webdataset", b"v1.0 0\n", 1, "does not start with v1.2 and a count"),
@@ -95,8 +95,13 @@ def test_webdataset_round_trip(made):
         ("webdataset", WEBDATASET + b"\n", 4, "<extension> <offset> <size> <name>"),
         ("webdataset", WEBDATASET.replace(b" a.cls", b""), 2, "<extension> <offset> <size> <name>"),
         ("webdataset", NAMELESS.replace(b"v1.1 2", b"v1.1"), 1, "does not start with v1.2 and a count"),
-        ("webdataset", NAMELESS.replace(b" 700", b""), 2, 'the line is not "<extension> <offset> <size>" for each'),
-        ("webdataset", WEBDATASET.replace(b"3072", b"x"), 3, "no numbers where the offset and the size belong"),
+        (
+            "webdataset",
+            NAMELESS.replace(b" 700", b""),
+            2,
+            'does not have the form "<extension> <offset> <size>", repeated',
+        ),
+        ("webdataset", WEBDATASET.replace(b"3072", b"x"), 3, "the offset or the size in the line is not a number"),
         ("webdataset", WEBDATASET.replace(b"3072", b"3071"), 3, "the offset 3071 is not a multiple of 512"),
         ("webdataset", WEBDATASET.replace(b"v1.2 2", b"v1.2 3"), 1, "has 2 samples, but its first line states 3"),
         ("webdataset", WEBDATASET.replace(b"v1.2 2", b"v1.2 1"), 1, "has 2 samples, but its first line states 1"),
@@ -119,7 +124,7 @@ def test_any_bytes_are_parsed_or_refused(noise, fmt):
             assert 1 <= error.line <= data.count(b"\n") + 1  # noqa: PT017  (both outcomes are valid)
 
 
-def test_starts_of_records_in_a_sound_and_in_a_damaged_index():
+def test_record_starts_in_an_intact_and_in_a_damaged_index():
     assert record_starts("tfrecord", TFRECORD) == [0, 100, 216]
     assert record_starts("tfrecord", TFRECORD.replace(b"100 116", b"1x0 116")) == [0, 216]
     assert record_starts("tfrecord", TFRECORD[:-1]) == [0, 100, 216]

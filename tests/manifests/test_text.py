@@ -52,7 +52,7 @@ def test_sizes_in_bytes(text, size):
         "9" * 19,
     ],
 )
-def test_what_is_not_a_size(text):
+def test_text_that_is_not_a_size(text):
     with pytest.raises(ValueError, match="is not a size in bytes"):
         parse_bytes(text)
 
@@ -101,9 +101,9 @@ def test_suggestions(name, hint):
     assert suggest(name, NAMES) == hint
 
 
-def test_two_near_names_without_quotes():
+def test_two_close_names_without_quotes():
     assert suggest("crop", ("cropA", "cropB", "other"), quote=False) == "did you mean cropB or cropA?"
-    assert suggest("x", (), quote=False) == "there is nothing to choose from"
+    assert suggest("x", (), quote=False) == "there are no valid names"
     assert suggest("x", iter(["first", "second"]), quote=False) == "valid names are first, second"
 
 

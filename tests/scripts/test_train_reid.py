@@ -276,7 +276,7 @@ def test_wrong_arguments_are_refused(datasets, tmp_path, options, message, monke
 def test_missing_splits_are_reported(datasets, photos, dataprep, tmp_path):
     done = call(command(tmp_path / "nothing", tmp_path / "run.pt"))
     (line,) = done.stderr.splitlines()
-    assert line == f"{tmp_path}/nothing: there is no such folder. Hint: give the folder of a prepared dataset."
+    assert line == f"the folder {tmp_path}/nothing does not exist. Hint: give the folder of a prepared dataset."
     assert dataprep("convert", "--src", photos, "--out", tmp_path / "photos").returncode == 0
     done = call(command(tmp_path / "photos", tmp_path / "run.pt"))
     assert done.stderr.splitlines()[-1] == f"{tmp_path}/photos has no split 'val'. Hint: valid names are 'train'."

@@ -33,6 +33,7 @@ VERI = {
     "image_test/0002_c002_00030600_0.jpg": ("gallery", 2, 2),
     "image_query/0002_c020_00084280_0.jpg": ("query", 2, 20),
 }
+#: The label of each identity.
 LABELS = {0: 0, 2: 1, 3: 2, 7: 3, 10: 4}, {1: 0, 2: 1}, {1: 0, 2: 1}
 LAYOUTS = pytest.mark.parametrize(
     ("images", "labels"), list(zip((MARKET, DUKE, VERI), LABELS, strict=True)), ids=("Market", "Duke", "VeRi")
@@ -85,7 +86,7 @@ def test_tables_of_published_layouts(make_people, convert, out, invoke, images, 
         for row in rows.to_pylist():
             found[row["source"]] = (split, row["identity"], row["camera"])
             assert row["label"] == labels[row["identity"]]
-    assert found == {name: truth for name, truth in images.items() if truth}
+    assert found == {name: expected for name, expected in images.items() if expected}
     assert [int(name) for name in read_manifest(str(out)).classes] == list(labels)
     invoke("verify", out, "--decode", "--workers", 1)
 
@@ -139,7 +140,7 @@ def test_columns_of_a_pattern_keep_their_text(make_people, convert, out):
 
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (("--pattern", "{identity}-{camera}"), "do not match '{identity}-{camera}': 0001_c2_f0046182.jpg"),
         (("--pattern", "{identity}*"), "--pattern {identity}*: the end of {identity} is ambiguous"),
@@ -148,10 +149,10 @@ def test_columns_of_a_pattern_keep_their_text(make_people, convert, out):
         (("--label-column", "camera"), "--label-column needs a table or --pattern"),
     ],
 )  # fmt: skip
-def test_errors_write_nothing(make_people, convert, out, options, words, dry):
+def test_errors_write_nothing(make_people, convert, out, options, message, dry):
     src = make_people([name.rpartition("/")[2] for name in DUKE])
     result = convert(src, *options, *dry, status=2)
-    assert words in result.stderr
+    assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert not out.exists()
 

@@ -51,8 +51,8 @@ def test_skipped_files_are_reported(make_tree):
     source = read(root)
     assert source.path.to_pylist() == ["a/1.jpg"]
     assert source.classes == ("a",)
-    for words in ("hidden files 2", ".txt 2", "no extension 1"):
-        assert has_notice(source, "skipped files", words)
+    for message in ("hidden files 2", ".txt 2", "no extension 1"):
+        assert has_notice(source, "skipped files", message)
 
 
 @pytest.mark.parametrize("stray", ["stray.jpg", "train/stray.jpg"])
@@ -171,7 +171,7 @@ def test_class_with_the_name_of_a_split(make_tree, name):
 
 def test_torchvision_imagenet(make_tree):
     images = [f"{split}/{wnid}/{wnid}_1.JPEG" for split in ("train", "val") for wnid in ("n01", "n02")]
-    beside = ["ILSVRC2012_devkit_t12.tar.gz", "ILSVRC2012_img_val.tar", "meta.bin"]
-    source = read(make_tree([*images, *beside]))
+    other_files = ["ILSVRC2012_devkit_t12.tar.gz", "ILSVRC2012_img_val.tar", "meta.bin"]
+    source = read(make_tree([*images, *other_files]))
     assert [(split, path) for split, path, _ in rows(source)] == [(path.split("/")[0], path) for path in images]
     assert source.classes == ("n01", "n02")

@@ -59,15 +59,15 @@ def test_imagenet_in_paddleclas_layout(make_tree):
     ],
 )
 def test_labels_are_integers_or_names(make_tree, labels, classes, expected):
-    words = labels.split()
+    texts = labels.split()
     root = make_tree(
-        {f"{n}.jpg": "x" for n in range(3)}, **{"l.txt": "\n".join(f"{n}.jpg {w}" for n, w in enumerate(words))}
+        {f"{n}.jpg": "x" for n in range(3)}, **{"l.txt": "\n".join(f"{n}.jpg {w}" for n, w in enumerate(texts))}
     )
     source = read(root / "l.txt", classes=classes)
     assert source.classes == expected
     number = {name: label for label, name in enumerate(expected)}
-    integers = all(word.lstrip("+").isdigit() for word in words) and not (classes and set(words) <= set(classes))
-    assert source.label.tolist() == [int(word) if integers else number[word] for word in words]
+    integers = all(text.lstrip("+").isdigit() for text in texts) and not (classes and set(texts) <= set(classes))
+    assert source.label.tolist() == [int(text) if integers else number[text] for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_image_root(make_tree, tmp_path):
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("1.jpg 0\n2.jpg\n", 2, "the line '2.jpg' is not `path label`"),
-        ("1.jpg 0\n\n  \n2.jpg\n", 4, "is not `path label`"),
-        ("1.jpg 0\n2\0.jpg 1\n", 2, "is not `path label`"),
+        ("1.jpg 0\n2.jpg\n", 2, "the line '2.jpg' does not have the form `path label`"),
+        ("1.jpg 0\n\n  \n2.jpg\n", 4, "does not have the form `path label`"),
+        ("1.jpg 0\n2\0.jpg 1\n", 2, "does not have the form `path label`"),
         (b"1.jpg 0\ncaf\xe9.jpg 0\n", 2, "not valid UTF-8"),
         (b"\xff\xfe1\0.\0", 1, "not valid UTF-8"),
         ("1.jpg 0\nno.jpg 0\n9.jpg 1\n", 2, r"image 'no.jpg' does not exist.*\(2 such images\)"),

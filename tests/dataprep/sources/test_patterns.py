@@ -54,7 +54,7 @@ def read(pattern, stem, folder="some/fol.der/", **options):
         ("{a}x", "ax\n", None),
     ],
 )
-def test_parts_of_a_name(pattern, stem, parts):
+def test_the_parts_of_a_file_name(pattern, stem, parts):
     assert read(pattern, stem) == parts
 
 
@@ -108,8 +108,8 @@ def first_match(parts, stem):
 
 @given(st.data(), patterns())
 def test_parts_match_the_shortest_text_from_left_to_right(data, parts):
-    some = st.text(LETTERS, max_size=3)
-    filled = "".join(data.draw(some) if part[0] in "{*?" else part for part in parts)
+    filling = st.text(LETTERS, max_size=3)
+    filled = "".join(data.draw(filling) if part[0] in "{*?" else part for part in parts)
     stem = data.draw(st.sampled_from([filled, filled + "a", filled[1:]]) | st.text(LETTERS, max_size=12))
     found = read("".join(parts), stem)
     expected = first_match(parts, stem)
@@ -151,7 +151,7 @@ def test_matching_takes_linear_time(pattern, stem, matches):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "words"),
+    ("pattern", "message"),
     [
         ("", "1 to 255 characters"),
         ("{a}_" + "b" * MAX_PATTERN, "1 to 255 characters"),
@@ -173,11 +173,11 @@ def test_matching_takes_linear_time(pattern, stem, matches):
         ("{a}\udcff", "without its folder"),
     ],
 )
-def test_invalid_patterns(pattern, words):
+def test_invalid_patterns(pattern, message):
     with pytest.raises(CallError) as caught:
         parse_pattern(pattern)
     assert "--pattern" in str(caught.value)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     assert "{identity}_c{camera}s*" in caught.value.hint
     str(caught.value).encode()
 
@@ -201,7 +201,7 @@ def test_label_of_a_pattern(pattern, given, label):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "given", "words"),
+    ("pattern", "given", "message"),
     [
         ("{a}_{b}", None, "--pattern has no part for the label"),
         (
@@ -210,14 +210,14 @@ def test_label_of_a_pattern(pattern, given, label):
             "--label-column camera: --pattern has no {camera}. Hint: valid names are 'identity'.",
         ),
         ("{identity}_x", "Identity", "--pattern has no {Identity}. Hint: did you mean 'identity'?"),
-        ("{identity}_{key}", None, "{key} is a name that sample tables use"),
-        ("{identity}_{label}", "identity", "{label} is a name that sample tables use"),
+        ("{identity}_{key}", None, "{key} is a name that sample tables already use"),
+        ("{identity}_{label}", "identity", "{label} is a name that sample tables already use"),
     ],
 )
-def test_missing_label_and_reserved_names(pattern, given, words):
+def test_missing_label_and_reserved_names(pattern, given, message):
     with pytest.raises(CallError) as caught:
         find_label(parse_pattern(pattern), given, ("label", "identity"))
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_error_counts_names_that_do_not_match_and_shows_three():
@@ -230,7 +230,7 @@ def test_error_counts_names_that_do_not_match_and_shows_three():
     assert "--pattern" in caught.value.hint
 
 
-def test_no_names():
+def test_no_file_names_give_empty_columns():
     assert read_names(text([]), parse_pattern("{a}"), "photos")["a"].to_pylist() == []
 
 

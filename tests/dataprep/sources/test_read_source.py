@@ -1,4 +1,4 @@
-"""What holds for every layout: order, options that do not apply, and that no image is opened."""
+"""Properties of every layout: samples are sorted, options that do not apply are refused, no image is opened."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_sources_and_options_that_are_refused(make_tree, files, src, options, ki
     assert "\n" not in str(caught.value)
 
 
-def test_no_permission(make_tree):
+def test_a_folder_without_read_permission_is_an_error(make_tree):
     root = make_tree(["a/1.jpg", "b/1.jpg"])
     (root / "b").chmod(0)
     try:

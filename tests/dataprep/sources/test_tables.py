@@ -1,4 +1,4 @@
-"""Tables: further columns, column names, and errors by file and line."""
+"""Tables: extra columns, column names, and errors by file and line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_table(root, kind, columns):
 
 
 @pytest.mark.parametrize("kind", [".csv", ".tsv", ".parquet"])
-def test_further_columns_are_kept(make_tree, kind):
+def test_extra_columns_are_kept(make_tree, kind):
     root = make_tree(IMAGES)
     columns = {"path": list(IMAGES), "label": ["b", "a", "b"], "split": ["valid", "train", "Test"], **COLUMNS}
     source = read(write_table(root, kind, columns))
@@ -60,16 +60,16 @@ def test_given_column_names(make_tree, kind):
     assert [row[:3] for row in rows(source)] == [("a", "1.jpg", "3"), ("b", "2.jpg", "0")]
     with pytest.raises(
         CallError,
-        match=r"--split-column nix: .*/list\.\w+ has no such column\. Hint: valid names are 'where', 'what', 'fold'",
+        match=r"--split-column absent: .*/list\.\w+ has no such column\. Hint: valid names are 'where', 'what', 'fold'",
     ):
-        read(root / f"list{kind}", path_column="where", label_column="what", split_column="nix")
+        read(root / f"list{kind}", path_column="where", label_column="what", split_column="absent")
 
 
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("path,label\n1.jpg,1\n2.jpg,2,3\n", 3, "expected 2 columns, got 3"),
-        ("path,label\n1.jpg,1\n2.jpg\n", 3, "expected 2 columns, got 1"),
+        ("path,label\n1.jpg,1\n2.jpg,2,3\n", 3, "the row has 3 columns, but the header has 2"),
+        ("path,label\n1.jpg,1\n2.jpg\n", 3, "the row has 1 column, but the header has 2"),
         ("path,label\n1.jpg,1\nno.jpg,2\n", 3, "image 'no.jpg' does not exist"),
         ("path,label\n1.jpg,1\n\n\nno.jpg,2\n", 5, "image 'no.jpg' does not exist"),
         ('path,label,note\n1.jpg,1,"two\nlines"\nno.jpg,2,\n', 4, "image 'no.jpg' does not exist"),
@@ -103,7 +103,7 @@ def test_errors_name_file_and_line(make_tree, text, line, message):
         ({"path": ["1.jpg"], "label": [0.5]}, None, "'label' has the type double"),
         ({"path": ["1.jpg"], "label": [0], "box": [[1, 2]]}, None, "'box' has the type list"),
         ({"path": ["1.jpg"], "label": [0], "raw": [b"x"]}, None, "'raw' has the type binary"),
-        ({"path": ["1.jpg"], "label": [0], "key": ["k"]}, None, "'key' has a name that sample tables use"),
+        ({"path": ["1.jpg"], "label": [0], "key": ["k"]}, None, "'key' has a name that sample tables already use"),
         ({"path": ["1.jpg"], "label": [0], "image/encoded": ["k"]}, None, "'image/encoded' has a name"),
         ({"path": ["1.jpg"], "label": [0], "n" * 128: ["k"]}, None, "has a name of 128 bytes"),
         ({"path": ["1.jpg"], "label": [0], "split": ["../x"]}, None, "split '../x' cannot be part of a file name"),

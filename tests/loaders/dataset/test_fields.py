@@ -24,7 +24,7 @@ def build(folder, **options):
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory, dataprep):
-    """9 images with further columns: identity is text, camera is a number, weight is a number or missing."""
+    """9 images with extra columns: identity is text, camera is a number, weight is a number or missing."""
     folder = tmp_path_factory.mktemp("people")
     rows = []
     for number in range(9):
