@@ -11,7 +11,7 @@ import mmap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from dataprep.images.base import MAX_BYTES, ImageInfo, MoreNeeded, Rejected
+from dataprep.images.base import MAX_BYTES, ImageInfo, IncompleteHeader, Rejected
 from dataprep.images.validate import parse_header
 from manifests.schema import Components
 
@@ -178,7 +178,7 @@ def image_header(view: View, at: int, size: int) -> ImageInfo:
         length = max(length, min(size, len(data) - i, 4096))
         try:
             return parse_header(data[i : i + length])
-        except MoreNeeded:
+        except IncompleteHeader:
             if length == size:
                 break
     raise Rejected("truncated", f"the header continues after the last of the image's {size} bytes")

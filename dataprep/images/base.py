@@ -1,4 +1,4 @@
-"""What the rest of this package shares: the record of an image, the reasons for a rejection, and the limits.
+"""Shared by the modules of this package: the description of an image, the reasons for a rejection, and the limits.
 
 `dataprep.options` imports this file, so it imports neither NumPy nor Pillow.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-#: Files of more bytes (512 MiB) are rejected without being read.
+#: Larger files (over 512 MiB) are rejected without being read.
 MAX_BYTES = 1 << 29
 
-#: Images of more pixels are rejected as decompression bombs. The value is Pillow's default.
+#: Images with more pixels are rejected as decompression bombs. The value is Pillow's default.
 MAX_PIXELS = 178_956_970
 
 #: The supported formats, each with its file extension in a WebDataset sample.
@@ -26,7 +26,7 @@ REASONS = {
     "empty": "the file has no bytes",
     "not-an-image": "the content is not in a known image format",
     "unsupported": "an image of a kind that DALI does not decode",
-    "truncated": "the file ends before the image does",
+    "truncated": "the file ends before the image is complete",
     "corrupt": "the content contradicts itself or does not decode",
     "too-large": "more pixels or bytes than the limit",
     "unreadable": "the file cannot be read",
@@ -65,5 +65,5 @@ class Rejected(Exception):  # noqa: N818  (the result of a check, not a program 
         self.detail = detail
 
 
-class MoreNeeded(Exception):  # noqa: N818
+class IncompleteHeader(Exception):  # noqa: N818
     """The header continues after the given bytes."""

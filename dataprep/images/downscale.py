@@ -1,4 +1,4 @@
-"""Prepare an encoded image for storing: downscale it to a smaller JPEG, decode it to raw pixels, or keep its bytes."""
+"""Prepare an encoded image for a shard: downscale it to a smaller JPEG, decode it to raw pixels, or keep its bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataprep.images.resampling import resample, sufficient_size
 from dataprep.images.validate import check_decodes, inspect
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
 
-#: Largest side, in pixels, that libjpeg encodes.
+#: Longest side, in pixels, that libjpeg encodes.
 MAX_SIDE = 65_500
 
 
@@ -25,15 +25,15 @@ class Prepared(NamedTuple):
     Attributes:
         data: its bytes.
         info: its format and size. Format ``"raw"`` is uint8 RGB [H, W, 3].
-        further: a value for each of `CHANGE_COLUMNS`: the original size and format, and the changes. ``change`` is
-            empty if there are none; else it lists ``resized``, ``cropped``, ``padded``, ``turned`` (the EXIF
-            orientation is applied), and the words of `dataprep.images.pixels.Decoded.repairs`.
+        extra: a value for each of `CHANGE_COLUMNS`: the original width, height and format, and the changes. ``change``
+            is empty if there are no changes. Otherwise, it lists ``resized``, ``cropped``, ``padded``, ``turned`` (the
+            EXIF orientation is applied), and the values of `dataprep.images.pixels.Decoded.repairs`.
 
     """
 
     data: bytes
     info: ImageInfo
-    further: dict[str, str | int]
+    extra: dict[str, str | int]
 
 
 def prepare(data: bytes, options: Options) -> Prepared:
@@ -43,7 +43,7 @@ def prepare(data: bytes, options: Options) -> Prepared:
         Rejected: the image must not go into a shard.
 
     """
-    # Images that are decoded below need no decoding for validation.
+    # Images that are decoded below are not also decoded for validation.
     info = inspect(data, "none" if options.validate == "none" else "header", options.max_pixels)
     if options.raw:
         stored, stored_info, change = _to_raw(data, info, options.raw)
@@ -57,12 +57,12 @@ def prepare(data: bytes, options: Options) -> Prepared:
     return Prepared(stored, stored_info, dict(zip(CHANGE_COLUMNS, values, strict=True)))
 
 
-def target_size(width: int, height: int, to: Downscale) -> tuple[int, int] | None:
-    """Return the (width, height) of an image after downscaling; `None` if it stays as it is."""
+def target_size(width: int, height: int, downscale: Downscale) -> tuple[int, int] | None:
+    """Return the (width, height) of an image after downscaling; `None` if it is not resized."""
     short, long = min(width, height), max(width, height)
-    if to.only_above is not None and (short if to.shorter else long) <= to.only_above:
+    if downscale.only_above is not None and (short if downscale.shorter else long) <= downscale.only_above:
         return None
-    factor = min((to.shorter or short) / short, (to.longest or long) / long)
+    factor = min((downscale.shorter or short) / short, (downscale.longest or long) / long)
     if factor >= 1:
         return None
     return max(1, round(width * factor)), max(1, round(height * factor))
@@ -71,20 +71,22 @@ def target_size(width: int, height: int, to: Downscale) -> tuple[int, int] | Non
 # --- a smaller JPEG -----------------------------------------------------------------------------
 
 
-def _to_jpeg(data: bytes, info: ImageInfo, size: tuple[int, int], to: Downscale) -> tuple[bytes, ImageInfo, list[str]]:
+def _to_jpeg(
+    data: bytes, info: ImageInfo, size: tuple[int, int], downscale: Downscale
+) -> tuple[bytes, ImageInfo, list[str]]:
     if max(size) > MAX_SIDE:
         detail = (
             f"{size[0]}x{size[1]} pixels after resizing, but a JPEG has at most {MAX_SIDE} per side; set --max-side"
         )
         raise Rejected("unsupported", detail)
-    pixels, decoded = resize_image(data, info, size, to)
+    pixels, decoded = resize_image(data, info, size, downscale)
     height, width = pixels.shape[:2]
-    jpeg = _encode(pixels, to, decoded.subsampling)
+    jpeg = _encode(pixels, downscale, decoded.subsampling)
     return jpeg, ImageInfo("jpeg", width, height), ["resized", *_repairs(decoded)]
 
 
 def resize_image(
-    data: bytes, info: ImageInfo, size: tuple[int, int], to: Downscale
+    data: bytes, info: ImageInfo, size: tuple[int, int], downscale: Downscale
 ) -> tuple[NDArray[np.uint8], Decoded]:
     """Decode and resize an image, then apply its EXIF orientation.
 
@@ -92,7 +94,7 @@ def resize_image(
         data: the encoded image.
         info: its format and size.
         size: target width and height, before the orientation is applied.
-        to: supplies the filter.
+        downscale: its `filter` is used.
 
     Returns:
         The pixels, uint8 [H, W] of gray or [H, W, 3] of sRGB, and the decoded image they come from.
@@ -101,20 +103,22 @@ def resize_image(
         Rejected: the image does not decode.
 
     """
-    decoded = decode(data, info, *sufficient_size(size, _filter(to.filter)))
-    pixels = resample(decoded.image, _as_decoded(size, decoded, info), _filter(to.filter), averaging=decoded.averaging)
+    decoded = decode(data, info, *sufficient_size(size, _filter(downscale.filter)))
+    pixels = resample(
+        decoded.image, _as_decoded(size, decoded, info), _filter(downscale.filter), averaging=decoded.averaging
+    )
     return _apply_orientation(pixels, decoded.orientation), decoded
 
 
-def _encode(pixels: NDArray[np.uint8], to: Downscale, subsampling: str) -> bytes:
+def _encode(pixels: NDArray[np.uint8], downscale: Downscale, subsampling: str) -> bytes:
     pixels = np.ascontiguousarray(pixels)
     if pixels.ndim == _GRAY_DIMENSIONS:
-        return bytes(simplejpeg.encode_jpeg(pixels[..., None], to.quality, "GRAY", "Gray"))
-    if to.subsampling != "keep":
-        subsampling = to.subsampling
+        return bytes(simplejpeg.encode_jpeg(pixels[..., None], downscale.quality, "GRAY", "Gray"))
+    if downscale.subsampling != "keep":
+        subsampling = downscale.subsampling
     elif subsampling not in _SUBSAMPLINGS:
         subsampling = "444"
-    return bytes(simplejpeg.encode_jpeg(pixels, to.quality, "RGB", subsampling))
+    return bytes(simplejpeg.encode_jpeg(pixels, downscale.quality, "RGB", subsampling))
 
 
 #: Gray pixels have no channel axis.
@@ -143,7 +147,7 @@ def _to_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, l
 
 
 def _crop(decoded: Decoded, raw: Raw) -> NDArray[np.uint8]:
-    """Resize the center square only: resizing all of a long narrow image could take any amount of memory."""
+    """Resize the center square only: resizing the whole of a long, narrow image could take too much memory."""
     image = decoded.image
     side = min(image.size)
     left, top = (image.width - side) / 2, (image.height - side) / 2
@@ -154,14 +158,14 @@ def _crop(decoded: Decoded, raw: Raw) -> NDArray[np.uint8]:
 def _pad(decoded: Decoded, size: tuple[int, int], raw: Raw) -> NDArray[np.uint8]:
     """Resize to `size` (width, height) and center the result on a black square."""
     width, height = size
-    inside = resample(decoded.image, size, _filter(raw.filter), averaging=decoded.averaging)
-    square = np.zeros((raw.size, raw.size, *inside.shape[2:]), np.uint8)
+    resized = resample(decoded.image, size, _filter(raw.filter), averaging=decoded.averaging)
+    square = np.zeros((raw.size, raw.size, *resized.shape[2:]), np.uint8)
     left, top = (raw.size - width) // 2, (raw.size - height) // 2
-    square[top : top + height, left : left + width] = inside
+    square[top : top + height, left : left + width] = resized
     return square
 
 
-# --- both ---------------------------------------------------------------------------------------
+# --- shared -------------------------------------------------------------------------------------
 
 
 def _apply_orientation(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
@@ -173,13 +177,13 @@ def _apply_orientation(pixels: NDArray[np.uint8], orientation: int) -> NDArray[n
     return pixels[:, ::-1] if orientation in _FLIPPED_HORIZONTALLY else pixels
 
 
-#: Orientations that need a flip, after rows and columns of orientations 5 to 8 are exchanged.
+#: Orientations that need a flip, after orientations 5 to 8 are transposed.
 _FLIPPED_VERTICALLY = (3, 4, 7, 8)
 _FLIPPED_HORIZONTALLY = (2, 3, 6, 7)
 
 
 def _as_decoded(size: tuple[int, int], decoded: Decoded, info: ImageInfo) -> tuple[int, int]:
-    """Exchange the sides of `size` if decoding did: Pillow applies the orientation of a TIFF."""
+    """Swap the sides of `size` if decoding swapped those of the image: Pillow applies the orientation of a TIFF."""
     return size[::-1] if decoded.image.size == (info.height, info.width) else size
 
 

@@ -1,17 +1,17 @@
-"""JPEG (ITU-T T.81): read the header, find the end, decode with libjpeg-turbo."""
+"""JPEG (ITU-T T.81): read the header, find the end of the image, decode with libjpeg-turbo."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from dataprep.images.base import ImageInfo, MoreNeeded, Rejected
+from dataprep.images.base import ImageInfo, IncompleteHeader, Rejected
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Markers of annex B.
+# Markers, from annex B.
 _SUPPORTED_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended sequential, progressive
 _OTHER_FRAMES = {0xC3: "lossless", 0xC9: "arithmetic-coded", 0xCA: "arithmetic-coded", 0xCB: "lossless"}
 _OTHER_FRAMES |= dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF), "hierarchical")
@@ -23,7 +23,7 @@ def parse_header(data: bytes) -> ImageInfo:
 
     Raises:
         Rejected: the JPEG is damaged, or DALI does not decode JPEGs of this kind.
-        MoreNeeded: `data` ends before the frame header.
+        IncompleteHeader: `data` ends before the frame header.
 
     """
     at, end = 2, len(data)
@@ -43,7 +43,7 @@ def parse_header(data: bytes) -> ImageInfo:
             at += 2
         else:
             at += 2 + (data[at + 2] << 8 | data[at + 3])
-    raise MoreNeeded
+    raise IncompleteHeader
 
 
 def _parse_frame(data: bytes, at: int) -> ImageInfo:
@@ -56,7 +56,7 @@ def _parse_frame(data: bytes, at: int) -> ImageInfo:
     return ImageInfo("jpeg", width, height)
 
 
-# A marker inside entropy-coded data: 0xFF that no stuffed zero, restart marker or fill byte follows.
+# A marker in or after entropy-coded data: 0xFF and a byte that is not a stuffed zero, a restart marker or a fill byte.
 _MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
 
 
@@ -64,7 +64,7 @@ def check_complete(data: bytes) -> None:
     """Check that the JPEG has its end-of-image marker.
 
     Raises:
-        Rejected: it has none.
+        Rejected: the marker is missing.
 
     """
     if data[-2:] != b"\xff\xd9" and data.rstrip(b"\0")[-2:] != b"\xff\xd9":
@@ -74,8 +74,8 @@ def check_complete(data: bytes) -> None:
 def _find_end(data: bytes) -> None:
     """Follow the markers to the end of the image; other bytes may follow it."""
     at = 2
-    while (found := _MARKER.search(data, at)) is not None:
-        at = found.start()
+    while (match := _MARKER.search(data, at)) is not None:
+        at = match.start()
         marker = data[at + 1]
         if marker == 0xD9:
             return
@@ -87,7 +87,7 @@ def _find_end(data: bytes) -> None:
 
 # --- decoding -----------------------------------------------------------------------------------
 
-#: A progressive JPEG with more scans is an attack: each scan may pass over all pixels and take only a few bytes.
+#: A progressive JPEG with more scans is an attack: a scan of a few bytes can make the decoder update all pixels.
 MAX_SCANS = 500
 
 #: A warning of libjpeg about the files of some cameras, whose pixels are correct.
@@ -106,7 +106,7 @@ class DecodedJpeg(NamedTuple):
     Attributes:
         pixels: uint8 [H, W, channels].
         mode: Pillow's mode: ``"L"``, ``"RGB"``, or ``"CMYK"`` with inverted values, as Adobe stores it.
-        subsampling: of the chroma, for example ``"420"``.
+        subsampling: chroma subsampling, for example ``"420"``.
 
     """
 

@@ -1,8 +1,8 @@
-"""Decode an encoded image to 8-bit sRGB or gray pixels, at no larger a size than needed.
+"""Decode an encoded image to 8-bit sRGB or gray pixels, no larger than needed.
 
-Colors match those that DALI decodes from an image stored unchanged: the alpha channel is dropped and the colors below
-it stay, 16-bit samples keep their upper 8 bits, and CMYK without a profile becomes RGB as (255 - C)(255 - K) / 255.
-CMYK values in a JPEG are taken as inverted, as Adobe stores them.
+Colors match those that DALI decodes from an image stored unchanged: the alpha channel is dropped and the other
+channels stay unchanged, 16-bit samples keep their upper 8 bits, and CMYK without a profile becomes RGB as
+(255 - C)(255 - K) / 255. CMYK values in a JPEG are assumed to be inverted, as Adobe stores them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ class Decoded(NamedTuple):
     Attributes:
         image: sRGB in mode ``"RGB"``, or gray in mode ``"L"``; uint8.
         orientation: EXIF orientation, 1 to 8.
-        subsampling: of the chroma of the encoded JPEG, for example ``"420"``; ``""`` for other formats.
+        subsampling: chroma subsampling of the encoded JPEG, for example ``"420"``; ``""`` for other formats.
         repairs: the conversions that were necessary: ``"rgb"`` (from CMYK, a palette, 16 bits, or 1 bit), ``"alpha"``
             (the alpha channel is dropped), ``"icc"`` (from a profile other than sRGB).
-        averaging: each pixel of `image` is the mean of `averaging` x `averaging` pixels of the encoded image.
+        averaging: pixels per side that were averaged: each pixel of `image` is the mean of `averaging` x `averaging`
+            pixels of the encoded image.
 
     """
 
@@ -68,7 +69,7 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
 
 #: Scales, in eighths, at which libjpeg's pixels are close to means. Sharpening them as means brings the result 0.1 to
 #: 1 dB closer to the filter over all pixels. At three eighths libjpeg keeps the detail that means lose, and sharpening
-#: would move the result away by as much.
+#: would move the result away from the filter by as much.
 _AVERAGING_EIGHTHS = (1, 2, 4)
 
 
@@ -109,10 +110,10 @@ def _orientation(metadata: Image.Image) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = metadata.getexif().get(_ORIENTATION_TAG)
+            orientation = metadata.getexif().get(_ORIENTATION_TAG)
     except _METADATA_ERRORS:
         return 1
-    return found if isinstance(found, int) and 1 <= found <= 8 else 1
+    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
 
 
 # --- colors -------------------------------------------------------------------------------------
@@ -141,13 +142,18 @@ def _to_8_bits(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
         raise Rejected("unsupported", str(error)) from None
 
 
-#: A profile that changes colors by no more than this many levels is sRGB, apart from rounding.
+#: A profile that changes colors by at most this many levels of 255 is sRGB, apart from rounding.
 _ROUNDING = 2
 
 
 @lru_cache(maxsize=8)
 def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """Make an ICC transform to sRGB; `None` if it changes nothing, or the profile is damaged or for another mode."""
+    """Make an ICC transform to sRGB.
+
+    Returns:
+        The transform. `None` if it changes nothing, if the profile is damaged, or if it is for another mode.
+
+    """
     try:
         source, target = ImageCms.ImageCmsProfile(io.BytesIO(profile)), ImageCms.createProfile("sRGB")
         transform = ImageCms.buildTransform(source, target, mode, "RGB")
@@ -160,5 +166,5 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
     return transform if np.abs(change).max() > _ROUNDING else None
 
 
-#: An even grid of colors over the RGB cube, uint8 [256, 16, 3].
+#: A regular grid of colors in the RGB cube, uint8 [256, 16, 3].
 _COLOR_GRID = np.stack(np.meshgrid(*[np.arange(0, 256, 17, dtype=np.uint8)] * 3), -1).reshape(256, 16, 3)

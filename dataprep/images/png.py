@@ -1,4 +1,4 @@
-"""PNG (ISO/IEC 15948): read the header, check the chunks, check the compressed pixels."""
+"""PNG (ISO/IEC 15948): read the header, and check the chunks and the compressed pixels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parse_header(data: bytes) -> ImageInfo:
 
 
 def check_complete(data: bytes) -> None:
-    """Follow the chunks to IEND and check the checksum of each critical one.
+    """Follow the chunks to IEND and check the checksum of each critical chunk.
 
     Raises:
         Rejected: a chunk is missing or its checksum is wrong.
@@ -36,9 +36,8 @@ def check_complete(data: bytes) -> None:
         length, kind = struct.unpack_from(">I4s", data, at)
         has_pixels = has_pixels or kind == b"IDAT"
         critical = not kind[0] & 0x20
-        if critical and at + 12 + length <= len(
-            data
-        ):  # libpng, and so DALI, stops at a wrong checksum; Pillow does not
+        # libpng stops at a wrong checksum, so DALI does too. Pillow does not.
+        if critical and at + 12 + length <= len(data):
             expected = struct.unpack_from(">I", data, at + 8 + length)[0]
             if zlib.crc32(memoryview(data)[at + 4 : at + 8 + length]) != expected:
                 raise Rejected("corrupt", f"the PNG's chunk {kind!r} at byte {at} does not match its checksum")
@@ -58,9 +57,10 @@ _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), 
 
 
 def check_pixels(data: bytes) -> None:
-    """Decompress the pixels to the last row and to the checksum after it.
+    """Decompress the pixels up to the last row and the checksum after it.
 
-    Pillow fills missing rows with black if the stream ends properly, and does not check the checksum. DALI needs both.
+    DALI needs all rows and the checksum. Pillow fills missing rows with black if the stream ends properly, and does not
+    check the checksum.
 
     Raises:
         Rejected: rows or the checksum are missing or damaged.
@@ -70,12 +70,12 @@ def check_pixels(data: bytes) -> None:
     try:
         while not stream.eof and at + 12 <= len(data):
             length, kind = struct.unpack_from(">I4s", data, at)
-            rest = data[at + 8 : at + 8 + length] if kind == b"IDAT" else b""
-            while rest and not stream.eof:
+            remaining = data[at + 8 : at + 8 + length] if kind == b"IDAT" else b""
+            while remaining and not stream.eof:
                 if produced > needed + _MAX_EXTRA_BYTES:
                     raise Rejected("corrupt", "the PNG's pixels continue after the last row")
-                produced += len(stream.decompress(rest, 1 << 20))
-                rest = stream.unconsumed_tail
+                produced += len(stream.decompress(remaining, 1 << 20))
+                remaining = stream.unconsumed_tail
             at += 12 + length
     except zlib.error as error:
         raise Rejected("corrupt", f"the PNG's pixels do not decompress: {error}") from None

@@ -1,7 +1,8 @@
-"""Resize images fast, with a result as good as a filter over all pixels.
+"""Resize images fast, with a result close to that of a filter over all pixels.
 
 A large image is first reduced, by averaging blocks of pixels, to at least twice the target size. The filter then
-resizes it to the target. Averaging blurs, so a final step sharpens by the same amount. The box filter gets all pixels.
+resizes it to the target. Averaging blurs, so a final step sharpens by the same amount. The box filter
+is applied to all pixels instead.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ REDUCING_GAP = 2.0
 
 
 def sufficient_size(size: tuple[int, int], resampling: Image.Resampling) -> tuple[int, int]:
-    """Return the (width, height) from which a larger decoded image does not improve the result.
+    """Return the (width, height) above which a larger decoded image does not improve the result.
 
     Args:
         size: target width and height.
@@ -33,7 +34,7 @@ def _reducing_gap(resampling: Image.Resampling) -> float:
     return math.inf if resampling is Image.Resampling.BOX else REDUCING_GAP
 
 
-#: More than the side of any image.
+#: Longer than the side of any image.
 _LARGEST_SIDE = 1 << 20
 
 
@@ -52,7 +53,8 @@ def resample(
         size: target width and height.
         resampling: the filter.
         box: left, top, right, bottom; `None` is the whole image.
-        averaging: each pixel of `image` is already the mean of `averaging` x `averaging` pixels.
+        averaging: pixels per side that were already averaged: each pixel of `image` is the mean of
+            `averaging` x `averaging` pixels.
 
     Returns:
         uint8 [H, W] or [H, W, 3].
@@ -77,7 +79,7 @@ def _strength(averaged: float, ratio: float) -> float:
     return min((1 / kept - 1) / 2, _MAX_STRENGTH)
 
 
-#: Only images a few pixels wide, scaled by whole blocks of a JPEG, would need more.
+#: Only images a few pixels wide, scaled by whole blocks of a JPEG, would need a larger strength.
 _MAX_STRENGTH = 0.015
 
 

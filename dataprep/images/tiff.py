@@ -1,15 +1,15 @@
-"""TIFF 6.0: read the header, check that all strips or tiles are in the file."""
+"""TIFF 6.0: read the header, and check that all strips or tiles are in the file."""
 
 from __future__ import annotations
 
 import struct
 
-from dataprep.images.base import ImageInfo, MoreNeeded, Rejected
+from dataprep.images.base import ImageInfo, IncompleteHeader, Rejected
 
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _SAMPLES, _SAMPLE_FORMAT = 256, 257, 258, 259, 277, 339
 #: Tags of strips, and of tiles.
 _OFFSETS, _COUNTS = (273, 324), (279, 325)
-#: Bytes of a value of each type (section 2).
+#: Size in bytes of a value of each type (section 2).
 _TYPE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}
 
 
@@ -18,7 +18,7 @@ def parse_header(data: bytes) -> ImageInfo:
 
     Raises:
         Rejected: the TIFF is damaged, or DALI does not decode TIFFs of this kind.
-        MoreNeeded, struct.error, IndexError: the directory continues after `data`.
+        IncompleteHeader, struct.error, IndexError: the directory continues after `data`.
 
     """
     tags = _read_tags(data)
@@ -28,8 +28,8 @@ def parse_header(data: bytes) -> ImageInfo:
     bits, sample_formats = set(tags.get(_BITS, (1,))), set(tags.get(_SAMPLE_FORMAT, (1,)))
     if not bits <= {8, 16} or sample_formats != {1}:
         depth = ", ".join(map(str, sorted(bits)))
-        signed = "" if sample_formats == {1} else ", not unsigned integers"
-        raise Rejected("unsupported", f"TIFF with {depth} bits per sample{signed}")
+        sample_kind = "" if sample_formats == {1} else ", not unsigned integers"
+        raise Rejected("unsupported", f"TIFF with {depth} bits per sample{sample_kind}")
     return ImageInfo("tiff", width, height)
 
 
@@ -38,21 +38,21 @@ def check_complete(data: bytes) -> None:
 
     Raises:
         Rejected: pixels are missing.
-        MoreNeeded, struct.error, IndexError: the directory is incomplete.
+        IncompleteHeader, struct.error, IndexError: the directory is incomplete.
 
     """
     tags, info = _read_tags(data), parse_header(data)
-    stored = 0
+    stored_bytes = 0
     for offsets, counts in zip(_OFFSETS, _COUNTS, strict=True):
         parts = list(zip(tags.get(offsets, ()), tags.get(counts, ()), strict=False))
-        stored += sum(length for _, length in parts)
+        stored_bytes += sum(length for _, length in parts)
         if parts and (end := max(at + length for at, length in parts)) > len(data):
             raise Rejected("truncated", f"the TIFF should be {end} bytes, got {len(data)}")
     samples = tags.get(_SAMPLES, (1,))[0]
     needed = info.width * info.height * samples * tags[_BITS][0] // 8 if _BITS in tags else 0
     compressed = tags.get(_COMPRESSION, (1,))[0] != 1
-    if not stored or (not compressed and stored < needed):
-        raise Rejected("corrupt", f"the TIFF's pixels should be {needed} bytes, got {stored}")
+    if not stored_bytes or (not compressed and stored_bytes < needed):
+        raise Rejected("corrupt", f"the TIFF's pixels should be {needed} bytes, got {stored_bytes}")
 
 
 def _read_tags(data: bytes) -> dict[int, tuple[int, ...]]:
@@ -68,7 +68,7 @@ def _read_tags(data: bytes) -> dict[int, tuple[int, ...]]:
         length = _TYPE_SIZES[kind] * items
         at = entry + 8 if length <= 4 else struct.unpack_from(order + "I", data, entry + 8)[0]
         if at + length > len(data):
-            raise MoreNeeded
+            raise IncompleteHeader
         if kind in (3, 4):
             tags[tag] = struct.unpack_from(f"{order}{items}{'H' if kind == 3 else 'I'}", data, at)
     if struct.unpack_from(order + "I", data, directory + 2 + 12 * count)[0]:

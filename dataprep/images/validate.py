@@ -1,4 +1,4 @@
-"""Find out what an encoded image is, and whether it is complete. Only the content counts, not the file name."""
+"""Identify an encoded image and check that it is complete, by its content and not by its file name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dataprep.images import bmp, jpeg, png, tiff, webp
-from dataprep.images.base import MAX_PIXELS, ImageInfo, MoreNeeded, Rejected, Validation
+from dataprep.images.base import MAX_PIXELS, ImageInfo, IncompleteHeader, Rejected, Validation
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -23,7 +23,7 @@ def inspect(data: bytes, validation: Validation = "header", max_pixels: int = MA
         data: the whole file.
         validation: ``"none"`` only reads the header, because every record needs the size. ``"header"`` also checks
             that the image is complete. ``"decode"`` also decodes it, which reads every byte of the compressed pixels.
-        max_pixels: images of more pixels are rejected as decompression bombs.
+        max_pixels: images with more pixels are rejected as decompression bombs.
 
     Raises:
         Rejected: the image must not go into a shard.
@@ -31,7 +31,7 @@ def inspect(data: bytes, validation: Validation = "header", max_pixels: int = MA
     """
     try:
         info = parse_header(data)
-    except MoreNeeded:
+    except IncompleteHeader:
         raise Rejected("truncated", f"the header is incomplete at byte {len(data)}") from None
     if info.width * info.height > max_pixels:
         raise Rejected("too-large", f"{info.width}x{info.height} pixels, but the limit is {max_pixels}")
@@ -47,7 +47,7 @@ def parse_header(data: bytes) -> ImageInfo:
 
     Raises:
         Rejected: this is not an image, or DALI does not decode images of this kind.
-        MoreNeeded: the header continues after `data`.
+        IncompleteHeader: the header continues after `data`.
 
     """
     if data[:3] == b"\xff\xd8\xff":
@@ -62,7 +62,7 @@ def parse_header(data: bytes) -> ImageInfo:
         if data[:4] in (b"II*\0", b"MM\0*"):
             return tiff.parse_header(data)
     except (struct.error, IndexError):
-        raise MoreNeeded from None
+        raise IncompleteHeader from None
     raise _unknown_format(data)
 
 
@@ -79,11 +79,11 @@ def _check_complete(data: bytes, info: ImageInfo) -> None:
     """Follow the structure of the file to the end of the image."""
     try:
         _CHECKS[info.format](data)
-    except (struct.error, IndexError, MoreNeeded):
+    except (struct.error, IndexError, IncompleteHeader):
         raise Rejected("truncated", f"the {info.format} is incomplete at byte {len(data)}") from None
 
 
-#: Offset and bytes that identify formats which DALI does not decode.
+#: Formats that DALI does not decode: offset, bytes that identify the format, and name.
 _OTHER_FORMATS = (
     (0, b"GIF8", "GIF"),
     (4, b"ftypavif", "AVIF"),
@@ -134,7 +134,7 @@ def check_decodes(data: bytes, info: ImageInfo) -> None:
             png.check_pixels(data)
 
 
-#: `warnings.catch_warnings` changes the whole process, so one thread at a time may use it.
+#: `warnings.catch_warnings` affects the whole process, so only one thread at a time may use it.
 _WARNINGS_LOCK = threading.Lock()
 
 
@@ -152,13 +152,13 @@ def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         try:
             image = Image.open(io.BytesIO(data), formats=(info.format,))
-            # Pillow applies the orientation of a TIFF, so width and height may be exchanged.
+            # Pillow applies the orientation of a TIFF, so width and height may be swapped.
             if sorted(image.size) != sorted((info.width, info.height)):
                 size = "x".join(map(str, image.size))
-                raise Rejected("corrupt", f"gives its size as both {info.width}x{info.height} and {size} pixels")
+                raise Rejected("corrupt", f"the image states two sizes: {info.width}x{info.height} and {size} pixels")
             image.load()
         except UnidentifiedImageError:
-            raise Rejected("corrupt", "Pillow cannot identify it") from None
+            raise Rejected("corrupt", "Pillow cannot identify the image") from None
         except Image.DecompressionBombError as error:
             raise Rejected("too-large", str(error)) from None
         except (OSError, SyntaxError, ValueError, TypeError, EOFError, struct.error, Warning) as error:

@@ -1,10 +1,10 @@
-"""WebP (RFC 9649): read the header, check the length."""
+"""WebP (RFC 9649): read the header and check the file length."""
 
 from __future__ import annotations
 
 import struct
 
-from dataprep.images.base import ImageInfo, MoreNeeded, Rejected
+from dataprep.images.base import ImageInfo, IncompleteHeader, Rejected
 
 
 def parse_header(data: bytes) -> ImageInfo:
@@ -12,7 +12,7 @@ def parse_header(data: bytes) -> ImageInfo:
 
     Raises:
         Rejected: the WebP is damaged or animated.
-        MoreNeeded, struct.error, IndexError: the header continues after `data`.
+        IncompleteHeader, struct.error, IndexError: the header continues after `data`.
 
     """
     kind = data[12:16]
@@ -21,7 +21,7 @@ def parse_header(data: bytes) -> ImageInfo:
             raise Rejected("unsupported", "animated WebP")
         width = 1 + int.from_bytes(data[24:27], "little")
         height = 1 + int.from_bytes(data[27:30], "little")
-        _ = data[29]  # an IndexError where slices would be too short
+        _ = data[29]  # raises IndexError if the header is incomplete; slices do not
     elif kind == b"VP8L":
         if data[20] != 0x2F:
             raise Rejected("corrupt", "the lossless WebP does not have its signature")
@@ -32,7 +32,7 @@ def parse_header(data: bytes) -> ImageInfo:
             raise Rejected("corrupt", "the WebP does not have its start code")
         width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
     elif len(kind) < 4:
-        raise MoreNeeded
+        raise IncompleteHeader
     else:
         raise Rejected("corrupt", f"the WebP has an unknown first chunk {kind!r}")
     return ImageInfo("webp", width, height)
@@ -42,7 +42,7 @@ def check_complete(data: bytes) -> None:
     """Check that the file is as long as its RIFF header says.
 
     Raises:
-        Rejected: it is shorter.
+        Rejected: the file is shorter.
 
     """
     expected = struct.unpack_from("<I", data, 4)[0] + 8

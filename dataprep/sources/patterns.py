@@ -1,4 +1,4 @@
-"""Patterns of file names, such as ``{identity}_c{camera}s*``, and the columns read by them.
+"""Patterns of file names, such as ``{identity}_c{camera}s*``, which turn file names into columns.
 
 A pattern is translated to a regular expression of RE2 (https://github.com/google/re2/wiki/Syntax), which matches in
 time linear in the length of the name for every pattern.

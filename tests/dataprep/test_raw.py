@@ -53,8 +53,8 @@ def test_change_column():
         (64, 64): "", (128, 128): "resized", (32, 32): "resized", (64, 100): "cropped", (200, 100): "resized cropped",
     }  # fmt: skip
     for size, change in cases.items():
-        assert prepare(encode(photo(1, *size), "PNG"), Options(raw=Raw(64))).further["change"] == change
-    assert prepare(encode(photo(1, 64, 50), "PNG"), Options(raw=Raw(64, "pad"))).further["change"] == "padded"
+        assert prepare(encode(photo(1, *size), "PNG"), Options(raw=Raw(64))).extra["change"] == change
+    assert prepare(encode(photo(1, 64, 50), "PNG"), Options(raw=Raw(64, "pad"))).extra["change"] == "padded"
 
 
 @pytest.fixture(scope="module", params=FORMATS)

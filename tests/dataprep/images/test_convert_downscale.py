@@ -25,7 +25,7 @@ FORMATS = ("tfrecord", "webdataset")
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    """An ImageFolder of tiny, large, rotated, CMYK and damaged images, and a table of them with a further column."""
+    """An ImageFolder of tiny, large, rotated, CMYK and damaged images, and a table of them with an extra column."""
     folder = tmp_path_factory.mktemp("mixed") / "images"
     files = {f"{number:02d} large.jpg": encode(photo(number, 640, 480)) for number in range(6)}
     files |= {f"{number:02d} tiny.png": encode(photo(number, 40, 30), "PNG") for number in range(4)}
@@ -56,11 +56,11 @@ def test_bytes_do_not_depend_on_workers_and_the_table_lists_the_changes(fmt, mix
     found = {row.source.split("/")[1]: (row, data) for row, data in stored_samples(out)}
     assert len(found) == 14
     for name, (row, data) in found.items():
-        came = next(mixed.glob(f"*/{name}")).read_bytes()
-        assert (row.extra["original_width"], row.extra["original_height"]) == open_image(came).size
+        original = next(mixed.glob(f"*/{name}")).read_bytes()
+        assert (row.extra["original_width"], row.extra["original_height"]) == open_image(original).size
         assert (row.width, row.height) == open_image(data).size
-        assert (row.extra["change"] == "") == (data == came) == ("tiny" in name)
-        assert row.extra["original_format"] == open_image(came).format.lower()
+        assert (row.extra["change"] == "") == (data == original) == ("tiny" in name)
+        assert row.extra["original_format"] == open_image(original).format.lower()
     assert found["orientation 6.jpg"][0].extra["change"] == "resized turned"
     assert found["cmyk.jpg"][0].extra["change"] == "resized rgb"
     rejected = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
@@ -91,7 +91,7 @@ def test_records_have_the_change_columns(fmt, mixed, tmp_path):
         assert record["image/width"] == [row.width]
 
 
-def test_dataset_without_these_options_has_no_trace_of_them(mixed, tmp_path):
+def test_dataset_without_these_options_does_not_mention_them(mixed, tmp_path):
     convert_dataset(read_source(str(mixed)), str(tmp_path / "out"), Options(), workers=1)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert not {"downscale", "raw"} & set(manifest["options"])
@@ -158,30 +158,30 @@ def test_shard_size_counts_stored_bytes(tmp_path, make_photos):
     """Downscaling large images does not produce many tiny shards."""
     folder = make_photos(tmp_path / "photos", 60, side=200)
     source = read_source(str(folder))
-    lengths = {}
+    sample_counts = {}
     for name, options in (
-        ("came", Options(shard_bytes=100_000)),
+        ("unchanged", Options(shard_bytes=100_000)),
         ("small", Options(shard_bytes=100_000, downscale=Downscale(16))),
         ("raw", Options(shard_bytes=100_000, raw=Raw(16))),
     ):
         manifest = convert_dataset(source, str(tmp_path / name), options, workers=1).manifest
-        lengths[name] = [shard.samples for shard in manifest.splits[0].shards]
-    assert len(lengths["came"]) > 3
-    assert lengths["small"] == [60]
-    assert lengths["raw"] == [60]
+        sample_counts[name] = [shard.samples for shard in manifest.splits[0].shards]
+    assert len(sample_counts["unchanged"]) > 3
+    assert sample_counts["small"] == [60]
+    assert sample_counts["raw"] == [60]
 
 
 # --- the command -----------------------------------------------------------------------------------
 
 
 def test_summary_of_changes(mixed, tmp_path, invoke):
-    call = ["convert", "--src", mixed, "--resize-shorter", 100, "--out", tmp_path / "out", "--max-rejected", 1]
-    call += ["--workers", 1, "--samples-per-shard", 4]
-    lines = [line.split() for line in invoke(*call).stdout.splitlines()]
+    arguments = ["convert", "--src", mixed, "--resize-shorter", 100, "--out", tmp_path / "out", "--max-rejected", 1]
+    arguments += ["--workers", 1, "--samples-per-shard", 4]
+    lines = [line.split() for line in invoke(*arguments).stdout.splitlines()]
     total = sum(path.stat().st_size for path in mixed.glob("*/*.*"))
     counts = {line[0]: line[1] for line in lines if line and line[0] in ("kept", "resized", "rejected", "all")}
     assert counts == {"kept": "4", "resized": "10", "rejected": "3", "all": "17"}
-    text = invoke(*call).stdout  # a second run prints the same summary
+    text = invoke(*arguments).stdout  # a second run prints the same summary
     assert "4 shards were done by an earlier run" in text
     assert "repaired: 3 images (rotated upright 2, converted to RGB 1)" in text
     assert f"{total / 1000:,.1f} KB" in text
@@ -189,7 +189,7 @@ def test_summary_of_changes(mixed, tmp_path, invoke):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (["--quality", 80], "--quality 80 requires --resize-shorter or --max-side"),
         (["--subsampling", "444"], "--subsampling 444 requires --resize-shorter"),
@@ -205,9 +205,9 @@ def test_summary_of_changes(mixed, tmp_path, invoke):
         (["--quality", 101, "--max-side", 9], "--quality"),
     ],
 )
-def test_options_that_contradict_each_other(options, words, mixed, tmp_path, invoke):
+def test_options_that_contradict_each_other(options, message, mixed, tmp_path, invoke):
     result = invoke("convert", "--src", mixed, "--out", tmp_path / "out", *options, status=2)
-    assert words in result.stderr
+    assert message in result.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -217,13 +217,13 @@ def test_dry_run_estimates_sizes(mixed, tmp_path, invoke):
     for path in sorted(mixed.glob("*/*large*")):
         (intact / path.parent.name).mkdir(parents=True, exist_ok=True)
         (intact / path.parent.name / path.name).write_bytes(path.read_bytes())
-    came = sum(path.stat().st_size for path in intact.glob("*/*"))
+    source_bytes = sum(path.stat().st_size for path in intact.glob("*/*"))
     text = invoke("convert", "--src", intact, "--resize-shorter", 100, "--dry-run", "--workers", 1).stdout
     invoke("convert", "--src", intact, "--resize-shorter", 100, "--out", tmp_path / "out", "--workers", 1)
-    stored = sum(row.size for row, _ in stored_samples(tmp_path / "out"))
-    assert f"about {stored / 1000:.1f} KB to write" in text
-    assert f"{came / 1000:.1f} KB for the images as they are" in text
-    assert f"about {stored / 1000:.1f} KB with --resize-shorter 100, measured on 6 images" in text
+    stored_bytes = sum(row.size for row, _ in stored_samples(tmp_path / "out"))
+    assert f"about {stored_bytes / 1000:.1f} KB to write" in text
+    assert f"{source_bytes / 1000:.1f} KB for the images as they are" in text
+    assert f"about {stored_bytes / 1000:.1f} KB with --resize-shorter 100, measured on 6 images" in text
     assert "1.2 MB with --store raw --raw-size 256" in text  # 6 x 256 x 256 x 3
     plain = invoke("convert", "--src", intact, "--dry-run", "--workers", 1).stdout
     assert "with --resize-shorter 256, measured on 6 images" in plain

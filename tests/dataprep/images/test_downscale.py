@@ -57,7 +57,7 @@ def test_size_of_the_stored_image():
     assert open_image(prepare(data, Options(downscale=Downscale(longest=60))).data).size == (60, 40)
     both = prepare(data, Options(downscale=Downscale(shorter=50, longest=60)))
     assert open_image(both.data).size == (60, 40) == (both.info.width, both.info.height)
-    assert both.further == dict(zip(CHANGE_COLUMNS, (300, 200, "jpeg", "resized"), strict=True))
+    assert both.extra == dict(zip(CHANGE_COLUMNS, (300, 200, "jpeg", "resized"), strict=True))
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP", "TIFF"])
@@ -68,8 +68,8 @@ def test_images_that_need_no_resizing_keep_their_bytes(kind, to):
     stored = prepare(data, Options(downscale=to))
     assert stored.data is data
     assert (stored.info.format, stored.info.width, stored.info.height) == (kind.lower(), 300, 200)
-    assert stored.further["change"] == ""
-    assert prepare(encode(photo(1, 301, 201), kind), Options(downscale=to)).further["change"] == (
+    assert stored.extra["change"] == ""
+    assert prepare(encode(photo(1, 301, 201), kind), Options(downscale=to)).extra["change"] == (
         "" if to.shorter == 999 else "resized"
     )
 

@@ -103,10 +103,10 @@ def test_every_truncation(number):
 
 
 def not_decoded_by_dali(images: list[bytes]) -> list[tuple[int, str]]:
-    """Return the index of each image that DALI does not decode, with what happened."""
+    """Return the index of each image that DALI does not decode, and what happened instead."""
     program = [sys.executable, str(HELPERS / "dali_decodes.py")]
-    done = subprocess.run(program, input=pickle.dumps(images), capture_output=True, check=True, timeout=60)
-    return json.loads(done.stdout)
+    result = subprocess.run(program, input=pickle.dumps(images), capture_output=True, check=True, timeout=60)
+    return json.loads(result.stdout)
 
 
 def with_flipped_bits(number: int) -> list[tuple[str, bytes]]:
@@ -119,13 +119,13 @@ def with_flipped_bits(number: int) -> list[tuple[str, bytes]]:
 
 @pytest.fixture(scope="module")
 def decoding_failures() -> dict[int, list[tuple[str, str]]]:
-    """For each image, the flips that DALI does not decode. All in one process, because importing DALI takes long."""
+    """For each image, the flips that DALI does not decode. One process decodes all of them: importing DALI is slow."""
     kept = [
         (number, place, image) for number in range(len(IMAGES_TO_MUTATE)) for place, image in with_flipped_bits(number)
     ]
     failures: dict[int, list[tuple[str, str]]] = {}
-    for index, what in not_decoded_by_dali([image for _, _, image in kept]):
-        failures.setdefault(kept[index][0], []).append((kept[index][1], what))
+    for index, outcome in not_decoded_by_dali([image for _, _, image in kept]):
+        failures.setdefault(kept[index][0], []).append((kept[index][1], outcome))
     return failures
 
 

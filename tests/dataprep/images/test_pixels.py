@@ -20,7 +20,7 @@ HIGH_QUALITY = {"quality": 100, "subsampling": "444"}
 
 
 def change_of(data: bytes, options: Options) -> str:
-    return str(prepare(data, options).further["change"])
+    return str(prepare(data, options).extra["change"])
 
 
 # --- orientation -----------------------------------------------------------------------------------
@@ -36,8 +36,8 @@ def test_orientation_is_applied_and_removed(orientation, kind, picture):
     assert image.getexif() == {}
     assert image.size == (stored.info.width, stored.info.height)
     assert similarity(image, upright.resize(image.size, LANCZOS))[0] > 37
-    assert (stored.further["original_width"], stored.further["original_height"]) == (512, 300)
-    assert stored.further["change"] == ("resized turned" if 2 <= orientation <= 8 else "resized")
+    assert (stored.extra["original_width"], stored.extra["original_height"]) == (512, 300)
+    assert stored.extra["change"] == ("resized turned" if 2 <= orientation <= 8 else "resized")
     square = Image.frombytes("RGB", (64, 64), prepare(data, Options(raw=Raw(64))).data)
     assert similarity(square, ImageOps.fit(upright.convert("RGB"), (64, 64), LANCZOS))[0] > 37
 
@@ -79,7 +79,7 @@ def test_profile_is_converted_to_srgb(kind, picture):
     expected = ImageCms.profileToProfile(open_image(data), source, ImageCms.createProfile("sRGB"), outputMode="RGB")
     expected = expected.resize((100, 100), LANCZOS)
     stored = prepare(data, Options(downscale=Downscale(100, **HIGH_QUALITY)))
-    assert stored.further["change"] == "resized icc"
+    assert stored.extra["change"] == "resized icc"
     assert open_image(stored.data).info.get("icc_profile") is None
     assert similarity(open_image(stored.data), expected)[0] > 36
     assert similarity(expected, picture.resize((100, 100)))[0] < 25  # the conversion makes a difference
@@ -89,7 +89,7 @@ def test_profile_is_converted_to_srgb(kind, picture):
 def test_profiles_without_effect(profile, picture):
     data = encode(picture, "PNG", icc_profile=profile)
     stored = prepare(data, Options(downscale=Downscale(100, **HIGH_QUALITY)))
-    assert stored.further["change"] == "resized"
+    assert stored.extra["change"] == "resized"
     assert stored.data == prepare(encode(picture, "PNG"), Options(downscale=Downscale(100, **HIGH_QUALITY))).data
 
 
@@ -159,11 +159,11 @@ def test_colors_match_those_that_dali_decodes(name):
     """Resized images and images stored unchanged have the same colors in training."""
     data, change = MODES[name]
     stored = prepare(data, Options(raw=Raw(64)))
-    assert stored.further["change"] == change
+    assert stored.extra["change"] == change
     ours = np.frombuffer(stored.data, np.uint8).reshape(64, 64, 3)
     # DALI does not decode a CMYK TIFF.
     expected = np.asarray(open_image(data).convert("RGB")) if name == "cmyk tiff" else decode_with_dali(data)
     assert np.abs(ours.astype(int) - expected).max() <= 2
     resized = prepare(data, Options(downscale=Downscale(20)))
-    assert resized.further["change"] == f"resized {change}".strip()
+    assert resized.extra["change"] == f"resized {change}".strip()
     assert open_image(resized.data).mode == ("L" if name in GRAY else "RGB")

@@ -80,12 +80,12 @@ def test_name_that_is_not_utf8_is_rejected(folder, tmp_path):
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_output_folder_with_a_name_that_is_not_utf8(fmt, folder, dataprep, tmp_path):
     out = os.fsencode(tmp_path) + b"/caf\xe9"
-    done = dataprep("convert", "--src", folder.parent, "--out", out, "--fmt", fmt)
-    assert "Traceback" not in done.stderr
-    assert done.returncode == 0 or (done.returncode == 2 and "--out" in done.stderr)
-    if done.returncode == 0:
-        for verb in ("verify", "info"):
-            assert dataprep(verb, out).returncode == 0
+    result = dataprep("convert", "--src", folder.parent, "--out", out, "--fmt", fmt)
+    assert "Traceback" not in result.stderr
+    assert result.returncode == 0 or (result.returncode == 2 and "--out" in result.stderr)
+    if result.returncode == 0:
+        for command in ("verify", "info"):
+            assert dataprep(command, out).returncode == 0
 
 
 def test_pipes_links_and_folders_with_image_names(folder, tmp_path):
@@ -143,21 +143,21 @@ def test_dataset_without_kept_images(fmt, tmp_path):
     "value",
     ["1e300", "-1e39", "inf", "nan", "9223372036854775807", "-1", "18446744073709551615", '"a\nb"', "", "é" * 5000],
 )
-def test_unusual_values_in_further_columns(fmt, value, folder, tmp_path):
+def test_unusual_values_in_extra_columns(fmt, value, folder, tmp_path):
     table = folder.parent / "list.csv"
     table.write_text(f"path,label,value\nclass/intact.jpg,3,{value}\n")
     result = run("convert", "--src", table, "--out", tmp_path / "out", "--fmt", fmt, "--workers", 1)
     assert result.exit_code == 0 or (result.exit_code == 2 and "'value'" in result.stderr), result.stderr
     if result.exit_code == 0:
-        assert [str(fault) for fault in verify_dataset(str(tmp_path / "out"), workers=1).problems] == []
+        assert [str(problem) for problem in verify_dataset(str(tmp_path / "out"), workers=1).problems] == []
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("length", [1, 100, 101, 128, 300])
-def test_further_column_with_a_long_name(fmt, length, folder, tmp_path):
+def test_extra_column_with_a_long_name(fmt, length, folder, tmp_path):
     table, name = folder.parent / "list.csv", "x" * length
     table.write_text(f"path,label,{name}\nclass/intact.jpg,3,7\n")
-    if length > 100:  # the limit leaves room below what one byte of a protobuf length holds
+    if length > 100:  # the limit is below 128, the first length that takes two bytes in protobuf
         with pytest.raises(SourceError, match="rename it"):
             read_source(str(table))
         return
