@@ -30,7 +30,7 @@ from manifests.text import printable
 
 @dataclass(frozen=True)
 class ConvertResult:
-    """The dataset in the output folder, and what went into it. Shards that earlier runs wrote are included.
+    """The dataset in the output folder, and totals that include the shards of earlier runs.
 
     Attributes:
         manifest: manifest of the dataset.
@@ -73,11 +73,11 @@ def convert_dataset(
         workers: number of processes; `None` means one per CPU.
         engine: runs the shard tasks instead of a new `LocalEngine`. Its workers may already be running; the thread
             that started them must live until this call returns. The engine is closed at the end.
-        overwrite: remove a dataset with another source or other options from `out`.
+        overwrite: replace a dataset in `out` that was made from another source or with other options.
         progress: receives the number of images, then each finished shard, including those of earlier runs.
 
     Raises:
-        CallError: the plan is impossible, or `out` cannot be used or contains something else.
+        CallError: the options do not fit the source, or `out` cannot be used or contains another dataset.
         StoppedError: a problem outside of the program stopped the run; the same call resumes it.
 
     """
@@ -86,17 +86,17 @@ def convert_dataset(
     _make_folder(out)
     engine = engine or LocalEngine(workers)
     with storage.locked(out), storage.clean_partials([out]), closing(engine):
-        found = find_resumable(plan, out, options, overwrite=overwrite)
-        if not found.is_complete:
+        resumable = find_resumable(plan, out, options, overwrite=overwrite)
+        if not resumable.is_complete:
             mark_incomplete(out, plan, options)
-        remove_outdated(out, found)
+        remove_outdated(out, resumable)
         if progress:
             progress.start(len(source))
-        remaining = [shard for shard in plan.shards if shard.name not in found.shards]
+        remaining = [shard for shard in plan.shards if shard.name not in resumable.shards]
         tasks = (_shard_task(source, out, options, plan, shard) for shard in remaining)
         results: dict[str, ShardResult] = {}
         with closing(engine.run(write_shard, tasks, len(remaining))) as written:
-            for result in chain(found.shards.values(), written):
+            for result in chain(resumable.shards.values(), written):
                 results[result.name] = result
                 if progress:
                     progress.advance(result)
@@ -106,7 +106,7 @@ def convert_dataset(
         manifest,
         images=len(source) + len(source.rejected),
         bytes=sum(result.conversion.bytes for result in in_order),
-        resumed=len(found.shards),
+        resumed=len(resumable.shards),
         rejected=len(source.rejected) + sum(len(result.conversion.rejected) for result in in_order),
         changes=_sum_changes(in_order),
     )
@@ -117,7 +117,7 @@ def _make_folder(out: str) -> None:
         os.makedirs(out, exist_ok=True)
     except OSError as error:
         hint = "make its parent writable for this user, or choose another folder with --out"
-        raise CallError(f"--out {printable(out)}: cannot make the folder ({error.strerror})", hint=hint) from None
+        raise CallError(f"--out {printable(out)}: the folder cannot be made ({error.strerror})", hint=hint) from None
 
 
 def _shard_task(source: Source, out: str, options: Options, plan: Plan, shard: ShardPlan) -> ShardTask:
@@ -171,7 +171,10 @@ def _build_manifest(
         components=_components(options, {name for result in results for name in result.conversion.formats}),
         classes=source.classes,
         splits=tuple(
-            Split(name, tuple(shard for each in plan.shards if each.split == name and (shard := shards[each.name])))
+            Split(
+                name,
+                tuple(shard for planned in plan.shards if planned.split == name and (shard := shards[planned.name])),
+            )
             for name in plan.splits
         ),
         rejected=rejected,
@@ -181,7 +184,7 @@ def _build_manifest(
 
 
 def _components(options: Options, image_formats: set[str]) -> Components:
-    """Return where a record has image and label; of the extensions for images, only those that occur."""
+    """Return where records store image and label; of the image extensions, only those that the shards contain."""
     all_components = components(options.fmt, options.store)
     if options.fmt != "webdataset" or options.store != "encoded":
         return all_components

@@ -1,10 +1,10 @@
-"""The output folder before and after a run: what to keep of earlier runs, what to replace, and what belongs to others.
+"""The output folder before and after a run: which files to keep, to replace, and to leave alone.
 
 A file name proves nothing, because other tools also call their shards ``train-00000.tar``. So a run starts only in a
-folder without files of other datasets, and first writes `INCOMPLETE_NAME`, which names its plan. While this file is
-there, every file that the plan writes belongs to it, even a shard that a killed run left without its table. The last
-step turns `INCOMPLETE_NAME` into ``manifest.json``. Without the mark, a file belongs to the plan only if the manifest
-or an intact sample table states its name and length.
+folder without files of other datasets, and first writes `INCOMPLETE_NAME`, which contains the fingerprint of its plan.
+While `INCOMPLETE_NAME` exists, all files with names from this plan belong to the plan, even a shard that a killed run
+left without a table. The last step replaces `INCOMPLETE_NAME` by ``manifest.json``. Without `INCOMPLETE_NAME`, a file
+belongs to the plan only if the manifest or an intact sample table lists its name and length.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INCOMPLETE_NAME = "manifest.incomplete.json"
 
 
 def check_output(source: Source, out: str) -> None:
-    """Check that `out` is a possible output folder, before anything is written.
+    """Check, before anything is written, that `out` can be an output folder.
 
     Raises:
         CallError: `out` is a file, is inside a file, or is inside the folder that is the source.
@@ -64,17 +64,17 @@ def check_output(source: Source, out: str) -> None:
 
 
 def check_writable(out: str) -> str:
-    """Return the nearest existing folder, `out` or one of its parents, if it can be written now.
+    """Return the nearest existing folder, `out` or one of its parents, after checking that it can be written.
 
     Raises:
-        CallError: no permission to write.
+        CallError: this user has no permission to write.
         StorageError: another run is writing to `out`.
 
     """
     existing = _nearest_existing(os.path.abspath(out))
     if not os.access(existing, os.W_OK | os.X_OK):
-        hint = "make it writable for this user, or choose another folder with --out"
-        raise CallError(f"--out {printable(out)}: no permission to write to {printable(existing)}", hint=hint)
+        hint = "give this user permission to write there, or choose another folder with --out"
+        raise CallError(f"--out {printable(out)}: this user cannot write to {printable(existing)}", hint=hint)
     if os.path.isdir(out):
         with storage.locked(out):
             pass
@@ -123,16 +123,16 @@ def find_resumable(plan: Plan, out: str, options: Options, *, overwrite: bool) -
         return Resumable({})
     in_manifest = _files_in_manifest(plan, out)
     tables = [_read_table(plan, out, shard.name, in_manifest) for shard in plan.shards]
-    stated = dict(in_manifest)
-    for found in filter(None, tables):
-        stated |= {file.name: file for file in (found.conversion.shard, found.conversion.index, found.table)}
-    foreign = next(_foreign_files(plan, out, options, stated), None)
+    listed = dict(in_manifest)
+    for result in filter(None, tables):
+        listed |= {file.name: file for file in (result.conversion.shard, result.conversion.index, result.table)}
+    foreign = next(_foreign_files(plan, out, options, listed), None)
     if foreign and not overwrite:
-        raise _not_ours(out, foreign, options)
-    shards = {} if foreign else {found.name: found for found in tables if found and _can_keep(out, found)}
+        raise _foreign_file_error(out, foreign, options)
+    shards = {} if foreign else {result.name: result for result in tables if result and _can_keep(out, result)}
     if len(shards) == len(plan.shards):
         return Resumable(shards, is_complete=bool(in_manifest))
-    # The manifest comes first, so an incomplete dataset never has one.
+    # The manifest is removed first, so an incomplete dataset never has one.
     names = (MANIFEST_NAME, *_dataset_files(plan, out))
     outdated = (name for name in names if os.path.splitext(name)[0] not in shards)
     return Resumable(shards, tuple(name for name in outdated if os.path.lexists(os.path.join(out, name))))
@@ -169,14 +169,14 @@ def _read_table(plan: Plan, out: str, name: str, in_manifest: Mapping[str, File]
     return ShardResult(name, conversion, table, resumed=True)
 
 
-def _can_keep(out: str, found: ShardResult) -> bool:
-    if any(row["reason"] == "unreadable" for row in found.conversion.rejected):
-        return False  # the file system may return these images now
-    files = (found.shard.file, found.shard.index) if found.shard else ()
+def _can_keep(out: str, result: ShardResult) -> bool:
+    if any(row["reason"] == "unreadable" for row in result.conversion.rejected):
+        return False  # these images may be readable now
+    files = (result.shard.file, result.shard.index) if result.shard else ()
     return all(_length(os.path.join(out, file.name)) == file.bytes for file in files)
 
 
-def _foreign_files(plan: Plan, out: str, options: Options, stated: Mapping[str, File]) -> Iterator[str]:
+def _foreign_files(plan: Plan, out: str, options: Options, listed: Mapping[str, File]) -> Iterator[str]:
     """Yield the files of other datasets and tools that this run would remove or replace."""
     if not may_replace_manifest(out):
         yield MANIFEST_NAME
@@ -185,8 +185,8 @@ def _foreign_files(plan: Plan, out: str, options: Options, stated: Mapping[str, 
     planned = {REJECTED_NAME, *(shard.name + suffix for shard in plan.shards for suffix in suffixes)}
     for name in _dataset_files(plan, out):
         path = os.path.join(out, name)
-        is_stated = name in stated and stated[name].bytes == _length(path)
-        is_ours = is_marked or is_stated or (name == REJECTED_NAME and _is_rejected_list(path))
+        is_listed = name in listed and listed[name].bytes == _length(path)
+        is_ours = is_marked or is_listed or (name == REJECTED_NAME and _is_rejected_list(path))
         if name not in planned or not is_ours:
             yield name
 
@@ -201,33 +201,33 @@ def _is_rejected_list(path: str) -> bool:
 
 
 def _dataset_files(plan: Plan, out: str) -> list[str]:
-    """List the files in the folder that a dataset could have written, by name. All others are never touched."""
+    """List the files in the folder whose names could be those of a dataset. All other files are never changed."""
     splits = "|".join(map(re.escape, {*SPLIT_NAMES, *plan.splits}))
     pattern = re.compile(rf"({splits})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{re.escape(REJECTED_NAME)}")
     return sorted(name for name in os.listdir(out) if pattern.fullmatch(name))
 
 
 def _length(path: str) -> int:
-    """Return the length of a file in bytes; -1 if there is none."""
+    """Return the length of a file in bytes; -1 if it does not exist."""
     try:
         return os.stat(path).st_size
     except OSError:
         return -1
 
 
-def _not_ours(out: str, name: str, options: Options) -> CallError:
+def _foreign_file_error(out: str, name: str, options: Options) -> CallError:
     versions = _other_versions(out) if options.alters else ""
     and_versions = " and library versions" if versions else ""
     return CallError(
         f"--out {printable(out)} contains {name!r}, which was not made from this source with these options{versions}, "
         "or is damaged",
-        hint=f"move it away, choose another folder, use the earlier options{and_versions}, or replace everything with "
-        "--overwrite",
+        hint=f"move it away, choose another folder, use the options{and_versions} of the earlier run, or "
+        "replace everything with --overwrite",
     )
 
 
 def _other_versions(out: str) -> str:
-    """Name the installed libraries, and those that made the dataset if they are known; empty if they are the same."""
+    """Describe the installed library versions and those that made the dataset; empty if they are the same."""
     installed = library_versions()
     try:
         used = read_manifest(out).options.get("made_by", installed)
@@ -245,7 +245,7 @@ def _join_versions(versions: object) -> str:
 
 
 def mark_incomplete(out: str, plan: Plan, options: Options) -> None:
-    """Write `INCOMPLETE_NAME`. From now on, the files of this plan in the folder belong to it."""
+    """Write `INCOMPLETE_NAME`. From now on, all files in the folder with names from this plan belong to the plan."""
     note = "dataprep convert has not completed this dataset. Run the same command again to resume."
     members = {"note": note, "options": {**options.as_json(), "plan": plan.fingerprint}}
     storage.replace_file(os.path.join(out, INCOMPLETE_NAME), (json.dumps(members, indent=1) + "\n").encode())
@@ -260,17 +260,17 @@ def _marked_plan(out: str) -> str | None:
         return None
 
 
-def remove_outdated(out: str, found: Resumable) -> None:
+def remove_outdated(out: str, resumable: Resumable) -> None:
     """Remove the files that this run writes again."""
-    for name in found.outdated:
+    for name in resumable.outdated:
         storage.remove(os.path.join(out, name))
 
 
 def mark_complete(out: str, manifest: Manifest) -> None:
-    """Write ``manifest.json``, unless it is there already, and remove `INCOMPLETE_NAME`.
+    """Write ``manifest.json``, unless it already exists, and remove `INCOMPLETE_NAME`.
 
     The manifest is renamed twice: first to `INCOMPLETE_NAME`, then to its own name. So a kill never leaves a complete
-    dataset with the mark, or an incomplete one without.
+    dataset with `INCOMPLETE_NAME`, or an incomplete dataset without it.
     """
     path, marker = os.path.join(out, MANIFEST_NAME), os.path.join(out, INCOMPLETE_NAME)
     data = manifest_bytes(manifest)

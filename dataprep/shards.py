@@ -38,9 +38,9 @@ class ShardTask:
         fingerprint: fingerprint of the plan.
         keys: keys of the samples.
         paths: paths of the source images.
-        sizes: their sizes in bytes at the scan.
+        sizes: sizes of the source images in bytes, when the source was scanned.
         labels: labels, from 0.
-        class_names: names of these labels.
+        class_names: the class name of each label.
         extra: additional columns for the sample table; `None` if the source has none.
 
     """
@@ -60,11 +60,11 @@ class ShardTask:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """A shard that is completely on disk.
+    """A shard that is written completely.
 
     Attributes:
         name: the shard's file name without extension.
-        conversion: what its sample table states about it.
+        conversion: the metadata in its sample table.
         table: its sample table.
         resumed: whether an earlier run wrote the shard.
 
@@ -91,7 +91,7 @@ def write_shard(task: ShardTask) -> ShardResult:
 
     Raises:
         SourceVanishedError: an image is gone, or its size changed after the scan.
-        StorageError: the output cannot be written, or the disk returns other bytes than were written.
+        StorageError: the output cannot be written, or the disk does not return the bytes that were written.
 
     """
     shard_path, index_path, table_path = paths = [
@@ -142,7 +142,7 @@ def _write_files(task: ShardTask, shard_path: str, index_path: str, table_path: 
 
 
 class _WrittenRecord(NamedTuple):
-    """A record in the shard, and what its table row and its index line say.
+    """A record in the shard, with the values for its table row and its index line.
 
     Attributes:
         row: index of the image in the lists of the task.
@@ -181,7 +181,7 @@ def _write_records(task: ShardTask, file: _ShardFile) -> tuple[list[_WrittenReco
     return records, rejected
 
 
-#: Number of bytes after which the file is read back, while the CPU caches still contain the last of them.
+#: The file is read back each time this many bytes are written, while the CPU caches still contain the last of them.
 READ_BACK = 1 << 20
 
 
@@ -208,7 +208,7 @@ class _ShardFile:
         return start
 
     def finish(self, end: bytes) -> File:
-        """Append what follows the last record, and verify the rest of the file.
+        """Append the end marker of the format, and verify the rest of the file.
 
         Raises:
             StorageError: the disk returns other bytes than were written.
@@ -240,16 +240,18 @@ def _check_first_record(task: ShardTask, written: _WrittenRecord, path: str) -> 
     """Read the first record with the format's own reader and compare it with what was written."""
     options = ScanOptions(components(task.options.fmt, task.options.store))
     with storage.open_view(path) as (view, size):
-        found = next(FORMATS[task.options.fmt].scan(view, size, path, options))
+        record = next(FORMATS[task.options.fmt].scan(view, size, path, options))
     sample = written.sample
-    actual = (found.offset, found.size, found.index_line, found.label, found.key or sample.key)
+    actual = (record.offset, record.size, record.index_line, record.label, record.key or sample.key)
     if actual != (written.offset, sample.size, written.index_line, sample.label, sample.key):
         raise _not_as_written(path)
 
 
 def _not_as_written(path: str) -> StorageError:
     return StorageError(
-        "the file does not contain the bytes that were written", file=path, hint="check the disk and the memory"
+        "the file does not contain the bytes that were written",
+        file=path,
+        hint="check the disk and the memory of this machine",
     )
 
 
@@ -275,7 +277,7 @@ def _table_columns(task: ShardTask, records: list[_WrittenRecord]) -> dict[str, 
 
 
 def _count_changes(task: ShardTask, records: list[_WrittenRecord]) -> Mapping[str, tuple[int, int, int]]:
-    """For each value of the column ``change``: the number of samples, their bytes in the source, and as stored."""
+    """Return, for each value of ``change``, the number of samples and their total bytes in the source and as stored."""
     totals: dict[str, tuple[int, int, int]] = {}
     for record in records:
         change = record.sample.extra["change"]

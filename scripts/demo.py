@@ -38,8 +38,8 @@ def dataprep(*arguments: str | Path) -> None:
     subprocess.run([DATAPREP, *map(str, arguments)], check=True)
 
 
-def contact_sheet(dataset: Path, picture: Path, device: str) -> None:
-    """Load one epoch, and save the images of one batch, eight per row, with the normalization undone."""
+def save_contact_sheet(dataset: Path, picture: Path, device: str) -> None:
+    """Load one epoch, and save the images of one batch, eight per row, without the normalization."""
     import loaders
 
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
@@ -58,20 +58,20 @@ def contact_sheet(dataset: Path, picture: Path, device: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Convert, verify and load a few photographs.")
-    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="output folder")
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="output folder; it is replaced")
     parser.add_argument("--images", type=int, default=40, help="training images per class")
     parser.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto")
-    call = parser.parse_args()
+    args = parser.parse_args()
 
-    shutil.rmtree(call.out, ignore_errors=True)
-    photos = call.out / "photos"
-    make_photos(photos, call.images)
+    shutil.rmtree(args.out, ignore_errors=True)
+    photos = args.out / "photos"
+    make_photos(photos, args.images)
     for fmt in ("tfrecord", "webdataset"):
-        out = call.out / f"photos-{fmt}"
+        out = args.out / f"photos-{fmt}"
         dataprep("convert", "--src", photos, "--fmt", fmt, "--out", out)
         dataprep("verify", out)
         dataprep("info", out)
-        contact_sheet(out, call.out / f"batch-{fmt}.png", call.device)
+        save_contact_sheet(out, args.out / f"batch-{fmt}.png", args.device)
 
 
 if __name__ == "__main__":

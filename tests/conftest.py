@@ -23,7 +23,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="session")
 def make_photos() -> MakePhotos:
-    """Write an ImageFolder of JPEG, PNG and WebP images in turn: `make_photos(folder, count, classes=3, side=64)`."""
+    """`make_photos(folder, count, classes=3, side=64)` writes an ImageFolder of JPEG, PNG and WebP images in turn."""
 
     def make(folder: Path, count: int, classes: int = 3, side: int = 64) -> Path:
         for number in range(count):
@@ -44,7 +44,7 @@ def photos(make_photos: MakePhotos, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="session")
 def dataprep() -> Run:
-    """Run the command line in a subprocess; return a `CompletedProcess`."""
+    """A function that runs the command line in a subprocess and returns a `CompletedProcess`."""
 
     def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
         options = {"capture_output": True, "text": True, "timeout": 60, "errors": "backslashreplace", **options}
@@ -67,19 +67,19 @@ def _argument(value: object) -> str | bytes | os.PathLike[str]:
 
 @pytest.fixture(scope="session")
 def start() -> Callable[..., subprocess.Popen[str]]:
-    """Start the command line in its own process group; return the `Popen` at once."""
+    """A function that starts the command line in a new process group and returns the `Popen` at once."""
 
-    def begin(*arguments: object, **options: object) -> subprocess.Popen[str]:
+    def popen(*arguments: object, **options: object) -> subprocess.Popen[str]:
         command = [*COMMAND, *map(os.fspath, map(_argument, arguments))]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, start_new_session=True, preexec_fn=_accept_interrupts, **{**pipes, **options})
 
-    return begin
+    return popen
 
 
 @pytest.fixture(scope="session")
 def snapshot() -> Callable[[Path], dict[str, bytes]]:
-    """Return the content of every file in a folder and below, including hidden files, by relative path."""
+    """A function that returns the content of every file below a folder, including hidden files, by relative path."""
 
     def read(folder: Path) -> dict[str, bytes]:
         return {str(path.relative_to(folder)): path.read_bytes() for path in _files(folder)}

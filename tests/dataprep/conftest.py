@@ -54,7 +54,7 @@ def image_folder(photographs: Photographs, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def invoke() -> Invoke:
-    """Run the command line in this process and check its exit status; a traceback fails the test."""
+    """A function that runs the command line in this process and checks its exit status. A traceback fails the test."""
     from dataprep.cli import main
 
     def run(*arguments: object, status: int = 0) -> Result:

@@ -131,7 +131,7 @@ def test_a_closed_pipe_is_not_an_error(image_folder, out, invoke, start):
 
 def test_python_m_dataprep_is_the_same_program(image_folder, out, invoke):
     invoke(*in_one_process("convert", "--src", image_folder, "--out", out))
-    for arguments, status in ((["--help"], 0), (["info", out], 0), (["info", out / "none"], 2), (["--nix"], 2)):
+    for arguments, status in ((["--help"], 0), (["info", out], 0), (["info", out / "none"], 2), (["--missing"], 2)):
         runs = [
             subprocess.run([*program, *map(str, arguments)], capture_output=True, text=True, check=False)
             for program in ([sys.executable, "-m", "dataprep"], [Path(sys.executable).with_name("dataprep")])
@@ -419,7 +419,7 @@ WRONG = [
     (["--src", "{src}", "--out", "{file}/below"], "{file}"),
     (["--src", "{file}"], "does not have the form `path label`"),
     (["--src", "{src}", "surplus"], "surplus"),
-    (["--src", "{src}", "--nix"], "--nix"),
+    (["--src", "{src}", "--missing"], "--missing"),
 ]
 
 

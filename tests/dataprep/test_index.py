@@ -1,4 +1,4 @@
-"""`dataprep index`: indexes equal those of NVIDIA's tools, images are not read, and DALI reads the result."""
+"""`dataprep index`: indexes equal those of NVIDIA's tools, images are not read, and DALI can read the dataset."""
 
 from __future__ import annotations
 
@@ -148,9 +148,9 @@ def test_tfrecord_written_by_tensorflow_with_labels_from_one(folder, tmp_path, j
 
 def test_tfrecord_with_other_feature_names(folder, tmp_path, jpegs):
     samples = labelled(jpegs)
-    made = [example(*s, image_name="picture", label_name="what", mask=b"\0\1\2", **{"class": 9}) for s in samples]
-    oracles.write_tfrecord(folder / "a.tfrec", made)
-    for name in ("nix", "what"):
+    records = [example(*s, image_name="picture", label_name="what", mask=b"\0\1\2", **{"class": 9}) for s in samples]
+    oracles.write_tfrecord(folder / "a.tfrec", records)
+    for name in ("missing", "what"):
         with pytest.raises(CallError, match=rf"--image {name}: .*no image of that name.*features are:.*picture"):
             index_shards([str(folder)], IndexOptions(image=name, label="what"), workers=1)
     check(folder, {"a.tfrec": samples}, tmp_path, label="what")
@@ -159,8 +159,8 @@ def test_tfrecord_with_other_feature_names(folder, tmp_path, jpegs):
 
 def test_tfrecord_with_two_images_in_a_record(folder, tmp_path, jpegs):
     samples = labelled(jpegs)
-    made = [example(*s, image_name="left", right=jpegs[0]) for s in samples]
-    oracles.write_tfrecord(folder / "a.tfrecord", made)
+    records = [example(*s, image_name="left", right=jpegs[0]) for s in samples]
+    oracles.write_tfrecord(folder / "a.tfrecord", records)
     with pytest.raises(ShardError, match=r"more than one feature contains an image.*left.*right.*--image"):
         index_shards([str(folder)], workers=1)
     check(folder, {"a.tfrecord": samples}, tmp_path, image="left")
@@ -181,19 +181,19 @@ def test_tfrecord_with_two_images_in_a_record(folder, tmp_path, jpegs):
 def test_tfrecord_with_an_invalid_record(folder, monkeypatch, jpegs, more, message):
     # Without a limit, a large label would make millions of class names.
     monkeypatch.setattr(index_module, "_commit", lambda *_: pytest.fail("was accepted"))
-    made = [example(jpegs[0], 0), oracles.make_example({"image/encoded": jpegs[1], "image/class/label": 1, **more})]
-    oracles.write_tfrecord(folder / "a.tfrecord", made)
+    records = [example(jpegs[0], 0), oracles.make_example({"image/encoded": jpegs[1], "image/class/label": 1, **more})]
+    oracles.write_tfrecord(folder / "a.tfrecord", records)
     (error,) = index_shards([str(folder)], workers=1).errors
     assert message in str(error)
     assert (error.file, error.record) == (str(folder / "a.tfrecord"), 1)
-    assert error.byte == len(made[0]) + 16
+    assert error.byte == len(records[0]) + 16
     assert os.listdir(folder) == ["a.tfrecord"]
 
 
 def test_a_class_name_with_several_values_is_accepted(folder, tmp_path, jpegs):
     samples = labelled(jpegs)
-    made = [example(*s, **{"image/class/text": [b"tench", b"Tinca tinca"]}) for s in samples]
-    oracles.write_tfrecord(folder / "a.tfrecord", made)
+    records = [example(*s, **{"image/class/text": [b"tench", b"Tinca tinca"]}) for s in samples]
+    oracles.write_tfrecord(folder / "a.tfrecord", records)
     check(folder, {"a.tfrecord": samples}, tmp_path)
 
 
@@ -245,16 +245,16 @@ TAR_KINDS = {
 
 @pytest.mark.parametrize("kind", TAR_KINDS)
 def test_all_tar_formats(folder, tmp_path, jpegs, kind):
-    form, names = TAR_KINDS[kind]
+    tar_format, names = TAR_KINDS[kind]
     samples = labelled(jpegs)
-    write_tar(folder / "a.tar", members(samples, names), form)
-    # For a GNU long name, the official tool takes the block with the name for the data of the file.
+    write_tar(folder / "a.tar", members(samples, names), tar_format)
+    # For a GNU long name, the official tool mistakes the block with the name for the data of the file.
     check(folder, {"a.tar": samples}, tmp_path, official="GNU, long" not in kind)
 
 
-@pytest.mark.parametrize("form", ["gnu", "oldgnu", "pax", "ustar", "v7"])
+@pytest.mark.parametrize("tar_format", ["gnu", "oldgnu", "pax", "ustar", "v7"])
 @pytest.mark.parametrize("prefix", ["", "./"])
-def test_archives_of_tar_with_folders_and_links(folder, tmp_path, jpegs, form, prefix):
+def test_archives_of_tar_with_folders_and_links(folder, tmp_path, jpegs, tar_format, prefix):
     samples = labelled(jpegs)
     source = tmp_path / "source"
     (source / "deep/er").mkdir(parents=True)
@@ -265,7 +265,7 @@ def test_archives_of_tar_with_folders_and_links(folder, tmp_path, jpegs, form, p
     oracles.tar(
         "--create",
         "--sort=name",
-        f"--format={form}",
+        f"--format={tar_format}",
         "-f",
         folder / "a.tar",
         "-C",
@@ -313,8 +313,8 @@ def test_extensions_with_several_parts(folder, tmp_path, jpegs, photographs):
         index_shards([str(folder)], IndexOptions(label="target.cls"), workers=1)
     with pytest.raises(CallError, match=r"no label.*--label"):
         index_shards([str(folder)], IndexOptions(image="img.jpg"), workers=1)
-    with pytest.raises(CallError, match=r"--image nix,png: .*files are: img\.jpg, seg\.png"):
-        index_shards([str(folder)], IndexOptions(image="nix,png", label="target.cls"), workers=1)
+    with pytest.raises(CallError, match=r"--image missing,png: .*files are: img\.jpg, seg\.png"):
+        index_shards([str(folder)], IndexOptions(image="missing,png", label="target.cls"), workers=1)
     result = check(folder, {"a.tar": samples}, tmp_path, image="img.jpg", label="target.cls")
     assert result.manifest.components.image == ("img.jpg",)
 
@@ -336,8 +336,8 @@ def test_img2dataset(folder, tmp_path, jpegs):
     (folder / "00000.parquet.txt").write_text("")
     with pytest.raises(CallError, match=r"has no label in its first record\. Hint: .*--label-key"):
         index_shards([str(folder)], workers=1)
-    with pytest.raises(CallError, match=r"--label-key nix: .*its integer members are: label, other"):
-        index_shards([str(folder)], IndexOptions(label_key="nix"), workers=1)
+    with pytest.raises(CallError, match=r"--label-key missing: .*its integer members are: label, other"):
+        index_shards([str(folder)], IndexOptions(label_key="missing"), workers=1)
     result = check(folder, {"00000.tar": samples}, tmp_path, label_key="label", dali=False)
     assert result.manifest.components.label is None
     assert read_table(folder / "00000.parquet")["source"][0].as_py() == "http://x/0.jpg"
@@ -374,10 +374,10 @@ def test_a_missing_label_component_is_wrong_usage(folder, jpegs, invoke, kind, l
 def test_a_missing_json_member_or_image_is_wrong_usage(folder, jpegs, invoke):
     files = [("0.jpg", jpegs[0]), ("0.cls", b"0"), ("0.json", b'{"other": 3}')]
     write_tar(folder / "a.tar", files)
-    stderr = invoke("index", folder, "--label-key", "nix", status=2).stderr
-    assert f"--label-key nix: {folder}/a.tar: the .json has no integer member 'nix'" in stderr
-    stderr = invoke("index", folder, "--image", "nix", status=2).stderr
-    assert f"--image nix: {folder}/a.tar has no such file in its first sample" in stderr
+    stderr = invoke("index", folder, "--label-key", "missing", status=2).stderr
+    assert f"--label-key missing: {folder}/a.tar: the .json has no integer member 'missing'" in stderr
+    stderr = invoke("index", folder, "--image", "missing", status=2).stderr
+    assert f"--image missing: {folder}/a.tar has no such file in its first sample" in stderr
     assert os.listdir(folder) == ["a.tar"]
 
 
@@ -412,7 +412,7 @@ def test_decoding_in_threads_keeps_the_warning_filters(photographs, monkeypatch)
     inside, plain, left = threading.Barrier(2), Image.open, [0.0, 0.2]
 
     def slowly(*arguments, **options):
-        with contextlib.suppress(threading.BrokenBarrierError):  # both threads are inside at once, or neither ever is
+        with contextlib.suppress(threading.BrokenBarrierError):  # either both threads are inside at once, or none
             inside.wait(0.3)
         time.sleep(left.pop())  # the first in is the last out, or the other way round
         return plain(*arguments, **options)
@@ -466,17 +466,17 @@ def big_shard(folder, kind, image):
 @pytest.fixture
 def bytes_read(monkeypatch):
     """Record the length of each `os.pread`. Reading with mmap fails the test."""
-    read = []
+    lengths = []
     pread = os.pread
 
     def counted(handle, n, at):
         data = pread(handle, n, at)
-        read.append(len(data))
+        lengths.append(len(data))
         return data
 
     monkeypatch.setattr(os, "pread", counted)
     monkeypatch.setattr("mmap.mmap", lambda *_, **__: pytest.fail("used mmap"))
-    return read
+    return lengths
 
 
 @pytest.mark.parametrize("kind", ["tar", "image first", "image last"])
@@ -557,7 +557,7 @@ def test_only_the_given_shards_are_indexed(folder, jpegs):
     ],
 )
 def test_braces_in_a_path_are_expanded_as_in_a_shell(folder, jpegs, pattern, names):
-    """A file whose name has the braces comes first."""
+    """A path that exists is used as it is, even if it contains braces."""
     for name in ("train-000.tar", "train-001.tar", "train-002.tar", "val-0.tar", "odd{0..1}.tar", "odd0.tar"):
         write_tar(folder / name, members(labelled(jpegs)))
     result = index_shards([str(folder / pattern)], workers=1)
@@ -580,7 +580,7 @@ def test_braces_that_name_no_shards(folder, jpegs, pattern, message):
 
 
 def test_a_small_dataset_starts_no_worker(folder, jpegs, monkeypatch):
-    """To start a process takes longer than to index the shards."""
+    """Starting a process takes longer than indexing the shards."""
     for number in range(3):
         write_tar(folder / f"{number}.tar", members(labelled(jpegs)))
     monkeypatch.setattr(local, "WorkerProcess", lambda *_: pytest.fail("started a worker"))

@@ -1,4 +1,4 @@
-"""`--store raw`: pixels are cropped and padded like Pillow does, readable by other readers, and verified."""
+"""`--store raw`: pixels are cropped and padded as by Pillow, and other readers and `dataprep verify` read them."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ def test_verify_finds_damaged_pixels(dataset):
     try:
         for at in (row.offset, row.offset + row.size - 1, row.offset - 3, row.offset + row.size + 1):
             shard.write_bytes(intact[:at] + bytes((intact[at] ^ 1,)) + intact[at + 1 :])
-            faults = verify_dataset(str(out), workers=1).problems
-            assert {fault.file for fault in faults} == {shard.name}, at
+            problems = verify_dataset(str(out), workers=1).problems
+            assert {problem.file for problem in problems} == {shard.name}, at
     finally:
         shard.write_bytes(intact)
 
@@ -139,9 +139,9 @@ def test_verify_compares_the_size_with_the_manifest(dataset, tmp_path):
     changed = {name: getattr(original, name) for name in original.__slots__} | {"pixels": (41, 40, 3)}
     try:
         manifest.write_bytes(manifest_bytes(type(original)(**changed)))
-        faults = verify_dataset(str(out), workers=1).problems
-        assert len(faults) == 30
-        assert "the image is not valid (corrupt): 4800 bytes, but 41x40x3 pixels need 4920" in str(faults[0])
+        problems = verify_dataset(str(out), workers=1).problems
+        assert len(problems) == 30
+        assert "the image is not valid (corrupt): 4800 bytes, but 41x40x3 pixels need 4920" in str(problems[0])
     finally:
         manifest.write_bytes(intact)
 
@@ -166,6 +166,6 @@ def test_other_raw_options_are_refused(dataset, snapshot):
 
 def test_info(dataset, invoke):
     _, out = dataset
-    facts = json.loads(invoke("info", out, "--json").stdout)
-    assert (facts["store"], facts["pixels"]) == ("raw", [40, 40, 3])
+    summary = json.loads(invoke("info", out, "--json").stdout)
+    assert (summary["store"], summary["pixels"]) == ("raw", [40, 40, 3])
     assert "raw 40x40x3" in invoke("info", out).stdout

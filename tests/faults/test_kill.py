@@ -24,7 +24,7 @@ SHARD = ("--samples-per-shard", "20")
 
 @pytest.fixture(scope="module")
 def source(make_photos, tmp_path_factory):
-    """Valid images, one class of broken images only (whole shards are rejected), and a few more broken images."""
+    """An ImageFolder of valid images, with one class of only broken images (whole rejected shards) and a few others."""
     folder = make_photos(tmp_path_factory.mktemp("kill") / "photos", 360, classes=6)
     (folder / "empty").mkdir()
     for number in range(45):
@@ -52,29 +52,29 @@ def undisturbed(command, dataprep, snapshot, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("fmt", "altered", "stride"),
+    ("fmt", "image_options", "stride"),
     [("tfrecord", [], 1), ("webdataset", [], 4), ("tfrecord", ["resize"], 5), ("webdataset", ["raw"], 5)],
 )
-def test_dying_at_every_file_operation(fmt, altered, stride, make_photos, tmp_path):
+def test_killed_at_every_file_operation(fmt, image_options, stride, make_photos, tmp_path):
     source = make_photos(tmp_path / "photos", 12, classes=2, side=16)
     (source / "a").mkdir()
     for number in range(5):  # the first shard contains only these
         (source / "a" / f"{number}.jpg").write_bytes(b"")
-    program = [sys.executable, str(HELPERS / "dying.py")]
-    call = [*program, source, tmp_path / "out", fmt, str(stride), *altered]
+    program = [sys.executable, str(HELPERS / "kill_at_calls.py")]
+    call = [*program, source, tmp_path / "out", fmt, str(stride), *image_options]
     done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["moments"] > 50
-    assert found["killed"] == len(range(0, found["moments"], stride))
-    assert found["wrong"] == []
-    assert found["early"] == [], "the manifest existed before all other files"
-    assert len(found["files"]) == 2 + 3 * 3
+    result = json.loads(done.stdout)
+    assert result["calls"] > 50
+    assert result["killed"] == len(range(0, result["calls"], stride))
+    assert result["different"] == []
+    assert result["early_manifest"] == [], "the manifest existed before all other files"
+    assert len(result["files"]) == 2 + 3 * 3
 
 
 def group_members(group: int) -> list[int]:
     """Return the running processes of a process group, as /proc lists them."""
-    alive = []
+    members = []
     for name in os.listdir("/proc"):
         if name.isdecimal():
             try:
@@ -82,25 +82,25 @@ def group_members(group: int) -> list[int]:
             except OSError:
                 continue
             if int(pgrp) == group and state != "Z":
-                alive.append(int(name))
-    return alive
+                members.append(int(name))
+    return members
 
 
 def workers_of(process: subprocess.Popen) -> list[int]:
-    found = []
+    workers = []
     for child in group_members(process.pid):
         try:
             if b"engines" in Path("/proc", str(child), "cmdline").read_bytes():
-                found.append(child)
+                workers.append(child)
         except OSError:
             continue
-    return found
+    return workers
 
 
 def wait_until_gone(group: int, seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while group_members(group):
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             return False
         time.sleep(0.01)
     return True
@@ -114,16 +114,16 @@ def wait_for_tables(out: Path, count: int, process: subprocess.Popen) -> None:
 @pytest.mark.parametrize("victim", ["parent", "group"])
 def test_killed_several_times(victim, command, undisturbed, start, dataprep, snapshot, tmp_path):
     """Each run is killed a little later than the previous one, and their finished shards add up."""
-    out, draw = tmp_path / "out", random.Random(victim)
+    out, rng = tmp_path / "out", random.Random(victim)
     killed = 0
     for tables in (1, 6, 11, 16):
         process = start(*command, "--out", out, "--workers", 2)
         wait_for_tables(out, tables, process)
-        time.sleep(draw.random() * 0.02)
+        time.sleep(rng.random() * 0.02)
         if process.poll() is None:  # it may have finished first
             (os.killpg if victim == "group" else os.kill)(process.pid, signal.SIGKILL)
         killed += process.wait() == -signal.SIGKILL
-        if victim == "group" or tables % 2:  # otherwise the next run starts while workers may still be alive
+        if victim == "group" or tables % 2:  # else the next run starts while workers may still be alive
             assert wait_until_gone(process.pid), "a worker outlived its parent"
         process.communicate()
     assert killed >= 2
@@ -155,8 +155,8 @@ def test_killed_while_images_are_resized_or_stored_raw(options, command, start, 
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.25, 0.4, 0.55])
-def test_killed_after(delay, command, undisturbed, start, dataprep, snapshot, tmp_path):
-    """Killed after a fixed time, so sometimes before or after the shards are written."""
+def test_killed_after_a_delay(delay, command, undisturbed, start, dataprep, snapshot, tmp_path):
+    """The run is killed after a fixed time, which may be before or after the shards are written."""
     out = tmp_path / "out"
     process = start(*command, "--out", out, "--workers", 3)
     time.sleep(delay)
@@ -164,7 +164,7 @@ def test_killed_after(delay, command, undisturbed, start, dataprep, snapshot, tm
     process.communicate()
     assert wait_until_gone(process.pid), "a worker outlived its parent"
     if not (out / "manifest.json").exists() and out.exists():
-        assert [fault.file for fault in verify_dataset(str(out), workers=1).problems] == ["manifest.json"]
+        assert [problem.file for problem in verify_dataset(str(out), workers=1).problems] == ["manifest.json"]
     assert dataprep(*command, "--out", out, "--workers", 1).returncode == 0
     assert snapshot(out) == undisturbed
 
@@ -187,8 +187,8 @@ def test_killed_worker_prints_one_line_and_the_run_can_resume(
     assert snapshot(out) == undisturbed
 
 
-def test_stopped_workers_end_with_their_parent(command, undisturbed, start, dataprep, snapshot, tmp_path):
-    """Nothing continues workers that received SIGSTOP, and still none survives to write during the next run."""
+def test_paused_workers_end_with_their_parent(command, undisturbed, start, dataprep, snapshot, tmp_path):
+    """Paused workers (SIGSTOP) end too, although nothing continues them, so none can write during the next run."""
     out = tmp_path / "out"
     process = start(*command, "--out", out, "--workers", 2)
     wait_for_tables(out, 2, process)

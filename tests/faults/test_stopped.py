@@ -43,7 +43,7 @@ def only_line(done: subprocess.CompletedProcess, status: int = 3, notes: int = 1
     return lines[-1]
 
 
-def committed(out: Path, undisturbed: dict[str, bytes]) -> int:
+def count_finished(out: Path, undisturbed: dict[str, bytes]) -> int:
     """Check that every finished shard of a stopped run is as in an undisturbed run; return their number."""
     names = os.listdir(out)
     assert [name for name in names if name.startswith(".")] == []
@@ -67,11 +67,11 @@ def small_disk(tmp_path):
 
     def mount(size: int, again: bool = False) -> Path:
         options = f"size={size}" + (",remount" if again else "")
-        tried = subprocess.run(
+        mounted = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False, text=True
         )
-        if tried.returncode:
-            pytest.skip(f"mounting is not permitted here: {tried.stderr.strip()}")
+        if mounted.returncode:
+            pytest.skip(f"mounting is not permitted here: {mounted.stderr.strip()}")
         return folder
 
     if sys.platform != "linux" or os.geteuid() or not shutil.which("mount"):
@@ -80,16 +80,16 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", folder], capture_output=True, check=False)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.97])
-def test_full_disk(share, undisturbed, command, dataprep, small_disk, snapshot):
+@pytest.mark.parametrize("fraction", [0.0, 0.5, 0.97])
+def test_full_disk(fraction, undisturbed, command, dataprep, small_disk, snapshot):
     fmt, files = undisturbed
-    disk = small_disk(4096 + int(share * sum(map(len, files.values()))))
+    disk = small_disk(4096 + int(fraction * sum(map(len, files.values()))))
     call = [*command, "--fmt", fmt, "--out", disk / "out"]
     line = only_line(dataprep(*call, "--workers", 2))
     assert "No space left on device. Hint: free some space and run the same command again" in line
     assert line.startswith(f"dataprep: {disk}/out")
-    tables = committed(disk / "out", files)
-    assert (tables > 0) == (share > 0)
+    tables = count_finished(disk / "out", files)
+    assert (tables > 0) == (fraction > 0)
     small_disk(64 << 20, again=True)
     done = dataprep(*call)
     assert done.returncode == 0
@@ -98,14 +98,14 @@ def test_full_disk(share, undisturbed, command, dataprep, small_disk, snapshot):
 
 
 def test_disk_full_at_every_point(make_photos, dataprep, small_disk, snapshot, tmp_path):
-    """With one page more each time, the file that does not fit is a shard, an index, a table, or the manifest."""
+    """Each run gets one page more, so the file that does not fit is a shard, an index, a table, or the manifest."""
     source = make_photos(tmp_path / "photos", 9, side=16)
     (source / "class 0" / "broken.jpg").write_bytes(b"")
     call = ["convert", "--src", source, "--samples-per-shard", "5", "--max-rejected", "1", "--workers", "1"]
     assert dataprep(*call, "--out", tmp_path / "out").returncode == 0
     undisturbed = snapshot(tmp_path / "out")
     disk = small_disk(4096)
-    named, is_complete = set(), False
+    full_files, is_complete = set(), False
     for page in range(1, 14):
         small_disk(4096 * page, again=True)
         done = dataprep(*call, "--out", disk / "out")
@@ -114,11 +114,11 @@ def test_disk_full_at_every_point(make_photos, dataprep, small_disk, snapshot, t
             break
         line = only_line(done)
         assert "No space left on device. Hint: free some space" in line
-        named.add(os.path.basename(line.split(": ")[1]))
-        committed(disk / "out", undisturbed)
+        full_files.add(os.path.basename(line.split(": ")[1]))
+        count_finished(disk / "out", undisturbed)
         shutil.rmtree(disk / "out", ignore_errors=True)
     assert is_complete
-    assert {"train-00000.parquet", "train-00001.tfrecord", "manifest.json"} <= named
+    assert {"train-00000.parquet", "train-00001.tfrecord", "manifest.json"} <= full_files
     assert snapshot(disk / "out") == undisturbed
 
 
@@ -128,13 +128,13 @@ def test_file_size_limit(limit, undisturbed, command, dataprep, snapshot, tmp_pa
     fmt, files = undisturbed
     call = [*command, "--fmt", fmt, "--out", tmp_path / "out"]
 
-    def lower() -> None:
+    def set_limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    line = only_line(dataprep(*call, "--workers", 1, preexec_fn=lower))
+    line = only_line(dataprep(*call, "--workers", 1, preexec_fn=set_limit))
     assert "File too large. Hint: " in line, "no hint"
     assert line.startswith(f"dataprep: {tmp_path}/out/")
-    committed(tmp_path / "out", files)
+    count_finished(tmp_path / "out", files)
     assert dataprep(*call).returncode == 0
     assert snapshot(tmp_path / "out") == files
 
@@ -195,8 +195,8 @@ def test_dataset_without_permission(few, unprivileged, dataprep, tmp_path):
     assert (done.returncode, done.stderr) == (1, "")
     assert "train-00000.tfrecord: the file cannot be read: Permission denied" in done.stdout
     out.chmod(0)
-    for verb in ("verify", "info", "index"):
-        done = unprivileged(verb, out)
+    for command in ("verify", "info", "index"):
+        done = unprivileged(command, out)
         assert done.returncode in (1, 2, 3)
         assert "Traceback" not in done.stderr
         assert len((done.stdout + done.stderr).splitlines()) <= 2
@@ -205,12 +205,12 @@ def test_dataset_without_permission(few, unprivileged, dataprep, tmp_path):
 
 @pytest.mark.parametrize("arguments", [[], ["--dry-run"]])
 def test_output_is_a_file(arguments, few, dataprep, tmp_path):
-    (tmp_path / "file").write_text("mine")
+    (tmp_path / "file").write_text("content of the user")
     for out in (tmp_path / "file" / "out", tmp_path / "file"):
         line = only_line(dataprep("convert", "--src", few, "--out", out, *arguments), status=2)
         assert line.startswith(f"dataprep: --out {out}: ")
         assert "choose another folder with --out" in line
-    assert (tmp_path / "file").read_text() == "mine"
+    assert (tmp_path / "file").read_text() == "content of the user"
 
 
 # --- a source that changes ----------------------------------------------------------------------
@@ -218,11 +218,11 @@ def test_output_is_a_file(arguments, few, dataprep, tmp_path):
 
 @pytest.fixture(scope="module")
 def slow(make_photos, tmp_path_factory):
-    """Images that take one or two seconds to decode."""
+    """A folder of images that take one or two seconds to decode in total."""
     return make_photos(tmp_path_factory.mktemp("slow") / "photos", 30, side=700)
 
 
-def converted_while(start, slow, out, change):
+def convert_while(start, slow, out, change):
     """Call `change` as soon as the first shard is finished; return the finished run."""
     process = start(
         "convert", "--src", slow, "--out", out, "--samples-per-shard", "3", "--validate", "decode", "--workers", "2"
@@ -239,12 +239,12 @@ def test_source_disappears(start, slow, dataprep, snapshot, tmp_path):
     assert dataprep(*call, "--out", tmp_path / "undisturbed").returncode == 0
     undisturbed = snapshot(tmp_path / "undisturbed")
     aside = slow.with_name("aside")
-    done = converted_while(start, slow, out, lambda: slow.rename(aside))
+    done = convert_while(start, slow, out, lambda: slow.rename(aside))
     aside.rename(slow)
     line = only_line(done)
     assert line.startswith(f"dataprep: {slow}/class ")
     assert "restore the source and run the same command again" in line
-    assert committed(out, undisturbed) >= 1
+    assert count_finished(out, undisturbed) >= 1
     done = dataprep(*call, "--out", out)
     assert "done by an earlier run" in done.stdout
     assert snapshot(out) == undisturbed
@@ -260,7 +260,7 @@ def test_image_changes_after_the_scan(change, start, slow, tmp_path):
             changed = {"cut": data[:-9], "grown": data + b"x", "emptied": b"", "removed": None}[change]
             path.unlink() if changed is None else path.write_bytes(changed)
 
-    done = converted_while(start, copy, tmp_path / "out", change_images)
+    done = convert_while(start, copy, tmp_path / "out", change_images)
     line = only_line(done)
     assert line.startswith(f"dataprep: {copy}/class ")
     assert {"removed": "cannot be read now"}.get(change, " when the source was scanned, but has ") in line
@@ -269,10 +269,10 @@ def test_image_changes_after_the_scan(change, start, slow, tmp_path):
 
 
 def test_output_folder_is_renamed(start, slow, tmp_path):
-    done = converted_while(start, slow, tmp_path / "out", lambda: (tmp_path / "out").rename(tmp_path / "elsewhere"))
+    done = convert_while(start, slow, tmp_path / "out", lambda: (tmp_path / "out").rename(tmp_path / "renamed"))
     line = only_line(done)
     assert line.startswith(f"dataprep: {tmp_path}/out")
-    assert "the folder is gone; run the same command again" in line
+    assert "the file or its folder was removed; restore it, then run the same command again" in line
 
 
 # --- other files and other runs in the folder ---------------------------------------------------
@@ -283,18 +283,18 @@ def test_two_runs_at_once(few, start, dataprep, tmp_path):
     while not list(tmp_path.glob("out/train-*.parquet")):
         time.sleep(0.001)
     os.kill(first.pid, signal.SIGSTOP)
-    others = [dataprep("convert", "--src", few, "--out", tmp_path / "out"), dataprep("index", tmp_path / "out")]
+    runs = [dataprep("convert", "--src", few, "--out", tmp_path / "out"), dataprep("index", tmp_path / "out")]
     os.kill(first.pid, signal.SIGCONT)
     errors = first.communicate(timeout=30)[1]
     assert first.returncode == 0, errors
-    for done, notes in zip(others, (1, 0), strict=True):
+    for done, notes in zip(runs, (1, 0), strict=True):
         assert only_line(done, notes=notes) == (
             f"dataprep: {tmp_path}/out: another run is working in this folder. Hint: wait until it ends."
         )
     assert verify_dataset(str(tmp_path / "out"), workers=1).problems == ()
 
 
-def test_shards_with_other_options_are_not_touched(few, dataprep, snapshot, tmp_path):
+def test_shards_with_other_options_are_not_changed(few, dataprep, snapshot, tmp_path):
     out = tmp_path / "out"
     assert dataprep("convert", "--src", few, "--out", out).returncode == 0
     before = snapshot(out)
@@ -355,7 +355,7 @@ def test_output_inside_the_source_is_never_read_as_a_class(few, dataprep, snapsh
 
 @pytest.mark.parametrize("with_manifest", [True, False])
 def test_damaged_table_is_rewritten_or_refused(with_manifest, few, dataprep, snapshot, tmp_path):
-    """With a flipped bit in a table of an earlier run, the shard is rewritten or the run refused."""
+    """If a table of an earlier run has a flipped bit, the run rewrites its shard or refuses to start."""
     from dataprep.convert import convert_dataset
     from dataprep.plan import Options
     from dataprep.sources import read_source

@@ -1,6 +1,6 @@
-"""What tests share."""
+"""Helpers that several tests share."""
 
 from pathlib import Path
 
-#: Where the programs are that tests start.
+#: Folder of the programs that tests start.
 HELPERS = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""Damaged and unusual images: each with a file name, its bytes, and the reason for which it is rejected."""
+"""Damaged and unusual images: each with a file name, its bytes, and the reason why it is rejected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEPT = ""
 
 
 class Case(NamedTuple):
-    """An image file, and the reason for which it is rejected at each level of validation.
+    """An image file, and the reason why it is rejected at each level of validation.
 
     Attributes:
         name: file name.
@@ -123,7 +123,7 @@ def animated(kind: str) -> bytes:
 
 
 def optional(make: Callable[[], bytes]) -> bytes | None:
-    """Make an image of a format that not every build of Pillow writes; `None` if this one does not."""
+    """Make an image in a format that some builds of Pillow cannot write; `None` if this build cannot."""
     try:
         return make()
     except (KeyError, OSError, ValueError):
@@ -131,7 +131,7 @@ def optional(make: Callable[[], bytes]) -> bytes | None:
 
 
 def cases() -> Iterator[Case]:
-    yield from _no_images()
+    yield from _not_images()
     yield from _jpegs()
     yield from _pngs()
     yield from _others()
@@ -145,7 +145,7 @@ def write_cases(folder: Path) -> Path:
     return folder
 
 
-def _no_images() -> Iterator[Case]:
+def _not_images() -> Iterator[Case]:
     yield Case("empty.jpg", b"", "empty", "empty")
     yield Case("zeros.jpg", bytes(5000), "not-an-image", "not-an-image")
     yield Case("page.jpg", b"\n<!DOCTYPE html><html><body>404</body></html>", "not-an-image", "not-an-image")

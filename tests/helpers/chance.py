@@ -28,6 +28,6 @@ def assert_equally_likely(draws: Sequence[Any], count: int) -> None:
     assert_equal_counts(counts)
 
 
-def assert_probability(happened: Sequence[bool] | np.ndarray, probability: float) -> None:
+def assert_probability(outcomes: Sequence[bool] | np.ndarray, probability: float) -> None:
     """Check that an event has a probability, with a binomial test."""
-    assert stats.binomtest(int(np.sum(happened)), np.size(happened), probability).pvalue > MIN_PVALUE
+    assert stats.binomtest(int(np.sum(outcomes)), np.size(outcomes), probability).pvalue > MIN_PVALUE

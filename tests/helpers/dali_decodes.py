@@ -1,4 +1,4 @@
-"""Find the images that DALI does not decode on the CPU. A separate program, because some images end the process.
+"""Find the images that DALI does not decode on the CPU. A separate program, because some images crash the process.
 
 Reads a pickled list of bytes from stdin. Prints one line of JSON: [[index, what happened], ...].
 Imports DALI once, tries each batch in a forked process, and bisects a batch that fails.

@@ -18,19 +18,19 @@ loader = loaders.build(
     device="gpu" if GPU else "cpu", last_batch="partial",
 )  # fmt: skip
 labels, batches, devices = [], 0, set()
-for images, numbers in loader:
-    labels += numbers.tolist()
+for images, batch_labels in loader:
+    labels += batch_labels.tolist()
     devices.add(str(images.device))
     batches += 1
 gathered: list[tuple[list[int], int, list[str]]] = [([], 0, [])] * dist.get_world_size()
 dist.all_gather_object(gathered, (labels, batches, sorted(devices)))
 if rank == 0:
-    found: dict[str, object] = {
+    result: dict[str, object] = {
         "world": len(gathered),
-        "labels": [label for each in gathered for label in each[0]],
-        "batches": [each[1] for each in gathered],
-        "devices": [each[2] for each in gathered],
+        "labels": [label for part in gathered for label in part[0]],
+        "batches": [part[1] for part in gathered],
+        "devices": [part[2] for part in gathered],
     }
-    print(json.dumps(found), flush=True)
+    print(json.dumps(result), flush=True)
 loader.close()
 dist.destroy_process_group()

@@ -24,7 +24,7 @@ def run_graph(
 ) -> list[np.ndarray]:
     """Build a graph with ``make(images, context)`` and return its outputs for a batch of HWC arrays.
 
-    The same batch runs `runs` times; outputs of all runs are in one list.
+    The same batch runs `runs` times; the outputs of all runs are in one list.
     """
     pipeline = dali.Pipeline(
         batch_size=len(images), num_threads=2, device_id=0 if gpu else None, seed=1, exec_dynamic=True
@@ -54,7 +54,7 @@ def run_operation(
 ) -> list[np.ndarray]:
     """Run operations in order on HWC arrays and return the outputs, see `run_graph`.
 
-    `spec` is that of the images; by default their size is unknown and they are RGB.
+    `spec` describes the images. By default they are RGB images of unknown size.
     """
     sequence = (operations,) if isinstance(operations, Operation) else tuple(operations)
 

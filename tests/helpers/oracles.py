@@ -1,4 +1,4 @@
-"""Independent readers and writers of shards, which the tests compare ours with: protobuf, tar, DALI and others."""
+"""Independent readers and writers of shards, to compare dataprep with: protobuf, tar, DALI and others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 Sample = tuple[bytes, int]
 
-# --- tf.train.Example with protobuf, in a pool of its own, so that TensorFlow can be loaded too --------
+# --- tf.train.Example with protobuf, in a separate descriptor pool, so TensorFlow can be loaded too ----
 
 
 def _example_class() -> Any:
@@ -26,24 +26,30 @@ def _example_class() -> Any:
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="oracle", syntax="proto3")
 
     def message(name: str, *fields: tuple[str, int, int, int, str]) -> None:
-        made = file.message_type.add(name=name)
-        for label, number, kind, repeated, type_name in fields:
-            made.field.add(name=label, number=number, type=kind, label=repeated, type_name=type_name or None)
+        descriptor = file.message_type.add(name=name)
+        for field_name, number, kind, cardinality, type_name in fields:
+            descriptor.field.add(
+                name=field_name, number=number, type=kind, label=cardinality, type_name=type_name or None
+            )
 
-    one, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
-    message("BytesList", ("value", 1, field.TYPE_BYTES, many, ""))
-    message("FloatList", ("value", 1, field.TYPE_FLOAT, many, ""))
-    message("Int64List", ("value", 1, field.TYPE_INT64, many, ""))
+    optional, repeated = field.LABEL_OPTIONAL, field.LABEL_REPEATED
+    message("BytesList", ("value", 1, field.TYPE_BYTES, repeated, ""))
+    message("FloatList", ("value", 1, field.TYPE_FLOAT, repeated, ""))
+    message("Int64List", ("value", 1, field.TYPE_INT64, repeated, ""))
     message(
         "Feature",
-        ("bytes_list", 1, field.TYPE_MESSAGE, one, ".oracle.BytesList"),
-        ("float_list", 2, field.TYPE_MESSAGE, one, ".oracle.FloatList"),
-        ("int64_list", 3, field.TYPE_MESSAGE, one, ".oracle.Int64List"),
+        ("bytes_list", 1, field.TYPE_MESSAGE, optional, ".oracle.BytesList"),
+        ("float_list", 2, field.TYPE_MESSAGE, optional, ".oracle.FloatList"),
+        ("int64_list", 3, field.TYPE_MESSAGE, optional, ".oracle.Int64List"),
     )
-    # On the wire, a map is a repeated message. Declared as such, the order of the features can be chosen.
-    message("Entry", ("key", 1, field.TYPE_STRING, one, ""), ("value", 2, field.TYPE_MESSAGE, one, ".oracle.Feature"))
-    message("Features", ("feature", 1, field.TYPE_MESSAGE, many, ".oracle.Entry"))
-    message("Example", ("features", 1, field.TYPE_MESSAGE, one, ".oracle.Features"))
+    # On the wire, a map is a repeated message. This declaration lets tests choose the order of the features.
+    message(
+        "Entry",
+        ("key", 1, field.TYPE_STRING, optional, ""),
+        ("value", 2, field.TYPE_MESSAGE, optional, ".oracle.Feature"),
+    )
+    message("Features", ("feature", 1, field.TYPE_MESSAGE, repeated, ".oracle.Entry"))
+    message("Example", ("features", 1, field.TYPE_MESSAGE, optional, ".oracle.Features"))
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("oracle.Example"))
@@ -53,22 +59,22 @@ Example = _example_class()
 
 
 def parse_example(payload: bytes) -> dict[str, list[Any] | None]:
-    """Return every feature of an Example by name. `None` for a feature without a list."""
+    """Return every feature of an Example by name; `None` for a feature without a list."""
     example = Example.FromString(payload)
-    found: dict[str, list[Any] | None] = {}
+    features: dict[str, list[Any] | None] = {}
     for entry in example.features.feature:
-        assert entry.key not in found, f"{entry.key} twice"
+        assert entry.key not in features, f"{entry.key} twice"
         kinds = [kind for kind in ("bytes_list", "float_list", "int64_list") if entry.value.HasField(kind)]
         assert len(kinds) <= 1
-        found[entry.key] = list(getattr(entry.value, kinds[0]).value) if kinds else None
-    return found
+        features[entry.key] = list(getattr(entry.value, kinds[0]).value) if kinds else None
+    return features
 
 
 def make_example(features: dict[str, Any]) -> bytes:
-    """Serialize an Example with its features in the given order. A list gives several values."""
+    """Serialize an Example with its features in the given order. A list is a feature with several values."""
     example = Example()
-    for name, given in features.items():
-        values = given if isinstance(given, list) else [given]
+    for name, value in features.items():
+        values = value if isinstance(value, list) else [value]
         entry = example.features.feature.add(key=name)
         kind = {int: "int64_list", float: "float_list", bytes: "bytes_list"}[type(values[0])]
         getattr(entry.value, kind).value.extend(values)
@@ -114,7 +120,7 @@ sys.stdout.buffer.write(pickle.dumps(out))
 def read_with_tfrecord_package(
     path: Path, image: str = "image/encoded", label: str = "image/class/label"
 ) -> list[Sample]:
-    # In a process of its own: its protobuf symbols conflict with those of TensorFlow.
+    # In a separate process: its protobuf symbols conflict with those of TensorFlow.
     command = [sys.executable, "-c", _READ_WITH_PACKAGE, path, image, label]
     return pickle.loads(subprocess.run(command, capture_output=True, check=True).stdout)
 
@@ -122,8 +128,8 @@ def read_with_tfrecord_package(
 def read_with_tensorflow(
     tf: Any, path: Path, image: str = "image/encoded", label: str = "image/class/label"
 ) -> list[Sample]:
-    wanted = {image: tf.io.FixedLenFeature((), tf.string), label: tf.io.FixedLenFeature((), tf.int64)}
-    parsed = (tf.io.parse_single_example(record, wanted) for record in tf.data.TFRecordDataset([str(path)]))
+    features = {image: tf.io.FixedLenFeature((), tf.string), label: tf.io.FixedLenFeature((), tf.int64)}
+    parsed = (tf.io.parse_single_example(record, features) for record in tf.data.TFRecordDataset([str(path)]))
     return [(record[image].numpy(), int(record[label])) for record in parsed]
 
 
@@ -154,8 +160,8 @@ def official_index(shard: Path, out: Path) -> bytes:
             creator.create_index()
     else:
         script = _script_of_dali("tfrecord2idx")
-        without = {"tensorflow": None, "tensorflow_io": None}
-        with mock.patch.object(sys, "argv", [str(script), str(shard), str(out)]), mock.patch.dict(sys.modules, without):
+        hidden = {"tensorflow": None, "tensorflow_io": None}
+        with mock.patch.object(sys, "argv", [str(script), str(shard), str(out)]), mock.patch.dict(sys.modules, hidden):
             runpy.run_path(str(script))
     return out.read_bytes()
 

@@ -17,23 +17,29 @@ INFO: dict[str, TransformInfo] = {info.name: info for info in transform_table()}
 #: A valid value for each parameter that has no default.
 _VALID = {"size": 8, "pad": 1, "padding": 1, "degrees": 10, "prob": 0.5, "kernel_size": 3, "mean": 0.5, "std": 0.2}
 
-#: Names whose parameters all have defaults but that need one of several.
+#: Names that need one of several parameters although each has a default, and the error without any.
 NEEDS_ONE_OF = {"ResizeImage": "size or resize_short is required"}
 
 
 def required_parameters(name: str) -> list[str]:
     """Return the names of the parameters without a default."""
-    return [each.name for each in INFO[name].parameters if not each.has_default and not each.name.startswith("*")]
+    return [
+        parameter.name
+        for parameter in INFO[name].parameters
+        if not parameter.has_default and not parameter.name.startswith("*")
+    ]
 
 
 def named_parameters(name: str) -> list[str]:
     """Return the names of all parameters except ``**kwargs``."""
-    return [each.name for each in INFO[name].parameters if not each.name.startswith("*")]
+    return [parameter.name for parameter in INFO[name].parameters if not parameter.name.startswith("*")]
 
 
 def valid_arguments(name: str) -> dict[str, Any]:
     """Return the smallest set of arguments that a name accepts."""
-    return {each: _VALID[each] for each in required_parameters(name)} | ({"size": 8} if name in NEEDS_ONE_OF else {})
+    return {parameter: _VALID[parameter] for parameter in required_parameters(name)} | (
+        {"size": 8} if name in NEEDS_ONE_OF else {}
+    )
 
 
 def valid_value(parameter: str) -> Any:
@@ -43,7 +49,7 @@ def valid_value(parameter: str) -> Any:
 
 def parse_operations(name: str, **arguments: Any) -> list[Operation]:
     """Return the operations of a transform."""
-    return [each for each in parse_transform(name, arguments) if isinstance(each, Operation)]
+    return [item for item in parse_transform(name, arguments) if isinstance(item, Operation)]
 
 
 def parse_operation(name: str, **arguments: Any) -> Any:
@@ -54,7 +60,7 @@ def parse_operation(name: str, **arguments: Any) -> Any:
 
 def parse_notes(name: str, **arguments: Any) -> str:
     """Return the notes of a transform, joined."""
-    return " ".join(each.text for each in parse_transform(name, arguments) if isinstance(each, Note))
+    return " ".join(item.text for item in parse_transform(name, arguments) if isinstance(item, Note))
 
 
 def recipe_error(items: Any, **options: Any) -> str:

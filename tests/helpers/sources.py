@@ -1,4 +1,4 @@
-"""Read a source in a test, and look at what was read."""
+"""Read sources in tests, and inspect the result."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def rows(source: Source) -> list[tuple[object, ...]]:
     ]
 
 
-def has_notice(source: Source, *words: str) -> bool:
-    """Return whether one notice contains all of the words."""
-    return any(all(word in notice for word in words) for notice in source.notices)
+def has_notice(source: Source, *texts: str) -> bool:
+    """Return whether one notice contains all of the texts."""
+    return any(all(text in notice for text in texts) for notice in source.notices)
 
 
 class _Entries(list[os.DirEntry[str]]):
@@ -42,7 +42,7 @@ class _Entries(list[os.DirEntry[str]]):
 
 
 def shuffled_scandir(seed: int) -> Callable[[str], _Entries]:
-    """Make a replacement of `os.scandir` that returns the entries in random order."""
+    """Make a replacement for `os.scandir` that returns the entries in random order."""
     rng, scandir = random.Random(seed), os.scandir
 
     def shuffled(path: str) -> _Entries:

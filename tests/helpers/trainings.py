@@ -1,4 +1,4 @@
-"""Run training scripts in this process or in processes of their own, and kill them."""
+"""Run training scripts in this process or in separate processes, and kill them."""
 
 import io
 import os
@@ -17,14 +17,14 @@ ROOT = Path(__file__).parents[2]
 
 def environment():
     """Return the environment of training processes."""
-    # One thread adds in a fixed order.
+    # With one thread, sums are computed in a fixed order.
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
 def call(command):
     """Run a script, given as a command, and return the finished process.
 
-    A script that needs one process runs in this one, as ``python SCRIPT`` would run it: it saves importing torch and
+    A script that needs one process runs in this one, as ``python SCRIPT`` would run it: this saves importing torch and
     DALI again.
     """
     command = list(map(str, command))
@@ -45,10 +45,10 @@ def call_here(arguments):
             redirect_stderr(err),
         ):
             runpy.run_path(script, run_name="__main__")
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if isinstance(end.code, str):
-            err.write(f"{end.code}\n")
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):
+            err.write(f"{error.code}\n")
     finally:
         torch.set_num_threads(threads)
         if torch.distributed.is_initialized():
@@ -79,4 +79,4 @@ def descendants(pid):
     children = [
         int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
     ]
-    return [each for child in children for each in (child, *descendants(child))]
+    return [process for child in children for process in (child, *descendants(child))]

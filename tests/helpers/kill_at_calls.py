@@ -1,7 +1,7 @@
-"""Run a conversion many times and kill it with SIGKILL, each time at the next of its file operations.
+"""Run a conversion many times, and kill it with SIGKILL before a different file operation each time.
 
 This is a separate program because it forks, which a test process with threads must not do. It prints one line of JSON.
-Usage: dying.py SRC OUT FORMAT STRIDE [resize|raw]
+Usage: kill_at_calls.py SRC OUT FORMAT STRIDE [resize|raw]
 """
 
 import builtins
@@ -17,7 +17,7 @@ from dataprep.convert import convert_dataset
 from dataprep.options import Downscale, Options, Raw
 from dataprep.sources import read_source
 
-#: The functions that change a folder. The process can be killed before each call.
+#: The functions that change a folder. The process can be killed before each call of one of them.
 CALLS = (
     *((os, name) for name in ("mkdir", "open", "writev", "write", "rename", "unlink", "fsync")),
     (builtins, "open"),
@@ -90,23 +90,34 @@ def main() -> None:
     reader, writer = os.pipe()
     in_child(lambda: os.write(writer, str(count_calls(src, out, fmt)).encode()))
     total = int(os.read(reader, 99))
-    killed, wrong, early = 0, [], []
-    for moment in range(0, total, stride):
+    killed, different, early_manifest = 0, [], []
+    for call in range(0, total, stride):
         shutil.rmtree(out, ignore_errors=True)
 
-        def die(moment: int = moment) -> None:
-            install(KillSwitch(moment))
+        def convert_and_die(call: int = call) -> None:
+            install(KillSwitch(call))
             convert(src, out, fmt)
 
-        killed += in_child(die) == signal.SIGKILL
-        left = files(out) if os.path.isdir(out) else {}
-        if "manifest.json" in left and {n: d for n, d in left.items() if not n.startswith(".")} != undisturbed:
-            early.append(moment)
+        killed += in_child(convert_and_die) == signal.SIGKILL
+        remaining = files(out) if os.path.isdir(out) else {}
+        if (
+            "manifest.json" in remaining
+            and {n: d for n, d in remaining.items() if not n.startswith(".")} != undisturbed
+        ):
+            early_manifest.append(call)
         in_child(lambda: convert(src, out, fmt))
         if files(out) != undisturbed:
-            wrong.append(moment)
+            different.append(call)
     print(
-        json.dumps({"moments": total, "killed": killed, "wrong": wrong, "early": early, "files": sorted(undisturbed)})
+        json.dumps(
+            {
+                "calls": total,
+                "killed": killed,
+                "different": different,
+                "early_manifest": early_manifest,
+                "files": sorted(undisturbed),
+            }
+        )
     )
 
 
