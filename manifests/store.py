@@ -194,7 +194,7 @@ def build_table(columns: Mapping[str, Any], metadata: TableMetadata | None = Non
     """
     import pyarrow as pa
 
-    arrays = [pa.array(columns[name], type=pa.type_for_alias(kind)) for name, kind in _COLUMN_TYPES.items()]
+    arrays = [pa.array(columns[name], type=pa.type_for_alias(arrow_type)) for name, arrow_type in _COLUMN_TYPES.items()]
     extras = [name for name in columns if name not in TABLE_COLUMNS]
     for name in extras:
         column = columns[name]
@@ -286,9 +286,9 @@ def _read_columns(parquet: pq.ParquetFile, path: str | os.PathLike[str], columns
     for name in columns or TABLE_COLUMNS:
         if name not in table.column_names:
             raise TableError(f"the sample table has no column {name!r}", file=os.fspath(path), hint=_DAMAGED_HINT)
-        kind = str(table.schema.field(name).type)
-        if kind != _COLUMN_TYPES.get(name, kind):
-            message = f"column {name!r} has the type {kind}, but {_COLUMN_TYPES[name]} is required"
+        arrow_type = str(table.schema.field(name).type)
+        if arrow_type != _COLUMN_TYPES.get(name, arrow_type):
+            message = f"column {name!r} has the type {arrow_type}, but {_COLUMN_TYPES[name]} is required"
             raise TableError(message, file=os.fspath(path), hint=_DAMAGED_HINT)
     return table
 

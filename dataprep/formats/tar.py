@@ -93,8 +93,8 @@ def members(view: View, size: int, file: str, *, part: bool = False) -> Generato
         if block == ZERO_BLOCK:
             return at
         length = _checked_length(block, at, size, file)
-        kind = block[156:157]
-        if long_size is not None and kind in _REGULAR:
+        type_flag = block[156:157]
+        if long_size is not None and type_flag in _REGULAR:
             length, long_size = long_size, None
         content = at + BLOCK
         padded = content + (length + BLOCK - 1) // BLOCK * BLOCK
@@ -105,15 +105,15 @@ def members(view: View, size: int, file: str, *, part: bool = False) -> Generato
             )
             raise ShardError(message, file=file, byte=at, hint=_TRUNCATED_HINT)
         at = padded
-        if kind in _REGULAR:
+        if type_flag in _REGULAR:
             yield Member(long_name or _name(block), start, content, length, at if at < size else size)
-        elif kind == b"L":
+        elif type_flag == b"L":
             long_name = read_text(view, content, length, file).rstrip("\0")
             continue
-        elif kind == b"x":
+        elif type_flag == b"x":
             long_name, long_size = _pax(read_text(view, content, length, file), long_name)
             continue
-        elif kind in _IGNORED:
+        elif type_flag in _IGNORED:
             continue
         long_name, start = None, at
     if not part:

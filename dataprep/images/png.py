@@ -33,16 +33,16 @@ def check_complete(data: bytes) -> None:
     """
     at, has_pixels = 8, False
     while at + 12 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, at)
-        has_pixels = has_pixels or kind == b"IDAT"
-        critical = not kind[0] & 0x20
+        length, chunk_type = struct.unpack_from(">I4s", data, at)
+        has_pixels = has_pixels or chunk_type == b"IDAT"
+        critical = not chunk_type[0] & 0x20
         # libpng stops at a wrong checksum, so DALI does too. Pillow does not.
         if critical and at + 12 + length <= len(data):
             expected = struct.unpack_from(">I", data, at + 8 + length)[0]
             if zlib.crc32(memoryview(data)[at + 4 : at + 8 + length]) != expected:
-                raise Rejected("corrupt", f"the PNG's chunk {kind!r} at byte {at} does not match its checksum")
+                raise Rejected("corrupt", f"the PNG's chunk {chunk_type!r} at byte {at} does not match its checksum")
         at += 12 + length
-        if kind == b"IEND" and at <= len(data):
+        if chunk_type == b"IEND" and at <= len(data):
             if not has_pixels:
                 raise Rejected("corrupt", "the PNG has no IDAT chunk")
             return
@@ -69,8 +69,8 @@ def check_pixels(data: bytes) -> None:
     stream, at, produced, needed = zlib.decompressobj(), 8, 0, _count_pixel_bytes(data)
     try:
         while not stream.eof and at + 12 <= len(data):
-            length, kind = struct.unpack_from(">I4s", data, at)
-            remaining = data[at + 8 : at + 8 + length] if kind == b"IDAT" else b""
+            length, chunk_type = struct.unpack_from(">I4s", data, at)
+            remaining = data[at + 8 : at + 8 + length] if chunk_type == b"IDAT" else b""
             while remaining and not stream.eof:
                 if produced > needed + _MAX_EXTRA_BYTES:
                     raise Rejected("corrupt", "the PNG's pixels continue after the last row")
@@ -87,10 +87,10 @@ def check_pixels(data: bytes) -> None:
 
 def _count_pixel_bytes(data: bytes) -> int:
     """Return the decompressed size of the pixels: each row is padded to whole bytes and has a filter byte."""
-    width, height, depth, kind, _, _, interlaced = struct.unpack_from(">IIBBBBB", data, 16)
+    width, height, depth, color_type, _, _, interlaced = struct.unpack_from(">IIBBBBB", data, 16)
     total = 0
     for left, top, step_x, step_y in _ADAM7 if interlaced else ((0, 0, 1, 1),):
         columns, rows = -(-(width - left) // step_x), -(-(height - top) // step_y)
         if columns > 0 < rows:
-            total += rows * (1 + (columns * depth * _CHANNELS[kind] + 7) // 8)
+            total += rows * (1 + (columns * depth * _CHANNELS[color_type] + 7) // 8)
     return total

@@ -62,15 +62,15 @@ def _read_tags(data: bytes) -> dict[int, tuple[int, ...]]:
     tags: dict[int, tuple[int, ...]] = {}
     count = struct.unpack_from(order + "H", data, directory)[0]
     for entry in range(directory + 2, directory + 2 + 12 * count, 12):
-        tag, kind, items = struct.unpack_from(order + "HHI", data, entry)
-        if kind not in _TYPE_SIZES:
-            raise Rejected("corrupt", f"the TIFF's tag {tag} has the unknown type {kind}")
-        length = _TYPE_SIZES[kind] * items
+        tag, value_type, items = struct.unpack_from(order + "HHI", data, entry)
+        if value_type not in _TYPE_SIZES:
+            raise Rejected("corrupt", f"the TIFF's tag {tag} has the unknown type {value_type}")
+        length = _TYPE_SIZES[value_type] * items
         at = entry + 8 if length <= 4 else struct.unpack_from(order + "I", data, entry + 8)[0]
         if at + length > len(data):
             raise IncompleteHeader
-        if kind in (3, 4):
-            tags[tag] = struct.unpack_from(f"{order}{items}{'H' if kind == 3 else 'I'}", data, at)
+        if value_type in (3, 4):
+            tags[tag] = struct.unpack_from(f"{order}{items}{'H' if value_type == 3 else 'I'}", data, at)
     if struct.unpack_from(order + "I", data, directory + 2 + 12 * count)[0]:
         raise Rejected("unsupported", "TIFF with several pages")
     return tags

@@ -50,7 +50,7 @@ def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
 
     ``{name}`` matches one or more characters, ``*`` any number of characters, ``?`` one character. All other text
     matches itself. From left to right, each part matches as few characters as possible: ``{a}_{b}`` reads ``x_y_z`` as
-    ``x`` and ``y_z``. Plain text or the end of the pattern must follow a ``{name}``, so that its end is clear.
+    ``x`` and ``y_z``. Plain text or the end of the pattern must follow a ``{name}``, so its end is clear.
 
     Args:
         text: the pattern, 1 to 255 characters.

@@ -43,13 +43,13 @@ class Scan:
 
     def add(self, folder: str) -> int:
         """List all images in a folder and its subfolders, sorted by path; return their number."""
-        found: list[tuple[str, int]] = []
-        self._walk(folder, [], found)
-        found.sort()
-        if found:
-            self._paths.append(pa.array([path for path, _ in found], pa.large_string()))
-            self._sizes.append(np.array([size for _, size in found], np.int64))
-        return len(found)
+        images: list[tuple[str, int]] = []
+        self._walk(folder, [], images)
+        images.sort()
+        if images:
+            self._paths.append(pa.array([path for path, _ in images], pa.large_string()))
+            self._sizes.append(np.array([size for _, size in images], np.int64))
+        return len(images)
 
     @property
     def path(self) -> pa.Array:
@@ -66,10 +66,10 @@ class Scan:
         """Messages about files and links that were skipped."""
         if not self._skipped:
             return self._notices
-        kinds = ", ".join(f"{kind} {count:,}" for kind, count in self._skipped.most_common(8))
-        return [*self._notices, f"skipped files without an image file name: {kinds}"]
+        counts = ", ".join(f"{suffix} {count:,}" for suffix, count in self._skipped.most_common(8))
+        return [*self._notices, f"skipped files that are not images by name: {counts}"]
 
-    def _walk(self, folder: str, parents: list[tuple[int, int]], found: list[tuple[str, int]]) -> None:
+    def _walk(self, folder: str, parents: list[tuple[int, int]], images: list[tuple[str, int]]) -> None:
         status = os.stat(os.path.join(self.root, folder))
         here = (status.st_dev, status.st_ino)
         if here in parents:
@@ -83,11 +83,11 @@ class Scan:
                 elif not is_utf8(path):
                     self._reject(path, "bad-name", "the file name is not valid UTF-8; rename the file")
                 elif is_folder(entry):
-                    self._walk(path, [*parents, here], found)
+                    self._walk(path, [*parents, here], images)
                 elif (suffix := _suffix_of(entry.name)) not in IMAGE_SUFFIXES:
                     self._skipped[suffix or "no extension"] += 1
                 else:
-                    found.append((path, _size_of(entry)))
+                    images.append((path, _size_of(entry)))
 
     def _reject(self, path: str, reason: str, detail: str) -> None:
         escaped = os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -137,12 +137,12 @@ def _find_column(table: pa.Table, given: str | None, known: Sequence[str], optio
     names: list[str] = table.column_names
     if given and given not in names:
         raise CallError(f"{option} {given}: {file} has no such column", hint=suggest(given, names))
-    found = given or next((name for name in known if name in names), None)
-    if found is None:
+    column_name = given or next((name for name in known if name in names), None)
+    if column_name is None:
         raise CallError(
             f"{file} has no column {' or '.join(known)}", hint=f"set {option}; its columns are {', '.join(names)}"
         )
-    return found
+    return column_name
 
 
 def _check_filled(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
@@ -164,10 +164,10 @@ def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
 
 
 def _label_column(table: pa.Table, name: str, file: str) -> pa.Array:
-    kind = table[name].type
-    if not (pa.types.is_integer(kind) or _is_text(kind) or pa.types.is_dictionary(kind)):
+    arrow_type = table[name].type
+    if not (pa.types.is_integer(arrow_type) or _is_text(arrow_type) or pa.types.is_dictionary(arrow_type)):
         raise SourceError(
-            f"column {name!r} has the type {kind}, but labels are integers or names",
+            f"column {name!r} has the type {arrow_type}, but labels are integers or names",
             file=file,
             hint="convert it, or set --label-column",
         )
@@ -212,15 +212,20 @@ def _extra_columns(table: pa.Table, used: set[str | None], file: str) -> pa.Tabl
 
 
 def _extra_column(column: pa.Array, name: str, file: str) -> pa.Array:
-    types, kind = pa.types, column.type
-    if types.is_dictionary(kind) or types.is_temporal(kind):
+    types, arrow_type = pa.types, column.type
+    if types.is_dictionary(arrow_type) or types.is_temporal(arrow_type):
         return column.cast(pa.large_string())
-    if _is_text(kind):
+    if _is_text(arrow_type):
         return _infer_type(column) if file.lower().endswith((".csv", ".tsv")) else column
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_null(kind):
+    if (
+        types.is_integer(arrow_type)
+        or types.is_floating(arrow_type)
+        or types.is_boolean(arrow_type)
+        or types.is_null(arrow_type)
+    ):
         return column
     raise SourceError(
-        f"column {name!r} has the type {kind}, but extra columns must be text, numbers or booleans",
+        f"column {name!r} has the type {arrow_type}, but extra columns must be text, numbers or booleans",
         file=file,
         hint="convert or remove it",
     )
@@ -235,17 +240,17 @@ _FLOAT = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$"
 def _infer_type(column: pa.Array) -> pa.Array:
     """Convert a column of a CSV file to numbers or booleans if all of its values are; empty cells become null."""
     filled = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
-    for pattern, kind in ((_INTEGER, pa.int64()), (_FLOAT, pa.float64()), (_BOOLEAN, pa.bool_())):
+    for pattern, arrow_type in ((_INTEGER, pa.int64()), (_FLOAT, pa.float64()), (_BOOLEAN, pa.bool_())):
         if filled.null_count < len(filled) and pc.all(pc.match_substring_regex(filled, pattern)).as_py():
-            number = filled.cast(kind)
+            number = filled.cast(arrow_type)
             # Different texts must not become the same number: 1.10 and 1.1, or more digits than a float keeps.
             same = pc.count_distinct(number).as_py() == pc.count_distinct(filled).as_py()
             return number if same else column
     return column
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+def _is_text(arrow_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type))
 
 
 def _one_array(column: Any) -> pa.Array:

@@ -23,7 +23,7 @@ TREE = {
     "IndexFileError": "DamagedError",
     "TableError": "DamagedError",
 }
-KINDS = [getattr(errors, name) for name in ("DatasetError", *TREE)]
+ERROR_TYPES = [getattr(errors, name) for name in ("DatasetError", *TREE)]
 
 
 def test_the_tree_is_the_one_in_the_docstring():
@@ -35,7 +35,7 @@ def test_the_tree_is_the_one_in_the_docstring():
         "exit_status",
     }
     for name, base in TREE.items():
-        bases = [kind.__name__ for kind in getattr(errors, name).__bases__]
+        bases = [error_type.__name__ for error_type in getattr(errors, name).__bases__]
         assert bases == ([base, "ValueError"] if name == "CallError" else [base])
     drawn = [line.split("--")[-1].split()[0] for line in errors.__doc__.splitlines()[2:] if "Error" in line]
     assert set(drawn) == {*TREE, "DatasetError"}
@@ -46,11 +46,11 @@ def test_a_wrong_call_is_a_value_error():
         raise errors.CallError("batch_size=0 is too small", hint="set batch_size=1")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_error_keeps_its_attributes_across_processes(kind):
-    error = kind("is wrong", file="a\n.tar", record=3, line=4, byte=512, hint="fix it")
+@pytest.mark.parametrize("error_type", ERROR_TYPES)
+def test_an_error_keeps_its_attributes_across_processes(error_type):
+    error = error_type("is wrong", file="a\n.tar", record=3, line=4, byte=512, hint="fix it")
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
-        assert type(other) is kind
+        assert type(other) is error_type
         assert str(other) == str(error)
         assert vars(other) == vars(error)
         assert other.args == error.args
@@ -76,7 +76,7 @@ def test_message_forms(place, text):
 
 
 def test_exit_status_of_each_error():
-    statuses = {kind.__name__: exit_status(kind("is wrong")) for kind in KINDS}
+    statuses = {error_type.__name__: exit_status(error_type("is wrong")) for error_type in ERROR_TYPES}
     assert {name for name, status in statuses.items() if status is ExitStatus.WRONG_USAGE} == {
         "CallError",
         "DatasetError",

@@ -181,14 +181,14 @@ def test_gnu_tar(dataset, expected, tmp_path):
         folder = tmp_path / str(number)
         folder.mkdir()
         oracles.tar("--extract", "--file", path, "--directory", folder)
-        found = {file.name: file.read_bytes() for file in folder.iterdir()}
-        assert len(found) == 3 * len(shard)
+        files = {file.name: file.read_bytes() for file in folder.iterdir()}
+        assert len(files) == 3 * len(shard)
         for row, image in shard:
-            (name,) = {name for name in found if name.startswith(row["key"] + ".")} - {
+            (name,) = {name for name in files if name.startswith(row["key"] + ".")} - {
                 f"{row['key']}.{e}" for e in ("cls", "json")
             }
-            assert found[name] == image
-            assert found[f"{row['key']}.cls"] == b"%d" % row["label"]
+            assert files[name] == image
+            assert files[f"{row['key']}.cls"] == b"%d" % row["label"]
         listing = oracles.tar(
             "--list", "--verbose", "--numeric-owner", "--file", path, env={"TZ": "UTC", "PATH": "/usr/bin:/bin"}
         )
@@ -296,9 +296,9 @@ def pending_samples(draw):
     return pending, data
 
 
-def build(module, made):
+def build(module, pairs):
     parts, offsets, at = [], [], 0
-    for pending, data in made:
+    for pending, data in pairs:
         head, tail = module.frame(pending)
         offsets.append(at + len(head))
         parts += [head, data, tail]
@@ -317,19 +317,19 @@ class View:
 
 
 @settings(max_examples=60)
-@given(st.lists(pending_samples(), min_size=1, max_size=4, unique_by=lambda made: made[0].key))
+@given(st.lists(pending_samples(), min_size=1, max_size=4, unique_by=lambda pair: pair[0].key))
 @pytest.mark.parametrize("fmt", FORMAT_NAMES)
-def test_scan_finds_what_frame_wrote(fmt, made):
+def test_scan_finds_what_frame_wrote(fmt, pairs):
     module = formats.FORMATS[fmt]
-    shard, offsets = build(module, made)
+    shard, offsets = build(module, pairs)
     for view in (View(shard), lambda at, n: (shard, at)):
         records = list(module.scan(view, len(shard), "s", formats.ScanOptions(module.COMPONENTS)))
         assert [record.offset for record in records] == offsets
-        assert [record.size for record in records] == [len(data) for _, data in made]
-        assert [record.label for record in records] == [pending.label for pending, _ in made]
-        assert [record.class_name for record in records] == [pending.class_name for pending, _ in made]
-        assert [record.source for record in records] == [pending.source for pending, _ in made]
-        assert [module.find_damage(view, record, "s") for record in records] == [None] * len(made)
+        assert [record.size for record in records] == [len(data) for _, data in pairs]
+        assert [record.label for record in records] == [pending.label for pending, _ in pairs]
+        assert [record.class_name for record in records] == [pending.class_name for pending, _ in pairs]
+        assert [record.source for record in records] == [pending.source for pending, _ in pairs]
+        assert [module.find_damage(view, record, "s") for record in records] == [None] * len(pairs)
     assert records[0].start == 0
     assert [record.start for record in records[1:]] == [record.end for record in records[:-1]]
     assert records[-1].end == len(shard) - len(module.END)
@@ -341,9 +341,9 @@ def stored_float(value):
 
 @settings(max_examples=60)
 @given(pending_samples())
-def test_a_framed_record_is_an_example(made):
-    pending, data = made
-    shard, _ = build(formats.FORMATS["tfrecord"], [made])
+def test_a_framed_record_is_an_example(pair):
+    pending, data = pair
+    shard, _ = build(formats.FORMATS["tfrecord"], [pair])
     assert len(shard) == 16 + struct.unpack_from("<Q", shard)[0]
     example = oracles.parse_example(shard[12:-4])
     assert example.pop("image/encoded") == [data]
@@ -361,13 +361,13 @@ def test_a_framed_record_is_an_example(made):
 
 
 @settings(max_examples=60)
-@given(st.lists(pending_samples(), min_size=1, max_size=3, unique_by=lambda made: made[0].key))
-def test_a_framed_record_is_in_a_plain_ustar_archive(made):
-    shard, offsets = build(formats.FORMATS["webdataset"], made)
+@given(st.lists(pending_samples(), min_size=1, max_size=3, unique_by=lambda pair: pair[0].key))
+def test_a_framed_record_is_in_a_plain_ustar_archive(pairs):
+    shard, offsets = build(formats.FORMATS["webdataset"], pairs)
     with tarfile.open(fileobj=io.BytesIO(shard), mode="r:", ignore_zeros=False) as archive:
         members = archive.getmembers()
         assert archive.pax_headers == {}
-        for number, ((pending, data), offset) in enumerate(zip(made, offsets, strict=True)):
+        for number, ((pending, data), offset) in enumerate(zip(pairs, offsets, strict=True)):
             image, label, text = members[3 * number : 3 * number + 3]
             assert (image.name, image.offset_data) == (f"{pending.key}.{EXTENSIONS[pending.info.format]}", offset)
             assert archive.extractfile(image).read() == data
@@ -378,7 +378,7 @@ def test_a_framed_record_is_in_a_plain_ustar_archive(made):
                 >= {"label": pending.label, "class": pending.class_name, "source": pending.source}.items()
             )
             assert stated.items() >= pending.extra.items()
-    assert len(members) == 3 * len(made)
+    assert len(members) == 3 * len(pairs)
     for member in members:
         assert (member.mode, member.uid, member.gid, member.mtime, member.type) == (0o644, 0, 0, 0, tarfile.REGTYPE)
         assert shard[member.offset_data - 512 + 257 :][:8] == b"ustar\x0000"
@@ -412,46 +412,46 @@ def test_an_extra_column_does_not_override_ours(fmt):
 def cut_shard(fmt, cut=None):
     """Cut a shard of three records after `cut` bytes; return the shard, the records found, and the error."""
     module = formats.FORMATS[fmt]
-    made = [
+    pairs = [
         (
             formats.PendingSample(f"{n}", n, "c", ImageInfo("jpeg", 1, 1), size, crc32c(bytes(size)), "s", {}),
             bytes(size),
         )
         for n, size in enumerate((300, 512, 0))
     ]
-    shard, _ = build(module, made)
-    data, found = shard[:cut], []
+    shard, _ = build(module, pairs)
+    data, records = shard[:cut], []
     try:
         for record in module.scan(View(data), len(data), "s.x", formats.ScanOptions(module.COMPONENTS)):
-            found.append(record)
+            records.append(record)
     except ShardError as error:
-        return shard, found, error
-    return shard, found, None
+        return shard, records, error
+    return shard, records, None
 
 
 @pytest.mark.parametrize("fmt", FORMAT_NAMES)
 def test_every_truncation_within_a_record_is_found(fmt):
-    _, whole, error = cut_shard(fmt)
-    assert len(whole) == 3
+    _, all_records, error = cut_shard(fmt)
+    assert len(all_records) == 3
     assert error is None
-    for cut in range(1, whole[-1].end):
-        _, found, error = cut_shard(fmt, cut)
-        assert all(record.offset + record.size <= cut for record in found)
+    for cut in range(1, all_records[-1].end):
+        _, records, error = cut_shard(fmt, cut)
+        assert all(record.offset + record.size <= cut for record in records)
         if error is not None:
             assert error.file == "s.x"
             assert 0 <= error.byte <= cut
-            assert error.record in (len(found), None)
+            assert error.record in (len(records), None)
         elif fmt == "tfrecord":
-            assert cut in {record.end for record in whole}
-            assert found == [record for record in whole if record.end <= cut]
+            assert cut in {record.end for record in all_records}
+            assert records == [record for record in all_records if record.end <= cut]
         else:  # between two files, or in padding: every file that begins is complete
-            starts = [int(offset) - 512 for record in whole for offset in record.index_line.split()[1::4]]
+            starts = [int(offset) - 512 for record in all_records for offset in record.index_line.split()[1::4]]
             assert cut >= max(start for start in starts if start < cut) + 512
 
 
 def test_an_archive_without_its_end_is_truncated():
     """An archive ends in two zero blocks (POSIX.1, ustar). Without them, files may be missing."""
-    _, whole, _ = cut_shard("webdataset")
-    starts = {int(offset) - 512 for record in whole for offset in record.index_line.split()[1::4]}
-    for cut in sorted({record.end for record in whole} | starts - {0}):
+    _, all_records, _ = cut_shard("webdataset")
+    starts = {int(offset) - 512 for record in all_records for offset in record.index_line.split()[1::4]}
+    for cut in sorted({record.end for record in all_records} | starts - {0}):
         assert cut_shard("webdataset", cut)[2] is not None, f"cut at byte {cut}"

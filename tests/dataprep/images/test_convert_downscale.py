@@ -53,16 +53,16 @@ def test_bytes_do_not_depend_on_workers_and_the_table_lists_the_changes(fmt, mix
     assert snapshot(tmp_path / "1") == snapshot(tmp_path / "2") == snapshot(tmp_path / "3")
     out = tmp_path / "1"
     assert verify_dataset(str(out), decode=True, workers=1).problems == ()
-    found = {row.source.split("/")[1]: (row, data) for row, data in stored_samples(out)}
-    assert len(found) == 14
-    for name, (row, data) in found.items():
+    stored = {row.source.split("/")[1]: (row, data) for row, data in stored_samples(out)}
+    assert len(stored) == 14
+    for name, (row, data) in stored.items():
         original = next(mixed.glob(f"*/{name}")).read_bytes()
         assert (row.extra["original_width"], row.extra["original_height"]) == open_image(original).size
         assert (row.width, row.height) == open_image(data).size
         assert (row.extra["change"] == "") == (data == original) == ("tiny" in name)
         assert row.extra["original_format"] == open_image(original).format.lower()
-    assert found["orientation 6.jpg"][0].extra["change"] == "resized turned"
-    assert found["cmyk.jpg"][0].extra["change"] == "resized rgb"
+    assert stored["orientation 6.jpg"][0].extra["change"] == "resized turned"
+    assert stored["cmyk.jpg"][0].extra["change"] == "resized rgb"
     rejected = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
     assert {(line["source"].split("/")[1], line["reason"]) for line in rejected} == {
         ("broken.jpg", "corrupt"), ("page.jpg", "not-an-image"), ("cut.jpg", "truncated"),

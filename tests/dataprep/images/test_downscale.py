@@ -107,8 +107,8 @@ def test_result_is_close_to_resizing_the_full_image(kind, side, picture):
     """Compare with Pillow's Lanczos filter over all pixels: decoding a JPEG at a smaller scale has no visible loss."""
     data = encode(picture, KINDS[kind][0], **KINDS[kind][1])
     expected = open_image(data).convert("RGB").resize((side, side), LANCZOS)
-    found = Image.frombytes("RGB", (side, side), prepare(data, Options(raw=Raw(side))).data)
-    psnr, ssim = similarity(expected, found)
+    resized = Image.frombytes("RGB", (side, side), prepare(data, Options(raw=Raw(side))).data)
+    psnr, ssim = similarity(expected, resized)
     assert psnr > 40
     assert ssim > 0.995
     jpeg = open_image(prepare(data, Options(downscale=Downscale(side, **HIGH_QUALITY))).data)
@@ -119,9 +119,9 @@ def test_result_is_close_to_resizing_the_full_image(kind, side, picture):
 @pytest.mark.parametrize("name", ["lanczos", "bicubic", "bilinear", "box"])
 def test_filters(name, picture):
     data = encode(picture, "PNG")
-    found = Image.frombytes("RGB", (300, 300), prepare(data, Options(raw=Raw(300, filter=name))).data)
+    resized = Image.frombytes("RGB", (300, 300), prepare(data, Options(raw=Raw(300, filter=name))).data)
     expected = picture.resize((300, 300), Image.Resampling[name.upper()])
-    assert np.array_equal(np.asarray(found), np.asarray(expected))  # a reduction by less than two uses all pixels
+    assert np.array_equal(np.asarray(resized), np.asarray(expected))  # a reduction by less than two uses all pixels
 
 
 SUBSAMPLINGS = {0: "444", 1: "422", 2: "420"}
@@ -133,13 +133,13 @@ def test_subsampling_and_quality(stored, requested, picture):
     import simplejpeg
 
     data = encode(picture, subsampling=stored)
-    made = {
+    jpegs = {
         q: prepare(data, Options(downscale=Downscale(100, quality=q, subsampling=requested))).data for q in (30, 90)
     }
-    assert simplejpeg.decode_jpeg_header(made[90])[3] == (SUBSAMPLINGS[stored] if requested == "keep" else requested)
-    assert len(made[30]) < len(made[90]) / 2
+    assert simplejpeg.decode_jpeg_header(jpegs[90])[3] == (SUBSAMPLINGS[stored] if requested == "keep" else requested)
+    assert len(jpegs[30]) < len(jpegs[90]) / 2
     pillow_tables = open_image(encode(picture.resize((100, 100)), quality=90)).quantization
-    assert open_image(made[90]).quantization == pillow_tables
+    assert open_image(jpegs[90]).quantization == pillow_tables
 
 
 def test_gray_stays_gray(picture):

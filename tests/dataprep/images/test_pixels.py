@@ -27,9 +27,9 @@ def change_of(data: bytes, options: Options) -> str:
 
 
 @pytest.mark.parametrize("orientation", range(10))
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-def test_orientation_is_applied_and_removed(orientation, kind, picture):
-    data = encode(picture.crop((0, 0, 512, 300)), kind, exif=exif(orientation))
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP"])
+def test_orientation_is_applied_and_removed(orientation, image_format, picture):
+    data = encode(picture.crop((0, 0, 512, 300)), image_format, exif=exif(orientation))
     stored = prepare(data, Options(downscale=Downscale(100, **HIGH_QUALITY)))
     upright = ImageOps.exif_transpose(open_image(data))
     image = open_image(stored.data)
@@ -72,9 +72,9 @@ def other_profile() -> bytes:
     return SRGB.replace(b"rXYZ", b"tmp!").replace(b"gXYZ", b"rXYZ").replace(b"tmp!", b"gXYZ")
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
-def test_profile_is_converted_to_srgb(kind, picture):
-    data = encode(picture, kind, icc_profile=other_profile())
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_profile_is_converted_to_srgb(image_format, picture):
+    data = encode(picture, image_format, icc_profile=other_profile())
     source = ImageCms.ImageCmsProfile(io.BytesIO(other_profile()))
     expected = ImageCms.profileToProfile(open_image(data), source, ImageCms.createProfile("sRGB"), outputMode="RGB")
     expected = expected.resize((100, 100), LANCZOS)

@@ -80,13 +80,13 @@ def tables(out):
 @LAYOUTS
 def test_tables_of_published_layouts(make_people, convert, out, invoke, images, labels):
     convert(make_people(images))
-    found = {}
+    actual = {}
     for split, rows in tables(out).items():
         assert {rows.schema.field(name).type for name in ("identity", "camera")} == {pa.int64()}
         for row in rows.to_pylist():
-            found[row["source"]] = (split, row["identity"], row["camera"])
+            actual[row["source"]] = (split, row["identity"], row["camera"])
             assert row["label"] == labels[row["identity"]]
-    assert found == {name: expected for name, expected in images.items() if expected}
+    assert actual == {name: expected for name, expected in images.items() if expected}
     assert [int(name) for name in read_manifest(str(out)).classes] == list(labels)
     invoke("verify", out, "--decode", "--workers", 1)
 
@@ -124,8 +124,8 @@ def test_folder_with_a_pattern(make_people, convert, out):
     src = make_people(["b/0002_c1s1_x.jpg", "a/-1_c2sy.png", "0010_c3s_.jpg"])
     convert(src, "--pattern", PATTERN, "--fmt", "webdataset")
     rows = tables(out)["train"]
-    found = {row["source"]: (row["label"], row["identity"], row["camera"]) for row in rows.to_pylist()}
-    assert found == {"a/-1_c2sy.png": (0, -1, 2), "b/0002_c1s1_x.jpg": (1, 2, 1), "0010_c3s_.jpg": (2, 10, 3)}
+    actual = {row["source"]: (row["label"], row["identity"], row["camera"]) for row in rows.to_pylist()}
+    assert actual == {"a/-1_c2sy.png": (0, -1, 2), "b/0002_c1s1_x.jpg": (1, 2, 1), "0010_c3s_.jpg": (2, 10, 3)}
     assert read_manifest(str(out)).classes == ("-1", "0002", "0010")
 
 

@@ -92,7 +92,7 @@ def test_images_outside_of_the_splits_are_reported(make_tree):
 
 
 @pytest.mark.parametrize(
-    ("files", "src", "options", "kind", "message"),
+    ("files", "src", "options", "error_type", "message"),
     [
         (["1_c1s.jpg"], "", {"pattern": "{identity}_d*"}, SourceError, "1_c1s.jpg"),
         (["notes.txt"], "", {"pattern": PATTERN}, SourceError, "contains no images"),
@@ -106,9 +106,9 @@ def test_images_outside_of_the_splits_are_reported(make_tree):
         (["1_c1s.jpg"], "", {}, SourceError, "--pattern"),
     ],
 )  # fmt: skip
-def test_options_that_do_not_apply_and_names_that_do_not_match(make_tree, files, src, options, kind, message):
+def test_options_that_do_not_apply_and_names_that_do_not_match(make_tree, files, src, options, error_type, message):
     root = make_tree(files)
     with pytest.raises(DatasetError) as caught:
         read(root / src, **options)
-    assert type(caught.value) is kind
+    assert type(caught.value) is error_type
     assert message in str(caught.value)

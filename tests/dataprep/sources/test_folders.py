@@ -85,11 +85,11 @@ def test_links(make_tree):
     (root / "a/gone.jpg").symlink_to("nowhere.jpg")
     (root / "a/up").symlink_to("..")
     source = read(root)
-    found = dict(zip(source.path.to_pylist(), source.size.tolist(), strict=True))
-    assert found["a/link.jpg"] == 1
-    assert found["a/gone.jpg"] == UNREADABLE
+    sizes = dict(zip(source.path.to_pylist(), source.size.tolist(), strict=True))
+    assert sizes["a/link.jpg"] == 1
+    assert sizes["a/gone.jpg"] == UNREADABLE
     assert has_notice(source, "skipped a/up", "link to a folder above it")
-    assert len(found) < 10
+    assert len(sizes) < 10
 
 
 def test_empty_class_keeps_its_label_and_is_reported(make_tree):

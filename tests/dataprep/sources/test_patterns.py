@@ -111,11 +111,11 @@ def test_parts_match_the_shortest_text_from_left_to_right(data, parts):
     filling = st.text(LETTERS, max_size=3)
     filled = "".join(data.draw(filling) if part[0] in "{*?" else part for part in parts)
     stem = data.draw(st.sampled_from([filled, filled + "a", filled[1:]]) | st.text(LETTERS, max_size=12))
-    found = read("".join(parts), stem)
+    actual = read("".join(parts), stem)
     expected = first_match(parts, stem)
-    assert (tuple(found.values()) if found else None) == expected
-    if found:
-        assert list(found) == [part[1:-1] for part in parts if part[0] == "{"]
+    assert (tuple(actual.values()) if actual else None) == expected
+    if actual:
+        assert list(actual) == [part[1:-1] for part in parts if part[0] == "{"]
 
 
 @given(st.lists(st.text() | st.sampled_from(["{a}", "{b}", "*", "?", "{", "}"])).map("".join), st.text(max_size=40))
@@ -126,8 +126,8 @@ def test_every_valid_pattern_can_be_matched(pattern, stem):
         str(error).encode()
         return
     assume("/" not in stem)
-    found = read(pattern + "{z}", stem)
-    assert found is None or tuple(found) == names
+    actual = read(pattern + "{z}", stem)
+    assert actual is None or tuple(actual) == names
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_no_image_is_opened(make_tree, monkeypatch, files, src):
 
 
 @pytest.mark.parametrize(
-    ("files", "src", "options", "kind", "message"),
+    ("files", "src", "options", "error_type", "message"),
     [
         (["a/1.jpg"], "nowhere", {}, CallError, "nowhere does not exist"),
         (["a/1.jpg"], "", {"image_root": "x"}, CallError, "--image-root needs a list or a table"),
@@ -92,9 +92,9 @@ def test_no_image_is_opened(make_tree, monkeypatch, files, src):
         ({"l.txt": ""}, "l.txt", {}, SourceError, "the source contains no images"),
     ],
 )
-def test_sources_and_options_that_are_refused(make_tree, files, src, options, kind, message):
+def test_sources_and_options_that_are_refused(make_tree, files, src, options, error_type, message):
     root = make_tree(files)
-    with pytest.raises(kind, match=message) as caught:
+    with pytest.raises(error_type, match=message) as caught:
         read(root / src, **options)
     assert isinstance(caught.value, DatasetError)
     assert "\n" not in str(caught.value)

@@ -22,24 +22,24 @@ COLUMNS = {
 }
 
 
-def write_table(root, kind, columns):
+def write_table(root, suffix, columns):
     table = pa.table(columns)
-    path = root / f"list{kind}"
-    if kind == ".parquet":
+    path = root / f"list{suffix}"
+    if suffix == ".parquet":
         pq.write_table(table, path)
     else:
         with path.open("w", newline="") as file:
-            writer = csv.writer(file, delimiter="\t" if kind == ".tsv" else ",")
+            writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",")
             writer.writerow(table.column_names)
             writer.writerows(["" if value is None else value for value in row.values()] for row in table.to_pylist())
     return path
 
 
-@pytest.mark.parametrize("kind", [".csv", ".tsv", ".parquet"])
-def test_extra_columns_are_kept(make_tree, kind):
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_extra_columns_are_kept(make_tree, suffix):
     root = make_tree(IMAGES)
     columns = {"path": list(IMAGES), "label": ["b", "a", "b"], "split": ["valid", "train", "Test"], **COLUMNS}
-    source = read(write_table(root, kind, columns))
+    source = read(write_table(root, suffix, columns))
     assert [row[:3] for row in rows(source)] == [
         ("val", "1.jpg", "b"),
         ("train", "2.jpg", "a"),
@@ -49,20 +49,20 @@ def test_extra_columns_are_kept(make_tree, kind):
     assert source.extra.to_pydict() == COLUMNS
 
 
-@pytest.mark.parametrize("kind", [".csv", ".tsv", ".parquet"])
-def test_given_column_names(make_tree, kind):
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_given_column_names(make_tree, suffix):
     root = make_tree(IMAGES)
     columns = {"where": ["1.jpg", "2.jpg"], "what": [3, 0], "fold": ["a", "b"], "label": ["no", "no"]}
     with pytest.raises(CallError, match=r"--path-column.*its columns are where, what, fold, label"):
-        read(write_table(root, kind, columns))
+        read(write_table(root, suffix, columns))
     del columns["label"]
-    source = read(write_table(root, kind, columns), path_column="where", label_column="what", split_column="fold")
+    source = read(write_table(root, suffix, columns), path_column="where", label_column="what", split_column="fold")
     assert [row[:3] for row in rows(source)] == [("a", "1.jpg", "3"), ("b", "2.jpg", "0")]
     with pytest.raises(
         CallError,
         match=r"--split-column absent: .*/list\.\w+ has no such column\. Hint: valid names are 'where', 'what', 'fold'",
     ):
-        read(root / f"list{kind}", path_column="where", label_column="what", split_column="absent")
+        read(root / f"list{suffix}", path_column="where", label_column="what", split_column="absent")
 
 
 @pytest.mark.parametrize(
