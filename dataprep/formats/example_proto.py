@@ -156,6 +156,10 @@ def locate_features(view: View, at: int, end: int, wanted: Container[bytes] = _A
 
 
 def _locate_items(view: View, at: int, end: int, wanted: Container[bytes], values: dict[bytes, Value]) -> None:
+    """Locate the features in one ``Features`` message, and add them to `values`.
+
+    `at`, `end` and `base + i` are positions in the shard; `i` is the same position as `base + i`, in the buffer `data`.
+    """
     data, i = view(at, min(_FEATURE_HEAD, end - at))
     base, last_head = at - i, len(data) - _FEATURE_HEAD
     while base + i < end:
@@ -181,7 +185,11 @@ def _locate_items(view: View, at: int, end: int, wanted: Container[bytes], value
 
 
 def _locate_value(data: Any, i: int, base: int, end: int) -> Value | None:
-    """Locate the value in a map item: a ``Feature`` with a list of one value. `None` if no value is set."""
+    """Locate the value in a map item: a ``Feature`` with a list of one value. `None` if no value is set.
+
+    The value field of the map item is in bytes `i` to `end` of the buffer `data`. Adding `base` gives positions in
+    the shard.
+    """
     if end - i < 0x80 and end - i > 6:  # the common case: every length is one byte
         value, outer, kind, middle, item, inner = data[i : i + 6]
         if value == 0x12 and item == 0x0A and outer == end - i - 2 == middle + 2 == inner + 4:
@@ -211,7 +219,7 @@ def _list_start(data: Any, i: int, end: int, kind: int) -> int | None:
             return i
         if kind == BYTES and i + length < end:
             return None
-        raise ValueError("a length that does not fit")
+        raise ValueError("a length beyond the end of the list")
     if kind == INTS and data[i] == 0x08:
         return i + 1
     raise ValueError("a list of another kind")
