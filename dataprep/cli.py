@@ -30,7 +30,7 @@ def main() -> None:
       0    success
       1    finished, but the data has a problem
       2    wrong usage; nothing was written
-      3    stopped by the machine (disk full, source lost); run the same command again to resume
+      3    stopped by a problem such as a full disk; run the same command again to resume
       130  interrupted
     """  # noqa: D301  (click reads the backslash)
 

@@ -68,6 +68,8 @@ _COLUMN_TYPES = {
     "crc32c": "uint32",
 }
 
+#: `dataprep verify` cannot check a dataset without its manifest, so this does not recommend it.
+_MANIFEST_HINT = "restore the manifest from a copy, or make the dataset again"
 _DAMAGED_HINT = "run `dataprep verify` to find other damage, then make the dataset again or restore a copy"
 
 
@@ -95,28 +97,28 @@ def parse_manifest(data: bytes, file: str = MANIFEST_NAME) -> Manifest:
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ManifestError(f"the manifest is not JSON ({error})", file=file, hint=_DAMAGED_HINT) from None
+        raise ManifestError(f"the manifest is not JSON ({error})", file=file, hint=_MANIFEST_HINT) from None
     if not isinstance(body, dict):
-        raise ManifestError("the manifest is not a JSON object", file=file, hint=_DAMAGED_HINT)
+        raise ManifestError("the manifest is not a JSON object", file=file, hint=_MANIFEST_HINT)
     version = body.get("schema_version")
     if version != SCHEMA_VERSION:
         raise ManifestError(
             f"the manifest has schema_version {version!r}, but this release reads {SCHEMA_VERSION}",
             file=file,
-            hint="read it with the release that wrote it" if isinstance(version, int) else _DAMAGED_HINT,
+            hint="read it with the release that wrote it" if isinstance(version, int) else _MANIFEST_HINT,
         )
     checksum = body.pop("checksum", None)
     if checksum != checksum_text(crc32c(_dump(body))):
-        raise ManifestError("the manifest does not match its own checksum", file=file, hint=_DAMAGED_HINT)
+        raise ManifestError("the manifest does not match its own checksum", file=file, hint=_MANIFEST_HINT)
     if _dump({**body, "checksum": checksum}) != data:
         raise ManifestError(
-            "the manifest was edited or damaged: its JSON layout has changed", file=file, hint=_DAMAGED_HINT
+            "the manifest was edited or damaged: its JSON layout has changed", file=file, hint=_MANIFEST_HINT
         )
     try:
         return manifest_from_json(body)
     except (KeyError, TypeError, ValueError) as error:
         message = f"a member of the manifest is missing or wrong ({error})"
-        raise ManifestError(message, file=file, hint=_DAMAGED_HINT) from None
+        raise ManifestError(message, file=file, hint=_MANIFEST_HINT) from None
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
@@ -130,7 +132,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     path = Path(folder, MANIFEST_NAME)
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ManifestError(f"the manifest exceeds {MAX_MANIFEST_BYTES} bytes", file=str(path), hint=_DAMAGED_HINT)
+            raise ManifestError(f"the manifest exceeds {MAX_MANIFEST_BYTES} bytes", file=str(path), hint=_MANIFEST_HINT)
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         if not os.path.isdir(folder):

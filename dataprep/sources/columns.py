@@ -69,7 +69,7 @@ def _integer_labels(
         limited_by = f", because --classes has {limit:,} names" if classes is not None else ""
         raise SourceError(
             f"label {text[int(wrong[0])].as_py()} is out of the range 0 to {limit - 1}{limited_by}"
-            f" ({len(wrong):,} such labels)",
+            f" ({len(wrong):,} in total)",
             file=file,
             line=line,
             hint="add names to --classes" if classes is not None else "number the classes from 0",
@@ -109,7 +109,7 @@ def check_paths(source: Source, locate: Locate) -> None:
         file, line = locate(row)
         name = source.path[row].as_py()
         raise SourceError(
-            f"image {name!r} does not exist in {source.root} ({len(missing):,} such images)",
+            f"image {name!r} does not exist in folder {source.root!r} ({len(missing):,} in total)",
             file=file,
             line=line,
             hint=_missing_hint(source.root, name),
@@ -120,7 +120,7 @@ def check_paths(source: Source, locate: Locate) -> None:
         rows = np.flatnonzero(np.asarray(pc.equal(source.path, repeated[0])))
         (file, line), (first, first_line) = locate(int(rows[1])), locate(int(rows[0]))
         raise SourceError(
-            f"image {repeated[0].as_py()!r} is listed twice ({len(repeated):,} such images)",
+            f"image {repeated[0].as_py()!r} is listed twice ({len(repeated):,} in total)",
             file=file,
             line=line,
             hint=f"remove this line or {os.path.basename(first)}, line {first_line}",

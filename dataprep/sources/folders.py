@@ -40,7 +40,7 @@ def read_image_folders(src: str, folders: Sequence[str], options: SourceOptions)
                 hint=f"sort the images into {splits[split]}/CLASS/, or list them in {split}_list.txt as `path label`",
             )
     stray = [name for split in class_folders for name in list_images(src, splits[split])]
-    source = read_class_folders(src, class_folders, f"{' and '.join(class_folders)} ImageFolders", options)
+    source = read_class_folders(src, class_folders, f"ImageFolder with {' and '.join(class_folders)}", options)
     notices += stray_notices([*list_images(src), *stray], "outside of class folders")
     return replace(source, notices=(*notices, *source.notices))
 
@@ -96,7 +96,7 @@ def read_class_folders(
     label_of = {name: label for label, name in enumerate(classes)}
     if unknown := sorted(set(names) - set(classes)):
         raise SourceError(
-            f"class folder {unknown[0]!r} is not in --classes ({len(unknown)} such folders)",
+            f"class folder {unknown[0]!r} is not in --classes ({len(unknown)} in total)",
             file=root,
             hint="add it to the class names",
         )

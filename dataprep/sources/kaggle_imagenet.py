@@ -122,7 +122,7 @@ def _read_val_labels(root: str, path: pa.Array, label_of: dict[str, int]) -> NDA
     if len(labels) > len(stems):
         missing_images = sorted(set(labels) - set(stems))
         raise SourceError(
-            f"image val/{missing_images[0]}.JPEG is missing ({len(missing_images):,} such images)",
+            f"image val/{missing_images[0]}.JPEG is missing ({len(missing_images):,} in total)",
             file=solution,
             hint="unpack val/ again",
         )

@@ -140,7 +140,8 @@ def _find_column(table: pa.Table, given: str | None, known: Sequence[str], optio
     column_name = given or next((name for name in known if name in names), None)
     if column_name is None:
         raise CallError(
-            f"{file} has no column {' or '.join(known)}", hint=f"set {option}; its columns are {', '.join(names)}"
+            f"{file} has none of the columns {', '.join(known)}",
+            hint=f"set {option}; its columns are {', '.join(names)}",
         )
     return column_name
 

@@ -101,7 +101,7 @@ def test_image_root(make_tree, tmp_path):
         ("1.jpg 0\n2\0.jpg 1\n", 2, "does not have the form `path label`"),
         (b"1.jpg 0\ncaf\xe9.jpg 0\n", 2, "not valid UTF-8"),
         (b"\xff\xfe1\0.\0", 1, "not valid UTF-8"),
-        ("1.jpg 0\nno.jpg 0\n9.jpg 1\n", 2, r"image 'no.jpg' does not exist.*\(2 such images\)"),
+        ("1.jpg 0\nno.jpg 0\n9.jpg 1\n", 2, r"image 'no.jpg' does not exist.*\(2 in total\)"),
         ("1.jpg 0\na 0\n", 2, "image 'a' does not exist"),
         ("1.jpg 0\n2.jpg -1\n", 2, "label -1 is out of the range 0 to"),
         (f"1.jpg 0\n2.jpg {MAX_LABEL + 1}\n", 2, "out of the range"),
