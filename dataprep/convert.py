@@ -144,7 +144,7 @@ def _finish(source: Source, out: str, options: Options, plan: Plan, results: Seq
     """Write ``rejected.jsonl`` and the manifest, the manifest last."""
     rejected = _write_rejected(source, out, results)
     for result in results:
-        if result.shard is None:  # this table only told the next run that every image was rejected
+        if result.shard is None:  # this table only recorded, for a resumed run, that every image was rejected
             storage.remove(os.path.join(out, result.table.name))
     mark_complete(out, _build_manifest(source, options, plan, results, rejected))
     return read_manifest(out)

@@ -121,7 +121,7 @@ class Options:
         return "raw" if self.raw else "encoded"
 
     @property
-    def alters(self) -> bool:
+    def changes_images(self) -> bool:
         """Whether stored images may differ from the source images."""
         return bool(self.downscale or self.raw)
 
@@ -133,7 +133,7 @@ class Options:
         for name in ("downscale", "raw"):  # omitted unless used: older releases did not have these options
             if members[name] is None:
                 del members[name]
-        if self.alters:
+        if self.changes_images:
             members["made_by"] = library_versions()
         return members
 

@@ -80,7 +80,7 @@ def make_plan(source: Source, options: Options) -> Plan:
 
 
 def _check_columns(source: Source, options: Options) -> None:
-    if not options.alters:
+    if not options.changes_images:
         return
     for name in CHANGE_COLUMNS:
         if name in source.extra.column_names:

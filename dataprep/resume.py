@@ -216,7 +216,7 @@ def _length(path: str) -> int:
 
 
 def _foreign_file_error(out: str, name: str, options: Options) -> CallError:
-    versions = _other_versions(out) if options.alters else ""
+    versions = _other_versions(out) if options.changes_images else ""
     and_versions = " and library versions" if versions else ""
     return CallError(
         f"--out {printable(out)} contains {name!r}, which was not made from this source with these options{versions}, "

@@ -130,7 +130,7 @@ def _write_files(task: ShardTask, shard_path: str, index_path: str, table_path: 
         shard=shard,
         index=File(os.path.basename(index_path), len(index), checksum_text(crc32c(index))),
         rejected=tuple(rejected),
-        changes=_count_changes(task, records) if task.options.alters else None,
+        changes=_count_changes(task, records) if task.options.changes_images else None,
     )
     with storage.translate_errors(table_path, "the file cannot be written"):
         with open(storage.partial_path(index_path), "wb") as out:
@@ -271,7 +271,7 @@ def _table_columns(task: ShardTask, records: list[_WrittenRecord]) -> dict[str, 
     if task.extra is not None:
         extra = task.extra.take([record.row for record in records])
         columns |= {name: extra[name] for name in extra.column_names}
-    if task.options.alters:
+    if task.options.changes_images:
         columns |= {name: [sample.extra[name] for sample in samples] for name in CHANGE_COLUMNS}
     return columns
 

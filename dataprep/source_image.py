@@ -45,7 +45,7 @@ def load_image(root: str, source: str, size: int, options: Options) -> LoadedIma
 
     """
     data = _read_file(root, source, size)
-    if not options.alters:
+    if not options.changes_images:
         return LoadedImage(data, inspect(data, options.validate, options.max_pixels), {})
     from dataprep.images.downscale import prepare  # imports imaging libraries that most runs do not need
 

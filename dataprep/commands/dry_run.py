@@ -44,7 +44,7 @@ def print_plan(source: Source, out: str, options: Options, workers: int, *, over
         )
     trial = run_trial(source, remaining, options)
     images_left = _count_images(remaining)
-    size = trial.stored * images_left if options.alters else _source_bytes(source, remaining)
+    size = trial.stored * images_left if options.changes_images else _source_bytes(source, remaining)
     free = shutil.disk_usage(writable).free
     about = "about " if options.downscale else ""
     click.echo(f"out: {out}, {about}{format_bytes(size)} to write, {format_bytes(free)} free")

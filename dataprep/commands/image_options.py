@@ -20,13 +20,13 @@ _OPTIONS = (
         "--resize-shorter",
         type=click.IntRange(1),
         metavar="N",
-        help="Shrink images so that the shorter side has at most N pixels.",
+        help="Shrink images until the shorter side has at most N pixels.",
     ),
     click.option(
         "--max-side",
         type=click.IntRange(1),
         metavar="N",
-        help="Shrink images so that the longer side has at most N pixels.",
+        help="Shrink images until the longer side has at most N pixels.",
     ),
     click.option(
         "--only-above",

@@ -97,7 +97,7 @@ def serve(module: str) -> None:
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a task prints goes to standard error, so it cannot corrupt the answers
+    os.dup2(2, 1)  # output of a task goes to standard error, so it cannot corrupt the answers
     calls: queue.SimpleQueue[tuple[Callable[[Any], Any], Any]] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(calls,), daemon=True).start()
     importlib.import_module(module)

@@ -37,7 +37,7 @@ def stem(shard):
     )
 
 
-def beside(shard, suffix):
+def sidecar(shard, suffix):
     return Path(f"{stem(shard)}{suffix}")
 
 
@@ -60,12 +60,12 @@ def check(folder, expected, tmp_path, *, offset=0, dali=True, official=True, **o
     for name, samples in expected.items():
         shard = Path(folder, name)
         data = shard.read_bytes()
-        rows = read_table(beside(shard, ".parquet")).to_pylist()
+        rows = read_table(sidecar(shard, ".parquet")).to_pylist()
         assert [(data[row["offset"] :][: row["size"]], row["label"]) for row in rows] == [
             (i, n + offset) for i, n in samples
         ]
         if official:
-            assert beside(shard, ".idx").read_bytes() == oracles.official_index(shard, tmp_path / "official.idx")
+            assert sidecar(shard, ".idx").read_bytes() == oracles.official_index(shard, tmp_path / "official.idx")
         assert len({row["key"] for row in rows}) == len(rows)
     shards = [shard for split in result.manifest.splits for shard in split.shards]
     assert sorted(shard.name for shard in shards) == sorted(expected)
@@ -73,14 +73,14 @@ def check(folder, expected, tmp_path, *, offset=0, dali=True, official=True, **o
     if dali:
         paths = [Path(folder, name) for name in expected]
         read = oracles.read_with_dali(
-            paths, [beside(path, ".idx") for path in paths], components.image, components.label
+            paths, [sidecar(path, ".idx") for path in paths], components.image, components.label
         )
         assert read == [sample for samples in expected.values() for sample in samples]
     assert verify_dataset(str(folder), workers=1).problems == ()
     return result
 
 
-def labelled(images, first=0):
+def labeled(images, first=0):
     return [(image, first + number % 3) for number, image in enumerate(images)]
 
 
@@ -111,7 +111,7 @@ def example(image, label, *, order=1, image_name="image/encoded", label_name="im
 
 @pytest.mark.parametrize("order", [1, -1], ids=["image first", "image last"])
 def test_tfrecord_features_in_any_order(folder, tmp_path, jpegs, order):
-    samples = labelled(jpegs)
+    samples = labeled(jpegs)
     oracles.write_tfrecord(folder / "train.tfrecord", [example(*sample, order=order) for sample in samples])
     result = check(folder, {"train.tfrecord": samples}, tmp_path)
     assert result.manifest.components.image == ("image/encoded",)
@@ -121,7 +121,7 @@ def test_tfrecord_features_in_any_order(folder, tmp_path, jpegs, order):
 def test_tfrecord_written_by_tensorflow_with_labels_from_one(folder, tmp_path, jpegs):
     tf = pytest.importorskip("tensorflow")
     names = [f"train-{n:05d}-of-00002" for n in range(2)] + ["validation-00000-of-00001"]
-    parts = [labelled(jpegs[:4], 1), labelled(jpegs[4:], 1), labelled(jpegs[:2], 1)]
+    parts = [labeled(jpegs[:4], 1), labeled(jpegs[4:], 1), labeled(jpegs[:2], 1)]
 
     def feature(kind, value):
         values = {"bytes": tf.train.BytesList, "int64": tf.train.Int64List, "float": tf.train.FloatList}[kind](
@@ -147,7 +147,7 @@ def test_tfrecord_written_by_tensorflow_with_labels_from_one(folder, tmp_path, j
 
 
 def test_tfrecord_with_other_feature_names(folder, tmp_path, jpegs):
-    samples = labelled(jpegs)
+    samples = labeled(jpegs)
     records = [example(*s, image_name="picture", label_name="what", mask=b"\0\1\2", **{"class": 9}) for s in samples]
     oracles.write_tfrecord(folder / "a.tfrec", records)
     for name in ("missing", "what"):
@@ -158,7 +158,7 @@ def test_tfrecord_with_other_feature_names(folder, tmp_path, jpegs):
 
 
 def test_tfrecord_with_two_images_in_a_record(folder, tmp_path, jpegs):
-    samples = labelled(jpegs)
+    samples = labeled(jpegs)
     records = [example(*s, image_name="left", right=jpegs[0]) for s in samples]
     oracles.write_tfrecord(folder / "a.tfrecord", records)
     with pytest.raises(ShardError, match=r"more than one feature contains an image.*left.*right.*--image"):
@@ -191,7 +191,7 @@ def test_tfrecord_with_an_invalid_record(folder, monkeypatch, jpegs, more, messa
 
 
 def test_a_class_name_with_several_values_is_accepted(folder, tmp_path, jpegs):
-    samples = labelled(jpegs)
+    samples = labeled(jpegs)
     records = [example(*s, **{"image/class/text": [b"tench", b"Tinca tinca"]}) for s in samples]
     oracles.write_tfrecord(folder / "a.tfrecord", records)
     check(folder, {"a.tfrecord": samples}, tmp_path)
@@ -208,11 +208,11 @@ def test_shards_of_webdataset_shard_writer(folder, tmp_path, jpegs, photographs)
             writer.write(
                 {"__key__": f"sub/dir/{number:06d}", extension: image, "cls": number % 3, "json": {"n": number}}
             )
-    samples = labelled([image for _, image in photographs])
+    samples = labeled([image for _, image in photographs])
     expected = {f"train-{n:04d}.tar": samples[6 * n :][:6] for n in range(3)}
     result = check(folder, expected, tmp_path)
     assert result.manifest.components.image == ("jpg", "png", "webp")
-    rows = [row for name in expected for row in read_table(beside(folder / name, ".parquet")).to_pylist()]
+    rows = [row for name in expected for row in read_table(sidecar(folder / name, ".parquet")).to_pylist()]
     keys = [sample["__key__"] for name in expected for sample in oracles.read_with_webdataset(folder / name)]
     assert [row["key"] for row in rows] == keys
 
@@ -246,7 +246,7 @@ TAR_KINDS = {
 @pytest.mark.parametrize("kind", TAR_KINDS)
 def test_all_tar_formats(folder, tmp_path, jpegs, kind):
     tar_format, names = TAR_KINDS[kind]
-    samples = labelled(jpegs)
+    samples = labeled(jpegs)
     write_tar(folder / "a.tar", members(samples, names), tar_format)
     # For a GNU long name, the official tool mistakes the block with the name for the data of the file.
     check(folder, {"a.tar": samples}, tmp_path, official="GNU, long" not in kind)
@@ -255,7 +255,7 @@ def test_all_tar_formats(folder, tmp_path, jpegs, kind):
 @pytest.mark.parametrize("tar_format", ["gnu", "oldgnu", "pax", "ustar", "v7"])
 @pytest.mark.parametrize("prefix", ["", "./"])
 def test_archives_of_tar_with_folders_and_links(folder, tmp_path, jpegs, tar_format, prefix):
-    samples = labelled(jpegs)
+    samples = labeled(jpegs)
     source = tmp_path / "source"
     (source / "deep/er").mkdir(parents=True)
     for name, data in members(samples, "deep/er/{n:04d}"):
@@ -279,7 +279,7 @@ def test_archives_of_tar_with_folders_and_links(folder, tmp_path, jpegs, tar_for
 
 def test_a_latin_1_file_name_is_refused(folder, jpegs):
     with tarfile.open(folder / "a.tar", "w", format=tarfile.USTAR_FORMAT, encoding="latin-1") as archive:
-        for name, data in members(labelled(jpegs[:1]), "café"):
+        for name, data in members(labeled(jpegs[:1]), "café"):
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
@@ -291,7 +291,7 @@ def test_a_latin_1_file_name_is_refused(folder, jpegs):
 @pytest.mark.parametrize("blank", [" ", "\t", "\n", "\v", "\f", "\r"])
 def test_whitespace_in_a_file_name_is_refused(folder, jpegs, blank):
     """DALI splits the lines of its index at whitespace."""
-    samples = labelled(jpegs[:3])
+    samples = labeled(jpegs[:3])
     write_tar(folder / "a.tar", [*members(samples[:2]), *members(samples[2:], f"b{blank}c")])
     (error,) = index_shards([str(folder)], workers=1).errors
     assert "whitespace" in error.message
@@ -302,7 +302,7 @@ def test_whitespace_in_a_file_name_is_refused(folder, jpegs, blank):
 
 def test_extensions_with_several_parts(folder, tmp_path, jpegs, photographs):
     png = next(image for extension, image in photographs if extension == "png")
-    samples = labelled(jpegs)
+    samples = labeled(jpegs)
     files = [
         file
         for n, (image, label) in enumerate(samples)
@@ -320,7 +320,7 @@ def test_extensions_with_several_parts(folder, tmp_path, jpegs, photographs):
 
 
 def test_img2dataset(folder, tmp_path, jpegs):
-    samples = labelled(jpegs)
+    samples = labeled(jpegs)
     files = []
     for n, (image, label) in enumerate(samples):
         text = {
@@ -347,7 +347,7 @@ def test_img2dataset(folder, tmp_path, jpegs):
 
 @pytest.mark.parametrize("text", [b"[1, 2]", b"null", b"{", b"\xff", b"[" * 5000, b'"' + b"x" * (1 << 20) + b'"'])
 def test_an_unused_json_may_contain_anything(folder, tmp_path, jpegs, text):
-    samples = labelled(jpegs[:2])
+    samples = labeled(jpegs[:2])
     files = [(name, data) for n, s in enumerate(samples) for name, data in [*members([s], str(n)), (f"{n}.json", text)]]
     write_tar(folder / "a.tar", files)
     check(folder, {"a.tar": samples}, tmp_path)
@@ -358,7 +358,7 @@ def test_an_unused_json_may_contain_anything(folder, tmp_path, jpegs, text):
 @pytest.mark.parametrize("kind", ["tfrecord", "webdataset"])
 @pytest.mark.parametrize("label", ["nope", "txt"])
 def test_a_missing_label_component_is_wrong_usage(folder, jpegs, invoke, kind, label):
-    samples = labelled(jpegs)
+    samples = labeled(jpegs)
     if kind == "tfrecord":
         oracles.write_tfrecord(folder / "a.tfrecord", [example(*sample, txt=b"a caption") for sample in samples])
     else:
@@ -440,7 +440,7 @@ def test_decoding_in_threads_keeps_the_warning_filters(photographs, monkeypatch)
 )
 def test_an_invalid_webdataset_sample(folder, monkeypatch, jpegs, files, message):
     monkeypatch.setattr(index_module, "_commit", lambda *_: pytest.fail("was accepted"))
-    first = list(members(labelled(jpegs[:1]), "first"))
+    first = list(members(labeled(jpegs[:1]), "first"))
     write_tar(folder / "a.tar", [*first, *((name, data or jpegs[1]) for name, data in files)])
     (error,) = index_shards([str(folder)], workers=1).errors
     assert message in str(error)
@@ -500,7 +500,7 @@ def test_validation_reads_everything(folder, jpegs, bytes_read):
 
 def test_broken_images_are_rejected_with_a_reason(folder, tmp_path, jpegs, invoke):
     # One JPEG is damaged in the middle, one is truncated, and one file is not an image.
-    good = labelled(jpegs[:2])
+    good = labeled(jpegs[:2])
     middle = jpegs[2][: len(jpegs[2]) // 2]
     damaged = middle + b"\xff\xd9"
     bad = [(damaged, 0), (jpegs[3][:-200], 1), (b"<html>not found</html>", 1)]
@@ -522,7 +522,7 @@ def test_broken_images_are_rejected_with_a_reason(folder, tmp_path, jpegs, invok
 
 
 def test_splits_and_classes(folder, tmp_path, jpegs):
-    samples = labelled(jpegs)
+    samples = labeled(jpegs)
     for name in ("train-0.tar", "my_validation_1.tar", "test/0.tar", "other.tar"):
         (folder / name).parent.mkdir(exist_ok=True)
         write_tar(folder / name, members(samples))
@@ -542,7 +542,7 @@ def test_splits_and_classes(folder, tmp_path, jpegs):
 
 def test_only_the_given_shards_are_indexed(folder, jpegs):
     for number in range(3):
-        write_tar(folder / f"{number}.tar", members(labelled(jpegs)))
+        write_tar(folder / f"{number}.tar", members(labeled(jpegs)))
     result = index_shards([str(folder / "2.tar"), str(folder / "0.tar")], workers=1)
     assert [shard.name for split in result.manifest.splits for shard in split.shards] == ["2.tar", "0.tar"]
     assert not (folder / "1.idx").exists()
@@ -559,7 +559,7 @@ def test_only_the_given_shards_are_indexed(folder, jpegs):
 def test_braces_in_a_path_are_expanded_as_in_a_shell(folder, jpegs, pattern, names):
     """A path that exists is used as it is, even if it contains braces."""
     for name in ("train-000.tar", "train-001.tar", "train-002.tar", "val-0.tar", "odd{0..1}.tar", "odd0.tar"):
-        write_tar(folder / name, members(labelled(jpegs)))
+        write_tar(folder / name, members(labeled(jpegs)))
     result = index_shards([str(folder / pattern)], workers=1)
     assert [shard.name for split in result.manifest.splits for shard in split.shards] == names
     assert len(list(folder.glob("*.idx"))) == len(names)
@@ -574,7 +574,7 @@ def test_braces_in_a_path_are_expanded_as_in_a_shell(folder, jpegs, pattern, nam
     ],
 )
 def test_braces_that_name_no_shards(folder, jpegs, pattern, message):
-    write_tar(folder / "000.tar", members(labelled(jpegs)))
+    write_tar(folder / "000.tar", members(labeled(jpegs)))
     with pytest.raises(CallError, match=message):
         index_shards([str(folder / pattern)], workers=1)
 
@@ -582,7 +582,7 @@ def test_braces_that_name_no_shards(folder, jpegs, pattern, message):
 def test_a_small_dataset_starts_no_worker(folder, jpegs, monkeypatch):
     """Starting a process takes longer than indexing the shards."""
     for number in range(3):
-        write_tar(folder / f"{number}.tar", members(labelled(jpegs)))
+        write_tar(folder / f"{number}.tar", members(labeled(jpegs)))
     monkeypatch.setattr(local, "WorkerProcess", lambda *_: pytest.fail("started a worker"))
     monkeypatch.setattr(local, "default_workers", lambda: 8)
     monkeypatch.setattr(index_module.engines, "default_workers", lambda: 8)
@@ -591,7 +591,7 @@ def test_a_small_dataset_starts_no_worker(folder, jpegs, monkeypatch):
 
 def test_the_default_number_of_workers_grows_with_the_dataset(folder, jpegs, monkeypatch):
     for number in range(3):
-        write_tar(folder / f"{number}.tar", members(labelled(jpegs)))
+        write_tar(folder / f"{number}.tar", members(labeled(jpegs)))
     seen = []
 
     def run(function, tasks, workers):
@@ -609,7 +609,7 @@ def test_the_default_number_of_workers_grows_with_the_dataset(folder, jpegs, mon
 
 def test_index_imports_only_what_it_needs(folder, jpegs):
     """Imports are most of the time that a small folder takes."""
-    write_tar(folder / "a.tar", members(labelled(jpegs)))
+    write_tar(folder / "a.tar", members(labeled(jpegs)))
     code = "import sys; from dataprep.cli import main; main(sys.argv[1:], standalone_mode=False); print(*sys.modules)"
     arguments = [sys.executable, "-c", code, "index", str(folder)]
     modules = set(subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.split())
@@ -618,7 +618,7 @@ def test_index_imports_only_what_it_needs(folder, jpegs):
 
 
 def test_a_different_index_is_replaced_only_with_overwrite(folder, jpegs):
-    write_tar(folder / "a.tar", members(labelled(jpegs)))
+    write_tar(folder / "a.tar", members(labeled(jpegs)))
     index_folder(folder)
     right = (folder / "a.idx").read_bytes()
     index_folder(folder)  # an equal index is not replaced
@@ -640,7 +640,7 @@ def test_tables_of_convert_are_not_replaced(image_folder, tmp_path, invoke):
 
 
 def test_shards_are_unchanged_and_no_other_files_remain(folder, jpegs):
-    write_tar(folder / "a.tar", members(labelled(jpegs)))
+    write_tar(folder / "a.tar", members(labeled(jpegs)))
     before = (folder / "a.tar").read_bytes()
     index_folder(folder)
     assert (folder / "a.tar").read_bytes() == before
@@ -649,7 +649,7 @@ def test_shards_are_unchanged_and_no_other_files_remain(folder, jpegs):
 
 def test_more_workers_give_the_same_files(folder, tmp_path, jpegs):
     for number in range(3):
-        write_tar(folder / f"{number}.tar", members(labelled(jpegs[number:])))
+        write_tar(folder / f"{number}.tar", members(labeled(jpegs[number:])))
     other = tmp_path / "other"
     shutil.copytree(folder, other)
     index_folder(folder)
@@ -679,7 +679,7 @@ def test_folders_that_cannot_be_indexed(folder, files, options, message):
 
 
 def test_label_key_requires_webdataset(folder, jpegs):
-    oracles.write_tfrecord(folder / "a.tfrecord", [example(*sample) for sample in labelled(jpegs)])
+    oracles.write_tfrecord(folder / "a.tfrecord", [example(*sample) for sample in labeled(jpegs)])
     with pytest.raises(CallError, match="--label-key"):
         index_shards([str(folder)], IndexOptions(label_key="label"), workers=1)
 
@@ -730,7 +730,7 @@ def shard_of(kind, path, samples):
 @pytest.mark.parametrize("kind", ["tar", "tfrecord"])
 @pytest.mark.parametrize("where", ["header", "after the header", "image start", "image", "image end", "label", "end"])
 def test_a_truncated_shard(folder, jpegs, kind, where):
-    samples = labelled(jpegs[:3])
+    samples = labeled(jpegs[:3])
     for name in ("a", "b"):
         shard_of(kind, folder / f"{name}.{kind}", samples)
     index_folder(folder)
@@ -769,9 +769,9 @@ def test_a_truncated_shard(folder, jpegs, kind, where):
 @pytest.mark.parametrize("kind", ["tar", "tfrecord"])
 def test_a_failed_run_keeps_the_files_of_an_earlier_one(folder, jpegs, kind, invoke):
     for name in "ab":
-        shard_of(kind, folder / f"{name}.{kind}", labelled(jpegs))
+        shard_of(kind, folder / f"{name}.{kind}", labeled(jpegs))
     invoke("index", folder, "--workers", 1)
-    shard_of(kind, folder / f"a.{kind}", labelled(jpegs[1:]))
+    shard_of(kind, folder / f"a.{kind}", labeled(jpegs[1:]))
     os.truncate(folder / f"b.{kind}", 700)
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     result = invoke("index", folder, "--workers", 1, "--overwrite", status=1)
@@ -782,7 +782,7 @@ def test_a_failed_run_keeps_the_files_of_an_earlier_one(folder, jpegs, kind, inv
 @pytest.mark.parametrize("kind", ["tar", "tfrecord"])
 def test_a_flipped_bit_is_found_where_there_are_checksums(folder, jpegs, kind):
     """In headers always; in the payload of a TFRecord only if it is read; tar has no checksum of the data."""
-    shard_of(kind, folder / f"a.{kind}", labelled(jpegs[:3]))
+    shard_of(kind, folder / f"a.{kind}", labeled(jpegs[:3]))
     index_folder(folder)
     row = read_table(folder / "a.parquet").to_pylist()[2]
     intact = (folder / f"a.{kind}").read_bytes()
@@ -800,7 +800,7 @@ def test_a_flipped_bit_is_found_where_there_are_checksums(folder, jpegs, kind):
 
 def test_every_broken_shard_is_reported(folder, jpegs, invoke):
     for number in range(4):
-        shard_of("tar", folder / f"{number}.tar", labelled(jpegs))
+        shard_of("tar", folder / f"{number}.tar", labeled(jpegs))
         if number % 2:
             os.truncate(folder / f"{number}.tar", 900)
     result = invoke("index", folder, "--workers", 1, status=1)
@@ -812,7 +812,7 @@ def test_every_broken_shard_is_reported(folder, jpegs, invoke):
 @pytest.mark.parametrize("size", [b"-0000001000", b"0000001_000", b"0o000001000"])
 def test_a_tar_size_that_is_not_octal(folder, jpegs, size):
     """The scan must neither hang nor jump back."""
-    write_tar(folder / "a.tar", members(labelled(jpegs[:1])))
+    write_tar(folder / "a.tar", members(labeled(jpegs[:1])))
     data = bytearray((folder / "a.tar").read_bytes())
     data[124:136] = size.ljust(12, b"\0")
     data[148:156] = b" " * 8
