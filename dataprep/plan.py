@@ -67,10 +67,10 @@ def make_plan(source: Source, options: Options) -> Plan:
 
     """
     _check_columns(source, options)
-    splits, split_of = _assign_splits(source, options)
+    splits, split_index = _assign_splits(source, options)
     shards = []
     for number, name in enumerate(splits):
-        rows = np.flatnonzero(split_of == number)
+        rows = np.flatnonzero(split_index == number)
         if options.shuffle:
             rows = rows[_permutation(len(rows), options.seed, _ORDER_STREAM, number)]
         sizes = _estimated_sizes(source.size[rows].clip(min=0), options)
@@ -110,9 +110,9 @@ def _assign_splits(source: Source, options: Options) -> tuple[tuple[str, ...], N
     train = np.flatnonzero(source.split == source.splits.index("train"))
     val = _choose_groups(source, train, options) if options.split_by else _choose_samples(train, options)
     splits = ("train", "val", *(name for name in source.splits if name != "train"))
-    split_of = np.array([splits.index(name) for name in source.splits], np.int8)[source.split]
-    split_of[val] = splits.index("val")
-    return splits, split_of
+    split_index = np.array([splits.index(name) for name in source.splits], np.int8)[source.split]
+    split_index[val] = splits.index("val")
+    return splits, split_index
 
 
 def _choose_samples(train: NDArray[np.int64], options: Options) -> NDArray[np.int64]:

@@ -59,7 +59,8 @@ def check_output(source: Source, out: str) -> None:
     existing = _nearest_existing(path)
     if not os.path.isdir(existing):
         raise CallError(
-            f"--out {printable(out)}: {printable(existing)} is a file", hint="choose another folder with --out"
+            f"--out {printable(out)}: {printable(existing)} is a file, not a folder",
+            hint="choose another folder with --out",
         )
 
 

@@ -17,7 +17,7 @@ classes_option = click.option("--classes", metavar="FILE", help="File of class n
 class Command(click.Command):
     """A command whose callback returns an `ExitStatus`.
 
-    This is the one place that ends a command. Any other exception is a bug and keeps its traceback.
+    Commands end only here. An exception that is not handled here is a bug and keeps its traceback.
     """
 
     def invoke(self, ctx: click.Context) -> None:

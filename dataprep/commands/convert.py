@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     metavar="N",
     default=0,
     show_default=True,
-    help="Random seed of the shuffle and of --val-fraction.",
+    help="Random seed of the shuffle and of the new val split.",
 )
 @click.option(
     "--no-shuffle",
@@ -118,7 +118,11 @@ if TYPE_CHECKING:
 )
 @classes_option
 @workers_option
-@click.option("--overwrite", is_flag=True, help="Replace a dataset in OUT that was made with other options.")
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Replace a dataset in OUT that was made from another source or with other options.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the plan; write nothing.")
 def convert(
     *,
@@ -239,7 +243,10 @@ def _print_result(result: ConvertResult, out: str, max_rejected: float) -> ExitS
         images = f"{result.rejected:,} of {plural(result.images, 'image')} ({fraction:.2%})"
         click.echo(f"rejected: {images}, see {out}/rejected.jsonl")
         if fraction > max_rejected:
-            print_error(f"the fraction of rejected images is greater than --max-rejected {max_rejected:g}")
+            print_error(
+                f"the fraction of rejected images is greater than --max-rejected {max_rejected:g}. "
+                "Hint: replace these images, or raise --max-rejected to accept the dataset without them."
+            )
             return ExitStatus.DATA_PROBLEM
     click.echo(f"{out} is complete")
     return ExitStatus.SUCCESS

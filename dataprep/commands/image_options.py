@@ -68,7 +68,8 @@ _OPTIONS = (
     click.option(
         "--raw-fit",
         type=click.Choice(get_args(Fit)),
-        help="crop: resize to cover the square, then center crop. pad: resize to fit, then pad with black.  "
+        help="How raw images become square. crop: resize to cover the square, then center crop. pad: resize to fit, "
+        "then pad with black.  "
         f"[default: {_RAW.fit}]",
     ),
 )
