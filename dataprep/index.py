@@ -180,8 +180,8 @@ def _components(fmt: Format, indexed: Sequence[IndexedShard], scan: ScanOptions,
     """Return where records store image and label. Of the known image extensions, keep those that the shards contain."""
     if fmt == "tfrecord" or options.image:
         return scan.components
-    found = sorted({component for shard in indexed for component in shard.image_components})
-    return replace(scan.components, image=tuple(found))
+    extensions = sorted({extension for shard in indexed for extension in shard.image_components})
+    return replace(scan.components, image=tuple(extensions))
 
 
 def _class_names(indexed: Sequence[IndexedShard]) -> tuple[str, ...]:

@@ -274,8 +274,8 @@ def _change_table(result: ConvertResult) -> Iterator[str]:
     yield f"{'all':10}{result.images:>12,}{format_bytes(result.bytes):>12}{format_bytes(after):>12}"
     repairs = {text: _count_changed(result, change) for change, text in _REPAIRS.items()}
     if any(repairs.values()):
-        each = ", ".join(f"{text} {images:,}" for text, images in repairs.items() if images)
-        yield f"repaired: {plural(_count_changed(result, *_REPAIRS), 'image')} ({each})"
+        counts = ", ".join(f"{text} {images:,}" for text, images in repairs.items() if images)
+        yield f"repaired: {plural(_count_changed(result, *_REPAIRS), 'image')} ({counts})"
 
 
 def _count_changed(result: ConvertResult, *changes: str) -> int:

@@ -409,13 +409,13 @@ def test_decoding_in_threads_keeps_the_warning_filters(photographs, monkeypatch)
     from dataprep.images.validate import inspect
 
     png = next(image for extension, image in photographs if extension == "png")
-    inside, plain, left = threading.Barrier(2), Image.open, [0.0, 0.2]
+    inside, image_open, delays = threading.Barrier(2), Image.open, [0.0, 0.2]
 
     def slowly(*arguments, **options):
         with contextlib.suppress(threading.BrokenBarrierError):  # either both threads are inside at once, or none
             inside.wait(0.3)
-        time.sleep(left.pop())  # the first in is the last out, or the other way round
-        return plain(*arguments, **options)
+        time.sleep(delays.pop())  # the first in is the last out, or the other way round
+        return image_open(*arguments, **options)
 
     monkeypatch.setattr(Image, "open", slowly)
     before = list(warnings.filters)
@@ -592,10 +592,10 @@ def test_a_small_dataset_starts_no_worker(folder, jpegs, monkeypatch):
 def test_the_default_number_of_workers_grows_with_the_dataset(folder, jpegs, monkeypatch):
     for number in range(3):
         write_tar(folder / f"{number}.tar", members(labeled(jpegs)))
-    seen = []
+    workers_used = []
 
     def run(function, tasks, workers):
-        seen.append(workers)
+        workers_used.append(workers)
         yield from map(function, tasks)
 
     monkeypatch.setattr(index_module.engines, "run", run)
@@ -604,7 +604,7 @@ def test_the_default_number_of_workers_grows_with_the_dataset(folder, jpegs, mon
         monkeypatch.setattr(index_module, "_BYTES_PER_WORKER", bytes_per_worker)
         index_shards([str(folder)])
     index_shards([str(folder)], workers=9)
-    assert seen == [1, 2, 3]
+    assert workers_used == [1, 2, 3]
 
 
 def test_index_imports_only_what_it_needs(folder, jpegs):

@@ -83,15 +83,15 @@ def test_table_offsets_point_at_the_pixels(dataset):
     assert (manifest.store, manifest.pixels) == ("raw", (40, 40, 3))
     assert manifest.options["raw"] == {"size": 40, "fit": "crop", "filter": "lanczos"}
     assert manifest.components.image == (("image/raw",) if manifest.format == "tfrecord" else ("raw",))
-    seen = 0
+    count = 0
     for shard, _, table in shards_of(out):
         data = shard.read_bytes()
         for row in samples(read_table(table)):
             assert (row.size, row.width, row.height) == (40 * 40 * 3, 40, 40)
             assert data[row.offset : row.offset + row.size] == expected_of(folder, row)
             assert list(row.extra) == list(CHANGE_COLUMNS)
-            seen += 1
-    assert seen == 30
+            count += 1
+    assert count == 30
 
 
 def test_other_readers_read_the_same_bytes(dataset):

@@ -96,14 +96,14 @@ def write_tfrecord(path: Path, payloads: Iterable[bytes]) -> None:
 
 def read_tfrecord(path: Path) -> list[bytes]:
     """Return the payloads of all records, after checking both CRCs."""
-    data, at, payloads = path.read_bytes(), 0, []
-    while at < len(data):
-        (length,) = struct.unpack_from("<Q", data, at)
-        assert data[at + 8 : at + 12] == _masked(data[at : at + 8])
-        payload = data[at + 12 : at + 12 + length]
-        assert data[at + 12 + length : at + 16 + length] == _masked(payload)
+    data, offset, payloads = path.read_bytes(), 0, []
+    while offset < len(data):
+        (length,) = struct.unpack_from("<Q", data, offset)
+        assert data[offset + 8 : offset + 12] == _masked(data[offset : offset + 8])
+        payload = data[offset + 12 : offset + 12 + length]
+        assert data[offset + 12 + length : offset + 16 + length] == _masked(payload)
         payloads.append(payload)
-        at += length + 16
+        offset += length + 16
     return payloads
 
 

@@ -82,8 +82,8 @@ def test_worker_started_early_is_used(tasks):
     engine.start("engine_tasks")
     engine.start("engine_tasks")
     (early,) = children()
-    found = {process for _, process in engine.run(tasks.square, range(300), 300)}
-    assert found == {os.getpid(), int(early)}
+    processes = {process for _, process in engine.run(tasks.square, range(300), 300)}
+    assert processes == {os.getpid(), int(early)}
     engine.close()
 
 
