@@ -214,7 +214,7 @@ def parse_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, spli
         )
         return ParsedTransforms(recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler)
     items, batch = get_preset(path)
-    return ParsedTransforms(read_recipe(items, source=path, batch=batch))
+    return ParsedTransforms(read_recipe(items, source=f"{path}: transforms", batch=batch))
 
 
 def default_threads(processes: int, most: int, *, gpu: bool, computing: bool) -> int:
@@ -322,12 +322,12 @@ def _num_classes(split: OpenSplit, recipe: Recipe) -> int:
     if recipe.mixing and not (given or named):
         raise CallError(
             f"{split.folder} does not name its classes, but mixed labels need their number",
-            hint="set class_num of the transform that mixes",
+            hint="set class_num or num_classes of the transform that mixes images",
         )
     if recipe.mixing and given and named > given:
         raise CallError(
-            f"class_num={given} of the transform that mixes, but {split.folder} has {named} classes",
-            hint="remove class_num to use the number of classes of the dataset",
+            f"the transform that mixes images sets {given} classes, but {split.folder} has {named} classes",
+            hint="remove class_num or num_classes to use the number of classes of the dataset",
         )
     return given or named
 

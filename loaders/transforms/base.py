@@ -1,4 +1,4 @@
-"""What every operation declares, and the checks of its values."""
+"""The base class of operations, what operations declare about images, and checks of their fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from manifests.errors import CallError
 #: Height and width in pixels.
 Size: TypeAlias = tuple[int, int]
 
-#: The longest side that is accepted. A batch of larger images exhausts memory with an unhelpful error.
+#: Maximum length of a side. A batch of larger images exhausts memory, and the error does not explain why.
 MAX_SIDE = 2**15
 
 #: Minimum and maximum, both inclusive.
@@ -83,7 +83,10 @@ class BatchOperation(Operation):
 
 
 def short_repr(record: Any) -> str:
-    """Return the ``repr`` of a dataclass without the fields that have their default value."""
+    """Return the ``repr`` of a dataclass, or of a tuple of them, without the fields that have their default value."""
+    if type(record) is tuple:
+        items = ", ".join(map(short_repr, record))
+        return f"({items},)" if len(record) == 1 else f"({items})"
     if not is_dataclass(record):
         return repr(record)
     values = [
@@ -195,7 +198,8 @@ def check_tuple(name: str, value: object, *types: type) -> None:
 
 
 def _type_names(types: tuple[type, ...]) -> str:
-    return " or ".join(each.__name__ for each in types)
+    *others, last = (each.__name__ for each in types)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _tuple_hint(value: object) -> str:

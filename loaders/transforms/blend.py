@@ -1,4 +1,4 @@
-"""Draw how a batch is mixed: partners, regions and weights. NumPy only."""
+"""Draw the partners, regions and weights that mix a batch. Imports only NumPy."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def draw_blend(mixing: Mixing, size: Size, batch_size: int, rng: np.random.Gener
     group = draws.group if draws.group is not None else np.zeros(batch_size, np.int64)
     return Blend(
         partner.astype(np.int32),
-        (1 - draws.given).astype(np.float32)[group],
+        (1 - draws.partner_share).astype(np.float32)[group],
         (draws.factors[0].astype(np.float32)[group], draws.factors[1].astype(np.float32)[group]),
     )
 
@@ -70,8 +70,8 @@ class _Batch:
 def _partner(mixing: Mixing, batch: _Batch) -> NDArray[np.int64]:
     if mixing.pairing == "shuffled":
         return batch.rng.permutation(batch.count)
-    numbers = np.arange(batch.count)
-    return np.roll(numbers, 1) if mixing.pairing == "previous" else numbers[::-1]
+    indices = np.arange(batch.count)
+    return np.roll(indices, 1) if mixing.pairing == "previous" else indices[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,13 @@ class _GroupDraws:
     """The draws of G groups of images; the images of a group share one draw.
 
     Attributes:
-        given: share of the partner's label, [G].
+        partner_share: share of the partner's label, [G].
         factors: as in `Blend`, with G instead of B.
         group: group of each image, [B]; ``None`` if there is only one group.
 
     """
 
-    given: NDArray[np.float64]
+    partner_share: NDArray[np.float64]
     factors: tuple[NDArray[np.float64], NDArray[np.float64]]
     group: NDArray[np.int64] | None = None
 
@@ -109,21 +109,21 @@ def _cutmix(mixing: Cutmix, batch: _Batch) -> _GroupDraws:
 @_draw.register
 def _fmix(mixing: Fmix, batch: _Batch) -> _GroupDraws:
     share = batch.rng.beta(mixing.alpha + mixing.own_more, mixing.alpha)
-    soft = min(mixing.softness, share, 1 - share)
-    weight = 1 - _ranked(_low_frequencies(mixing.decay, batch), share, soft, batch.rng)
+    softness = min(mixing.softness, share, 1 - share)
+    weight = 1 - _threshold(_low_frequencies(mixing.decay, batch), share, softness, batch.rng)
     return _GroupDraws(np.array([1 - share]), (weight[None, :, :, None], np.ones((1, 1, 1, 1))))
 
 
 @_draw.register
 def _one_of(mixing: MixOneOf, batch: _Batch) -> _GroupDraws:
-    drawn = int(np.searchsorted(np.cumsum(mixing.probabilities), batch.rng.random(), side="right"))
-    return _draw(mixing.operations[drawn], batch) if drawn < len(mixing.operations) else _uniform(np.zeros(1))
+    chosen = int(np.searchsorted(np.cumsum(mixing.probabilities), batch.rng.random(), side="right"))
+    return _draw(mixing.operations[chosen], batch) if chosen < len(mixing.operations) else _uniform(np.zeros(1))
 
 
 @_draw.register
 def _mixup_cutmix(mixing: MixupCutmix, batch: _Batch) -> _GroupDraws:
-    rng, numbers = batch.rng, np.arange(batch.count)
-    group = {"batch": numbers * 0, "pair": np.minimum(numbers, numbers[::-1]), "image": numbers}[mixing.each]
+    rng, indices = batch.rng, np.arange(batch.count)
+    group = {"batch": indices * 0, "pair": np.minimum(indices, indices[::-1]), "image": indices}[mixing.each]
     groups = int(group.max()) + 1
     mixes = rng.random(groups) < mixing.probability
     blended = np.where(mixes, _betas(mixing.mixup_alpha, groups, rng), 0.0)
@@ -136,9 +136,9 @@ def _mixup_cutmix(mixing: MixupCutmix, batch: _Batch) -> _GroupDraws:
     else:
         boxes = _boxes_of_sides(mixing.cutmix_sides, groups, batch)
         area = _area(boxes, batch.size)
-    given = _area(boxes, batch.size) if mixing.correct else area
+    cutmix_share = _area(boxes, batch.size) if mixing.correct else area
     factors = _boxed(np.where(cuts, 1.0, blended), boxes.where(cuts, batch.size), batch.size)
-    return _GroupDraws(np.where(cuts, given, blended), factors, group)
+    return _GroupDraws(np.where(cuts, cutmix_share, blended), factors, group)
 
 
 def _betas(alpha: float, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -173,7 +173,7 @@ class _Boxes:
 
 
 def _boxes_of_area(area: NDArray[np.float64], batch: _Batch) -> _Boxes:
-    """Draw boxes with the image's aspect ratio around any pixel, clipped to the image.
+    """Draw boxes with the image's aspect ratio, centered on a random pixel and clipped to the image.
 
     `area` is the fraction of the image that each box covers before clipping.
     """
@@ -186,7 +186,7 @@ def _boxes_of_area(area: NDArray[np.float64], batch: _Batch) -> _Boxes:
 
 
 def _boxes_of_sides(sides: Range, count: int, batch: _Batch) -> _Boxes:
-    """Draw boxes inside the image. Height and width are each between two fractions of the image's."""
+    """Draw boxes inside the image; `sides` are the minimum and maximum side as a fraction of the image's side."""
     edges = []
     for side in batch.size:
         low, high = int(side * sides[0]), int(side * sides[1])
@@ -202,10 +202,11 @@ def _area(boxes: _Boxes, size: Size) -> NDArray[np.float64]:
 
 
 def _boxed(weight: NDArray[np.float64], boxes: _Boxes, size: Size) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the factors of a weight that is `weight` inside the boxes and 0 outside."""
     rows, columns = np.arange(size[0]), np.arange(size[1])
-    high = (rows >= boxes.top[:, None]) & (rows < boxes.bottom[:, None])
-    wide = (columns >= boxes.left[:, None]) & (columns < boxes.right[:, None])
-    return (high * weight[:, None])[:, :, None, None], wide.astype(np.float64)[:, None, :, None]
+    in_rows = (rows >= boxes.top[:, None]) & (rows < boxes.bottom[:, None])
+    in_columns = (columns >= boxes.left[:, None]) & (columns < boxes.right[:, None])
+    return (in_rows * weight[:, None])[:, :, None, None], in_columns.astype(np.float64)[:, None, :, None]
 
 
 # Regions of random shape ---------------------------------------------------------------------------------------------
@@ -215,22 +216,27 @@ def _low_frequencies(decay: float, batch: _Batch) -> NDArray[np.float64]:
     """Draw an image whose amplitudes fall with frequency to the power of `decay`."""
     rng, (height, width) = batch.rng, batch.size
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])
-    # The mean has frequency 0 and would get an infinite amplitude: give it that of the lowest frequency above 0.
+    # The mean has frequency 0, so its amplitude would be infinite. It gets that of the lowest frequency above 0.
     amplitude = np.maximum(frequency, 1 / max(batch.size)) ** -decay
     spectrum = amplitude * (rng.standard_normal(frequency.shape) + 1j * rng.standard_normal(frequency.shape))
     image: NDArray[np.float64] = np.fft.irfft2(spectrum, s=batch.size)
     return image
 
 
-def _ranked(image: NDArray[np.float64], share: float, soft: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Set the largest `share` of the values to 1 and the rest to 0, with a ramp of `soft` on both sides of the edge."""
+def _threshold(
+    image: NDArray[np.float64], share: float, softness: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Set the largest `share` of the values to 1 and the rest to 0, with a linear ramp between them.
+
+    The ramp covers the fraction `softness` of the pixels on each side of the threshold.
+    """
     exact = share * image.size
     ones = int(np.ceil(exact) if rng.random() > 0.5 else np.floor(exact))
-    reach = int(image.size * soft)
+    reach = int(image.size * softness)
     first, last = max(ones - reach, 0), min(ones + reach, image.size)
     by_rank = np.zeros(image.size)
     by_rank[:first] = 1
     by_rank[first:last] = np.linspace(1, 0, last - first)
-    ranked = np.empty(image.size)
-    ranked[np.argsort(-image, axis=None)] = by_rank
-    return ranked.reshape(image.shape)
+    mask = np.empty(image.size)
+    mask[np.argsort(-image, axis=None)] = by_rank
+    return mask.reshape(image.shape)

@@ -1,4 +1,4 @@
-"""Operations that change colors, and blurs. Records only."""
+"""Records of operations that change colors or blur."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class ColorJitter(Operation):
     """Change brightness, contrast, saturation and hue by random amounts, in an order drawn per image.
 
     As in torchvision, the first three blend the image with black, with the mean of its grayscale version, and with
-    its grayscale version. A factor of 1 keeps the image, 0 gives the other image, and more than 1 extrapolates. The
-    hue is shifted in HSV, computed in floating point; Pillow computes it in bytes.
+    its grayscale version. A factor of 1 keeps the image, 0 gives only the other image, and more than 1 extrapolates.
+    The hue is shifted in HSV, computed in floating point; Pillow computes it in bytes.
 
     Attributes:
         brightness: minimum and maximum factor, at least 0.
@@ -154,16 +154,16 @@ class GaussianBlur(Operation):
     def __post_init__(self) -> None:
         check_size("window", self.window)
         if not all(side % 2 for side in self.window):
-            raise CallError(f"window must have odd sides, got {self.window!r}")
+            raise CallError(f"window must be (height, width), two odd integers, got {self.window!r}")
         check_range("sigma", self.sigma, 0.01)
 
 
 @dataclass(frozen=True, slots=True)
 class RandomBlur(Operation):
-    """Blur with a probability, half of the time by defocus and half of the time by motion.
+    """Blur with a probability. Half of the blurred images get a defocus blur, the other half a motion blur.
 
-    Defocus is a Gaussian whose height and width are drawn independently. Motion is the mean along a line; as in
-    PaddleClas, it also stretches the values of the image to the full range from 0 to 255. Kernel sides are odd
+    Defocus is a Gaussian whose height and width are drawn independently. Motion averages along a line and, as in
+    PaddleClas, then stretches the values of the image to the full range from 0 to 255. Kernel sides are odd
     numbers from 5 up to, but excluding, a maximum.
 
     Attributes:
@@ -197,7 +197,7 @@ def _require_uint8_colors(operation: Operation, spec: ImageSpec) -> ImageSpec:
 def _require_rgb_colors(operation: Operation, spec: ImageSpec) -> ImageSpec:
     if spec.color_space not in ("RGB", "BGR", "GRAY"):
         raise CallError(
-            f"{type(operation).__name__} needs red, green and blue, but the images are {spec.color_space} "
+            f"{type(operation).__name__} needs red, green and blue channels, but the images are {spec.color_space} "
             "at this point",
             hint="move it before the color conversion",
         )

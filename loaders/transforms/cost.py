@@ -1,4 +1,4 @@
-"""What a fused list of operations costs: memory for work on whole images, and time on the CPU. Never imports DALI."""
+"""The cost of a fused list of operations: memory for work on whole images, and CPU time. Does not import DALI."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from loaders.transforms.geometry import Flip
 from loaders.transforms.parse import Recipe
 from loaders.transforms.resize import Resize
 
-#: An order of operations is worth a warning if it makes a batch more than this many times larger.
+#: Warn about the order of operations if it makes a batch more than this many times larger.
 _WARN_RATIO = 2
 
-#: Memory of an operation on a whole image, in decoded images: as measured for ColorJitter, the most expensive one.
+#: Memory of an operation on a whole image, as a multiple of the decoded image. Measured with ColorJitter, which needs
+#: the most.
 _IMAGES_PER_OPERATION = 12.0
 
 #: Operations that make an image smaller.
@@ -27,19 +28,19 @@ _LIGHT = (Decode, Unpack, Resize, ResizeCrop, CropResize, Crop, Flip, FlipNormal
 
 
 def decode_window(operations: Sequence[Operation]) -> CropWindow | None:
-    """Return the random crop that limits decoding. `None` if whole images are decoded."""
+    """Return the random crop that limits which region is decoded, or ``None`` if whole images are decoded."""
     first = operations[0]
     crop = first.crop if isinstance(first, DecodeCrop) else None
     return CropWindow(crop.area, crop.ratio) if isinstance(crop, RandomResizedCrop) else None
 
 
 def full_size_images(operations: Sequence[Operation]) -> float:
-    """Return the memory of operations on whole images, in decoded images per image of a batch."""
+    """Return the memory of operations on whole images, as a multiple of the decoded images of a batch."""
     return _IMAGES_PER_OPERATION * len(list(_before_shrinking(operations)))
 
 
 def computes_on_cpu(operations: Sequence[Operation]) -> bool:
-    """Return whether operations compute much on the CPU even if images are on the GPU."""
+    """Return whether operations take much CPU time even if images are on the GPU."""
     return any(
         getattr(operation.crop, "sampling", "") != "attempts"
         if isinstance(operation, DecodeCrop)
@@ -49,18 +50,18 @@ def computes_on_cpu(operations: Sequence[Operation]) -> bool:
 
 
 def works_on_whole_images(operations: Sequence[Operation]) -> bool:
-    """Return whether an operation precedes the first one that makes the images smaller."""
+    """Return whether an operation comes before the first one that makes the images smaller."""
     return any(True for _ in _before_shrinking(operations))
 
 
 def order_warnings(
     recipe: Recipe, operations: Sequence[Operation], sizes: ImageSizes, batch_size: int
 ) -> tuple[str, ...]:
-    """Return a warning for each operation on whole images that precedes one which makes them much smaller.
+    """Return a warning for each operation on whole images, if a later operation makes the images much smaller.
 
     Args:
-        recipe: the operations as the user wrote them, which messages quote.
-        operations: the same, fused.
+        recipe: the operations as the user wrote them, to be quoted in messages.
+        operations: the fused operations of `recipe`.
         sizes: sizes of the images.
         batch_size: images per batch.
 
@@ -71,8 +72,9 @@ def order_warnings(
     large_width, large_height = sizes.largest
     return tuple(
         f"{_description(early, recipe)} works on whole images of up to {large_width}x{large_height} pixels, because it "
-        f"precedes {_description(late, recipe)}: a batch takes {_mib(batch_size * sizes.mean_pixels)} on average "
-        f"instead of {_mib(batch_size * height * width)}. Move it later if the result may change"
+        f"comes before {_description(late, recipe)}: a batch takes {_mib(batch_size * sizes.mean_pixels)} on average "
+        f"instead of {_mib(batch_size * height * width)}. Put the operation that "
+        "makes images smaller first if a slightly different result is acceptable"
         for early, late in _before_shrinking(operations)
     )
 

@@ -1,4 +1,4 @@
-"""Operations that crop, some of which also resize. Records only."""
+"""Records of operations that crop, or crop and resize."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class RandomResizedCrop(Operation):
         area: minimum and maximum area of the crop as a fraction of the image's area.
         ratio: minimum and maximum aspect ratio of the crop, width / height.
         sampling: ``"attempts"`` draws area and log-ratio up to ten times until the crop fits, as torchvision does. If
-            none fits, it takes the largest crop that does, at a random position (torchvision: at the center).
-            ``"bounded"`` draws once and limits the area to what fits, as PaddleClas does.
+            none of them fits, it takes the largest crop that fits, at a random position (torchvision: at the center).
+            ``"bounded"`` draws once and limits the area so that the crop fits, as PaddleClas does.
         log_ratio: whether ``"bounded"`` draws the ratio uniformly on a log scale.
         filter: interpolation filter.
-        antialias: whether the filter's support grows with the reduction.
+        antialias: whether the filter widens when it shrinks the image.
 
     """
 
@@ -84,7 +84,9 @@ class RandomResizedCrop(Operation):
         if self.area[1] == 0:
             raise CallError(f"the maximum of area must be above 0, got {self.area!r}")
         if self.sampling == "attempts" and not self.log_ratio:
-            raise CallError('log_ratio=False needs sampling="bounded"', hint="set both, or leave log_ratio out")
+            raise CallError(
+                'log_ratio=False needs sampling="bounded"', hint='set sampling="bounded" too, or remove log_ratio'
+            )
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with `size`."""

@@ -1,4 +1,4 @@
-"""The first and last operations: decode and normalize. Records only."""
+"""Records of the first and last operations: decode and normalize."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Normalize(Operation):
 
     @property
     def pointwise(self) -> bool:
-        """Always ``True``. Resizing first adds one rounding to uint8."""
+        """Always ``True``, although a resize before it rounds to uint8 once more."""
         return True
 
     def output(self, spec: ImageSpec) -> ImageSpec:

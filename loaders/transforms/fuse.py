@@ -1,4 +1,4 @@
-"""Rewrite a list of operations into fewer ones that give the same images. Pure functions."""
+"""Rewrite a list of operations into fewer ones that give the same images. No side effects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loaders.transforms.resize import Resize
 
 @dataclass(frozen=True, slots=True)
 class DecodeCrop(Operation):
-    """Decode only the region that a crop keeps. The crop's resize follows as an operation of its own.
+    """Decode only the region that a crop keeps. The resize of the crop follows as a separate operation.
 
     Attributes:
         decode: how to decode.
@@ -81,8 +81,8 @@ class Fusion:
     reasons: tuple[str, ...]
 
 
-#: Takes all operations up to a neighboring pair; returns what replaces the pair, or ``None`` if the rule does not
-#: apply.
+#: Takes the operations up to and including a pair of neighbors. Returns the operations that replace the pair, or
+#: ``None`` if the rule does not apply.
 Rewrite: TypeAlias = Callable[[Sequence[Operation]], "tuple[Operation, ...] | None"]
 
 
@@ -167,7 +167,7 @@ def _flip_and_normalize_in_one_pass(operations: Sequence[Operation]) -> tuple[Op
 
 
 def _never_pads(operation: Operation, before: Sequence[Operation]) -> bool:
-    """Return whether `operation` is a crop that fits into every image that comes out of `before`."""
+    """Return whether `operation` is a crop that is never larger than the images that the operations `before` return."""
     if not isinstance(operation, Crop):
         return False
     for each in reversed(before):
@@ -185,13 +185,13 @@ def _never_pads(operation: Operation, before: Sequence[Operation]) -> bool:
 RULES: tuple[Rule, ...] = (
     Rule(
         _move_resize_before_pointwise,
-        "{second} before {first}: {first} works on each pixel separately, so it gives the same result on fewer pixels",
+        "{second} before {first}: {first} works on each pixel separately, so its result is the same with fewer pixels",
     ),
     Rule(_decode_only_the_crop, "{first} + {second}: only the cropped region is decoded"),
     Rule(
         _crop_and_resize_in_one_pass,
-        "{second} in one pass: stored pixels need no decoding; at the border of the crop, the filter also reads the "
-        "pixels outside it",
+        "{second} in one pass: stored pixels need no decoding; at the border of the crop, the filter also reads "
+        "pixels outside of it",
     ),
     Rule(_resize_only_the_crop, "{first} + {second}: only the pixels that the crop keeps are computed"),
     Rule(_flip_and_normalize_in_one_pass, "{first} + {second}: one pass over the pixels instead of two"),

@@ -1,4 +1,4 @@
-"""Operations that flip, rotate or pad. Records only."""
+"""Records of operations that flip, rotate or pad."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Rotate(Operation):
         degrees: minimum and maximum angle in degrees, counterclockwise, from -360 to 360.
         probability: probability of rotating an image.
         filter: ``"nearest"`` or ``"linear"``.
-        fill: value of pixels from outside the image, on the image's own scale.
+        fill: value of pixels from outside the image, in the units of the image (0 to 255, or normalized).
 
     """
 
@@ -70,7 +70,7 @@ class RandomRightAngle(Operation):
     """Rotate by 0, 90, 180 or 270 degrees counterclockwise, each with the same probability."""
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the spec; the size stays known only for squares."""
+        """Return the spec. Its size is ``None`` unless images are square."""
         square = spec.size is not None and spec.size[0] == spec.size[1]
         return spec if square else spec.with_size(None)
 
@@ -83,7 +83,7 @@ class Pad(Operation):
         left, top, right, bottom: number of pixels to add.
         fill: one value per channel for ``mode="constant"``, truncated to an integer for uint8 images.
         mode: ``"constant"``, ``"edge"`` (repeat the edge pixel), ``"reflect"`` (mirror without the edge pixel) or
-            ``"symmetric"`` (mirror with it). An image too small to mirror that many pixels is an error.
+            ``"symmetric"`` (mirror with it). It is an error if an image has fewer pixels than are mirrored.
 
     """
 
@@ -110,8 +110,8 @@ class Pad(Operation):
             max(self.top, self.bottom) + mirrored > height or max(self.left, self.right) + mirrored > width
         ):
             raise CallError(
-                f"Pad cannot mirror more pixels than the image of {height} x {width} pixels has",
-                hint='pad by less, or set mode="edge"',
+                f"Pad cannot mirror more pixels than an image of {height} x {width} pixels has",
+                hint='add fewer pixels, or set the mode to "edge"',
             )
         return spec.with_size((height + self.top + self.bottom, width + self.left + self.right))
 

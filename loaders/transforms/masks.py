@@ -1,6 +1,6 @@
-"""Operations that mask regions of an image. Records only.
+"""Records of operations that mask regions of an image.
 
-They work on uint8 and on normalized images. Fill values are on the image's own scale and are rounded for uint8.
+They work on uint8 and on normalized images. Fill values are in the units of the image and are rounded for uint8.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RandomErasing(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Cutout(Operation):
-    """Mask squares (https://arxiv.org/abs/1708.04552). Their centers are uniform over the image; the border clips them.
+    """Mask squares at random centers, clipped at the border of the image (https://arxiv.org/abs/1708.04552).
 
     Attributes:
         holes: number of squares.

@@ -1,4 +1,4 @@
-"""Operations that mix the images of a batch and their labels. Records only."""
+"""Records of operations that mix the images of a batch and their labels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ PAIRINGS = ("shuffled", "previous", "reversed")
 class Mixing(BatchOperation):
     """Base of the operations that mix each image with a partner from its batch. The output is float32.
 
-    A label becomes a vector of class shares: the part of the image that stays, and the part that its partner adds.
+    A label becomes a vector with one share per class. The image's own class and its partner's class get the shares of
+    the two images; the other classes get 0.
     """
 
     __slots__ = ()
@@ -76,10 +77,10 @@ class Mixup(Mixing):
 
 @dataclass(frozen=True, slots=True)
 class Cutmix(Mixing):
-    """Replace a box of each image by its partner's, with one box per batch: CutMix (https://arxiv.org/abs/1905.04899).
+    """Replace a box of each image with the same box of its partner, one box per batch: CutMix (https://arxiv.org/abs/1905.04899).
 
-    The box has the aspect ratio of the image and a uniform center. The border of the image clips it; the partner's
-    share of the label is the area that remains.
+    The box has the aspect ratio of the image, a uniformly distributed center, and is clipped at the border of the
+    image. The partner's share of the label is the clipped box's fraction of the image's area.
 
     Attributes:
         alpha: both parameters of the beta distribution of the box's area, above 0.
@@ -100,7 +101,7 @@ class Cutmix(Mixing):
 
 @dataclass(frozen=True, slots=True)
 class Fmix(Mixing):
-    """Replace regions of random shape by the partner's, with one mask per batch: FMix (https://arxiv.org/abs/2002.12047).
+    """Replace regions of random shape with the partner's, one mask per batch: FMix (https://arxiv.org/abs/2002.12047).
 
     The mask is a random low-frequency image, thresholded.
 
@@ -109,8 +110,8 @@ class Fmix(Mixing):
         decay: power by which amplitudes fall with frequency, from 0 to 20. Larger values make larger, smoother regions.
         softness: width of the transition on either side of an edge, as a fraction of the image's pixels, from 0 to
             0.5.
-        own_more: add one to the first parameter of the distribution, so that images keep more than half on average
-            (``reformulate`` in the paper's code).
+        own_more: add one to the first parameter of the distribution, so that an image keeps more than half of its
+            pixels on average (``reformulate`` in the paper's code).
         classes: number of classes; ``None`` takes the number of classes in the dataset.
 
     """
@@ -131,11 +132,11 @@ class Fmix(Mixing):
 
 @dataclass(frozen=True, slots=True)
 class MixOneOf(Mixing):
-    """Draw one mixing operation per batch, or none.
+    """Apply one randomly chosen mixing operation per batch, or none.
 
     Attributes:
         operations: the operations to draw from.
-        probabilities: probability of each. If they add up to less than 1, the rest of the batches is not mixed.
+        probabilities: probability of each. If they add up to less than 1, the other batches are not mixed.
         classes: number of classes; ``None`` takes the number of classes in the dataset.
 
     """
@@ -168,7 +169,7 @@ class MixupCutmix(Mixing):
         probability: probability of mixing at all.
         cutmix_probability: probability of CutMix if both are enabled.
         each: draw once per ``"batch"``, ``"pair"`` of partners, or ``"image"``.
-        correct: whether the label's share is the area of the box after the border has clipped it.
+        correct: whether the partner's share of the label is the area of the box after clipping instead of before.
         smoothing: label smoothing: the fraction of each label that is spread over all classes.
         classes: number of classes; ``None`` takes the number of classes in the dataset.
 
@@ -221,8 +222,8 @@ def single_mixing(operations: Sequence[BatchOperation]) -> Mixing | None:
     if len(operations) > 1:
         names = " and ".join(type(each).__name__ for each in operations)
         raise CallError(
-            f"a batch can be mixed only once, but there are {names}",
-            hint="keep one of them, or draw one per batch with OpSampler",
+            f"a batch can be mixed only once, but the list contains {names}",
+            hint="keep one of them, or let OpSampler draw one per batch",
         )
     if not operations:
         return None

@@ -1,8 +1,9 @@
-"""Augmentation policies: steps with random strength, and ways to choose them. Records only."""
+"""Records of augmentation policies: steps of random strength, and how they are chosen."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import perm
 from typing import Literal, TypeAlias
 
 from loaders.transforms.base import (
@@ -23,7 +24,7 @@ from manifests.errors import CallError
 #: One value per channel, 0 to 255.
 Color: TypeAlias = tuple[float, float, float]
 
-#: What a step can do. The argument of a step is
+#: The names of steps. The argument of a step is
 #: for ``shear_x`` and ``shear_y``: the shift of a pixel divided by its distance from the top or left edge,
 #: for ``translate_x`` and ``translate_y``: the shift in pixels,
 #: for ``rotate``: the angle in degrees, counterclockwise,
@@ -53,7 +54,7 @@ STEPS = (
     "cutout",
 )  # fmt: skip
 
-#: Maximum number of orders that a weighted draw without replacement may have; they are tabulated.
+#: Maximum number of orders in which weighted steps can be drawn without replacement. A table contains all of them.
 MAX_ORDERS = 20_000
 
 
@@ -93,11 +94,11 @@ class Amount:
     """Maps a level to a step's argument: ``offset + slope * level``, or ``offset - slope * level``.
 
     Attributes:
-        offset: the argument at level 0.
+        offset: argument at level 0.
         slope: change of the argument per level.
         rounding: how ``slope * level`` is rounded to an integer: ``"none"``, ``"down"`` (toward 0) or ``"nearest"``.
         signed: subtract instead of add with a probability of one half.
-        of_side: the change is a fraction of the image's width (of its height for ``translate_y``).
+        of_side: the slope is a fraction of the image's width (of its height for ``translate_y``).
 
     """
 
@@ -202,11 +203,17 @@ class RandomSteps(Operation):
             self._check_orders(sum(weight > 0 for weight in self.weights))
 
     def _check_orders(self, drawable: int) -> None:
-        orders = 1
-        for drawn in range(self.count):
-            orders *= drawable - drawn
-        if not 0 < orders <= MAX_ORDERS:
-            raise CallError(f"count must give from 1 to {MAX_ORDERS} orders of the weighted steps, got {self.count}")
+        if self.count > drawable:
+            raise CallError(
+                f"count must be at most {drawable}, the number of steps with a weight above 0, got {self.count}"
+            )
+        orders = perm(drawable, self.count)
+        if orders > MAX_ORDERS:
+            raise CallError(
+                f"count={self.count} allows {orders} orders of the weighted steps, but at most {MAX_ORDERS} are "
+                "supported",
+                hint="set a smaller count, or remove the weights",
+            )
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the same spec; images must be uint8."""

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from manifests.errors import CallError
 from manifests.text import suggest
 
-#: Items as users write them.
+#: Transforms as users write them.
 Items: TypeAlias = tuple[Any, ...]
 
 _NORMALIZE: dict[str, Any] = {
@@ -47,7 +47,7 @@ PRESETS: dict[str, tuple[Items, Items]] = {
 
 
 def get_preset(name: str) -> tuple[Items, Items]:
-    """Return the transforms of a preset: those of images, and those of batches.
+    """Return the transforms of images and the transforms of batches of a preset.
 
     Raises:
         CallError: no preset has that name; the hint suggests similar names.

@@ -1,4 +1,4 @@
-"""Operations that resize. Records only."""
+"""Records of operations that resize."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Resize(Operation):
         size: height and width in pixels; ``None`` if `shorter` is set.
         shorter: length of the shorter side in pixels; ``None`` if `size` is set.
         filter: interpolation filter.
-        antialias: whether the filter's support grows with the reduction, as in Pillow and torchvision but not OpenCV.
+        antialias: whether the filter widens when it shrinks the image, as in Pillow and torchvision but not OpenCV.
         rounding: how the longer side is rounded: ``"down"`` as in torchvision, or ``"nearest"`` (half to even) as in
             PaddleClas.
 
@@ -44,7 +44,7 @@ class Resize(Operation):
 
     def __post_init__(self) -> None:
         if (self.size is None) == (self.shorter is None):
-            raise CallError("Resize takes either size or shorter, not both or neither", hint="set one of the two")
+            raise CallError("Resize needs either size or shorter, not both or neither", hint="set exactly one of them")
         if self.size is not None:
             check_size("size", self.size)
         if self.shorter is not None:
@@ -68,7 +68,7 @@ class Resize(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RandomDownscale(Operation):
-    """Downscale an image to a square and upscale it to its size again, to lose detail. Filters are random.
+    """Downscale an image to a square and upscale it to its original size, to remove detail. Filters are random.
 
     Attributes:
         probability: probability of changing an image.

@@ -1,4 +1,4 @@
-"""Labels of a mixed batch as class shares. NumPy only."""
+"""Labels of a mixed batch, with one share per class. Imports only NumPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Shares: TypeAlias = NDArray[np.float32]
 def mixed_labels(
     labels: NDArray[np.int64], partner: NDArray[np.int32], share: Shares, classes: int, smoothing: float = 0.0
 ) -> Shares:
-    """Return the class shares of B samples, float32 [B, classes]. Each row adds up to 1.
+    """Return the labels of B mixed samples as shares of the classes, float32 [B, classes]. Each row adds up to 1.
 
     Args:
         labels: class of each sample, int64 [B].
@@ -28,11 +28,11 @@ def mixed_labels(
         CallError: a label is negative or not below `classes`.
 
     """
-    wrong = labels[(labels < 0) | (labels >= classes)]
-    if wrong.size:
+    outside = labels[(labels < 0) | (labels >= classes)]
+    if outside.size:
         raise CallError(
-            f"labels are mixed for {classes} classes, but a sample has the label {wrong[0]}",
-            hint="leave class_num or num_classes out to use the dataset's number of classes",
+            f"labels are mixed for {classes} classes, but a sample has the label {outside[0]}",
+            hint="remove class_num or num_classes to use the dataset's number of classes",
         )
     rows = np.arange(len(labels))
     mixed = np.full((len(labels), classes), smoothing / classes, np.float32)

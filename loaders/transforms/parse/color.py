@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loaders.transforms.base import Range
+from loaders.transforms.base import Range, check_int, check_probability
 from loaders.transforms.color import (
     ColorJitter,
     ConvertColor,
@@ -19,7 +19,7 @@ from manifests.errors import CallError
 
 
 def _factor_range(value: Any, name: str) -> Range:
-    """Parse a factor: two numbers, or one number for the range around 1 that ends at 0."""
+    """Parse a factor: two numbers, or one number x for the range from 1 - x, but at least 0, to 1 + x."""
     if isinstance(value, (list, tuple)):
         return parse_pair(value, name)
     amount = parse_number(value, name)
@@ -33,7 +33,7 @@ def _hue_range(value: Any) -> Range:
         return parse_pair(value, "hue")
     amount = parse_number(value, "hue")
     if not 0 <= amount <= 0.5:
-        raise CallError(f"hue must be a number from 0 to 0.5, or two from -0.5 to 0.5, got {value!r}")
+        raise CallError(f"hue must be a number from 0 to 0.5, or two numbers from -0.5 to 0.5, got {value!r}")
     return -amount, amount
 
 
@@ -66,6 +66,7 @@ def raw_color_jitter(brightness: Any = 0, contrast: Any = 0, saturation: Any = 0
 @register("RandomGrayscale", "torchvision", "PaddleClas")
 def random_grayscale(p: float = 0.1) -> Parsed:
     """Convert an image to three equal gray channels with probability `p`."""
+    check_probability("p", p)
     yield RandomGrayscale(p)
 
 
@@ -74,7 +75,8 @@ def grayscale(num_output_channels: int = 3) -> Parsed:
     """Convert every image to three equal gray channels."""
     if num_output_channels != 3:
         raise CallError(
-            f"num_output_channels must be 3, got {num_output_channels!r}", hint="take one channel of the batch"
+            f"num_output_channels must be 3, got {num_output_channels!r}",
+            hint="remove it, and use one channel of each batch",
         )
     yield ConvertColor("GRAY")
 
@@ -88,8 +90,8 @@ def pca_lighting() -> Parsed:
     """Add one random color along the principal components of ImageNet's colors."""
     yield PCALighting()
     yield Note(
-        "PaddleClas adds amounts meant for values from 0 to 1 to images of any range; here they are multiplied by 255 "
-        "for images from 0 to 255, as in AlexNet"
+        "PaddleClas adds amounts for values from 0 to 1 to images of any range; here they are multiplied by 255 "
+        "for uint8 images, as in AlexNet"
     )
 
 
@@ -133,7 +135,10 @@ def to_ycbcr() -> Parsed:
 def gaussian_blur(kernel_size: Any, sigma: Any = (0.1, 2.0)) -> Parsed:
     """Blur with a Gaussian; `kernel_size` is one integer or (width, height), `sigma` one number or a range."""
     bounds = parse_pair(sigma, "sigma") if isinstance(sigma, (list, tuple)) else (parse_number(sigma, "sigma"),) * 2
-    yield GaussianBlur(parse_width_height(kernel_size, "kernel_size"), bounds)
+    window = parse_width_height(kernel_size, "kernel_size")
+    if not all(side % 2 for side in window):
+        raise CallError(f"kernel_size must be odd, got {kernel_size!r}")
+    yield GaussianBlur(window, bounds)
 
 
 @register(
@@ -145,9 +150,14 @@ def blur_image(
     ratio: float = 0.5, motion_max_ksize: int = 12, motion_max_angle: int = 45, gaussian_max_ksize: int = 12
 ) -> Parsed:
     """Blur an image with probability `ratio`, by defocus or motion."""
-    yield RandomBlur(parse_number(ratio, "ratio"), motion_max_ksize, motion_max_angle, gaussian_max_ksize)
-    yield Note("PaddleClas also returns blur_image, whether the image was blurred; here only the image is returned")
+    probability = parse_number(ratio, "ratio")
+    check_probability("ratio", probability)
+    check_int("motion_max_ksize", motion_max_ksize, 6)
+    check_int("motion_max_angle", motion_max_angle, 1)
+    check_int("gaussian_max_ksize", gaussian_max_ksize, 6)
+    yield RandomBlur(probability, motion_max_ksize, motion_max_angle, gaussian_max_ksize)
+    yield Note("PaddleClas also returns blur_image, which is True for a blurred image; here only the image is returned")
     yield Note(
-        "OpenCV uses tabulated weights for Gaussians of 5 and 7 pixels, here all weights are computed; uint8 values "
-        "differ by at most 4"
+        "OpenCV uses tabulated weights for Gaussians of 5 and 7 pixels; here all weights are computed, so uint8 "
+        "values differ by at most 4"
     )

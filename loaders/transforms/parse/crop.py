@@ -1,4 +1,4 @@
-"""Transform names that crop, some of which also resize."""
+"""Transform names that crop, or crop and resize."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def center_crop(size: Any) -> Parsed:
     yield Crop(parse_height_width(size))
 
 
-@register("RandomCrop", "torchvision", differs="pad_if_needed pads with zeros, whatever fill and padding_mode are.")
+@register(
+    "RandomCrop", "torchvision", differs="pad_if_needed always pads with zeros; it ignores fill and padding_mode."
+)
 def random_crop(
     size: Any, padding: Any = None, pad_if_needed: bool = False, fill: Any = 0, padding_mode: str = "constant"
 ) -> Parsed:

@@ -23,13 +23,13 @@ def decode_image(to_np: bool = True, to_rgb: bool = True, channel_first: bool = 
         check_bool(name, value)
     if channel_first:
         raise CallError(
-            "channel_first=True is not supported", hint='leave it out and set layout="NCHW" or "NHWC" in loaders.build'
+            "channel_first=True is not supported", hint='remove it, and set layout="NCHW" or "NHWC" in loaders.build'
         )
     parse_backend(backend)
     yield Decode("RGB" if to_rgb or not to_np else "BGR")
 
 
-@register("ToTensor", "torchvision", "PaddleClas", differs="The layout of a batch is set by build's layout.")
+@register("ToTensor", "torchvision", "PaddleClas", differs="build's layout sets the layout of a batch.")
 def to_tensor() -> Parsed:
     """Scale values from 0-255 to 0-1."""
     yield Rescale()
@@ -46,7 +46,7 @@ def normalize(mean: Any, std: Any, data_format: str = "CHW", to_rgb: bool = Fals
     check_choice("data_format", data_format, ("CHW", "HWC"))
     check_bool("to_rgb", to_rgb)
     if to_rgb:
-        raise CallError("to_rgb=True is not supported", hint="set to_rgb in DecodeImage")
+        raise CallError("to_rgb=True is not supported", hint="remove it, and set to_rgb in DecodeImage")
     yield Normalize(parse_channels(mean, "mean"), parse_channels(std, "std"), scale=1.0)
 
 
@@ -70,6 +70,8 @@ def normalize_image(
     """
     check_choice("order", order, ("chw", "hwc", ""))
     check_bool("output_fp16", output_fp16)
+    if channel_num not in (3, 4):
+        raise CallError(f"channel_num must be 3 or 4, got {channel_num!r}")
     yield Normalize(
         (0.485, 0.456, 0.406) if mean is None else parse_channels(mean, "mean"),
         (0.229, 0.224, 0.225) if std is None else parse_channels(std, "std"),

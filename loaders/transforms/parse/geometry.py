@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from loaders.transforms.base import check_bool, check_choice
+from loaders.transforms.base import check_bool, check_choice, check_probability
 from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
 from loaders.transforms.parse.interpolation import (
     parse_backend,
@@ -22,22 +22,30 @@ from manifests.errors import CallError
 
 @register("RandFlipImage", "PaddleClas")
 def rand_flip_image(flip_code: int = 1) -> Parsed:
-    """Flip with a probability of 0.5: 1 swaps left and right, 0 top and bottom, -1 both."""
+    """Flip with a probability of 0.5; `flip_code` 1 swaps left and right, 0 swaps top and bottom, -1 swaps both."""
     if flip_code not in (-1, 0, 1):
         raise CallError(f"flip_code must be 1, 0 or -1, got {flip_code!r}")
     yield Flip(0.5, {1: "horizontal", 0: "vertical", -1: "both"}[flip_code])  # type: ignore[arg-type]
 
 
+def _flip_probability(prob: float, p: float | None) -> float:
+    if p is None:
+        check_probability("prob", prob)
+        return prob
+    check_probability("p", p)
+    return p
+
+
 @register("RandomHorizontalFlip", "torchvision", "PaddleClas")
 def random_horizontal_flip(prob: float = 0.5, p: float | None = None) -> Parsed:
     """Swap left and right with a probability: `p` (torchvision) or `prob` (PaddleClas)."""
-    yield Flip(prob if p is None else p, "horizontal")
+    yield Flip(_flip_probability(prob, p), "horizontal")
 
 
 @register("RandomVerticalFlip", "torchvision", "PaddleClas")
 def random_vertical_flip(prob: float = 0.5, p: float | None = None) -> Parsed:
     """Swap top and bottom with a probability: `p` (torchvision) or `prob` (PaddleClas)."""
-    yield Flip(prob if p is None else p, "vertical")
+    yield Flip(_flip_probability(prob, p), "vertical")
 
 
 @register(
@@ -60,7 +68,7 @@ def random_rotation(
     if expand or center is not None:
         raise CallError(
             "expand and center are not supported",
-            hint="leave them out: images rotate around their center and keep their size",
+            hint="remove them; images always rotate around their center and keep their size",
         )
     check_choice("interpolation", interpolation, ("nearest", "bilinear", "bicubic"))
     if isinstance(degrees, (list, tuple)):
@@ -69,9 +77,11 @@ def random_rotation(
         limit = parse_number(degrees, "degrees")
         bounds = (-limit, limit)
     filter_: Literal["nearest", "linear"] = "nearest" if interpolation == "nearest" else "linear"
-    yield Rotate(bounds, 0.5 if prob is None else prob, filter_, fill)
+    probability = 0.5 if prob is None else prob
+    check_probability("prob", probability)
+    yield Rotate(bounds, probability, filter_, fill)
     if prob is None:
-        yield Note("prob is 0.5 as in PaddleClas; torchvision rotates every image, which is prob=1")
+        yield Note("prob is 0.5 as in PaddleClas; torchvision rotates every image: set prob=1 for that")
     if interpolation == "bicubic":
         yield Note("the bicubic filter is replaced by a bilinear one")
 

@@ -36,7 +36,7 @@ _TORCHVISION: dict[str, Filter] = {
     "box": "triangular",
 }
 
-#: How results with OpenCV's filters differ, for the documentation.
+#: The difference to OpenCV's filters, for the documentation.
 CV2_DIFFERS = "With backend cv2, bilinear is exact; the other filters follow Pillow."
 
 _CV2_BICUBIC = "the bicubic filter uses Pillow's coefficient of -0.5; OpenCV uses -0.75"
@@ -44,7 +44,7 @@ _NOTES = {
     (
         "cv2",
         "nearest",
-    ): "the nearest filter takes the pixel at the center, as Pillow does; OpenCV takes the top left one",
+    ): "the nearest filter takes the pixel at the center, as Pillow does; OpenCV takes the pixel at the top left",
     ("cv2", "bicubic"): _CV2_BICUBIC,
     ("cv2", "random"): _CV2_BICUBIC,
     ("cv2", "area"): "the area filter is an antialiased triangle filter; OpenCV's is a box filter",
@@ -56,7 +56,7 @@ _NOTES = {
 
 @dataclass(frozen=True, slots=True)
 class Interpolation:
-    """A filter, whether it is antialiased, and how it differs from the library's."""
+    """A filter, whether it is antialiased, and notes on how it differs from the library's filter."""
 
     filter: Filter
     antialias: bool

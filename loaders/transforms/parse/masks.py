@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loaders.transforms.base import check_bool, check_choice
+from loaders.transforms.base import check_bool, check_choice, check_probability
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import (
@@ -47,8 +47,8 @@ def random_erasing(
     paddleclas = [name for name in _PADDLECLAS_ERASING if name in given]
     if torchvision and paddleclas:
         raise CallError(
-            f"{paddleclas[0]} is an argument of PaddleClas and {torchvision[0]} one of torchvision",
-            hint="use the arguments of one library",
+            f"{paddleclas[0]} is an argument of PaddleClas, but {torchvision[0]} is an argument of torchvision",
+            hint="use the arguments of only one library",
         )
     for name in ("use_log_aspect", "inplace"):
         check_bool(name, given.get(name, False))
@@ -56,16 +56,16 @@ def random_erasing(
 
 
 def _paddleclas_erasing(given: dict[str, Any]) -> RandomErasing:
-    bound = parse_number(given.get("r1", 0.3), "r1")
+    ratio = parse_number(given.get("r1", 0.3), "r1")
     modes: Any = {"const": "constant", "rand": "color", "pixel": "pixels"}
     mode = given.get("mode", "const")
     check_choice("mode", mode, modes)
-    if bound <= 0:
+    if ratio <= 0:
         raise CallError(f"r1 must be above 0, got {given['r1']!r}")
     return RandomErasing(
-        probability=parse_number(given.get("EPSILON", 0.5), "EPSILON"),
+        probability=_parse_probability(given.get("EPSILON", 0.5), "EPSILON"),
         area=(parse_number(given.get("sl", 0.02), "sl"), parse_number(given.get("sh", 0.4), "sh")),
-        ratio=(min(bound, 1 / bound), max(bound, 1 / bound)),
+        ratio=(min(ratio, 1 / ratio), max(ratio, 1 / ratio)),
         log_ratio=given.get("use_log_aspect", False),
         attempts=given.get("attempt", 100),
         mode=modes[mode],
@@ -79,7 +79,7 @@ def _torchvision_erasing(given: dict[str, Any]) -> RandomErasing:
     if noise:
         value = 0
     return RandomErasing(
-        probability=parse_number(given.get("p", 0.5), "p"),
+        probability=_parse_probability(given.get("p", 0.5), "p"),
         area=parse_pair(given.get("scale", (0.02, 0.33)), "scale"),
         ratio=parse_pair(given.get("ratio", (0.3, 3.3)), "ratio"),
         log_ratio=True,
@@ -92,14 +92,14 @@ def _torchvision_erasing(given: dict[str, Any]) -> RandomErasing:
 @register(
     "Cutout",
     "PaddleClas",
-    differs="A fill_value works; PaddleClas fails or does nothing. Squares with random colors have the side length, "
-    "in PaddleClas one pixel more.",
+    differs="A color as fill_value is supported; PaddleClas fails or does nothing. Squares with random colors have "
+    "the side length; PaddleClas adds one pixel.",
 )
 def cutout(n_holes: int = 1, length: int = 112, fill_value: Any = (0, 0, 0)) -> Parsed:
     """Mask squares; a `fill_value` of ``None`` or ``"none"`` draws a random color per square."""
-    random = fill_value is None or fill_value == "none"
-    yield Cutout(n_holes, length, None if random else _fill(fill_value, "fill_value"))
-    if random:
+    random_colors = fill_value is None or fill_value == "none"
+    yield Cutout(n_holes, length, None if random_colors else _fill(fill_value, "fill_value"))
+    if random_colors:
         yield Note("PaddleClas's squares extend one pixel further to the right and bottom; here their side is length")
     else:
         yield Note("PaddleClas fails or does nothing if fill_value is a color; here the squares are filled with it")
@@ -120,7 +120,7 @@ def grid_mask(
         rotate,
         parse_number(ratio, "ratio"),
         "squares" if squares else "lines",
-        parse_number(prob, "prob"),
+        _parse_probability(prob, "prob"),
     )
     yield Note("PaddleClas increases the probability with each epoch, from 0; here it is prob from the first epoch")
 
@@ -131,7 +131,7 @@ def grid_mask(
     differs="The grid covers the whole image; PaddleClas swaps the sides of images that are not square.",
 )
 def hide_and_seek() -> Parsed:
-    """Set random cells of a grid of 16, 32, 44 or 56 pixels to 0, or none."""
+    """Set random cells of a grid to 0; the side of a cell is 16, 32, 44 or 56 pixels, or no cell is changed."""
     yield HideAndSeek()
     yield Note("PaddleClas swaps height and width of images that are not square; here the grid covers the whole image")
 
@@ -139,7 +139,7 @@ def hide_and_seek() -> Parsed:
 @register(
     "CropWithPadding",
     "PaddleClas",
-    differs="size and interpolation change nothing, as in PaddleClas, which does not resize either. key is an error.",
+    differs="size and interpolation have no effect, as in PaddleClas, which does not resize either. key is an error.",
 )
 def crop_with_padding(
     prob: float = 1,
@@ -153,19 +153,25 @@ def crop_with_padding(
     """Fill everything outside a random region with `padding_num`."""
     parse_height_width(size)
     if key is not None:
-        raise CallError(f"key is not supported, got {key!r}", hint="leave it out")
+        raise CallError(f"key is not supported, got {key!r}", hint="remove it")
     if not isinstance(interpolation, str):
         raise CallError(f"interpolation must be a string, got {interpolation!r}")
     yield KeepPart(
         area=parse_pair(scale, "scale"),
         ratio=parse_pair(ratio, "ratio"),
         fill=parse_number(padding_num, "padding_num"),
-        probability=parse_number(prob, "prob"),
+        probability=_parse_probability(prob, "prob"),
     )
 
 
+def _parse_probability(value: Any, name: str) -> float:
+    probability = parse_number(value, name)
+    check_probability(name, probability)
+    return probability
+
+
 def _fill(value: Any, name: str) -> tuple[float, float, float]:
-    """Parse one number, a list of one, or a list of three."""
+    """Parse one number, a list of one number, or a list of three numbers."""
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
     return parse_channels(value, name)

@@ -11,7 +11,7 @@ from loaders.transforms.parse.yaml_file import load_yaml
 from manifests.errors import CallError
 from manifests.text import suggest
 
-#: Image sides of the PaddleClas datasets whose images are all squares of one size; their configs state no size.
+#: Side in pixels of PaddleClas datasets that contain only square images of one size. Their configs do not set it.
 _DATASET_SIDES = {"AdaFaceDataset": 112, "Cifar10": 32, "Cifar100": 32}
 
 _TRANSFORM_KEYS = ("transform_ops", "transform")
@@ -24,17 +24,17 @@ _EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a loader takes from a YAML file. Values that the file does not set are ``None``.
+    """The values that a loader reads from a YAML file. Values that the file does not set are ``None``.
 
     Attributes:
         transforms: the items of ``transform_ops``, in order, not yet parsed.
         batch_transforms: the items of ``batch_transform_ops``.
         batch_size: samples per batch and process.
-        sampler: the ``sampler`` section as it is.
+        sampler: the ``sampler`` section, unchanged.
         drop_last: whether the last incomplete batch is dropped.
         shuffle: whether each epoch has its own random order.
         num_classes: number of classes of the model (``Arch.class_num`` or ``Global.class_num``).
-        notes: what is in the file but not followed.
+        notes: one sentence for each key of the file that is ignored or interpreted.
 
     """
 
@@ -82,7 +82,7 @@ def _config(content: Any, split: str) -> Config:
     if isinstance(name, str) and name in _DATASET_SIDES:
         side = _DATASET_SIDES[name]
         transforms = [{"CropImage": {"size": side}}, *transforms]
-        notes.append(f"{dataset.path}.name is {name}: assuming images of {side} x {side} pixels")
+        notes.append(f"{dataset.path}.name is {name}: images are assumed to have {side} x {side} pixels")
     sampler = section.mapping("sampler") if section.content.get("sampler") is not None else None
     return Config(
         tuple(transforms),
@@ -97,7 +97,7 @@ def _config(content: Any, split: str) -> Config:
 
 
 def _find_section(content: dict[Any, Any], split: str) -> tuple[_Section, list[str]]:
-    """Return the section with ``dataset``, ``sampler`` and ``loader``, or with only the transforms; and notes."""
+    """Return the section that contains ``dataset`` and ``sampler``, or only the transforms, and notes."""
     top = _Section(content, "")
     if "DataLoader" in content:
         top = top.mapping("DataLoader")
@@ -117,11 +117,11 @@ def _ignored_keys(dataset: _Section, sampler: _Section | None) -> Iterable[str]:
     if sampler and sampler.content.get("scales") is not None:
         yield f"{sampler.key_path('scales')} is ignored: all batches have the size that the transforms set"
     if dataset.content.get("bbox_crop"):
-        yield f"{dataset.key_path('bbox_crop')} is ignored: crop images to their boxes before you convert them"
+        yield f"{dataset.key_path('bbox_crop')} is ignored: crop images to their boxes before converting them"
 
 
 def _has_dataset(value: Any) -> bool:
-    """Return whether a value is a section with a dataset of its own."""
+    """Return whether a value is a section that contains a dataset at any depth."""
     return isinstance(value, dict) and any(key == "dataset" or _has_dataset(each) for key, each in value.items())
 
 

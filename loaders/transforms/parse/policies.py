@@ -15,7 +15,7 @@ from manifests.errors import CallError
 
 _Filter = Literal["nearest", "linear"]
 
-#: Levels of PaddleClas's and timm's policies go from 0 to this.
+#: The highest level of PaddleClas's and timm's policies; the lowest is 0.
 MAX_LEVEL = 10
 
 BICUBIC_NOTE = Note("steps that move pixels use a bilinear filter instead of a bicubic one")
@@ -32,7 +32,7 @@ STEPS_WITHOUT_ARGUMENT = ("autocontrast", "equalize", "invert")
 
 
 def check_interpolation(value: Any, choices: tuple[str, ...]) -> tuple[Note, ...]:
-    """Check an interpolation name. Returns a note if it is not bilinear, because all are computed bilinearly."""
+    """Check an interpolation name. Return a note unless it is bilinear, because the filter is always bilinear."""
     if value not in choices:
         raise CallError(f"interpolation must be one of {', '.join(choices)}, got {value!r}")
     return () if value == "bilinear" else (BICUBIC_NOTE,)
@@ -44,8 +44,8 @@ def check_interpolation(value: Any, choices: tuple[str, ...]) -> tuple[Note, ...
 def _rand_augment_steps(filter_: _Filter, fill: Color, *, both_directions: bool) -> dict[str, Step]:
     """Return PaddleClas's RandAugment steps by name.
 
-    Only shears use `filter_`; translations and rotations take the nearest pixel. Rotations fill with gray, and rotate
-    clockwise too if `both_directions` is set.
+    Only shears use `filter_`; translations and rotations use the nearest pixel. Rotations fill with gray. They rotate
+    counterclockwise, or in a random direction if `both_directions` is set.
     """
     shear = Amount(0, 0.3 / MAX_LEVEL, signed=True)
     shift = Amount(0, 150 / 331 / MAX_LEVEL, signed=True, of_side=True)
@@ -88,7 +88,10 @@ def auto_augment() -> Parsed:
     steps = _auto_augment_steps(_GRAY)
     yield SubPolicies(
         tuple(
-            tuple(replace(steps[name], level=Level(level, level), probability=chance) for name, chance, level in pair)
+            tuple(
+                replace(steps[name], level=Level(level, level), probability=probability)
+                for name, probability, level in pair
+            )
             for pair in IMAGENET
         )
     )
@@ -159,7 +162,7 @@ def aug_mix(
     mixture_depth: int = 1,
     aug_severity: float = 1,
 ) -> Parsed:
-    """Mix an image with augmented copies of it; a `mixture_depth` of 0 or less draws 1, 2 or 3 steps per copy."""
+    """Mix an image with augmented copies of it; with a `mixture_depth` of 0 or -1, a copy gets 1, 2 or 3 steps."""
     check_probability("prob", prob)
     check_number("aug_prob_coeff", aug_prob_coeff, 0.01)
     check_int("mixture_width", mixture_width, 1)
@@ -187,7 +190,7 @@ def aug_mix(
 # torchvision ---------------------------------------------------------------------------------------------------------
 
 
-@register("TrivialAugmentWide", "torchvision", differs="A bicubic interpolation is computed bilinearly.")
+@register("TrivialAugmentWide", "torchvision", differs="The bicubic filter is bilinear.")
 def trivial_augment_wide(num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = 0) -> Parsed:
     """Run one random step of 14 with a random strength (https://arxiv.org/abs/2103.10158)."""
     check_int("num_magnitude_bins", num_magnitude_bins, 2)

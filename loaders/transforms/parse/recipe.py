@@ -1,4 +1,4 @@
-"""Parse a list of transforms into a recipe: operations, notes and the user's functions, checked from end to end."""
+"""Parse a list of transforms into a recipe of operations, notes and the user's functions, and check their order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RecipeItem:
         location: position in the list, such as ``transforms[2]``.
         description: the item as Python code, such as ``CropImage(size=224)``.
         operations: its operations; may be empty.
-        notes: where it differs from the library that its name comes from.
+        notes: its differences from the library that its name comes from.
 
     """
 
@@ -44,7 +44,7 @@ class Recipe:
         output: spec of the images after all operations; its size is known.
         config_num_classes: number of classes of mixed labels if no mixing operation sets it; ``None`` takes the number
             of classes in the dataset.
-        notes: where the list as a whole is not followed exactly.
+        notes: differences that concern the whole list instead of one item.
         raw_size: height and width of the stored images for datasets that store raw pixels, else ``None``.
 
     """
@@ -80,7 +80,7 @@ class Recipe:
 
     @property
     def smoothing(self) -> float:
-        """Label smoothing of mixed labels, from 0 to 1."""
+        """Label smoothing of mixed labels, a fraction from 0 to 1."""
         return max((each.smoothing for each in self.mixing), default=0.0)
 
     @property
@@ -110,9 +110,9 @@ def read_recipe(
         items: each a name, a name with arguments (``{"ResizeImage": {"size": 224}}``), an `Operation`, or a function
             of a batch. Functions come last.
         source: name of the list in error messages.
-        batch: transforms of a batch (``batch_transform_ops`` in PaddleClas).
+        batch: transforms of whole batches (``batch_transform_ops`` in PaddleClas).
         num_classes: number of classes of mixed labels if no item sets it.
-        notes: where the list as a whole is not followed exactly.
+        notes: differences that concern the whole list instead of one item.
 
     Raises:
         CallError: an item is unknown, wrong or in the wrong position; the message names the item's location.
@@ -121,14 +121,15 @@ def read_recipe(
     parsed: list[RecipeItem] = []
     functions: list[BatchFunction] = []
     located = [(f"{source}[{number}]", item) for number, item in enumerate(items)]
-    located += [(f"batch_{source}[{number}]", item) for number, item in enumerate(batch)]
+    file, colon, name = source.rpartition(": ")
+    located += [(f"{file}{colon}batch_{name}[{number}]", item) for number, item in enumerate(batch)]
     for location, item in located:
         if callable(item) and not isinstance(item, (Operation, type)):
             functions.append(item)
             parsed.append(RecipeItem(location, f"{getattr(item, '__name__', type(item).__name__)}(images)"))
         elif functions:
             raise CallError(
-                f"{location}: this transform comes after a function, but functions get the finished batch",
+                f"{location}: this transform comes after a function, but functions are called with the finished batch",
                 hint="move functions to the end of the list",
             )
         else:
@@ -154,14 +155,14 @@ def _parse_item(location: str, item: Any) -> RecipeItem:
         )
     arguments = arguments or {}
     try:
-        found = parse_transform(name, arguments)
+        parsed = parse_transform(name, arguments)
     except CallError as error:
         raise CallError(f"{location}: {error.message}", hint=error.hint) from None
     return RecipeItem(
         location,
         f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})",
-        tuple(each for each in found if isinstance(each, Operation)),
-        tuple(each.text for each in found if isinstance(each, Note)),
+        tuple(each for each in parsed if isinstance(each, Operation)),
+        tuple(each.text for each in parsed if isinstance(each, Note)),
     )
 
 
@@ -177,12 +178,12 @@ def _check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
                 )
             if isinstance(operation, BatchOperation):
                 if spec.size is None:
-                    raise _sizes_vary(source, last)
+                    raise _sizes_vary(item.location, last, f"{item.description} needs one size")
                 mixing = item
             elif mixing is not None:
                 raise CallError(
                     f"{item.location}: {item.description} works on single images, but comes after {mixing.location}, "
-                    "which mixes a batch",
+                    "which mixes the images of a batch",
                     hint="move transforms that mix images to the end",
                 )
             try:
@@ -192,13 +193,13 @@ def _check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
         if item.operations:
             last = item
     if spec.size is None:
-        raise _sizes_vary(source, last)
+        raise _sizes_vary(source, last, "a batch needs one size")
     return spec
 
 
-def _sizes_vary(source: str, last: RecipeItem | None) -> CallError:
+def _sizes_vary(location: str, last: RecipeItem | None, requirement: str) -> CallError:
     after = f" after {last.description}" if last else ""
     return CallError(
-        f"{source}: images have different sizes{after}, but a batch needs one size",
+        f"{location}: images have different sizes{after}, but {requirement}",
         hint="add a crop (CropImage, RandCropImage) or a resize to a fixed size (ResizeImage with size)",
     )

@@ -1,4 +1,4 @@
-"""The register of transform names: which library a name comes from, and how its arguments become operations."""
+"""The registry of transform names: the library of each name, and the function that parses its arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from manifests.text import suggest
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Tells users where a transform, with the given arguments, differs from the library that it comes from."""
+    """Tells users how a transform with these arguments differs from the library that it comes from."""
 
     text: str
 
@@ -31,7 +31,7 @@ _P = TypeVar("_P", bound=Parser)
 
 
 class Parameter(NamedTuple):
-    """A parameter of a transform. `default` is ``None`` if `has_default` is ``False``; ``**name`` takes any."""
+    """A parameter of a transform. `default` is ``None`` if `has_default` is ``False``; ``**name`` accepts any."""
 
     name: str
     default: Any
@@ -74,7 +74,7 @@ _ENTRIES: dict[str, _Entry] = {}
 
 
 def register(name: str, *libraries: Library, differs: str = "") -> Callable[[_P], _P]:
-    """Register a function as the parser of a transform name.
+    """Return a decorator that registers a function as the parser of a transform name.
 
     Args:
         name: the name that users write.
@@ -126,11 +126,11 @@ def parse_transform(name: str, arguments: Mapping[str, Any]) -> tuple[Operation 
         raise CallError(f"{name!r} is not a known transform", hint=suggest(name, _ENTRIES))
     parser = _ENTRIES[name].parser
     parameters = inspect.signature(parser).parameters
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    for given in arguments:
-        if not isinstance(given, str) or (given not in parameters and not takes_any):
-            hint = suggest(given, parameters, quote=False) if parameters else f"{name} takes no arguments"
-            raise CallError(f"{name} has no argument {given!r}", hint=hint)
+    accepts_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    for argument in arguments:
+        if not isinstance(argument, str) or (argument not in parameters and not accepts_any):
+            hint = suggest(argument, parameters, quote=False) if parameters else f"{name} takes no arguments"
+            raise CallError(f"{name} has no argument {argument!r}", hint=hint)
     for each in parameters.values():
         if each.default is each.empty and each.kind is not each.VAR_KEYWORD and each.name not in arguments:
             hint = f"write {{{name!r}: {{{each.name!r}: ...}}}}"

@@ -1,4 +1,4 @@
-"""TimmAutoAugment: timm's policies and the grammar of ``config_str``."""
+"""TimmAutoAugment: timm's policies and the syntax of ``config_str``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _RAND_WEIGHTS = {
     "sharpness": 0.025, "autocontrast": 0.025, "solarize": 0.005, "solarize_add": 0.005, "contrast": 0.005,
     "brightness": 0.005, "equalize": 0.005,
 }  # fmt: skip
-#: AutoAugment policies: the sub-policies, and how many bits posterize keeps at a level.
+#: AutoAugment policies: the sub-policies, and the amount of posterize, the number of bits to keep.
 _AUTO_POLICIES = {
     "v0": (TPU_V0, Amount(0, 4 / MAX_LEVEL, "down")),
     "v0r": (TPU_V0, Amount(4, -4 / MAX_LEVEL, "down")),
@@ -83,7 +83,7 @@ def timm_auto_augment(
     for side in parse_height_width(img_size, "img_size"):
         check_int("img_size", side, 1)
     if config_str is None:
-        yield Note("config_str is None, so nothing is done; PaddleClas fails")
+        yield Note("config_str=None does nothing; PaddleClas raises an error")
         return
     red, green, blue = (min(255, round(255 * value)) for value in parse_channels(mean, "mean"))
     config = _parse_config(config_str)
@@ -98,7 +98,10 @@ def _auto_policy(config: _Config, fill: Color, prob: float) -> SubPolicies:
     steps = {**_steps(fill, 0.45, increasing=False), "posterize": Step("posterize", posterize)}
     std = config.value("mstd", 0.0)
     sequences = tuple(
-        tuple(replace(steps[name], level=_noisy_level(level, std), probability=chance) for name, chance, level in pair)
+        tuple(
+            replace(steps[name], level=_noisy_level(level, std), probability=probability)
+            for name, probability, level in pair
+        )
         for pair in table
     )
     return SubPolicies(sequences, prob)
@@ -160,7 +163,7 @@ def _parse_config(config: Any) -> _Config:
     if family not in _SECTIONS or (family == "auto" and first not in _AUTO_POLICIES):
         raise CallError(
             f"config_str {config!r} does not start with a known policy",
-            hint=f"start it with rand, augmix, {', '.join(_AUTO_POLICIES)}",
+            hint=f"start it with one of rand, augmix, {', '.join(_AUTO_POLICIES)}",
         )
     known, sections = _SECTIONS[family], {}
     for part in parts:
@@ -181,14 +184,14 @@ def _check_sections(config: str, family: str, sections: dict[str, float]) -> Non
             raise CallError(f"config_str {config!r}: {name} must be an integer, got {value:g}")
     if family == "rand" and sections.get("w", 0) != 0:
         raise CallError(
-            f"config_str {config!r}: w must be 0, got {sections['w']:g}", hint="timm has only one set of weights, w0"
+            f"config_str {config!r}: w must be 0, got {sections['w']:g}", hint="write w0, timm's only set of weights"
         )
 
 
 def _section_notes(sections: dict[str, float]) -> list[Note]:
     notes = []
     if sections.get("inc") == 0:
-        notes.append(Note("inc0 means inc1, as in PaddleClas: leave inc out for steps that do not increase"))
+        notes.append(Note("inc0 has the same effect as inc1, as in PaddleClas; remove it to disable inc1"))
     if "b" in sections:
-        notes.append(Note("b is ignored: the mixture is always computed at once, which differs only by rounding"))
+        notes.append(Note("b is ignored: all copies are mixed in one step, which differs only by rounding"))
     return notes

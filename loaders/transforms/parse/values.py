@@ -22,7 +22,7 @@ def parse_height_width(value: Any, name: str = "size") -> Size:
     """Parse a size in torchvision's order: one integer for a square, or (height, width)."""
     sides = value if isinstance(value, (list, tuple)) else (value, value)
     if len(sides) != 2 or not all(isinstance(each, int) and not isinstance(each, bool) for each in sides):
-        raise CallError(f"{name} must be one integer or two, got {value!r}")
+        raise CallError(f"{name} must be one integer or two integers, got {value!r}")
     return sides[0], sides[1]
 
 
@@ -61,5 +61,5 @@ def parse_channels(value: Any, name: str) -> tuple[float, float, float]:
     """Parse one number for all channels, or a list of three numbers."""
     numbers = parse_numbers(value, name) if isinstance(value, (list, tuple)) else (parse_number(value, name),) * 3
     if len(numbers) != 3:
-        raise CallError(f"{name} must be one number or three, got {value!r}")
+        raise CallError(f"{name} must be one number or three numbers, got {value!r}")
     return numbers[0], numbers[1], numbers[2]

@@ -20,8 +20,8 @@ def load_yaml(file: str) -> Any:
     """Load a YAML file.
 
     Raises:
-        CallError: the file cannot be read, is not UTF-8 or not YAML, or exceeds a limit; the error has the file, and
-            the line where there is one.
+        CallError: the file cannot be read, is not UTF-8, is not valid YAML, or exceeds a limit; the error has the file,
+            and the line if it is known.
 
     """
     text = _read_text(file)
@@ -47,7 +47,7 @@ def _read_text(file: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise CallError(
-            "the file is not UTF-8", file=file, byte=error.start, hint="save it with UTF-8 encoding"
+            "the file is not encoded in UTF-8", file=file, byte=error.start, hint="save it with UTF-8 encoding"
         ) from None
 
 
@@ -55,7 +55,7 @@ def _parse(text: str) -> Any:
     try:
         _check_limits(text)
         return yaml.safe_load(text)
-    except CallError:  # a ValueError too, but already explained
+    except CallError:  # also a ValueError, but its message is already clear
         raise
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

@@ -88,10 +88,10 @@ def check_factors_match_pillow(gpu: bool = False) -> None:
     for name, factor in ((name, factor) for name in ENHANCERS for factor in (0.0, 0.6, 0.93, 1.4, 2.0)):
         found = run_operation(ColorJitter(**{name: (factor, factor)}), photographs(), gpu=gpu)
         for image, each in zip(photographs(), found, strict=True):
-            apart = differences(each, enhanced(image, name, factor))
-            assert apart.max() <= 1
+            difference = differences(each, enhanced(image, name, factor))
+            assert difference.max() <= 1
             if name != "saturation":  # Pillow also rounds the gray image
-                assert np.mean(apart > 0) <= 0.02  # float32 products just below or above an integer
+                assert np.mean(difference > 0) <= 0.02  # float32 products just below or above an integer
 
 
 def check_hue_is_shifted_in_hsv(gpu: bool = False) -> None:
@@ -123,10 +123,10 @@ def check_orders_are_equally_likely(gpu: bool = False) -> None:
         expected.append(made)
     references = np.stack(expected).astype(np.float32)
     found = run_stacked(jitter, image, 1500, gpu=gpu).astype(np.float32)
-    apart = np.stack([np.abs(found - reference).mean((1, 2, 3)) for reference in references])
-    assert apart.min(0).max() <= 1
-    assert np.sort(apart, 0)[1].min() > 1.5 * apart.min(0).max()
-    assert_equal_counts(np.bincount(apart.argmin(0), minlength=24))
+    difference = np.stack([np.abs(found - reference).mean((1, 2, 3)) for reference in references])
+    assert difference.min(0).max() <= 1
+    assert np.sort(difference, 0)[1].min() > 1.5 * difference.min(0).max()
+    assert_equal_counts(np.bincount(difference.argmin(0), minlength=24))
 
 
 CHANGES = ("brightness", "contrast", "saturation", "hue")
@@ -217,11 +217,11 @@ def check_spaces(gpu: bool = False) -> None:
             gpu=gpu,
         )
         for image, each, other in zip(photographs(), found, reversed_, strict=True):
-            apart = differences(each, oracle(image))
+            difference = differences(each, oracle(image))
             if space == "HSV":  # hues are on a circle
-                apart[..., 0] = np.minimum(apart[..., 0], 256 - apart[..., 0])
-            assert apart.max() <= most
-            assert np.mean(apart > 0) <= share
+                difference[..., 0] = np.minimum(difference[..., 0], 256 - difference[..., 0])
+            assert difference.max() <= most
+            assert np.mean(difference > 0) <= share
             same = differences(other, each)
             assert np.minimum(same, 256 - same).max() <= 1
             assert np.mean(same > 0) <= 0.001
@@ -236,9 +236,9 @@ def check_conversions_of_a_grid_of_colors(gpu: bool = False) -> None:
     image = np.ascontiguousarray(values.transpose(1, 2, 0))
     (hsv,) = run_operation(ConvertColor("HSV"), [image], gpu=gpu)
     exact = color.rgb2hsv(image) * [256, 255, 255]
-    apart = differences(hsv, np.floor(exact + 0.5) % 256)
-    assert np.minimum(apart, 256 - apart).max() <= 1
-    assert np.mean(apart > 0) <= 0.01
+    difference = differences(hsv, np.floor(exact + 0.5) % 256)
+    assert np.minimum(difference, 256 - difference).max() <= 1
+    assert np.mean(difference > 0) <= 0.01
     grays = solid(0, 0, 0), solid(77, 77, 77), solid(255, 255, 255)
     for each, found in zip(grays, run_operation(ConvertColor("HSV"), grays, gpu=gpu), strict=True):
         assert (found[0, 0] == [0, 0, each[0, 0, 0]]).all()
@@ -258,10 +258,10 @@ def check_bgr_gives_the_same_as_rgb(gpu: bool = False) -> None:
             operation, [each[..., ::-1] for each in images], spec=ImageSpec(color_space="BGR"), gpu=gpu
         )
         for one, two in zip(found, other, strict=True):
-            apart = differences(one, two[..., ::-1])
+            difference = differences(one, two[..., ::-1])
             # A value close to .5 can round differently, and later changes amplify the difference.
-            assert apart.max() <= 4
-            assert np.mean(apart > 0) <= 0.002
+            assert difference.max() <= 4
+            assert np.mean(difference > 0) <= 0.002
 
 
 # Blurs ---------------------------------------------------------------------------------------------------------------
@@ -304,9 +304,9 @@ def check_blurs_match_opencv(gpu: bool = False) -> None:
         )
         for image, each in zip(images, found, strict=True):
             # OpenCV uses tabulated weights for 5 and 7.
-            apart = differences(each, cv2.GaussianBlur(image, window[::-1], 0))
-            assert apart.max() <= 4
-            assert apart.mean() <= 0.8
+            difference = differences(each, cv2.GaussianBlur(image, window[::-1], 0))
+            assert difference.max() <= 4
+            assert difference.mean() <= 0.8
     kernels = motion_kernels(12, 45)
     expected = np.stack([motion_kernel(side, angle) for side in (5, 7, 9, 11) for angle in range(-45, 45)])
     assert np.abs(kernels - expected).max() <= 0.006  # OpenCV interpolates in steps of 1/32 pixel
@@ -319,9 +319,9 @@ def check_blurs_match_opencv(gpu: bool = False) -> None:
             gpu=gpu,
         )
         for image, each in zip(images, found, strict=True):
-            apart = differences(each, stretched(image, expected[number]))
-            assert apart.max() <= 6
-            assert apart.mean() <= 1.8
+            difference = differences(each, stretched(image, expected[number]))
+            assert difference.max() <= 6
+            assert difference.mean() <= 1.8
             assert (each.min(), each.max()) == (0, 255)
 
 
@@ -332,9 +332,9 @@ def check_blurs_are_equally_likely(gpu: bool = False) -> None:
     motions = [stretched(image, kernel) for kernel in motion_kernels(12, 45)]
     candidates = np.stack([image, *gaussians, *motions]).astype(np.float32).reshape(377, -1)
     found = run_stacked(RandomBlur(0.75), image, 3000, gpu=gpu).astype(np.float32).reshape(3000, -1)
-    apart = np.stack([np.abs(candidates - each).mean(-1) for each in found])
-    assert apart.min(-1).max() <= 1.5
-    nearest = apart.argmin(-1)
+    difference = np.stack([np.abs(candidates - each).mean(-1) for each in found])
+    assert difference.min(-1).max() <= 1.5
+    nearest = difference.argmin(-1)
     assert (found[nearest == 0] == candidates[0]).all()
     assert_probability(nearest > 0, 0.75)
     gaussian, motion = nearest[(nearest > 0) & (nearest < 17)] - 1, nearest[nearest > 16] - 17
@@ -438,13 +438,13 @@ def test_names_parse_to_operations(name, arguments, expected):
         ("ColorJitter", {"prob": -1}, "prob"),
         ("ColorJitter", {"bright": 1}, "brightness"),
         ("RawColorJitter", {"prob": 1}, "prob"),
-        ("RandomGrayscale", {"p": 1.5}, "probability"),
+        ("RandomGrayscale", {"p": 1.5}, "RandomGrayscale: p must be"),
         ("Grayscale", {"num_output_channels": 1}, "num_output_channels"),
         ("GaussianBlur", {}, "kernel_size"),
-        ("GaussianBlur", {"kernel_size": 4}, "odd"),
+        ("GaussianBlur", {"kernel_size": 4}, "kernel_size must be odd"),
         ("GaussianBlur", {"kernel_size": 5, "sigma": (2, 1)}, "sigma"),
-        ("BlurImage", {"ratio": 2}, "probability"),
-        ("BlurImage", {"motion_max_ksize": 5}, "motion_length"),
+        ("BlurImage", {"ratio": 2}, "BlurImage: ratio must be"),
+        ("BlurImage", {"motion_max_ksize": 5}, "motion_max_ksize must be"),
     ],
 )
 def test_errors_name_the_argument(name, arguments, part):
@@ -480,7 +480,7 @@ def test_normalized_images_are_an_error(operation):
 def test_other_color_spaces_are_an_error():
     assert ConvertColor("LAB").output(ImageSpec()) == ImageSpec(color_space="LAB")
     for operation in (ColorJitter(), RandomGrayscale(), ConvertColor("HSV"), PCALighting()):
-        with pytest.raises(CallError, match="needs red, green and blue, but the images are LAB"):
+        with pytest.raises(CallError, match="needs red, green and blue channels, but the images are LAB"):
             operation.output(ImageSpec(color_space="LAB"))
         assert operation.output(ImageSpec(color_space="GRAY"))
     with pytest.raises(CallError, match="needs three channels, but the images have 4"):

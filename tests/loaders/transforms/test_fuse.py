@@ -220,9 +220,9 @@ def test_any_list_keeps_its_output_spec_and_its_operations(sequence, decoded):
     assert again.operations == found.operations
     assert not again.reasons
     # Each operation occurs once. Pointwise operations may move, but keep their order.
-    apart = list(unfused(found.operations))
+    separate = list(unfused(found.operations))
     for pointwise in (True, False):
-        assert [each for each in apart if each.pointwise is pointwise] == [
+        assert [each for each in separate if each.pointwise is pointwise] == [
             each for each in sequence if each.pointwise is pointwise
         ]
 
@@ -294,11 +294,11 @@ def differences(operations: Sequence[Operation], **options: Any) -> list[np.ndar
     assert fused != tuple(operations)
     # Copies of an image get draws of their own; without draws they would only repeat the comparison.
     images = photographs() * (3 if any(map(is_random, operations)) else 1)
-    apart, together = (run_operation(each, images, seed=3, **options) for each in (operations, fused))
+    separate, combined = (run_operation(each, images, seed=3, **options) for each in (operations, fused))
     assert all(
-        each.shape == other.shape and each.dtype == other.dtype for each, other in zip(apart, together, strict=True)
+        each.shape == other.shape and each.dtype == other.dtype for each, other in zip(separate, combined, strict=True)
     )
-    return [np.abs(each.astype(float) - other) for each, other in zip(apart, together, strict=True)]
+    return [np.abs(each.astype(float) - other) for each, other in zip(separate, combined, strict=True)]
 
 
 CROPS = (
@@ -318,9 +318,9 @@ def check_decoded_crops(gpu: bool = False) -> None:
             sequence = (Decode(space), crop)
             fused = fuse(sequence).operations
             assert isinstance(fused[0], DecodeCrop)
-            apart, together = (from_encoded(each, images, runs=2, gpu=gpu) for each in (sequence, fused))
-            assert not np.array_equal(apart[0], apart[len(images)]) or isinstance(crop, CropAtRatio)
-            for number, (each, other) in enumerate(zip(apart, together, strict=True)):
+            separate, combined = (from_encoded(each, images, runs=2, gpu=gpu) for each in (sequence, fused))
+            assert not np.array_equal(separate[0], separate[len(images)]) or isinstance(crop, CropAtRatio)
+            for number, (each, other) in enumerate(zip(separate, combined, strict=True)):
                 if gpu:
                     # If a crop starts between two chroma samples, the GPU interpolates them differently.
                     assert np.abs(each.astype(float) - other).mean() < 2, (crop, number)
@@ -427,7 +427,9 @@ def check_flip_and_normalize(gpu: bool = False) -> None:
     found = run_operation(fuse([FLIP, NORMALIZE]).operations, [image] * 60, gpu=gpu)
     expected = (image / 255 - MEAN) / STD
     flipped = [bool(np.abs(each - expected[:, ::-1]).max() < 1e-5) for each in found]
-    assert all(np.abs(each - expected).max() < 1e-5 for each, so in zip(found, flipped, strict=True) if not so)
+    assert all(
+        np.abs(each - expected).max() < 1e-5 for each, is_flipped in zip(found, flipped, strict=True) if not is_flipped
+    )
     assert 10 < sum(flipped) < 50
 
 

@@ -121,10 +121,10 @@ def check_nearest(gpu: bool = False) -> None:
                 rows, columns = (
                     (np.arange(after) + 0.5) * before / after for before, after in zip(image.shape, size, strict=False)
                 )
-                sure = [np.floor(each - 1e-3) == np.floor(each + 1e-3) for each in (rows, columns)]
-                assert all(each.mean() > 0.6 for each in sure)
+                unambiguous = [np.floor(each - 1e-3) == np.floor(each + 1e-3) for each in (rows, columns)]
+                assert all(each.mean() > 0.6 for each in unambiguous)
                 expected = image[np.ix_(rows.astype(int), columns.astype(int))]
-                assert (found[np.ix_(*sure)] == expected[np.ix_(*sure)]).all()
+                assert (found[np.ix_(*unambiguous)] == expected[np.ix_(*unambiguous)]).all()
 
 
 def check_shorter_side(gpu: bool = False) -> None:
@@ -342,7 +342,9 @@ def check_flips(gpu: bool = False) -> None:
             for probability in (0.0, 0.3, 1.0):
                 found = run_many(Flip(probability, axis), image, 500, gpu=gpu)
                 flipped = [bool((each == image[mirrored]).all()) for each in found]
-                assert all((each == image).all() for each, so in zip(found, flipped, strict=True) if not so)
+                assert all(
+                    (each == image).all() for each, is_flipped in zip(found, flipped, strict=True) if not is_flipped
+                )
                 assert_probability(flipped, probability)
 
 
@@ -364,8 +366,8 @@ def check_rotation(gpu: bool = False) -> None:
                     # OpenCV rounds positions to 1/32 pixel, which can choose another nearest pixel.
                     assert (different > (1 if uint8 else 0.2)).mean() < 0.02, (angle, name, image.shape)
                     if uint8:
-                        theirs = np.asarray(Image.fromarray(image).rotate(angle, resampling, fillcolor=(77,) * 3))
-                        assert (differences(found, theirs).max(2) > 1).mean() < 0.05
+                        by_pillow = np.asarray(Image.fromarray(image).rotate(angle, resampling, fillcolor=(77,) * 3))
+                        assert (differences(found, by_pillow).max(2) > 1).mean() < 0.05
 
 
 def check_angles(gpu: bool = False) -> None:
@@ -430,7 +432,7 @@ def check_mirrored_padding_needs_enough_pixels(gpu: bool = False) -> None:
     ):
         with pytest.raises(RuntimeError):
             run_operation(operation, [image], gpu=gpu)
-        with pytest.raises(CallError, match="cannot mirror more pixels than the image of 37 x 53 pixels has"):
+        with pytest.raises(CallError, match="cannot mirror more pixels than an image of 37 x 53 pixels has"):
             operation.output(ImageSpec(size=(height, width)))
     run_operation(Pad(width, height, width, height, mode="symmetric"), [image], gpu=gpu)
     run_operation(Pad(width - 1, height - 1, width - 1, height - 1, mode="reflect"), [image], gpu=gpu)

@@ -437,7 +437,7 @@ def test_names_parse_to_operations(name, arguments, expected):
     ("name", "arguments", "part"),
     [
         ("RandomErasing", {"EPSILON": 0.5, "p": 0.5}, "torchvision"),
-        ("RandomErasing", {"EPSILON": 2}, "probability"),
+        ("RandomErasing", {"EPSILON": 2}, "EPSILON must be"),
         ("RandomErasing", {"sl": 0.5}, "area"),
         ("RandomErasing", {"sh": "exit()"}, "sh"),
         ("RandomErasing", {"r1": 0}, "r1"),

@@ -445,7 +445,7 @@ def test_smoothing_of_operations():
 def test_notes():
     mixing, notes = parse_mixing({"OpSampler": {"MixupOperator": {"prob": 0.5}, "CutmixOperator": None}})
     assert mixing == MixOneOf((Mixup(), Cutmix()), (0.5, 0.0))
-    assert notes == ["CutmixOperator is never drawn because it has no prob, and the default is 0"]
+    assert notes == ["CutmixOperator is never run, because its prob is not set and the default is 0"]
     assert parse_mixing("OpSampler") == (None, ["OpSampler has no operators, so nothing is mixed"])
 
 
@@ -455,7 +455,7 @@ def test_notes():
         ({"MixupOperator": {"alpha": 0}}, "MixupOperator: alpha must be above 0"),
         ({"MixupOperator": {"alpha": -1}}, "alpha must be a number of at least 0, got -1"),
         ({"MixupOperator": {"alpha": "much"}}, "alpha must be a number"),
-        ({"MixupOperator": {"class_num": 0}}, "classes must be an integer of at least 1, got 0"),
+        ({"MixupOperator": {"class_num": 0}}, "class_num must be an integer of at least 1, got 0"),
         ({"MixupOperator": {"alfa": 1}}, "no argument 'alfa'. Hint: did you mean alpha"),
         ({"CutmixOperator": {"alpha": True}}, "alpha must be a number"),
         ({"FmixOperator": {"max_soft": 0.7}}, "softness must be a number from 0 to 0.5, got 0.7"),
@@ -469,12 +469,15 @@ def test_notes():
             {"OpSampler": {"MixupOperater": {"prob": 0.1}}},
             "not an operator .* did you mean 'MixupOperator'",
         ),
-        ({"OpSampler": {"MixupOperator": 0.5}}, "MixupOperator takes named arguments, got 0.5"),
+        (
+            {"OpSampler": {"MixupOperator": 0.5}},
+            "MixupOperator takes named arguments, got 0.5. Hint: write {'MixupOperator'",
+        ),
         ({"MixupCutmixHybrid": {"mode": "all"}}, "mode must be one of 'batch', 'pair', 'elem', got 'all'"),
         ({"MixupCutmixHybrid": {"mixup_alpha": 0}}, "are both 0, so nothing would be mixed"),
         ({"MixupCutmixHybrid": {"cutmix_minmax": [0.8, 0.2]}}, "cutmix_sides must be two numbers from 0 to 1"),
         ({"MixupCutmixHybrid": {"prob": 1.5}}, "probability must be a number from 0 to 1, got 1.5"),
-        ({"MixupCutmixHybrid": {"correct_lam": 1}}, "correct must be True or False, got 1"),
+        ({"MixupCutmixHybrid": {"correct_lam": 1}}, "correct_lam must be True or False, got 1"),
         ({"MixUp": {"labels_getter": None}}, "no argument 'labels_getter'"),
     ],
 )
@@ -485,7 +488,7 @@ def test_errors_name_the_argument(item, message):
 
 def test_two_mixing_operations_are_an_error():
     assert single_mixing([]) is None
-    with pytest.raises(CallError, match=r"mixed only once, but there are Mixup and Cutmix\. Hint: keep one"):
+    with pytest.raises(CallError, match=r"mixed only once, but the list contains Mixup and Cutmix\. Hint: keep one"):
         single_mixing([Mixup(), Cutmix()])
     with pytest.raises(CallError, match="mixed only once"):
         mix([Mixup(), Cutmix()], None, ImageSpec(SIZE), GraphContext(gpu=False, batch_size=2, random=RandomStreams(0)))
@@ -507,7 +510,7 @@ def test_records_check_themselves(make):
         make()
 
 
-# The uint8 loader ----------------------------------------------------------------------------------------------------
+# The whole loader ----------------------------------------------------------------------------------------------------
 
 
 def check_labels_follow_pixels(make_dataset, mixed, item, device):

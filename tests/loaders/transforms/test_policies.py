@@ -234,19 +234,19 @@ def key(name: tuple[Any, ...], values: np.ndarray) -> tuple[Any, ...]:
     return name if name[0] == "identity" else (name, *(np.round(values, 3) + 0.0).tolist())
 
 
-def outcomes(step: Step, chance: float = 1) -> Counter[Any]:
+def outcomes(step: Step, probability: float = 1) -> Counter[Any]:
     """Return every outcome of a step with fixed or binned levels, and its probability."""
     level = step.level
     assert not level.std
     levels = np.linspace(level.low, level.high, level.bins) if level.bins else [level.low]
     signs = (-1, 1) if step.amount.signed else (1,)
     found: Counter[Any] = Counter()
-    chance *= step.probability
-    found["identity",] += 1 - chance  # type: ignore[assignment]
+    probability *= step.probability
+    found["identity",] += 1 - probability  # type: ignore[assignment]
     for each, sign in itertools.product(levels, signs):
         base, change = settings(step)
         values = (base + change * argument(step, float(each), sign)).astype(np.float32)
-        found[key(family(step), values)] += chance / len(levels) / len(signs)  # type: ignore[assignment]
+        found[key(family(step), values)] += probability / len(levels) / len(signs)  # type: ignore[assignment]
     return found
 
 
@@ -254,24 +254,24 @@ def average(parts: Iterable[Counter[Any]]) -> dict[Any, float]:
     parts = list(parts)
     total: Counter[Any] = Counter()
     for part in parts:
-        for outcome, chance in part.items():
-            total[outcome] += chance / len(parts)
-    return {outcome: chance for outcome, chance in total.items() if chance > 0}
+        for outcome, probability in part.items():
+            total[outcome] += probability / len(parts)
+    return {outcome: probability for outcome, probability in total.items() if probability > 0}
 
 
-def check_chances(observed: Iterable[Any], expected: dict[Any, float]) -> None:
+def check_probabilities(observed: Iterable[Any], expected: dict[Any, float]) -> None:
     """Check that only possible outcomes occur, and their frequencies with a chi-square test; rare ones are pooled."""
     counts = Counter(observed)
     assert set(counts) <= set(expected)
     total = counts.total()
-    common = [outcome for outcome, chance in expected.items() if chance * total >= 8]
+    common = [outcome for outcome, probability in expected.items() if probability * total >= 8]
     sums = [counts[outcome] for outcome in common]
-    chances = [expected[outcome] for outcome in common]
+    probabilities = [expected[outcome] for outcome in common]
     if len(common) < len(expected):
         sums.append(total - sum(sums))
-        chances.append(max(1 - sum(chances), 1e-12))
+        probabilities.append(max(1 - sum(probabilities), 1e-12))
     assert sum(expected.values()) == pytest.approx(1)
-    assert stats.chisquare(sums, np.array(chances) / sum(chances) * total).pvalue > MIN_PVALUE
+    assert stats.chisquare(sums, np.array(probabilities) / sum(probabilities) * total).pvalue > MIN_PVALUE
 
 
 def check_pool(operation: RandomSteps) -> None:
@@ -279,7 +279,7 @@ def check_pool(operation: RandomSteps) -> None:
     steps, sequence = drawn_steps(operation, 6000)
     expected = average(outcomes(step, operation.probability) for step in operation.pool)
     for branches, values in sequence:
-        check_chances((key(steps.families[b], v) for b, v in zip(branches, values, strict=True)), expected)
+        check_probabilities((key(steps.families[b], v) for b, v in zip(branches, values, strict=True)), expected)
     if len(sequence) > 1 and operation.probability == 1:
         table = np.zeros((len(steps.families),) * 2)
         np.add.at(table, (sequence[0][0], sequence[1][0]), 1)
@@ -304,8 +304,8 @@ def check_sequences(operation: SubPolicies) -> None:
     expected = []
     for one, two in operation.sequences:
         pairs: Counter[Any] = Counter()
-        for (left, chance), (right, other) in itertools.product(outcomes(one).items(), outcomes(two).items()):
-            pairs[left, right] += chance * other
+        for (left, probability), (right, other) in itertools.product(outcomes(one).items(), outcomes(two).items()):
+            pairs[left, right] += probability * other
         expected.append(pairs)
     names = steps.families
     observed = zip(
@@ -313,7 +313,7 @@ def check_sequences(operation: SubPolicies) -> None:
         (key(names[b], v) for b, v in zip(second, second_values, strict=True)),
         strict=True,
     )
-    check_chances(observed, average(expected))
+    check_probabilities(observed, average(expected))
 
 
 @pytest.mark.parametrize("policy", ["AutoAugment", "v0", "v0r", "original", "auto-originalr"])
@@ -334,17 +334,17 @@ def test_weighted_steps_are_drawn_without_replacement() -> None:
     operation = parse_operation("TimmAutoAugment", config_str="rand-m9-w0")
     assert operation.weights is not None
     weights = np.array(operation.weights) / sum(operation.weights)
-    orders, chances = weighted_orders(operation.weights, 2)
-    assert sum(chances) == pytest.approx(1)
+    orders, probabilities = weighted_orders(operation.weights, 2)
+    assert sum(probabilities) == pytest.approx(1)
     assert len(orders) == 13 * 12
     assert all(one != two for one, two in orders)
-    for order, chance in zip(orders, chances, strict=True):
-        assert chance == pytest.approx(weights[order[0]] * weights[order[1]] / (1 - weights[order[0]]))
+    for order, probability in zip(orders, probabilities, strict=True):
+        assert probability == pytest.approx(weights[order[0]] * weights[order[1]] / (1 - weights[order[0]]))
 
     certain = RandomSteps(tuple(Step("posterize", Amount(bits)) for bits in range(5)), 3, (0.5, 0.3, 0.0, 0.15, 0.05))
     _, sequence = drawn_steps(certain, 20000)
     observed = zip(*(values[:, 1].astype(int).tolist() for _, values in sequence), strict=True)
-    check_chances(observed, dict(zip(*weighted_orders(certain.weights, 3), strict=True)))  # type: ignore[arg-type]
+    check_probabilities(observed, dict(zip(*weighted_orders(certain.weights, 3), strict=True)))  # type: ignore[arg-type]
 
 
 def test_levels_with_noise() -> None:
@@ -365,7 +365,7 @@ def test_levels_with_noise() -> None:
     _, ((_, values),) = drawn_steps(RandomSteps(bits, 1), 10000)
     edges = np.array([-np.inf, 2.5, 5, 7.5, 10, np.inf])
     expected = np.diff(stats.norm.cdf(edges, 5, 2))
-    check_chances(values[:, 1].tolist(), dict(zip([4.0, 3.0, 2.0, 1.0, 0.0], expected, strict=True)))
+    check_probabilities(values[:, 1].tolist(), dict(zip([4.0, 3.0, 2.0, 1.0, 0.0], expected, strict=True)))
 
 
 def test_levels_between_bounds() -> None:
@@ -373,7 +373,7 @@ def test_levels_between_bounds() -> None:
     _, ((_, values),) = drawn_steps(RandomSteps(pool, 1), 10000)
     degrees = values[:, 4]
     expected = {0: 3 * (1 / 3 - 0.1) / 8.7, **{sign * n: 0.5 / 8.7 for n in range(1, 9) for sign in (-1, 1)}}
-    check_chances(degrees.astype(int).tolist(), expected)
+    check_probabilities(degrees.astype(int).tolist(), expected)
     assert (degrees == degrees.astype(int)).all()
 
 
@@ -535,12 +535,12 @@ def check_matches_pillow(operation: RandomSteps | SubPolicies, size: Any = None,
         picture.shape: draw_steps(operation, table, picture.shape[:2], copy.deepcopy(rng), len(images))
         for picture in images
     }
-    met = set()
+    seen = set()
     for number, (picture, result) in enumerate(zip(images, results, strict=True)):
         expected, drawn = picture, found[picture.shape]
         for branches, values, centers in zip(drawn.branch, drawn.settings, drawn.center, strict=True):
             step, amount = matched(steps, table.families[branches[number]], values[number], picture.shape)
-            met.add(step.name)
+            seen.add(step.name)
             if step.name == "cutout":
                 expected = cut_out(expected, int(amount), centers[number], int(step.fill[0]))
             else:
@@ -549,7 +549,7 @@ def check_matches_pillow(operation: RandomSteps | SubPolicies, size: Any = None,
         # Most pixels differ by at most one, on average by less than a half. A cutout is exact.
         limit = {"equalize": 3, "cutout": 0}.get(step.name, 0.5)
         assert np.abs(result.astype(int) - expected).mean() <= limit
-    assert len(met) >= min(9, len(set(steps)))
+    assert len(seen) >= min(9, len(set(steps)))
 
 
 def matched(steps: Sequence[Step], branch: Any, given: np.ndarray, shape: Sequence[int]) -> tuple[Step, float]:
@@ -643,13 +643,13 @@ def test_arguments_of_timm() -> None:
 
 
 def test_arguments_of_auto_augment() -> None:
-    nines = {"posterize": [8, 8, 7, 7, 6, 6, 5, 5, 4, 4]}
+    posterize_bits = {"posterize": [8, 8, 7, 7, 6, 6, 5, 5, 4, 4]}
     for step in itertools.chain(*parse_operation("AutoAugment").sequences):
         level = step.level.low
         expected = {
             "shear_x": 0.3 * level / 9, "rotate": 30 * level / 9, "color": 1 + 0.1 * level, "contrast": 1 + 0.1 * level,
             "sharpness": 1 + 0.1 * level, "solarize": 256 - 256 * level / 9,
-            "posterize": nines["posterize"][int(level)],
+            "posterize": posterize_bits["posterize"][int(level)],
         }.get(step.name, 0)  # fmt: skip
         assert argument(step, level) == pytest.approx(expected)
     assert len(parse_operation("AutoAugment").sequences) == 25
@@ -669,7 +669,7 @@ def test_notes_state_what_is_ignored() -> None:
     assert "inc1" in parse_notes("TimmAutoAugment", config_str="rand-m9-inc0")
     assert "rounding" in parse_notes("TimmAutoAugment", config_str="augmix-b1")
     assert parse_transform("TimmAutoAugment", {"config_str": None})[1:] == ()
-    assert "config_str is None" in parse_notes("TimmAutoAugment", config_str=None)
+    assert "config_str=None" in parse_notes("TimmAutoAugment", config_str=None)
 
 
 @pytest.mark.parametrize(
@@ -684,7 +684,7 @@ def test_notes_state_what_is_ignored() -> None:
         ("AugMix", {"mixture_width": 0}, "mixture_width"),
         ("AugMix", {"prob": 2}, "prob"),
         ("AugMix", {"mixture_depth": "deep"}, "mixture_depth"),
-        ("TimmAutoAugment", {"config_str": "random-m9-k3"}, "start it with rand, augmix"),
+        ("TimmAutoAugment", {"config_str": "random-m9-k3"}, "start it with one of rand, augmix"),
         ("TimmAutoAugment", {"config_str": "random"}, "originalr"),
         (
             "TimmAutoAugment",
@@ -694,7 +694,12 @@ def test_notes_state_what_is_ignored() -> None:
         ("TimmAutoAugment", {"config_str": "rand-m"}, "section 'm'"),
         ("TimmAutoAugment", {"config_str": "rand-m9.5"}, "m must be an integer"),
         ("TimmAutoAugment", {"config_str": "rand-w1"}, "w must be 0"),
-        ("TimmAutoAugment", {"config_str": "rand-n6-w0"}, "count"),
+        ("TimmAutoAugment", {"config_str": "rand-n6-w0"}, "count=6 allows 1235520 orders of the weighted steps"),
+        (
+            "TimmAutoAugment",
+            {"config_str": "rand-n60-w0"},
+            "count must be at most 13, the number of steps with a weight",
+        ),
         ("TimmAutoAugment", {"config_str": "auto-v1"}, "does not start with a known policy"),
         ("TimmAutoAugment", {"config_str": "v0-m5"}, "section 'm5'. Hint: auto takes the sections mstd"),
         (

@@ -167,14 +167,14 @@ def test_ignored_keys_give_notes(write):
     assert config.notes == (
         f"DataLoader.UnLabelTrain {ignored}",
         f"DataLoader.Metalearning {ignored}",
-        "DataLoader.Train.dataset.bbox_crop is ignored: crop images to their boxes before you convert them",
+        "DataLoader.Train.dataset.bbox_crop is ignored: crop images to their boxes before converting them",
     )
 
 
 def test_datasets_whose_images_have_one_size(write):
     config = read_config(write("Eval: {dataset: {name: Cifar10, transform_ops: [NormalizeImage]}}"), "val")
     assert read_recipe(config.transforms).size == (32, 32)
-    assert config.notes == ("Eval.dataset.name is Cifar10: assuming images of 32 x 32 pixels",)
+    assert config.notes == ("Eval.dataset.name is Cifar10: images are assumed to have 32 x 32 pixels",)
 
 
 def test_anchors_and_merges(write):

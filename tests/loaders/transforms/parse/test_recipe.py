@@ -86,14 +86,16 @@ def test_unknown_preset_suggests_the_nearest():
 
 def test_errors_state_the_location():
     text = recipe_error([CROP, {"CropImage": {"size": "x"}}], source="a.yaml: transform_ops")
-    assert text == "a.yaml: transform_ops[1]: CropImage: size must be one integer or two, got 'x'"
+    assert text == "a.yaml: transform_ops[1]: CropImage: size must be one integer or two integers, got 'x'"
     text = recipe_error([CROP], batch=["MixUp", {"CutMix": {"alpha": 0}}])
     assert text.startswith("batch_transforms[1]: CutMix: alpha")
+    text = recipe_error([CROP], batch=[3], source="a.yaml: transform_ops")
+    assert text.startswith("a.yaml: batch_transform_ops[0] is not a transform: 3")
     text = recipe_error([CROP, "NormalizeImage", "ToHSV"])
     assert text.startswith("transforms[2]: ConvertColor needs uint8 values from 0 to 255")
     assert text.endswith("Hint: move it before the normalization.")
     text = recipe_error([CROP, "ToHSV", "RandomGrayscale"])
-    assert text.startswith("transforms[2]: RandomGrayscale needs red, green and blue, but the images are HSV")
+    assert text.startswith("transforms[2]: RandomGrayscale needs red, green and blue channels, but the images are HSV")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_arguments_must_be_named(arguments):
 def test_functions_come_last():
     text = recipe_error([CROP, doubled, "NormalizeImage"])
     assert text == (
-        "transforms[2]: this transform comes after a function, but functions get the finished batch. "
+        "transforms[2]: this transform comes after a function, but functions are called with the finished batch. "
         "Hint: move functions to the end of the list."
     )
     assert recipe_error([CROP, doubled], batch=["MixUp"]).startswith(
@@ -189,14 +191,16 @@ def test_varying_sizes_at_the_end_are_an_error():
             f"transforms: images have different sizes{after}, but a batch needs one size. Hint: add a crop (CropImage, "
             "RandCropImage) or a resize to a fixed size (ResizeImage with size)."
         )
-    assert "different sizes after Flip" in recipe_error([Flip()], batch=["MixUp"])
+    assert recipe_error([Flip()], batch=["MixUp"]).startswith(
+        f"batch_transforms[0]: images have different sizes after {Flip()!r}, but MixUp() needs one size. Hint: add a"
+    )
 
 
 def test_mixing_comes_last():
     text = recipe_error([CROP, {"MixUp": {"alpha": 0.2}}, "RandomHorizontalFlip"])
     assert text == (
-        "transforms[2]: RandomHorizontalFlip() works on single images, but comes after transforms[1], which mixes a "
-        "batch. Hint: move transforms that mix images to the end."
+        "transforms[2]: RandomHorizontalFlip() works on single images, but comes after transforms[1], which mixes the "
+        "images of a batch. Hint: move transforms that mix images to the end."
     )
 
 

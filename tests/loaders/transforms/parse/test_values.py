@@ -31,7 +31,7 @@ def test_sizes_in_the_order_of_each_library():
     assert parse_height_width([8, 9]) == (8, 9)
     assert parse_width_height(7) == parse_height_width(7) == (7, 7)
     for wrong in (None, "8", 8.0, [8], [8, 9, 10], [8, "9"], {8: 9}, True, [8, True]):
-        with pytest.raises(CallError, match="size must be one integer or two"):
+        with pytest.raises(CallError, match="size must be one integer or two integers, got"):
             parse_height_width(wrong)
     # PaddleClas: width, height. torchvision: height, width.
     for name, expected in (("ResizeImage", (9, 8)), ("CropImage", (9, 8)), ("RandCropImage", (9, 8))):
@@ -92,7 +92,7 @@ def test_one_value_per_channel():
     assert parse_channels("1/2", "mean") == (0.5, 0.5, 0.5)
     assert parse_channels([1, "1/2", 0], "mean") == (1.0, 0.5, 0.0)
     for wrong in ([], [1], [1, 2], [1, 2, 3, 4]):
-        with pytest.raises(CallError, match="mean must be one number or three, got"):
+        with pytest.raises(CallError, match="mean must be one number or three numbers, got"):
             parse_channels(wrong, "mean")
 
 

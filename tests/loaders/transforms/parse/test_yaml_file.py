@@ -53,7 +53,7 @@ def test_invalid_yaml(write, text, message, line):
 def test_files_that_cannot_be_read(write, tmp_path):
     assert_load_error(tmp_path / "none.yaml", "the file cannot be read: No such file")
     assert_load_error(tmp_path, "the file cannot be read: Is a directory")
-    assert assert_load_error(write(b"- a\n- \xff\n"), "the file is not UTF-8").byte == 6
+    assert assert_load_error(write(b"- a\n- \xff\n"), "the file is not encoded in UTF-8").byte == 6
     assert_load_error(write(b"# " + b"x" * MAX_BYTES), f"more than {MAX_BYTES} bytes")
 
 
