@@ -31,28 +31,28 @@ def _(operation: RandomBlur, image: Node, spec: ImageSpec, context: GraphContext
     def motion(image: Node, _: Node, kernel: Node) -> Node:
         return stretch_contrast(fn.filter(image, context.to_device(kernel)))
 
-    which = context.random.integers(operation, "which", 2)
+    kind = context.random.integers(operation, "which", 2)
     return where(
         context.random.coin(operation, "whether", operation.probability),
-        (image, which, window, kernel),
-        lambda image, which, window, kernel: select(which, (image, window, kernel), (gaussian, motion)),
+        (image, kind, window, kernel),
+        lambda image, kind, window, kernel: select(kind, (image, window, kernel), (gaussian, motion)),
     )
 
 
 def stretch_contrast(image: Node) -> Node:
     """Scale the values of each image to the range 0 to 255, over all channels: uint8 HWC -> uint8 HWC."""
-    least = fn.reductions.min(image)
-    spread = math.max(fn.reductions.max(image) - least, 1)
-    return fn.cast((image - fn.cast(least, dtype=types.FLOAT)) * (255.0 / spread), dtype=types.UINT8)
+    minimum = fn.reductions.min(image)
+    value_range = math.max(fn.reductions.max(image) - minimum, 1)
+    return fn.cast((image - fn.cast(minimum, dtype=types.FLOAT)) * (255.0 / value_range), dtype=types.UINT8)
 
 
 def motion_kernels(length: int, angle: int) -> NDArray[np.float32]:
     """Return the kernels of motion blur, as in PaddleClas: float32 [K, N, N].
 
-    Each kernel averages along a line. There is one for every odd length from 5 to below `length` and every integer
-    angle from -`angle` to `angle` - 1 degrees. A line is the diagonal of a square, rotated counterclockwise with
-    linear interpolation. It rotates about the lower right corner of the middle pixel, so that longer lines lose a
-    little at their ends.
+    Each kernel averages along a line. There is one kernel for each odd length of at least 5 that is less than
+    `length`, and each integer angle from -`angle` to `angle` - 1 degrees. A line is the diagonal of a square, rotated
+    counterclockwise with linear interpolation. It rotates around the lower right corner of the middle pixel, which
+    cuts off a little of the ends of longer lines.
     """
     lengths = range(5, length, 2)
     widest = lengths[-1]

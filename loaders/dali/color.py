@@ -27,7 +27,7 @@ from loaders.transforms.color import (
 _LUMA = np.array([0.299, 0.587, 0.114])
 
 #: Subtracted before a cast that rounds to nearest, to round down as Pillow's blending does. It is below 0.5 because
-#: float32 results may be slightly below the integer that they stand for.
+#: float32 results may be slightly below the integer that they represent.
 _DOWN = 0.499
 
 #: Principal components of ImageNet's colors (rows: red, green, blue), each times its standard deviation.
@@ -44,7 +44,7 @@ _XYZ = (
     / np.array([[0.950456], [1.0], [1.088754]])
 )  # fmt: skip
 
-#: Positions of red, green and blue on the hue circle, in sixths of it. They start at 10 so that no hue is negative.
+#: Positions of red, green and blue on the hue circle, in sixths of the circle. They start at 10 to avoid negative hues.
 _SIXTHS = np.array([10.0, 12.0, 14.0])
 
 
@@ -56,7 +56,7 @@ def _by_channel(values: NDArray[np.float64], spec: ImageSpec, axis: int = -1) ->
 def _transform_channels(image: Node, matrix: Node | NDArray[np.float64], shift: Node = None, **options: object) -> Node:
     """Multiply each pixel by a matrix and add a shift.
 
-    An array applies to all samples. It is passed as a list, because a constant node can't be used inside a branch.
+    An array applies to all samples. It becomes a list, because a constant node cannot be used inside a branch.
     """
     if isinstance(matrix, np.ndarray):
         matrix = matrix.ravel().tolist()
@@ -67,7 +67,7 @@ def _transform_channels(image: Node, matrix: Node | NDArray[np.float64], shift: 
 
 # Jitter --------------------------------------------------------------------------------------------------------------
 
-#: The adjustments that multiply a pixel by a matrix.
+#: The adjustments that multiply each pixel by a matrix.
 _BLENDS = ("brightness", "saturation")
 
 
@@ -93,10 +93,10 @@ def _(operation: ColorJitter, image: Node, spec: ImageSpec, context: GraphContex
         plan = plans[rng.integers(len(plans), size=batch_size)]
         plan *= rng.random((batch_size, 1)) < operation.probability
         amounts = _amounts(operation, names, spec, batch_size, rng)
-        drawn: list[NDArray[Any]] = []
+        outputs: list[NDArray[Any]] = []
         for name, used, branch in zip(slots, plan.T, branched, strict=True):
-            drawn += [amounts[name][used, np.arange(batch_size)].astype(np.float32), *([used > 0] if branch else [])]
-        return drawn
+            outputs += [amounts[name][used, np.arange(batch_size)].astype(np.float32), *([used > 0] if branch else [])]
+        return outputs
 
     ndim = {"blend": [2], "contrast": [0], "hue": [1]}
     ndims = [each for name, branch in zip(slots, branched, strict=True) for each in ndim[name] + [0] * branch]
@@ -115,9 +115,9 @@ def jitter_plans(names: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
 
     Returns:
         The slots, each `"blend"`, `"contrast"` or `"hue"`; and int32 [orders, slots], one row for each order of
-        `names`: in a blend slot the number of the blend (brightness, saturation) that it applies, from 1; in another
-        slot 1 if it is used; 0 if it is not. There are slots for all blends between the others. Contrast has a slot
-        on either side of hue if both are in `names`.
+        `names`. In a row, 0 stands for an unused slot and 1 for a used one; a used blend slot has the number of its
+        blend, from 1, in the order of `names`. Between all other slots there are slots for all blends. If contrast
+        and hue are both in `names`, contrast has a slot before hue and one after it.
 
     """
     blends = [name for name in names if name in _BLENDS]
@@ -140,7 +140,7 @@ def _amounts(
 ) -> dict[str, NDArray[np.float64]]:
     """Draw the arguments of each kind of slot, for each number in a plan: [numbers, N, ...].
 
-    Number 0 changes nothing.
+    The arguments of number 0 change nothing.
     """
     factors = {}
     for name in (*_BLENDS, "contrast", "hue"):
@@ -151,12 +151,12 @@ def _amounts(
     matrices = [np.broadcast_to(np.eye(3), (batch_size, 3, 3))] + [
         other[name] + factors[name][:, None, None] * (np.eye(3) - other[name]) for name in names if name in _BLENDS
     ]
-    turns = np.stack([np.zeros(batch_size), factors["hue"]])[..., None] * (2 * np.pi)
+    shifts = np.stack([np.zeros(batch_size), factors["hue"]])[..., None] * (2 * np.pi)
     return {
         "blend": np.stack(matrices),
         "contrast": np.stack([np.ones(batch_size), factors["contrast"]]),
         # What `_adjust_hue` adds to the hue for each channel.
-        "hue": turns - _by_channel(_SIXTHS, spec) * (np.pi / 3),
+        "hue": shifts - _by_channel(_SIXTHS, spec) * (np.pi / 3),
     }
 
 
@@ -183,7 +183,7 @@ def _value_chroma_hue(image: Node, positions: Node, spec: ImageSpec) -> tuple[No
     differences = np.array([[0.0, 1, -1], [-1, 0, 1], [1, -1, 0]])
     matrix = -differences if spec.color_space == "BGR" else differences
     from_channel = _transform_channels(image, matrix) / math.max(chroma, 1)
-    # The largest channel determines the hue. If two are equal, both give the same hue, and the later one is used.
+    # The largest channel determines the hue. If two are equal, both give the same hue, and the last one is used.
     return value, chroma, fn.reductions.max((from_channel + positions) * (image == value), axes=2, keep_dims=True)
 
 
@@ -238,9 +238,9 @@ def _(operation: ConvertColor, image: Node, spec: ImageSpec, context: GraphConte
 
 def _hsv(image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     value, chroma, hue = _value_chroma_hue(image, context.to_device(_hue_positions(spec)), spec)
-    turn = (hue - 10.0) * math.min(chroma, 1) * (256 / 6)
+    hue = (hue - 10.0) * math.min(chroma, 1) * (256 / 6)
     # The range is -43 to 213. Modulo 256 it covers the circle.
-    hue = fn.cast(math.floor(turn + 0.5), dtype=types.INT32) & 255
+    hue = fn.cast(math.floor(hue + 0.5), dtype=types.INT32) & 255
     saturation = chroma * 255.0 / math.max(value, 1)
     return fn.cat(*(fn.cast(each, dtype=types.UINT8) for each in (hue, saturation, value)), axis=2)
 

@@ -1,11 +1,11 @@
-"""Per-sample choices in the graph: each sample is computed only by the branch that it takes.
+"""Branches in the graph: each sample is processed only by its own branch.
 
 This is the only module that uses private operators of DALI: ``fn._conditional.split`` and ``fn._conditional.merge``.
-DALI's public way, ``if`` in a function decorated with ``pipeline_def(enable_conditionals=True)``, creates the same two
+DALI's public API, ``if`` in a function decorated with ``pipeline_def(enable_conditionals=True)``, creates the same two
 operators. It gives the same images, but AutoGraph rewrites the source of every function that the graph calls:
 
 - the first batch of a process takes 1.2 s longer (`imagenet-train` on a CPU with DALI 2.4: 2.7 s instead of 1.5 s),
-- ``zip(..., strict=True)`` raises a `TypeError`, and a node passed on by ``next()`` fails as a condition.
+- ``zip(..., strict=True)`` raises a `TypeError`, and a node that ``next()`` returns cannot be a condition.
 
 Because the operators are private, `pyproject.toml` requires DALI below version 3, and
 `tests/loaders/dali/test_conditional.py` fails with a clear message if they change.
@@ -30,7 +30,7 @@ def where(condition: Node, nodes: Sequence[Node], then: Callable[..., Node]) -> 
 
     """
     halves = [fn._conditional.split(node, predicate=condition) for node in nodes]
-    return fn._conditional.merge(then(*(yes for yes, _ in halves)), halves[0][1], predicate=condition)
+    return fn._conditional.merge(then(*(chosen for chosen, _ in halves)), halves[0][1], predicate=condition)
 
 
 def select(
@@ -48,8 +48,8 @@ def select(
     Args:
         index: an int32 scalar per sample, on the CPU.
         nodes: everything that the branches use and that differs between samples.
-        branches: what builds each branch. All must return the same dtype and number of dimensions.
-        shares: the expected share of the samples in each branch, in any unit; `None` if all are equal.
+        branches: functions that build the branches. All must return the same dtype and number of dimensions.
+        shares: the expected share of the samples in each branch, up to a common factor; `None` if all are equal.
         first: the index of the first branch.
 
     """
@@ -68,6 +68,6 @@ def select(
 
 
 def _middle(shares: Sequence[float]) -> int:
-    """Return the number of branches that make up about half of all samples: at least 1, and not all."""
+    """Return how many branches together get approximately half of the samples: at least 1, but not all branches."""
     sums = np.cumsum(shares)
     return int(np.abs(sums[:-1] - sums[-1] / 2).argmin()) + 1

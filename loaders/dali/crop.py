@@ -1,4 +1,4 @@
-"""Crops: which region of an image to keep, and cutting it out. `decode` uses the same regions to decode less."""
+"""Crops: compute the region of an image to keep, and cut it out. `decode` uses it to decode only that region."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
 from loaders.transforms.fuse import CropResize, ResizeCrop
 from loaders.transforms.resize import Resize
 
-#: How often DALI tries to draw a region that fits inside the image; the same number as in torchvision.
+#: Number of times that DALI tries to draw a region that fits inside the image; the same as in torchvision.
 ATTEMPTS = 10
 
 #: Returns the shape of an image, [3] (height, width, channels), in the DALI dtype that it is called with.
@@ -40,77 +40,77 @@ class Region:
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The keyword arguments that tell DALI's slice operators the axes and units."""
+        """Keyword arguments of DALI's slice operators: the axes and units."""
         return {"axes": [0, 1], "normalized_anchor": self.normalized, "normalized_shape": self.normalized}
 
 
-def find_region(part: Crop | RandomResizedCrop | CropAtRatio, shape_of: ShapeOf, context: GraphContext) -> Region:
+def find_region(crop: Crop | RandomResizedCrop | CropAtRatio, shape_of: ShapeOf, context: GraphContext) -> Region:
     """Return the region that a crop keeps of each image.
 
     Args:
-        part: the crop.
+        crop: the operation.
         shape_of: the image's shape, read from pixels or from the header of an encoded image.
         context: the source of random values.
 
     """
-    match part:
-        case RandomResizedCrop() if drawn_by_dali(part):
-            return Region(*fn.random_crop_generator(shape_of(types.INT64), **attempt_kwargs(part, context)))
+    match crop:
+        case RandomResizedCrop() if drawn_by_dali(crop):
+            return Region(*fn.random_crop_generator(shape_of(types.INT64), **attempt_kwargs(crop, context)))
         case RandomResizedCrop():
-            shape = _bounded_shape(part, shape_of(types.FLOAT), context)
-            draw = fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=context.random.seed(part, "place"))
+            shape = _bounded_shape(crop, shape_of(types.FLOAT), context)
+            draw = fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=context.random.seed(crop, "place"))
             return Region(draw * (1.0 - shape), shape, normalized=True)
         case CropAtRatio():
             sides = shape_of(types.FLOAT)[:2]
-            side = math.floor(fn.reductions.min(sides, keep_dims=True) * part.share)
+            side = math.floor(fn.reductions.min(sides, keep_dims=True) * crop.share)
             kept = fn.cat(side, side)
             return Region(math.floor((sides - kept) * 0.5), kept)
         case Crop():
-            start = _crop_start(part, shape_of(types.FLOAT)[:2], context, fits=False)
-            return Region(start, constant(part.size))
+            start = _crop_start(crop, shape_of(types.FLOAT)[:2], context, fits=False)
+            return Region(start, constant(crop.size))
 
 
-def drawn_by_dali(part: RandomResizedCrop | CropAtRatio) -> TypeGuard[RandomResizedCrop]:
+def drawn_by_dali(crop: RandomResizedCrop | CropAtRatio) -> TypeGuard[RandomResizedCrop]:
     """Return whether DALI's own operators draw the region of this crop."""
-    return isinstance(part, RandomResizedCrop) and part.sampling == "attempts"
+    return isinstance(crop, RandomResizedCrop) and crop.sampling == "attempts"
 
 
-def attempt_kwargs(part: RandomResizedCrop, context: GraphContext) -> dict[str, Any]:
+def attempt_kwargs(crop: RandomResizedCrop, context: GraphContext) -> dict[str, Any]:
     """Return the keyword arguments of DALI's random crop operators."""
     return {
-        "random_area": list(part.area),
-        "random_aspect_ratio": list(part.ratio),
+        "random_area": list(crop.area),
+        "random_aspect_ratio": list(crop.ratio),
         "num_attempts": ATTEMPTS,
-        "seed": context.random.seed(part, "window"),
+        "seed": context.random.seed(crop, "window"),
     }
 
 
-def _bounded_shape(part: RandomResizedCrop, shape: Node, context: GraphContext) -> Node:
+def _bounded_shape(crop: RandomResizedCrop, shape: Node, context: GraphContext) -> Node:
     """Draw the height and width of a region as fractions of the image's: float32 [2].
 
-    This is PaddleClas' method. With t = ratio * height / width, the area is at most min(t, 1 / t). The region takes
+    This is PaddleClas's method. With t = ratio * height / width, the area is at most min(t, 1 / t). The region takes
     sqrt(area * t) of the width and sqrt(area / t) of the height.
     """
-    low, high = part.ratio
-    if part.log_ratio:
-        log_ratio = context.random.uniform(part, "ratio", float(np.log(low)), float(np.log(high)))
+    low, high = crop.ratio
+    if crop.log_ratio:
+        log_ratio = context.random.uniform(crop, "ratio", float(np.log(low)), float(np.log(high)))
     else:
-        log_ratio = math.log(context.random.uniform(part, "ratio", low, high))
-    # A weighted sum over log height, log width and log channels takes one operator less than a difference of two.
+        log_ratio = math.log(context.random.uniform(crop, "ratio", low, high))
+    # A weighted sum over log height, log width and log channels needs one operator less than a difference of two.
     log_t = fn.reductions.sum(math.log(shape) * constant((1.0, -1.0, 0.0))) + log_ratio
-    both = math.exp(log_t * constant((-1.0, 1.0)))
-    fits = fn.reductions.min(both)
-    least = math.min(fits, part.area[0])
-    most = math.min(fits, part.area[1]) if part.area[1] < 1 else fits
-    area = least + context.random.uniform(part, "area", 0.0, 1.0) * (most - least)
+    t_and_inverse = math.exp(log_t * constant((-1.0, 1.0)))
+    largest = fn.reductions.min(t_and_inverse)
+    low_area = math.min(largest, crop.area[0])
+    high_area = math.min(largest, crop.area[1]) if crop.area[1] < 1 else largest
+    area = low_area + context.random.uniform(crop, "area", 0.0, 1.0) * (high_area - low_area)
     # Keep at least one pixel of the smallest images.
-    return math.clamp(math.sqrt(both * area), 1.0 / shape[:2], 1.0)
+    return math.clamp(math.sqrt(t_and_inverse * area), 1.0 / shape[:2], 1.0)
 
 
 def _crop_start(crop: Crop, sides: Node, context: GraphContext, *, fits: bool) -> Node:
     """Return the top and left of a crop, float32 [2].
 
-    They are below 0 where the image is smaller than the crop. Set `fits` if no image is.
+    They are negative where the image is smaller than the crop. Set `fits` if no image is smaller.
     """
     room = sides - constant(crop.size)
     if crop.at == "random":
@@ -122,7 +122,7 @@ def _crop_start(crop: Crop, sides: Node, context: GraphContext, *, fits: bool) -
     if crop.rounding == "down":
         return math.floor(half)
     start = round_half_even(half)
-    # torchvision pads a smaller image with the smaller half at the top and the left.
+    # If the padding of a small image is odd, torchvision adds the smaller half at the top and the left.
     return start if fits else math.max(start, math.min(math.ceil(half), 0.0))
 
 
@@ -130,27 +130,27 @@ def _cut(image: Node, region: Region) -> Node:
     return fn.slice(image, region.start, region.shape, out_of_bounds_policy="pad", **region.kwargs)
 
 
-def _cut_out(part: Crop | RandomResizedCrop | CropAtRatio, image: Node, context: GraphContext) -> Node:
-    return _cut(image, find_region(part, lambda dtype: image.shape(dtype=dtype), context))
+def _apply_crop(crop: Crop | RandomResizedCrop | CropAtRatio, image: Node, context: GraphContext) -> Node:
+    return _cut(image, find_region(crop, lambda dtype: image.shape(dtype=dtype), context))
 
 
 @apply.register
 def _(operation: Crop, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    return _cut_out(operation, image, context)
+    return _apply_crop(operation, image, context)
 
 
 @apply.register
 def _(operation: RandomResizedCrop, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    part = _cut_out(operation, image, context)
+    cropped = _apply_crop(operation, image, context)
     resizing = Resize(operation.size, filter=operation.filter, antialias=operation.antialias)
-    return resize(resizing, part, operation.size, context)
+    return resize(resizing, cropped, operation.size, context)
 
 
 @apply.register
 def _(operation: CropAtRatio, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    part = _cut_out(operation, image, context)
+    cropped = _apply_crop(operation, image, context)
     size = (operation.size, operation.size)
-    return resize(Resize(size, filter=operation.filter, antialias=False), part, size, context)
+    return resize(Resize(size, filter=operation.filter, antialias=False), cropped, size, context)
 
 
 @apply.register

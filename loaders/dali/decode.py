@@ -1,4 +1,4 @@
-"""Decode images: where encoded bytes become uint8 HWC pixels, on the GPU or on the CPU."""
+"""Decode encoded images to uint8 HWC pixels, on the GPU or on the CPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def decode(
         hw_decoder_load: share of the images, 0 to 1, that the GPU's hardware JPEG decoder takes. Ignored on the CPU.
 
     Returns:
-        uint8 HWC, RGB or BGR as `operation` says.
+        uint8 HWC, with the channel order that `operation` sets.
 
     """
     if isinstance(operation, Unpack):
@@ -39,13 +39,13 @@ def decode(
     if context.gpu:
         kwargs["hw_decoder_load"] = hw_decoder_load
     if isinstance(operation, DecodeCrop) and drawn_by_dali(operation.crop):
-        # RandomStreams the same region as `fn.random_crop_generator` with the same seed, with 5% less CPU time.
+        # Draws the same region as `fn.random_crop_generator` with the same seed, with 5% less CPU time.
         return fn.decoders.image_random_crop(encoded, **attempt_kwargs(operation.crop, context), **kwargs)
     if isinstance(operation, DecodeCrop):
         region = find_region(operation.crop, lambda dtype: fn.peek_image_shape(encoded, dtype=dtype), context)
         return fn.decoders.image_slice(encoded, region.start, region.shape, **region.kwargs, **kwargs)
     if context.gpu:
-        # Interpolates chroma as the CPU decoder does. Evaluation decodes whole images, and should not depend on the
-        # device.
+        # Interpolates chroma as the CPU decoder does. Evaluation decodes whole images, and its results
+        # should not depend on the device.
         kwargs["jpeg_fancy_upsampling"] = True
     return fn.decoders.image(encoded, **kwargs)

@@ -1,4 +1,4 @@
-"""Translate a failure that DALI reports into an error of ours that says where and how to fix it."""
+"""Translate an error that DALI raises into an error that names the dataset and a way to fix it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from loaders.dataset.split import OpenSplit
 from manifests.errors import DamagedError
 
 #: Matches the message of an operator that fails while reading or decoding: the kind of operator, and DALI's reason.
-_FAILED = re.compile(
+_OPERATOR_ERROR = re.compile(
     r"operator `nvidia\.dali\.fn\.(readers|decoders|peek_image_shape|reshape)[.\w]*`.*?encountered:\s*(.*?)\s*"
     r"(?:C\+\+ context|Current pipeline object|$)",
     re.DOTALL,
 )
 
-#: In DALI's reason: the machine or the options are the cause, not the dataset.
-_NOT_THE_DATA = re.compile("memory|bad_alloc|[Bb]atch size")
+#: Matches reasons that the dataset does not cause, but the machine or the options.
+_NOT_THE_DATASET = re.compile("memory|bad_alloc|[Bb]atch size")
 
 
 def translate_error(error: Exception, split: OpenSplit) -> Exception:
@@ -34,15 +34,15 @@ def translate_error(error: Exception, split: OpenSplit) -> Exception:
     """
     if isinstance(error, StopIteration):
         return RuntimeError("DALI's pipeline has ended")
-    failed = _FAILED.search(str(error))
-    if failed is None or _NOT_THE_DATA.search(failed[2]):
+    match = _OPERATOR_ERROR.search(str(error))
+    if match is None or _NOT_THE_DATASET.search(match[2]):
         return error
-    if failed[1] == "readers" and (fault := find_index_error(split)):
-        return fault
-    what = "a record cannot be read" if failed[1] == "readers" else "an image cannot be decoded"
-    reason = " ".join(failed[2].split())
+    if match[1] == "readers" and (index_error := find_index_error(split)):
+        return index_error
+    problem = "a record cannot be read" if match[1] == "readers" else "an image cannot be decoded"
+    reason = " ".join(match[2].split())
     return DamagedError(
-        f"{what} (DALI says: {reason})",
+        f"{problem} (DALI says: {reason})",
         file=split.folder,
         hint=f"run `dataprep verify --decode {shlex.quote(split.folder)}` to find it",
     )

@@ -1,7 +1,7 @@
 """Flips, rotations and padding.
 
-Sizes and positions are float32 [2] (height before width, top before left) on the CPU. Each CPU operator takes about
-1 microsecond per sample whatever it computes, so the graph uses few, vectorized ones.
+Sizes and positions are float32 [2] (height before width, top before left) on the CPU. Each CPU operator takes
+approximately 1 microsecond per sample regardless of what it computes, so the graph uses few, vectorized operators.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def flip_coin(operation: Flip, context: GraphContext) -> Node:
 @apply.register
 def _(operation: Rotate, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     angle = context.random.uniform(operation, "angle", *operation.degrees)
-    kind = INTERPOLATION[operation.filter]
+    interp_type = INTERPOLATION[operation.filter]
 
     def rotate(image: Node, angle: Node) -> Node:
-        return fn.rotate(image, angle=angle, keep_size=True, fill_value=operation.fill, interp_type=kind)
+        return fn.rotate(image, angle=angle, keep_size=True, fill_value=operation.fill, interp_type=interp_type)
 
     if operation.probability == 1:
         return rotate(image, angle)
@@ -85,7 +85,10 @@ def _(operation: PadTo, image: Node, spec: ImageSpec, context: GraphContext) -> 
 
 
 def _pad_constant(image: Node, start: Node, shape: Node, fill: tuple[float, ...]) -> Node:
-    """Return the region of `shape` from `start`, which may be negative; pixels outside the image are `fill`."""
+    """Return the region that starts at `start`, which may be negative, and has the shape `shape`.
+
+    Pixels outside the image have the value `fill`.
+    """
     return fn.slice(
         image, start, shape, axes=[0, 1], normalized_anchor=False, normalized_shape=False,
         out_of_bounds_policy="pad", fill_values=list(fill),
@@ -109,7 +112,7 @@ def _pad_from_image(image: Node, operation: Pad) -> Node:
 
 
 def _border(image: Node, end: Node | None, count: int, axis: int, mode: str) -> list[Node]:
-    """Return `count` rows or columns to put before an image, or after it if `end`, the length of its axis, is given."""
+    """Return `count` rows or columns to put before an image, or after it if `end`, the length of the axis, is set."""
     length, skip = (1, 0) if mode == "edge" else (count, int(mode == "reflect"))
     start = [skip] if end is None else end - (length + skip)
     # DALI raises if the image has fewer rows or columns than are mirrored.

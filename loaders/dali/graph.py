@@ -1,4 +1,4 @@
-"""What all parts of the graph share: DALI's modules, the context, random streams, and `apply`."""
+"""Shared by all modules of the graph: DALI's modules, the context, random streams, and `apply`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _DALI_TYPES = {"int32": types.INT32, "float32": types.FLOAT, "uint8": types.UINT
 class RandomStreams:
     """Random values for the graph: one draw per sample, on the CPU.
 
-    Each draw has a stream of its own, seeded by the seed, its owner (an operation, by its `repr`) and its name. So
-    it does not depend on what else the graph contains: a fused graph and an unfused one draw the same values. An
-    operation that appears twice gets different values the second time.
+    Each draw has its own stream, seeded with the seed of the graph, the `repr` of the operation that draws, and the
+    name of the draw. It does not depend on other parts of the graph, so a fused and an unfused graph draw the same
+    values. An operation that appears twice gets different values the second time.
     """
 
     def __init__(self, seed: int) -> None:
@@ -58,7 +58,7 @@ class RandomStreams:
         return fn.cast(fn.random.choice(count, seed=self.seed(owner, name)), dtype=types.INT32)
 
     def coin(self, owner: Operation, name: str, probability: float) -> Node:
-        """Draw a bool that is true with this probability."""
+        """Draw a bool that is true with the given probability."""
         return fn.random.coin_flip(probability=probability, dtype=types.BOOL, seed=self.seed(owner, name))
 
     def from_numpy(
@@ -71,7 +71,7 @@ class RandomStreams:
     ) -> Sequence[Node]:
         """Draw with NumPy, once per batch.
 
-        This is one operator, where the same arithmetic in DALI needs an operator for each step. The generator is
+        This is a single operator; the same arithmetic in DALI needs one operator per step. The generator is
         created for each batch from the seed and the batch's number and has no other state, so a checkpoint of the
         pipeline restores the draws.
 
@@ -113,7 +113,7 @@ class GraphContext:
     random: RandomStreams
 
     def to_device(self, node: Node) -> Node:
-        """Move a CPU node to where the images are, for arithmetic with them."""
+        """Move a CPU node to the device of the images, for arithmetic with them."""
         return node.gpu() if self.gpu else node
 
 
@@ -138,7 +138,7 @@ def apply(operation: Operation, image: Node, spec: ImageSpec, context: GraphCont
 
 
 def constant(values: ArrayLike) -> Node:
-    """Return the same float32 array for every sample. Don't create it inside the branches of `where` and `select`."""
+    """Return the same float32 array for every sample. Do not create it inside the branches of `where` and `select`."""
     return types.Constant(np.array(values, np.float32))
 
 

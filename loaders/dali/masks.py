@@ -1,4 +1,4 @@
-"""Hide parts of images: random erasing, cutout, grids, hide-and-seek.
+"""Mask parts of images: random erasing, cutout, grids, hide-and-seek.
 
 Positions and sizes of the parts are float32 vectors on the CPU: height before width, top before left. One or two
 operators then change the images.
@@ -20,7 +20,8 @@ from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, Ra
 _Array: TypeAlias = NDArray[Any]
 _Floats: TypeAlias = NDArray[np.floating[Any]]
 
-#: Shifts a grid by a fraction of a pixel, so that no pixel is exactly on an edge, where float32 rounding would decide.
+#: Shifts a grid by a fraction of a pixel, so that no pixel is exactly on an edge. There, the result would depend on
+#: the rounding of float32.
 _OFF_EDGE = 0.005
 
 
@@ -48,11 +49,11 @@ def _(operation: RandomErasing, image: Node, spec: ImageSpec, context: GraphCont
             case "color":
                 return fn.erase(image, anchor=start, shape=part, fill_value=drawn[0])
         noise, sides = drawn
-        around = fn.slice(
+        padded_noise = fn.slice(
             noise, start * -1.0, sides, axes=[0, 1], normalized_anchor=False, normalized_shape=False,
             out_of_bounds_policy="pad",
         )  # fmt: skip
-        return fn.erase(image, anchor=start, shape=part) + around
+        return fn.erase(image, anchor=start, shape=part) + padded_noise
 
     nodes = [image, start, part, *color]
     if operation.mode == "pixels":
@@ -74,17 +75,17 @@ def _noise(operation: RandomErasing, part: Node, spec: ImageSpec, context: Graph
 def _part(operation: RandomErasing, image: Node, spec: ImageSpec, context: GraphContext) -> tuple[Node, ...]:
     """Return the top left corner and the sides of the part, [2] each, and in mode `"color"` its color, [3].
 
-    For samples where nothing is hidden, the part is one pixel outside the image.
+    For samples without a mask, the part is one pixel outside the image.
     """
     size = spec.size
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[_Floats]:
         candidates, place = draw_candidates(operation, batch_size, rng), rng.random((batch_size, 2))
-        found = [candidates, place] if size is None else [*first_that_fits(candidates, place, size)]
+        outputs = [candidates, place] if size is None else [*first_that_fits(candidates, place, size)]
         if operation.mode == "color":
             color = rng.standard_normal((batch_size, 3))
-            found.append(np.clip(np.floor(color + 0.5), 0, 255) if spec.is_uint8 else color)
-        return [each.astype(np.float32) for each in found]
+            outputs.append(np.clip(np.floor(color + 0.5), 0, 255) if spec.is_uint8 else color)
+        return [each.astype(np.float32) for each in outputs]
 
     ndims = [1 if size else 2, 1] + [1] * (operation.mode == "color")
     first, second, *color = context.random.from_numpy(operation, "part", context.batch_size, draw, ndims)
@@ -97,7 +98,7 @@ def draw_candidates(operation: RandomErasing, batch_size: int, rng: np.random.Ge
     """Draw one part per attempt: its height and width relative to the square root of the image's area.
 
     Returns:
-        float64 [N, attempts, 2]; 0 for samples where nothing is hidden.
+        float64 [N, attempts, 2]; 0 for samples without a mask.
 
     """
     hidden = rng.random(batch_size) < operation.probability
@@ -118,7 +119,7 @@ def first_that_fits(candidates: _Floats, place: _Floats, size: Size) -> tuple[_F
 
     Args:
         candidates: the result of `draw_candidates`.
-        place: where the part is, as fractions of the possible positions, 0 to below 1: [N, 2].
+        place: the position of the part as fractions of the number of possible positions, in [0, 1): [N, 2].
         size: height and width of the images.
 
     Returns:
@@ -135,10 +136,10 @@ def first_that_fits(candidates: _Floats, place: _Floats, size: Size) -> tuple[_F
 
 
 def _first_that_fits(candidates: Node, place: Node, count: int, sides: Node) -> tuple[Node, Node]:
-    """Do what `first_that_fits` does in DALI, for images of any size."""
+    """Compute the same as `first_that_fits` in the DALI graph, for images of any size."""
     parts = math.floor(candidates * math.sqrt(sides[0] * sides[1]) + 0.5)
     fits = fn.reductions.min(fn.cast(parts < sides, dtype=types.INT32), axes=1)
-    # The first candidate has the largest number.
+    # The first candidate has the largest number, so the maximum selects the first one that fits.
     best = fn.reductions.max(fits * types.Constant(np.arange(count, 0, -1, dtype=np.int32)))
     part = parts[math.min(count - best, count - 1)]
     hidden = (best > 0) & (fn.reductions.min(part) > 0.0)
@@ -162,10 +163,10 @@ def _(operation: Cutout, image: Node, spec: ImageSpec, context: GraphContext) ->
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[_Floats]:
         place = rng.random((batch_size, count, 2))
-        found = [np.floor(place * size) - half if size else place]
+        outputs = [np.floor(place * size) - half if size else place]
         if operation.fill is None:
-            found.append(np.floor(rng.uniform(0, 256, (batch_size, count, 3))))
-        return [each.astype(np.float32) for each in found]
+            outputs.append(np.floor(rng.uniform(0, 256, (batch_size, count, 3))))
+        return [each.astype(np.float32) for each in outputs]
 
     start, *colors = context.random.from_numpy(
         operation, "holes", context.batch_size, draw, [2] * (1 + (operation.fill is None))
@@ -197,7 +198,7 @@ def _(operation: GridMask, image: Node, spec: ImageSpec, context: GraphContext) 
 
     def hide(image: Node, *settings: Node) -> Node:
         names = ("tile", "ratio", "shift_y", "shift_x", "angle")
-        # DALI blackens the squares. The difference to the image is the content of the squares.
+        # DALI sets the squares to 0. The image minus this result contains only the squares.
         masked = fn.grid_mask(image, **dict(zip(names, settings, strict=True)))
         return masked if operation.hide == "squares" else image - masked
 
@@ -210,17 +211,17 @@ def _(operation: GridMask, image: Node, spec: ImageSpec, context: GraphContext) 
 @apply.register
 def _(operation: HideAndSeek, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     size = spec.size
-    # One pixel for each cell of the finest grid, 0 if the cell is hidden. Coarser grids use only some of them.
+    # One pixel for each cell of the finest grid, 0 if the cell is hidden. Coarser grids use only some of these pixels.
     finest = min(each for each in operation.sizes if each)
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[_Array]:
         cell = rng.choice(operation.sizes, batch_size)
         matrix = np.eye(2, 3) / np.maximum(cell, 1)[:, None, None]
-        found = [cell > 0, matrix.astype(np.float32)]
+        outputs = [cell > 0, matrix.astype(np.float32)]
         if size:
             counts = [-(-side // finest) for side in size]
-            found.append((rng.random((batch_size, *counts, 1)) >= operation.probability).astype(np.uint8))
-        return found
+            outputs.append((rng.random((batch_size, *counts, 1)) >= operation.probability).astype(np.uint8))
+        return outputs
 
     hidden, matrix, *cells = context.random.from_numpy(
         operation, "cells", context.batch_size, draw, [0, 2, 3][: 3 if size else 2]

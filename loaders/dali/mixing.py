@@ -1,4 +1,4 @@
-"""Mixup, cutmix and their kin: mix the images of a batch. Labels are mixed after the graph."""
+"""Mix the images of a batch: mixup, CutMix and similar operations. Labels are mixed after the graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from loaders.transforms.mixing import single_mixing
 
 
 def mix(
-    operations: Sequence[BatchOperation], images: Node, spec: ImageSpec, context: GraphContext, *, wanted: bool = True
+    operations: Sequence[BatchOperation],
+    images: Node,
+    spec: ImageSpec,
+    context: GraphContext,
+    *,
+    with_images: bool = True,
 ) -> tuple[Node, Node, Node]:
     """Mix the images of a batch.
 
@@ -23,18 +28,18 @@ def mix(
     (`RandomStreams.from_numpy`), so a checkpoint of the pipeline restores them.
 
     Args:
-        operations: exactly one.
+        operations: the operation to run, as a sequence of length 1.
         images: HWC images that match `spec`.
         spec: size, channels, dtype and color space of `images`; the size must be known.
         context: where the graph runs, and its random values. All samples of a batch are mixed, including those that
             pad the last batch.
-        wanted: whether to mix the images. If `False`, they stay as they are, and only the partners and shares for
-            the labels are drawn; they have the same values either way.
+        with_images: whether to mix the images. If `False`, the images are returned unchanged and only the partners
+            and shares for the labels are drawn. Their values do not depend on `with_images`.
 
     Returns:
-        A tuple of float32 HWC images (`images` itself if not `wanted`); each sample's partner, its index in the
-        batch, as an int32 scalar; and the share of the sample's own label, as a float32 scalar from 0 to 1. Partner
-        and share are on the CPU.
+        A tuple: float32 HWC images, or `images` if not `with_images`; the index of each sample's partner in the batch,
+        an int32 scalar; and the share of the sample's own label, a float32 scalar from 0 to 1. Partner and share are
+        on the CPU.
 
     Raises:
         CallError: there is more than one operation.
@@ -43,14 +48,14 @@ def mix(
     """
     mixing = single_mixing(operations)
     if mixing is None or spec.size is None:
-        raise TypeError("mixing needs an operation, and images of one known size")
+        raise TypeError("mixing needs an operation and images of one known size")
     size = spec.size
 
     def draw(rng: np.random.Generator, batch_size: int) -> tuple[NDArray[Any], ...]:
         blend = draw_blend(mixing, size, batch_size, rng)
-        return blend.partner, blend.share, *(blend.factors if wanted else ())
+        return blend.partner, blend.share, *(blend.factors if with_images else ())
 
-    ndims = (0, 0, 3, 3) if wanted else (0, 0)
+    ndims = (0, 0, 3, 3) if with_images else (0, 0)
     partner, share, *factors = context.random.from_numpy(mixing, "blend", context.batch_size, draw, ndims)
     if not factors:
         return images, partner, share

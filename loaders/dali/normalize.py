@@ -1,4 +1,4 @@
-"""Normalize images, and give a batch its dtype and layout."""
+"""Normalize images, and convert a batch to its dtype and layout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from loaders.transforms.base import ImageSpec
 from loaders.transforms.decode_normalize import Normalize, Rescale
 from loaders.transforms.fuse import FlipNormalize
 
-#: The dtype that DALI computes for each dtype of a batch. DALI has no bfloat16: the framework converts float32.
+#: The dtype that DALI returns for each dtype of a batch. DALI has no bfloat16, so the framework converts float32.
 _DTYPES = {"float16": types.FLOAT16, "float32": types.FLOAT, "bfloat16": types.FLOAT, "uint8": types.UINT8}
 
 
@@ -22,22 +22,22 @@ def finish(
     dtype: str,
     layout: str,
 ) -> Node:
-    """Give images the dtype and layout of the batch.
+    """Convert images to the dtype and layout of the batch.
 
     Args:
         image: HWC images.
-        last: a normalization that ends the recipe. DALI applies it, the dtype and the layout in one operator.
+        last: the normalization if it is the last operation, else `None`. One DALI operator normalizes and converts.
         context: where the graph runs, and its random values.
         dtype: `"float16"`, `"bfloat16"` (returned as float32), `"float32"` or `"uint8"`.
         layout: `"NCHW"` or `"NHWC"`.
 
     """
-    kind = _DTYPES[dtype]
+    dali_dtype = _DTYPES[dtype]
     if last is not None:
-        return _normalize(image, last, context, dtype=kind, layout=layout[1:])
+        return _normalize(image, last, context, dtype=dali_dtype, layout=layout[1:])
     if layout == "NCHW":
         image = fn.transpose(image, perm=[2, 0, 1])
-    return fn.cast(image, dtype=kind)
+    return fn.cast(image, dtype=dali_dtype)
 
 
 @apply.register

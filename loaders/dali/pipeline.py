@@ -29,7 +29,7 @@ def make_pipeline(
 
     Its outputs, in order:
 
-    1. the images, if `"image"` is among the fields: on the GPU if there is one, in the dtype and layout of the batch,
+    1. the images, if `"image"` is one of the fields: on the GPU if there is one, in the dtype and layout of the batch,
     2. the reader's other outputs (`ReaderOutputs.metadata`), on the CPU,
     3. if the recipe mixes images: each sample's int32 partner and float32 share of its own label, on the CPU.
 
@@ -39,13 +39,13 @@ def make_pipeline(
         operations: the recipe's operations on an image, fused.
         options: device, batch size, threads, dtype, layout, fields and the other options of the loader.
         seed: seed of the transforms; different on each rank.
-        checkpoint: a checkpoint of an equal pipeline to resume from; empty to start anew.
+        checkpoint: a checkpoint of an equal pipeline to resume from; empty to start with the first epoch.
 
     Raises:
-        TypeError: the recipe doesn't start with decoding.
+        TypeError: the recipe does not start with decoding.
 
     """
-    # With the dynamic executor each batch has memory of its own, so users may keep a batch.
+    # With the dynamic executor each batch has its own memory, so users may keep a batch.
     pipeline: Pipeline = dali.Pipeline(
         batch_size=options.batch_size,
         num_threads=options.num_threads,
@@ -57,7 +57,7 @@ def make_pipeline(
         checkpoint=checkpoint or None,
     )
     context = GraphContext(gpu=options.device.is_gpu, batch_size=options.batch_size, random=RandomStreams(seed))
-    wanted = "image" in options.fields
+    with_images = "image" in options.fields
     with pipeline:
         records = read()
         first, *remaining = operations
@@ -75,10 +75,10 @@ def make_pipeline(
             spec = operation.output(spec)
         extra: list[Node] = []
         if recipe.mixing:
-            image, *extra = mix(recipe.mixing, image, spec, context, wanted=wanted)
+            image, *extra = mix(recipe.mixing, image, spec, context, with_images=with_images)
         image = finish(image, last, context, dtype=options.dtype, layout=options.layout)
-        # DALI computes only what the outputs need: without images among them, it decodes none.
-        pipeline.set_outputs(*([image] if wanted else []), *records.metadata, *extra)
+        # DALI computes only what the outputs need. If they contain no images, it decodes none.
+        pipeline.set_outputs(*([image] if with_images else []), *records.metadata, *extra)
     return pipeline
 
 

@@ -1,4 +1,4 @@
-"""Augmentation policies in the graph: AutoAugment, RandAugment, AugMix and their kin."""
+"""Augmentation policies in the graph: AutoAugment, RandAugment, AugMix and similar ones."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def _apply_in_order(
 @apply.register
 def _(operation: MixedChains, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     table = make_step_table(operation)
-    sometimes = operation.probability < 1
+    is_optional = operation.probability < 1
 
     def draw(rng: np.random.Generator, count: int) -> list[NDArray[Any]]:
         applied = rng.random(count) < operation.probability
         drawn = draw_chains(operation, table, spec.size, rng, applied)
         shares = np.ascontiguousarray(draw_shares(operation, rng, count), np.float32)
-        return [*shares, *table.graph_inputs(drawn, spec.size), *[applied] * sometimes]
+        return [*shares, *table.graph_inputs(drawn, spec.size), *[applied] * is_optional]
 
     inputs = _draw(operation, draw, context)
     shares = [context.to_device(next(inputs)) for _ in range(operation.width + 1)]
@@ -58,7 +58,7 @@ def _(operation: MixedChains, image: Node, spec: ImageSpec, context: GraphContex
     for number, _ in product(range(operation.width), range(operation.depth or 3)):
         copies[number] = _apply_step(table, copies[number], inputs, spec.size, context)
     nodes = [image, *copies, *shares]
-    return where(next(inputs), nodes, _weighted_sum) if sometimes else _weighted_sum(*nodes)
+    return where(next(inputs), nodes, _weighted_sum) if is_optional else _weighted_sum(*nodes)
 
 
 def _weighted_sum(*nodes: Node) -> Node:

@@ -1,6 +1,6 @@
-"""Which steps of an augmentation policy are drawn for each image, and how strong they are. NumPy only.
+"""Draw the steps of an augmentation policy and their strength for each image. Uses only NumPy.
 
-`policy_steps` says what each step does to an image, and `policies` puts both into the graph.
+`policy_steps` defines what each step does to an image, and `policies` adds both to the graph.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _IDENTITY = Step("identity")
 
 #: The columns of the step table before the settings.
 _COLUMNS = (
-    "probability", "branch", "low", "spread", "bins", "std", "least", "most", "slope",
-    "half", "of_side", "upright", "signed", "sign",
+    "probability", "branch", "low", "spread", "bins", "std", "minimum", "maximum", "slope",
+    "rounding", "of_side", "vertical", "signed", "sign",
 )  # fmt: skip
 
-#: Added before rounding down, because a float32 may be slightly below the integer that it stands for.
+#: Added before rounding down, because a float32 may be slightly below the integer that it represents.
 _EPSILON = 1e-4
 
 
@@ -56,39 +56,43 @@ class DrawnSteps:
 
 
 class StepTable:
-    """Rows of steps, one row of which is drawn for each image, as an array of numbers.
+    """Rows of steps as an array of numbers. One row is drawn for each image.
 
     Attributes:
-        families: the families of steps that occur. Each is a branch of the graph. `"identity"` comes first if some
-            images may stay as they are; then the most frequent ones, so that the tree of branches is shallow for
-            most images.
+        families: the families of the steps. Each is a branch of the graph. `"identity"` is the first if some images may
+            stay unchanged. The others follow from most to least frequent, so that most images take a short path in
+            the tree of branches.
         shares: the expected share of each family, relative to all steps.
 
     """
 
     def __init__(
-        self, rows: Iterable[Sequence[Step]], chances: Sequence[float] | None = None, *, probability: float = 1
+        self,
+        rows: Iterable[Sequence[Step]],
+        row_probabilities: Sequence[float] | None = None,
+        *,
+        probability: float = 1,
     ) -> None:
         """Build the table.
 
         Args:
-            rows: steps that are applied one after another. Shorter rows are filled with `"identity"`.
-            chances: how likely each row is; `None` if all are equally likely.
-            probability: how likely it is that an image gets any step.
+            rows: sequences of steps that are applied one after another. Shorter rows are filled with `"identity"`.
+            row_probabilities: probability of each row; `None` if all are equally likely.
+            probability: probability that an image gets any step at all.
 
         """
         rows = list(rows)
         longest = max(map(len, rows))
         rows = [(*row, *[_IDENTITY] * (longest - len(row))) for row in rows]
-        found: dict[tuple[Any, ...], float] = {family(_IDENTITY): 1 - probability} if probability < 1 else {}
-        for row, chance in zip(rows, chances or [1 / len(rows)] * len(rows), strict=True):
+        shares: dict[tuple[Any, ...], float] = {family(_IDENTITY): 1 - probability} if probability < 1 else {}
+        for row, row_probability in zip(rows, row_probabilities or [1 / len(rows)] * len(rows), strict=True):
             for step in row:
-                share = probability * chance / longest
-                found[family(step)] = found.get(family(step), 0) + share * step.probability
+                share = probability * row_probability / longest
+                shares[family(step)] = shares.get(family(step), 0) + share * step.probability
                 if step.probability < 1:
-                    found[family(_IDENTITY)] = found.get(family(_IDENTITY), 0) + share * (1 - step.probability)
-        self.families = tuple(sorted(found, key=lambda key: (key[0] != "identity", -found[key], key)))
-        self.shares = [found[key] for key in self.families]
+                    shares[family(_IDENTITY)] = shares.get(family(_IDENTITY), 0) + share * (1 - step.probability)
+        self.families = tuple(sorted(shares, key=lambda key: (key[0] != "identity", -shares[key], key)))
+        self.shares = [shares[key] for key in self.families]
         self._numbers = np.array([[self._row(step) for step in row] for row in rows])
 
     def _row(self, step: Step) -> list[float]:
@@ -96,11 +100,11 @@ class StepTable:
         base, change = settings(step)
         if amount.of_side and not step.name.startswith("translate"):
             raise TypeError(f"Amount(of_side=True) is for translate_x and translate_y, not for {step.name}")
-        half = {"none": NOT_ROUNDED, "down": _EPSILON, "nearest": 0.5}[amount.rounding]
+        rounding = {"none": NOT_ROUNDED, "down": _EPSILON, "nearest": 0.5}[amount.rounding]
         return [
             step.probability, self.families.index(family(step)),
             level.low, level.high - level.low, level.bins, level.std, *level.bounds, abs(amount.slope),
-            half, amount.of_side, step.name.endswith("_y"), amount.signed, -1 if amount.slope < 0 else 1,
+            rounding, amount.of_side, step.name.endswith("_y"), amount.signed, -1 if amount.slope < 0 else 1,
             *(base + change * amount.offset), *change,
         ]  # fmt: skip
 
@@ -118,27 +122,27 @@ class StepTable:
             rng: the generator.
             rows: the row of each step of each image: [S, N].
             positions: the position of each step in its row; broadcast against `rows`.
-            size: height and width of the images. If `None`, the graph scales shifts that are fractions of a side.
+            size: height and width of the images. If `None`, the graph computes shifts that are fractions of a side.
             applied: whether each step is applied at all: [S, N] or [N]; `None` if all are.
 
         """
-        found = self._numbers[rows, positions]
-        row = dict(zip(_COLUMNS, np.moveaxis(found, -1, 0), strict=False))
-        base, change = found[..., -2 * SETTINGS : -SETTINGS], found[..., -SETTINGS:]
-        done = rng.random(rows.shape) < row["probability"]
+        numbers = self._numbers[rows, positions]
+        row = dict(zip(_COLUMNS, np.moveaxis(numbers, -1, 0), strict=False))
+        base, change = numbers[..., -2 * SETTINGS : -SETTINGS], numbers[..., -SETTINGS:]
+        is_applied = rng.random(rows.shape) < row["probability"]
         if applied is not None:
-            done &= applied
+            is_applied &= applied
         sign = np.where(row["signed"] > 0, rng.choice((-1.0, 1.0), rows.shape), row["sign"])
         amount = row["slope"] * _draw_level(row, rng)
         if size is None:
-            waits = row["of_side"] > 0
-            base = base + share_of_side(row["upright"], amount, sign, row["half"]) * waits[..., None]
-            amount = np.where(waits, 0, amount)
+            in_graph = row["of_side"] > 0
+            base = base + share_of_side(row["vertical"], amount, sign, row["rounding"]) * in_graph[..., None]
+            amount = np.where(in_graph, 0, amount)
         else:
-            amount = amount * np.where(row["of_side"] > 0, np.where(row["upright"] > 0, *size), 1)
-        amount = np.where(row["half"] == NOT_ROUNDED, amount, np.floor(amount + row["half"]))
+            amount = amount * np.where(row["of_side"] > 0, np.where(row["vertical"] > 0, *size), 1)
+        amount = np.where(row["rounding"] == NOT_ROUNDED, amount, np.floor(amount + row["rounding"]))
         return DrawnSteps(
-            branch=(row["branch"] * done).astype(np.int32),
+            branch=(row["branch"] * is_applied).astype(np.int32),
             settings=base + change * (sign * amount)[..., None],
             center=rng.random((*rows.shape, 2)),
         )
@@ -154,23 +158,24 @@ class StepTable:
         return any(key[0] not in WITHOUT_SETTINGS for key in self.families)
 
     def graph_inputs(self, drawn: DrawnSteps, size: Size | None) -> list[NDArray[Any]]:
-        """Return what the graph needs for each step in order: int32 [N] branches, then float32 [N, 3, 3] settings.
+        """Return the inputs of the graph for each step in order: int32 [N] branches, float32 [N, 3, 3] settings.
 
-        Either is left out if there is no choice or no setting, because DALI warns of unused outputs.
+        Branches are left out if there is only one, and settings if no branch takes them, because DALI warns about
+        unused outputs.
         """
         prepared = np.zeros((*drawn.branch.shape, 3, 3))
         for number, key in enumerate(self.families):
-            mine = drawn.branch == number
-            prepared[mine] = prepare(key, drawn.settings[mine], drawn.center[mine], size)
-        kinds = [drawn.branch] * self.has_branches + [prepared.astype(np.float32)] * self.has_settings
-        return [array for step in zip(*kinds, strict=True) for array in step]
+            in_family = drawn.branch == number
+            prepared[in_family] = prepare(key, drawn.settings[in_family], drawn.center[in_family], size)
+        arrays = [drawn.branch] * self.has_branches + [prepared.astype(np.float32)] * self.has_settings
+        return [array for step in zip(*arrays, strict=True) for array in step]
 
 
 def _draw_level(row: dict[str, Numbers], rng: np.random.Generator) -> Numbers:
     unit = rng.random(row["low"].shape)
     binned = np.floor(unit * row["bins"]) / np.maximum(row["bins"] - 1, 1)
     level = row["low"] + row["spread"] * np.where(row["bins"] > 0, binned, unit)
-    noisy = np.clip(level + row["std"] * rng.standard_normal(level.shape), row["least"], row["most"])
+    noisy = np.clip(level + row["std"] * rng.standard_normal(level.shape), row["minimum"], row["maximum"])
     return np.where(row["std"] > 0, noisy, level)
 
 
@@ -180,11 +185,11 @@ def make_step_table(operation: SubPolicies | RandomSteps | MixedChains) -> StepT
     if isinstance(operation, SubPolicies):
         return StepTable(operation.sequences, probability=probability)
     if isinstance(operation, RandomSteps) and operation.weights is not None:
-        orders, chances = weighted_orders(operation.weights, operation.count)
+        orders, probabilities = weighted_orders(operation.weights, operation.count)
         rows = ([operation.pool[number] for number in order] for order in orders)
-        return StepTable(rows, chances, probability=probability)
+        return StepTable(rows, probabilities, probability=probability)
     if isinstance(operation, MixedChains) and not operation.depth:
-        # Chains of 1, 2 or 3 steps are equally likely, so a third of the steps is not applied.
+        # Chains of 1, 2 or 3 steps are equally likely, so a third of the steps are not applied.
         probability *= 2 / 3
     return StepTable(([step] for step in operation.pool), probability=probability)
 
@@ -200,23 +205,23 @@ def draw_steps(
 def _draw_rows(
     operation: SubPolicies | RandomSteps, rng: np.random.Generator, count: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Draw the row of each step of `count` images: [S, N], and return the positions of the steps in the rows."""
+    """Draw the row of each step of `count` images, [S, N]. Also return the position of each step in its row."""
     if isinstance(operation, SubPolicies):
         positions = np.arange(max(map(len, operation.sequences)))[:, None]
         row = rng.integers(len(operation.sequences), size=count)
     elif operation.weights is None:
         return rng.integers(len(operation.pool), size=(operation.count, count)), np.array(0)
     else:
-        orders, chances = weighted_orders(operation.weights, operation.count)
+        orders, probabilities = weighted_orders(operation.weights, operation.count)
         positions = np.arange(operation.count)[:, None]
-        row = rng.choice(len(orders), count, p=np.array(chances) / sum(chances))
+        row = rng.choice(len(orders), count, p=np.array(probabilities) / sum(probabilities))
     return np.broadcast_to(row, (len(positions), count)), positions
 
 
 def draw_chains(
     operation: MixedChains, table: StepTable, size: Size | None, rng: np.random.Generator, applied: NDArray[np.bool_]
 ) -> DrawnSteps:
-    """Draw the steps of all chains, chain by chain; `applied` says for each image whether any step is applied."""
+    """Draw the steps of all chains, chain by chain; `applied` is `False` for images that get no step."""
     count, depth = len(applied), operation.depth or 3
     last = rng.integers(3, size=(operation.width, count)) if operation.depth == 0 else np.full((1, 1), depth - 1)
     chains = (operation.width, depth, count)
@@ -238,11 +243,11 @@ def weighted_orders(weights: tuple[float, ...], count: int) -> tuple[list[tuple[
     """Return every order in which `count` items can be drawn without replacement, and the probability of each."""
     total = sum(weights)
     orders = list(permutations([number for number, weight in enumerate(weights) if weight > 0], count))
-    chances = []
+    probabilities = []
     for order in orders:
-        chance, left = 1.0, total
+        probability, remaining = 1.0, total
         for number in order:
-            chance *= weights[number] / left
-            left -= weights[number]
-        chances.append(chance)
-    return orders, chances
+            probability *= weights[number] / remaining
+            remaining -= weights[number]
+        probabilities.append(probability)
+    return orders, probabilities

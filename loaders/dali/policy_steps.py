@@ -1,8 +1,8 @@
-"""What each step of an augmentation policy does to an image, as Pillow does it.
+"""The steps of an augmentation policy, which change images as Pillow does.
 
 Images are uint8 HWC with three channels. A step's strength is in its settings, nine numbers whose meaning depends on
-the family of the step. NumPy prepares them for a whole batch at once, because in DALI each arithmetic operation is an
-operator of its own that takes time in every batch. A branch of the graph gets them as float32 [3, 3] on the CPU.
+the family of the step. NumPy prepares them for a whole batch at once, because in DALI each arithmetic operation is a
+separate operator that takes time in every batch. A branch of the graph gets them as float32 [3, 3] on the CPU.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Branch: TypeAlias = Callable[..., Node]
 #: An array whose first axes are the steps and the images of a batch.
 Numbers: TypeAlias = NDArray[np.float64]
 
-#: How many numbers a step's settings have.
+#: Number of settings of a step.
 SETTINGS = 9
 
 #: The families that have no settings.
@@ -46,9 +46,9 @@ _FAMILIES = {
 
 #: Positions in the settings of family `"move"`: two shears, two shifts and an angle. If the image size is unknown,
 #: also two shifts as fractions of the sides, their common sign, and what is added to them before rounding down.
-_SHEAR, _SHIFT, _ANGLE, _SHARE, _SIGN, _HALF = 0, 2, 4, 5, 7, 8
+_SHEAR, _SHIFT, _ANGLE, _SHARE, _SIGN, _ROUNDING = 0, 2, 4, 5, 7, 8
 
-#: Stands for "not rounded" where the settings say what is added before rounding down.
+#: Means "not rounded" in place of the number that is added before rounding down.
 NOT_ROUNDED = -1.0
 
 #: Pillow's weights of red, green and blue in gray (ITU-R BT.601).
@@ -58,12 +58,12 @@ _GRAY = np.array([0.299, 0.587, 0.114])
 _SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
 
 #: Added before a cast that rounds to nearest, to round down instead. It is above -0.5 because float32 results may be
-#: slightly below the integer that they stand for.
+#: slightly below the integer that they represent.
 ROUND_DOWN = -0.498
 
 
 def family(step: Step) -> tuple[Any, ...]:
-    """Return what steps that share a branch have in common: a name, and the options that the branch needs."""
+    """Return the family of a step: a name and the options of the branch. Steps of one family share a branch."""
     name = _FAMILIES.get(step.name, step.name)
     if name == "move":
         return name, step.filter, step.fill
@@ -82,10 +82,10 @@ def settings(step: Step) -> tuple[Numbers, Numbers]:
     elif name == "brightness":
         change[:] = np.eye(3).ravel()
     elif name == "sharpness":
-        lost = np.pad([[1.0]], 1) - _SMOOTH
-        base[:], change[:] = -lost.ravel(), lost.ravel()
+        detail = np.pad([[1.0]], 1) - _SMOOTH
+        base[:], change[:] = -detail.ravel(), detail.ravel()
     elif _FAMILIES.get(name) == "bytes":
-        # The smallest value that is inverted, and how many bits are kept.
+        # The smallest value that is inverted, and the number of bits to keep.
         base[:2] = (0, 8) if name != "posterize" else (256, 0)
         change[:2] = {"posterize": (0, 1), "solarize": (1, 0), "invert": (0, 0)}[name]
     else:
@@ -93,39 +93,41 @@ def settings(step: Step) -> tuple[Numbers, Numbers]:
     return base, change
 
 
-def share_of_side(upright: Numbers, share: Numbers, sign: Numbers, half: Numbers) -> Numbers:
-    """Return settings, to be added, of a shift by a fraction of a side whose length only the graph knows.
+def share_of_side(vertical: Numbers, share: Numbers, sign: Numbers, rounding: Numbers) -> Numbers:
+    """Return the settings of a shift by a fraction of a side, to add to the other settings of the step.
+
+    Used if only the graph knows the size of the image.
 
     Args:
-        upright: 1 for a vertical shift, 0 for a horizontal one.
+        vertical: 1 for a vertical shift, 0 for a horizontal one.
         share: the shift as a fraction of the side.
         sign: 1 or -1.
-        half: what to add before rounding down, or `NOT_ROUNDED`.
+        rounding: the number to add before rounding down, or `NOT_ROUNDED`.
 
     """
-    found: Numbers = np.zeros((*share.shape, SETTINGS))
-    found[..., _SHARE], found[..., _SHARE + 1] = share * (1 - upright), share * upright
-    found[..., _SIGN], found[..., _HALF] = sign, half
-    return found
+    added: Numbers = np.zeros((*share.shape, SETTINGS))
+    added[..., _SHARE], added[..., _SHARE + 1] = share * (1 - vertical), share * vertical
+    added[..., _SIGN], added[..., _ROUNDING] = sign, rounding
+    return added
 
 
-def prepare(key: tuple[Any, ...], given: Numbers, center: Numbers, size: Size | None) -> Numbers:
-    """Convert the settings of K images whose steps are of one family to what its branch takes: [K, 3, 3].
+def prepare(key: tuple[Any, ...], values: Numbers, center: Numbers, size: Size | None) -> Numbers:
+    """Convert the settings of K images with steps of one family to the input of the branch: [K, 3, 3].
 
     Args:
         key: the family.
-        given: settings: [K, 9].
+        values: settings: [K, 9].
         center: the center of a cutout, down and right, as fractions of the image: [K, 2].
         size: height and width of the images; `None` if they differ.
 
     """
-    ready: Numbers = given.copy()
+    ready: Numbers = values.copy()
     if key[0] == "move" and size is not None:
-        ready[:, :6] = _matrices(given, size)
+        ready[:, :6] = _matrices(values, size)
     elif key[0] == "bytes":
-        ready[:, 1] = 256 - 2.0 ** (8 - np.floor(given[:, 1]))
+        ready[:, 1] = 256 - 2.0 ** (8 - np.floor(values[:, 1]))
     elif key[0] == "cutout" and size is not None:
-        half = given[:, :1]
+        half = values[:, :1]
         ready[:, 0:2] = np.floor(center * (np.array(size) + 1)) - half
         ready[:, 3:5] = 2 * half
     elif key[0] == "cutout":
@@ -133,20 +135,20 @@ def prepare(key: tuple[Any, ...], given: Numbers, center: Numbers, size: Size | 
     return ready.reshape(-1, 3, 3)
 
 
-def _matrices(given: Numbers, size: Size) -> Numbers:
+def _matrices(values: Numbers, size: Size) -> Numbers:
     """Return affine matrices, [K, 6], that map a pixel of the result to one of the image.
 
-    They rotate about the center, shear about the top left corner, and shift.
+    They rotate around the center, shear from the top left corner, and shift.
     """
-    across, down = given[:, _SHEAR], given[:, _SHEAR + 1]
+    across, down = values[:, _SHEAR], values[:, _SHEAR + 1]
     x, y = size[1] / 2, size[0] / 2
-    angle = np.deg2rad(given[:, _ANGLE])
+    angle = np.deg2rad(values[:, _ANGLE])
     cos, sin = np.cos(angle), np.sin(angle)
     rotated: Numbers = np.stack([cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y], axis=1)
     sheared: Numbers = rotated.copy()
     sheared[:, :3] += across[:, None] * rotated[:, 3:]
     sheared[:, 3:] += down[:, None] * rotated[:, :3]
-    sheared[:, (2, 5)] += given[:, _SHIFT : _SHIFT + 2]
+    sheared[:, (2, 5)] += values[:, _SHIFT : _SHIFT + 2]
     return sheared
 
 
@@ -156,12 +158,12 @@ def branch(key: tuple[Any, ...], size: Size | None, context: GraphContext) -> Br
     return partial(_BRANCHES[name], context, size, *details)
 
 
-def _identity(_: GraphContext, _size: Size | None, image: Node, _given: Node = None) -> Node:
+def _identity(_: GraphContext, _size: Size | None, image: Node, _values: Node = None) -> Node:
     return image
 
 
-def _move(_: GraphContext, size: Size | None, filter_: str, fill: Color, image: Node, given: Node) -> Node:
-    move = partial(fn.warp_affine, matrix=_matrix(image, given) if size is None else given[0:2])
+def _move(_: GraphContext, size: Size | None, filter_: str, fill: Color, image: Node, values: Node) -> Node:
+    move = partial(fn.warp_affine, matrix=_matrix(image, values) if size is None else values[0:2])
     if filter_ == "nearest" and fill[0] == fill[1] == fill[2]:
         return move(image, interp_type=types.INTERP_NN, fill_value=fill[0])
     # Pillow doesn't interpolate between the image and the fill color, so a mask of the image moves with it.
@@ -173,50 +175,50 @@ def _move(_: GraphContext, size: Size | None, filter_: str, fill: Color, image: 
     return (moved & inside) | outside
 
 
-def _matrix(image: Node, given: Node) -> Node:
-    """Do what `_matrices` does, and round shifts that are fractions of a side, for images of any size."""
-    numbers = fn.reshape(given, shape=[SETTINGS])
+def _matrix(image: Node, values: Node) -> Node:
+    """Compute the same as `_matrices` for images of any size, and round shifts that are fractions of a side."""
+    numbers = fn.reshape(values, shape=[SETTINGS])
     shape = image.shape(dtype=types.FLOAT)
     sides = fn.stack(shape[1], shape[0])
-    shift, half = numbers[_SHARE : _SHARE + 2] * sides, numbers[_HALF]
-    shift = shift + (half >= 0) * (math.floor(shift + half) - shift)
+    shift, rounding = numbers[_SHARE : _SHARE + 2] * sides, numbers[_ROUNDING]
+    shift = shift + (rounding >= 0) * (math.floor(shift + rounding) - shift)
     rotated = fn.transforms.rotation(angle=numbers[_ANGLE], center=sides * 0.5)
     sheared = fn.transforms.shear(rotated, shear=numbers[_SHEAR : _SHEAR + 2])
     return fn.transforms.translation(sheared, offset=numbers[_SHIFT : _SHIFT + 2] + numbers[_SIGN] * shift)
 
 
-def _mix_channels(_: GraphContext, _size: Size | None, image: Node, given: Node) -> Node:
-    return fn.coord_transform(image, M=given, T=ROUND_DOWN, dtype=types.UINT8)
+def _mix_channels(_: GraphContext, _size: Size | None, image: Node, values: Node) -> Node:
+    return fn.coord_transform(image, M=values, T=ROUND_DOWN, dtype=types.UINT8)
 
 
-def _contrast(context: GraphContext, _size: Size | None, image: Node, given: Node) -> Node:
-    factor = context.to_device(given)[0, 0]
+def _contrast(context: GraphContext, _size: Size | None, image: Node, values: Node) -> Node:
+    factor = context.to_device(values)[0, 0]
     gray = fn.color_space_conversion(image, image_type=types.RGB, output_type=types.GRAY)
     mean = math.floor(fn.reductions.mean(gray, axes=[0, 1], keep_dims=True) + 0.5)
     return fn.cast(image * factor + (mean * (1 - factor) + ROUND_DOWN), dtype=types.UINT8)
 
 
-def _sharpness(context: GraphContext, size: Size | None, image: Node, given: Node) -> Node:
-    gained = fn.filter(image, context.to_device(given), mode="valid", dtype=types.FLOAT)
-    # Pillow leaves the pixels at the border as they are.
+def _sharpness(context: GraphContext, size: Size | None, image: Node, values: Node) -> Node:
+    change = fn.filter(image, context.to_device(values), mode="valid", dtype=types.FLOAT)
+    # Pillow does not change the pixels at the border.
     shape = image.shape(dtype=types.INT32)[0:2] if size is None else list(size)
-    gained = fn.slice(gained, start=[-1, -1], shape=shape, axes=[0, 1], out_of_bounds_policy="pad")
-    return fn.cast(image + gained + ROUND_DOWN, dtype=types.UINT8)
+    change = fn.slice(change, start=[-1, -1], shape=shape, axes=[0, 1], out_of_bounds_policy="pad")
+    return fn.cast(image + change + ROUND_DOWN, dtype=types.UINT8)
 
 
-def _bytes(context: GraphContext, _size: Size | None, image: Node, given: Node) -> Node:
-    """Invert values from a threshold up, and keep only the highest bits."""
-    placed = context.to_device(given)
-    mask = fn.cast(placed[0, 1], dtype=types.UINT8)
-    return (image ^ ((image >= placed[0, 0]) * _byte(255))) & mask
+def _bytes(context: GraphContext, _size: Size | None, image: Node, values: Node) -> Node:
+    """Invert values at or above a threshold, and keep only the highest bits."""
+    on_device = context.to_device(values)
+    mask = fn.cast(on_device[0, 1], dtype=types.UINT8)
+    return (image ^ ((image >= on_device[0, 0]) * _byte(255))) & mask
 
 
-def _solarize_add(context: GraphContext, _size: Size | None, image: Node, given: Node) -> Node:
-    more = fn.cast(context.to_device(given)[0, 0], dtype=types.INT16)
-    return fn.cast(image + (image < 128) * more, dtype=types.UINT8)
+def _solarize_add(context: GraphContext, _size: Size | None, image: Node, values: Node) -> Node:
+    increase = fn.cast(context.to_device(values)[0, 0], dtype=types.INT16)
+    return fn.cast(image + (image < 128) * increase, dtype=types.UINT8)
 
 
-def _autocontrast(_: GraphContext, _size: Size | None, image: Node, _given: Node = None) -> Node:
+def _autocontrast(_: GraphContext, _size: Size | None, image: Node, _values: Node = None) -> Node:
     low = fn.reductions.min(image, axes=[0, 1], keep_dims=True)
     high = fn.reductions.max(image, axes=[0, 1], keep_dims=True)
     # A channel with a single value keeps it: its scale is 0, and the value is added.
@@ -225,18 +227,18 @@ def _autocontrast(_: GraphContext, _size: Size | None, image: Node, _given: Node
     return fn.cast(image * scale + (low * (flat - scale) + ROUND_DOWN), dtype=types.UINT8)
 
 
-def _equalize(_: GraphContext, _size: Size | None, image: Node, _given: Node = None) -> Node:
+def _equalize(_: GraphContext, _size: Size | None, image: Node, _values: Node = None) -> Node:
     # DALI counts the pixels up to and including a value, Pillow those below it. On inverted values both agree.
     return fn.equalize(image ^ _byte(255)) ^ _byte(255)
 
 
-def _cutout(_: GraphContext, size: Size | None, fill: Color, image: Node, given: Node) -> Node:
+def _cutout(_: GraphContext, size: Size | None, fill: Color, image: Node, values: Node) -> Node:
     if size is None:
         sides = image.shape(dtype=types.FLOAT)[0:2]
-        half = given[0, 0]
-        corner, square = math.floor(given[1, 0:2] * (sides + 1)) - half, sides * 0 + half * 2
+        half = values[0, 0]
+        corner, square = math.floor(values[1, 0:2] * (sides + 1)) - half, sides * 0 + half * 2
     else:
-        corner, square = given[0, 0:2], given[1, 0:2]
+        corner, square = values[0, 0:2], values[1, 0:2]
     return fn.erase(image, anchor=corner, shape=square, axes=[0, 1], fill_value=list(fill))
 
 

@@ -1,4 +1,4 @@
-"""Read encoded images and labels: with DALI's native readers in stored order, or in the order that a sampler plans."""
+"""Read encoded images and labels: with DALI's native readers in stored order, or in the order of a sampler's plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READER = "reader"
 #: Size of the buffer that a shuffling native reader draws from, in samples.
 SHUFFLE_BUFFER = 1024
 
-#: How many batches ahead a planned reader asks the operating system to load images into memory.
+#: Number of batches for which a planned reader asks the operating system to load images into memory in advance.
 PREFETCH_BATCHES = 8
 
 
@@ -37,7 +37,7 @@ class ReaderOutputs:
         encoded: encoded images, or raw pixels: uint8 [bytes].
         label: the label as the shard stores it: int64 [1] in TFRecord, uint8 [W] text in WebDataset. `None` if only
             the sample tables contain labels, or if no field needs it.
-        source: where each record came from: uint8 [W] text. `None` if no field needs it.
+        source: the file and position of each record: uint8 [W] text. `None` if no field needs it.
         row: each sample's row in the split: an int64 scalar. `None` without a sampler.
 
     """
@@ -64,14 +64,14 @@ def read_stored(
         seed: seed of the order within the shuffle buffer.
         file_seed: seed of the order of shards in each epoch; the same on all ranks.
         with_label: whether to read the labels that the shards store.
-        with_source: whether to return where each record came from.
+        with_source: whether to return the file and position of each record.
 
     """
     kwargs: dict[str, Any] = {
         "name": READER,
         "shard_id": order.ranks.rank,
         "num_shards": order.ranks.world_size,
-        # Epochs end at a batch boundary, on all ranks at once, so each epoch contains every sample once.
+        # Epochs end at a batch boundary on all ranks at once, so each epoch contains every sample once.
         "pad_last_batch": True,
         "random_shuffle": order.shuffle,
         "initial_fill": SHUFFLE_BUFFER,
@@ -112,7 +112,7 @@ class _PlannedBatches:
         self._rows = lru_cache(PREFETCH_BATCHES + 2)(partial(planned.filled, started=started))
         self._records = records
         self._requested = 0
-        # With `no_copy=True`, arrays must stay alive until DALI has used them. DALI holds up to `prefetch` + 1 batches.
+        # With `no_copy=True`, arrays must stay alive until DALI has used them. DALI keeps up to `prefetch` + 1 batches.
         self._alive: deque[Any] = deque(maxlen=2 * (prefetch + 2))
 
     def rows(self, batch: Any) -> Any:
@@ -122,10 +122,10 @@ class _PlannedBatches:
 
     def images(self, batch: Any) -> list[Any]:
         number = batch.iteration
-        for coming in range(max(number, self._requested), number + PREFETCH_BATCHES + 1):
-            self._records.prefetch(self._rows(coming))
+        for upcoming in range(max(number, self._requested), number + PREFETCH_BATCHES + 1):
+            self._records.prefetch(self._rows(upcoming))
         self._requested = number + PREFETCH_BATCHES + 1
-        # A NumPy array takes DALI twice the time of a TensorCPU, and this runs on the training thread.
+        # DALI takes twice as long to read a NumPy array as a TensorCPU, and this runs on the training thread.
         images = [TensorCPU(image, "") for image in self._records.images(self._rows(number))]
         self._alive.append(images)
         return images

@@ -1,4 +1,4 @@
-"""Resizing, and RandomDownscale, which lowers the resolution."""
+"""Resize, and RandomDownscale, which removes detail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from loaders.dali.graph import GraphContext, Node, apply, fn, image_sides, math,
 from loaders.transforms.base import Filter, ImageSpec, Operation, Size
 from loaders.transforms.resize import RandomDownscale, Resize
 
-#: Adding and subtracting it rounds a float32 to the nearest integer, a half to the even one.
+#: Adding and subtracting this number rounds a float32 to the nearest integer, and halves to even.
 _ROUND_EVEN = 1.5 * 2**23
 
 INTERPOLATION = {
@@ -22,7 +22,7 @@ INTERPOLATION = {
 
 
 def round_half_even(values: Node) -> Node:
-    """Round float32 values below 2**22 to the nearest integer, a half to the even one."""
+    """Round float32 values below 2**22 to the nearest integer, and halves to even."""
     return (values + _ROUND_EVEN) - _ROUND_EVEN
 
 
@@ -53,8 +53,8 @@ def interpolation(owner: Operation, name: Filter, context: GraphContext) -> Any:
     if name != "random":
         return INTERPOLATION[name]
     coin = context.random.coin(owner, "filter", 0.5)
-    names = [int(types.INTERP_LINEAR), int(types.INTERP_CUBIC)]
-    return fn.reinterpret(fn.cast(coin, dtype=types.INT32) * (names[1] - names[0]) + names[0], dtype=types.INTERP_TYPE)
+    linear, cubic = int(types.INTERP_LINEAR), int(types.INTERP_CUBIC)
+    return fn.reinterpret(fn.cast(coin, dtype=types.INT32) * (cubic - linear) + linear, dtype=types.INTERP_TYPE)
 
 
 @apply.register
@@ -66,14 +66,17 @@ def _(operation: Resize, image: Node, spec: ImageSpec, context: GraphContext) ->
 def _(operation: RandomDownscale, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     share = context.random.uniform(operation, "share", *operation.share)
     sides = image_sides(image)
-    kinds = [INTERPOLATION[name] for name in ("nearest", "linear", "cubic", "lanczos")]
+    interp_types = [INTERPOLATION[name] for name in ("nearest", "linear", "cubic", "lanczos")]
 
     side = math.floor(sides[0] * share)
     small = fn.stack(side, side)
-    down = context.random.integers(operation, "down", len(kinds))
-    up = context.random.integers(operation, "up", len(kinds))
+    down = context.random.integers(operation, "down", len(interp_types))
+    up = context.random.integers(operation, "up", len(interp_types))
     branches = [
-        lambda image, size, kind=kind: fn.resize(image, size=size, interp_type=kind, antialias=False) for kind in kinds
+        lambda image, size, interp_type=interp_type: fn.resize(
+            image, size=size, interp_type=interp_type, antialias=False
+        )
+        for interp_type in interp_types
     ]
 
     def degrade(image: Node, small: Node, sides: Node, down: Node, up: Node) -> Node:
