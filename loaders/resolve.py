@@ -326,7 +326,7 @@ def _num_classes(split: OpenSplit, recipe: Recipe) -> int:
         )
     if recipe.mixing and given and named > given:
         raise CallError(
-            f"the transform that mixes images sets {given} classes, but {split.folder} has {named} classes",
+            f"the transform that mixes images sets the number of classes to {given}, but {split.folder} has {named}",
             hint="remove class_num or num_classes to use the number of classes of the dataset",
         )
     return given or named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loaders.transforms.base import check_bool, check_int, check_number
+from loaders.transforms.base import check_bool, check_int, check_number, check_range
 from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
 from loaders.transforms.parse.geometry import parse_padding
 from loaders.transforms.parse.interpolation import (
@@ -88,9 +88,11 @@ def rand_crop_image(
     """Crop a random region and resize it to (width, height)."""
     filters = parse_paddleclas_interpolation(interpolation, backend)
     check_bool("use_log_aspect", use_log_aspect)
+    area = (0.08, 1.0) if scale is None else parse_pair(scale, "scale")
+    check_range("scale", area, 0, 1)
     yield RandomResizedCrop(
         parse_width_height(size),
-        area=(0.08, 1.0) if scale is None else parse_pair(scale, "scale"),
+        area=area,
         ratio=(3 / 4, 4 / 3) if ratio is None else parse_pair(ratio, "ratio"),
         sampling="bounded",
         log_ratio=use_log_aspect,
@@ -116,9 +118,11 @@ def random_resized_crop(
     antialias: bool = True,
 ) -> Parsed:
     """Crop a random region and resize it to (height, width)."""
+    area = parse_pair(scale, "scale")
+    check_range("scale", area, 0, 1)
     yield RandomResizedCrop(
         parse_height_width(size),
-        area=parse_pair(scale, "scale"),
+        area=area,
         ratio=parse_pair(ratio, "ratio"),
         filter=parse_torchvision_interpolation(interpolation),
         antialias=antialias,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loaders.transforms.base import check_bool, check_choice, check_probability
+from loaders.transforms.base import check_bool, check_choice, check_probability, check_range
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import (
@@ -80,7 +80,7 @@ def _torchvision_erasing(given: dict[str, Any]) -> RandomErasing:
         value = 0
     return RandomErasing(
         probability=_parse_probability(given.get("p", 0.5), "p"),
-        area=parse_pair(given.get("scale", (0.02, 0.33)), "scale"),
+        area=_parse_scale(given.get("scale", (0.02, 0.33))),
         ratio=parse_pair(given.get("ratio", (0.3, 3.3)), "ratio"),
         log_ratio=True,
         attempts=10,
@@ -157,7 +157,7 @@ def crop_with_padding(
     if not isinstance(interpolation, str):
         raise CallError(f"interpolation must be a string, got {interpolation!r}")
     yield KeepPart(
-        area=parse_pair(scale, "scale"),
+        area=_parse_scale(scale),
         ratio=parse_pair(ratio, "ratio"),
         fill=parse_number(padding_num, "padding_num"),
         probability=_parse_probability(prob, "prob"),
@@ -168,6 +168,12 @@ def _parse_probability(value: Any, name: str) -> float:
     probability = parse_number(value, name)
     check_probability(name, probability)
     return probability
+
+
+def _parse_scale(value: Any) -> tuple[float, float]:
+    scale = parse_pair(value, "scale")
+    check_range("scale", scale, 0, 1)
+    return scale
 
 
 def _fill(value: Any, name: str) -> tuple[float, float, float]:

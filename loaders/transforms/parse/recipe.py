@@ -178,7 +178,7 @@ def _check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
                 )
             if isinstance(operation, BatchOperation):
                 if spec.size is None:
-                    raise _sizes_vary(item.location, last, f"{item.description} needs one size")
+                    raise _sizes_vary(item.location, last, f"{item.description} needs one size", " before it")
                 mixing = item
             elif mixing is not None:
                 raise CallError(
@@ -197,9 +197,9 @@ def _check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
     return spec
 
 
-def _sizes_vary(location: str, last: RecipeItem | None, requirement: str) -> CallError:
+def _sizes_vary(location: str, last: RecipeItem | None, requirement: str, position: str = "") -> CallError:
     after = f" after {last.description}" if last else ""
     return CallError(
         f"{location}: images have different sizes{after}, but {requirement}",
-        hint="add a crop (CropImage, RandCropImage) or a resize to a fixed size (ResizeImage with size)",
+        hint=f"add a crop (CropImage, RandCropImage) or a resize to a fixed size (ResizeImage with size){position}",
     )

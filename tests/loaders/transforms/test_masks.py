@@ -454,6 +454,8 @@ def test_names_parse_to_operations(name, arguments, expected):
         ("GridMask", {"rotate": 0}, "angles"),
         ("HideAndSeek", {"size": 3}, "no argument"),
         ("CropWithPadding", {"scale": [0, 0]}, "area"),
+        ("CropWithPadding", {"scale": [0, 2]}, "scale must be"),
+        ("RandomErasing", {"scale": [0, 2]}, "scale must be"),
         ("CropWithPadding", {"ratio": [2, 1]}, "ratio"),
         ("CropWithPadding", {"size": "large"}, "size"),
         ("CropWithPadding", {"key": "image"}, "key"),

@@ -91,6 +91,8 @@ def test_errors_state_the_location():
     assert text.startswith("batch_transforms[1]: CutMix: alpha")
     text = recipe_error([CROP], batch=[3], source="a.yaml: transform_ops")
     assert text.startswith("a.yaml: batch_transform_ops[0] is not a transform: 3")
+    text = recipe_error([{"RandomResizedCrop": {"size": 8, "scale": [1, 0.5]}}])
+    assert text.startswith("transforms[0]: RandomResizedCrop: scale must be two numbers from 0 to 1 in ascending order")
     text = recipe_error([CROP, "NormalizeImage", "ToHSV"])
     assert text.startswith("transforms[2]: ConvertColor needs uint8 values from 0 to 255")
     assert text.endswith("Hint: move it before the normalization.")
@@ -191,9 +193,11 @@ def test_varying_sizes_at_the_end_are_an_error():
             f"transforms: images have different sizes{after}, but a batch needs one size. Hint: add a crop (CropImage, "
             "RandCropImage) or a resize to a fixed size (ResizeImage with size)."
         )
-    assert recipe_error([Flip()], batch=["MixUp"]).startswith(
-        f"batch_transforms[0]: images have different sizes after {Flip()!r}, but MixUp() needs one size. Hint: add a"
+    text = recipe_error([Flip()], batch=["MixUp"])
+    assert text.startswith(
+        f"batch_transforms[0]: images have different sizes after {Flip()!r}, but MixUp() needs one size. Hint: add "
     )
+    assert text.endswith("(ResizeImage with size) before it.")
 
 
 def test_mixing_comes_last():
