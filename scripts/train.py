@@ -1,9 +1,9 @@
-"""Train a classifier on a prepared dataset, on one device or several, and resume where a stopped run ended.
+"""Train a classifier on a prepared dataset, on one device or several, and resume a run that stopped.
 
     python scripts/train.py ILSVRC2012-tfrecord --checkpoint run.pt
     torchrun --nproc-per-node 8 scripts/train.py ILSVRC2012-tfrecord --checkpoint run.pt --resume
 
-With --resume, training continues with the next batch, and ends with the same weights as a run that never stopped.
+With --resume, training continues with the next batch, and ends with the same weights as a run that did not stop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Training:
     step: int = 0
 
     def save(self, path: Path) -> None:
-        """Write one file for all ranks; a crash leaves the previous file as it was."""
+        """Write one file for all ranks; after a crash, the previous file is unchanged."""
         loader_states: list[Any] = [None] * distributed.get_world_size()
         distributed.all_gather_object(loader_states, self.batches.state_dict())  # Each rank's loader has its own state.
         if distributed.get_rank() == 0:
@@ -47,7 +47,8 @@ class Training:
         saved = torch.load(path, map_location=self.device)
         if saved["scheduler"]["total_steps"] != self.scheduler.total_steps:  # type: ignore[attr-defined]
             raise SystemExit(
-                f"{path} is the checkpoint of a run with other --epochs, whose learning rate follows another schedule"
+                f"--checkpoint {path} was saved with another --epochs, so its learning rate schedule differs. "
+                "Hint: pass the same --epochs."
             )
         for name in ("model", "optimizer", "scheduler"):
             getattr(self, name).load_state_dict(saved[name])
@@ -55,7 +56,7 @@ class Training:
         self.step = saved["step"]
 
     def train_epoch(self, ddp_model: nn.Module, args: argparse.Namespace) -> None:
-        """Train on the rest of the epoch."""
+        """Train on the remaining batches of the epoch."""
         start, first_step = time.perf_counter(), self.step
         for images, labels in self.batches:
             loss = self.loss(ddp_model, images.permute(0, 3, 1, 2), labels)
@@ -79,7 +80,7 @@ class Training:
 
 
 def autocast(device: torch.device) -> torch.autocast:
-    """Compute in bfloat16 on a GPU."""
+    """Return a context that computes in bfloat16 on a GPU."""
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 
 
@@ -146,7 +147,12 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--model", default="resnet50", help="name of a torchvision model, or `tiny`")
     parser.add_argument("--epochs", type=positive_int, default=90)
     parser.add_argument("--batch-size", type=positive_int, default=256, help="samples per step of each process")
-    parser.add_argument("--lr", type=float, default=0.1, help="maximum learning rate for 256 samples per step")
+    parser.add_argument(
+        "--lr",
+        type=float,
+        default=0.1,
+        help="maximum learning rate for 256 samples per step, scaled to the actual number",
+    )
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))

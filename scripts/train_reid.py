@@ -1,4 +1,4 @@
-"""Train re-identification on a prepared dataset, on one device or several, and resume where a stopped run ended.
+"""Train re-identification on a prepared dataset, on one device or several, and resume a run that stopped.
 
     python scripts/train_reid.py Market-1501-tfrecord --checkpoint run.pt
     torchrun --nproc-per-node 2 scripts/train_reid.py Market-1501-tfrecord --checkpoint run.pt --resume
@@ -6,7 +6,7 @@
 The label is the identity, as `dataprep convert` writes it for Market-1501 or with --label-column. A batch has P
 identities with K samples each, from several cameras if the sample tables have a column `camera`. Each process uses the
 hardest pairs of its own batch. The evaluation searches the gallery split for each sample of the query split by the
-rules of Market-1501 (Zheng et al., ICCV 2015). Without these splits, it searches the val split for each of its samples.
+rules of Market-1501 (Zheng et al., ICCV 2015). Without these splits, the val split is both query and gallery.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_SIMILARITIES = 1 << 24
 
 
 class Network(nn.Module):
-    """A backbone, a batch norm and a classifier: BNNeck of "A bag of tricks", https://arxiv.org/abs/1903.07071."""
+    """A backbone, a batch norm and a classifier: BNNeck of "Bag of Tricks", https://arxiv.org/abs/1903.07071."""
 
     def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Network(nn.Module):
         nn.init.normal_(self.classifier.weight, std=0.001)
 
     def forward(self, images: torch.Tensor) -> Any:
-        """Return features and class scores; in evaluation, features after the batch norm. All float32 [B, ...]."""
+        """Return features and class scores; in evaluation mode, features after the batch norm. All float32 [B, ...]."""
         features = self.backbone(images).float()
         normalized = self.neck(features)
         return (features, self.classifier(normalized).float()) if self.training else normalized
@@ -58,7 +58,7 @@ def make_network(name: str, classes: int) -> Network:
         raise SystemExit(f"--model {name} needs torchvision, which is not installed. Hint: use --model tiny.") from None
     backbone = resnet50()
     width, backbone.fc = backbone.fc.in_features, nn.Identity()
-    # Keep twice the resolution in the last stage, as in the paper.
+    # Without a stride, the last stage has twice the resolution, as in the paper.
     backbone.layer4[0].conv2.stride = backbone.layer4[0].downsample[0].stride = (1, 1)
     return Network(backbone, width, classes)
 
@@ -71,7 +71,7 @@ def batch_hard(features: torch.Tensor, labels: torch.Tensor, margin: float | Non
     Args:
         features: float32 [B, width].
         labels: int64 [B]; each label appears more than once, and not all are equal.
-        margin: between the two distances. `None` means the soft margin.
+        margin: margin between the two distances. `None` means the soft margin.
 
     """
     squares = features.square().sum(1)
@@ -93,12 +93,12 @@ class Embeddings(NamedTuple):
 def score(query: Embeddings, gallery: Embeddings, max_similarities: int = MAX_SIMILARITIES) -> torch.Tensor:
     """Rank the gallery by similarity to each query, without samples of the query's identity from its own camera.
 
-    A query whose identity is not in the rest of the gallery does not count. Distractors have an identity that no query
+    A query whose identity is not in the rest of the gallery is not counted. Distractors have an identity that no query
     has.
 
     Returns:
-        Number of queries whose first result is right, sum of the average precisions (each the mean of the precision at
-        the right results), and number of queries that count: float64 [3].
+        Number of queries whose first result is correct, sum of the average precisions (each is the mean of the
+        precision at the correct results), and number of counted queries: float64 [3].
 
     """
     totals = query.features.new_zeros(3, dtype=torch.float64)
@@ -109,10 +109,10 @@ def score(query: Embeddings, gallery: Embeddings, max_similarities: int = MAX_SI
         excluded = same & (cameras[:, None] == gallery.cameras)
         similarity = (features @ gallery.features.T).masked_fill(excluded, -math.inf)
         order = similarity.argsort(dim=1, descending=True, stable=True)
-        right = (same & ~excluded).gather(1, order)
-        right = right[right.any(1)]
-        precision = (right.cumsum(1) / ranks * right).sum(1, dtype=torch.float64) / right.sum(1)
-        totals += torch.stack([right[:, 0].sum(), precision.sum(), totals.new_tensor(len(right))])
+        correct = (same & ~excluded).gather(1, order)
+        correct = correct[correct.any(1)]
+        precision = (correct.cumsum(1) / ranks * correct).sum(1, dtype=torch.float64) / correct.sum(1)
+        totals += torch.stack([correct[:, 0].sum(), precision.sum(), totals.new_tensor(len(correct))])
     return totals
 
 
@@ -122,26 +122,26 @@ def embed(
 ) -> Embeddings:
     """Return the embeddings of a split, gathered from all ranks; new cameras are added to `camera_numbers`."""
     features, labels, cameras = [], [], []
-    for images, identities, names in batches:
+    for images, identities, camera_values in batches:
         if len(identities):  # The last batch may be empty on some ranks.
             with autocast(device):
                 features.append(functional.normalize(model(images.permute(0, 3, 1, 2))).cpu())
             labels += identities.tolist()
-            cameras += names.tolist() if torch.is_tensor(names) else names
+            cameras += camera_values.tolist() if torch.is_tensor(camera_values) else camera_values
     parts: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(parts, (features, labels, cameras))
     features, labels, cameras = ([each for part in parts for each in part[kind]] for kind in range(3))
-    codes = [camera_numbers.setdefault(name, len(camera_numbers)) for name in cameras]
+    codes = [camera_numbers.setdefault(camera, len(camera_numbers)) for camera in cameras]
     return Embeddings(torch.cat(features).to(device), torch.tensor(labels).to(device), torch.tensor(codes).to(device))
 
 
 def evaluate(model: nn.Module, splits: list[loaders.Loader], device: torch.device) -> tuple[float, float, int]:
-    """Return rank-1 accuracy, mAP and the number of queries that count, over all ranks.
+    """Return rank-1 accuracy, mAP and the number of counted queries, over all ranks.
 
     Args:
         model: returns features in evaluation mode.
         splits: query and gallery; or one split, which is both.
-        device: of the features.
+        device: device of the features.
 
     """
     synchronize_buffers(model)
@@ -153,20 +153,22 @@ def evaluate(model: nn.Module, splits: list[loaders.Loader], device: torch.devic
     part = slice(distributed.get_rank(), None, distributed.get_world_size())
     totals = score(Embeddings(*(each[part] for each in query)), gallery)
     distributed.all_reduce(totals)
-    first, precision, queries = totals.tolist()
+    correct_first, precision_sum, queries = totals.tolist()
     if not queries:
-        raise SystemExit("no query has a sample of its identity from another camera in the gallery")
-    return first / queries, precision / queries, int(queries)
+        raise SystemExit(
+            "no query has a sample of its identity from another camera in the gallery, so there is nothing to score"
+        )
+    return correct_first / queries, precision_sum / queries, int(queries)
 
 
 @dataclass
 class Training(train.Training):
-    """As in train.py, with another loss."""
+    """The training of train.py with another loss."""
 
     margin: float | None = None
 
     def resume(self, path: Path) -> None:
-        """Load a checkpoint."""
+        """Load a checkpoint, as in train.py; exit with a message if it cannot be used."""
         try:
             super().resume(path)
         except loaders.DatasetError:
@@ -178,7 +180,7 @@ class Training(train.Training):
             ) from None
 
     def loss(self, ddp_model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the loss of a batch: of its classes, and of its hardest pairs."""
+        """Return the loss of a batch: the sum of the classification loss and the triplet loss."""
         with autocast(self.device):
             features, scores = ddp_model(images)
         loss = functional.cross_entropy(scores, labels, label_smoothing=0.1)
@@ -186,7 +188,7 @@ class Training(train.Training):
 
 
 def build(args: argparse.Namespace) -> tuple[loaders.Loader, list[loaders.Loader]]:
-    """Return the loader of train, and those of query and gallery, or that of val."""
+    """Return the loader of the train split, and the loaders of query and gallery, or of val."""
     manifest = read_manifest(args.dataset)
     table = manifest.split("train").shards[0].table if manifest.split("train") else None
     has_camera = table is not None and "camera" in read_table(Path(args.dataset) / table.name).column_names
@@ -198,7 +200,7 @@ def build(args: argparse.Namespace) -> tuple[loaders.Loader, list[loaders.Loader
     batches = loaders.build(args.dataset, batch_size=batch_size, transforms="reid-train", sampler=sampler, **shared)
     if not batches.classes:
         raise SystemExit(f"{args.dataset} does not name its classes. Hint: run `dataprep index` with --classes.")
-    # Without cameras, the key takes their place: each sample excludes only itself.
+    # Without cameras, the key replaces the camera, so each sample excludes only itself.
     shared |= {"batch_size": 256, "transforms": "reid-eval"}
     shared |= {"fields": ("image", "label", "camera" if has_camera else "key")}
     names = ("query", "gallery") if manifest.split("query") else ("val",)
@@ -216,24 +218,29 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("dataset", help="folder of a prepared dataset: train, query and gallery; or train and val")
     parser.add_argument("--model", default="resnet50", choices=["resnet50", "tiny"])
     parser.add_argument("--epochs", type=positive_int, default=120)
-    parser.add_argument("--identities", type=positive_int, default=16, help="P, per step of each process")
-    parser.add_argument("--samples", type=positive_int, default=4, help="K, of each identity")
-    parser.add_argument("--margin", type=positive_float, help="of the triplet loss; default: the soft margin")
+    parser.add_argument("--identities", type=positive_int, default=16, help="identities in a batch of each process (P)")
+    parser.add_argument("--samples", type=positive_int, default=4, help="samples of each identity in a batch (K)")
+    parser.add_argument("--margin", type=positive_float, help="margin of the triplet loss; default: the soft margin")
     parser.add_argument("--lr", type=positive_float, default=3.5e-4, help="maximum learning rate")
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
     parser.add_argument("--save-every", type=positive_int, default=1000, help="steps between checkpoints")
     parser.add_argument("--log-every", type=positive_int, default=50, help="steps between log lines")
-    parser.add_argument("--evaluate-every", type=positive_int, default=10, help="epochs; also evaluates the last epoch")
+    parser.add_argument(
+        "--evaluate-every",
+        type=positive_int,
+        default=10,
+        help="epochs between evaluations; the last epoch is always evaluated",
+    )
     parser.add_argument("--resume", action="store_true", help="resume from --checkpoint, if it exists")
     return parser.parse_args()
 
 
 def check_args(args: argparse.Namespace) -> None:
-    """Refuse arguments that would fail only later."""
+    """Check arguments that would otherwise fail only after loading has started."""
     if min(args.identities, args.samples) < 2:
-        raise SystemExit("--identities and --samples must be at least 2, so that there are pairs to compare")
+        raise SystemExit("--identities and --samples must be at least 2, because the loss compares pairs of samples")
     if args.device == "gpu" and not torch.cuda.is_available():
         raise SystemExit("--device gpu, but no GPU is available. Hint: use --device cpu.")
     if not args.checkpoint.parent.is_dir():

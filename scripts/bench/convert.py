@@ -5,8 +5,8 @@
 PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count. All sides read the same ImageFolder from
 memory and write to memory, in turn. `dataprep` does all of its work in two worker processes: scan, plan, check of the
 headers, indexes, sample tables, checksums and reading back. The time includes the start of the workers; `as a command`
-also that of the interpreter and all imports. TensorFlow is measured if it is installed. Processes that only copy, and
-processes that copy, compute both checksums and read back, show what the machine allows.
+also includes the start of the interpreter and all imports. TensorFlow is measured if it is installed. Processes that
+only copy, and processes that copy, compute both checksums and read back, show what the machine allows.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def ours(src: Path, out: Path, fmt: str, workers: int) -> None:
 
 
 def command(src: Path, out: Path, fmt: str, workers: int) -> None:
-    call = ["convert", "--src", src, "--out", out, "--fmt", fmt, "--shard-size", SHARD, "--workers", workers]
-    program = [sys.executable, "-m", "dataprep", *map(str, call)]
+    arguments = ["convert", "--src", src, "--out", out, "--fmt", fmt, "--shard-size", SHARD, "--workers", workers]
+    program = [sys.executable, "-m", "dataprep", *map(str, arguments)]
     subprocess.run(program, check=True, capture_output=True)
 
 
@@ -114,7 +114,7 @@ def tensorflow_writer(src: Path, out: Path, *, same: bool) -> None:
 
 
 def copy_files(paths: list[str], out: str, checked: bool) -> None:
-    """Append every file to another; with `checked`, also compute both checksums and read everything back."""
+    """Append all files to one file; with `checked`, also compute both checksums and read everything back."""
     handle = os.open(out, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     buffer = memoryview(bytearray(1 << 18))
     end = position = crc = 0
@@ -145,21 +145,21 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench"), help="folder in memory")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--only", nargs="+", help="measure only the sides whose names contain one of these")
-    call = parser.parse_args()
+    parser.add_argument("--only", nargs="+", help="measure only the sides whose names contain one of these words")
+    args = parser.parse_args()
 
-    src = repeat_images(call.images, call.work / "src", call.count)
-    out = call.work / "out"
+    src = repeat_images(args.images, args.work / "src", args.count)
+    out = args.work / "out"
 
-    pool = multiprocessing.get_context("spawn").Pool(call.workers)
-    copied = f"{call.workers} processes that only copy"
-    checked = f"{call.workers} that copy, check, read back"
+    pool = multiprocessing.get_context("spawn").Pool(args.workers)
+    copied = f"{args.workers} processes that only copy"
+    checked = f"{args.workers} that copy, check, read back"
     sides: dict[str, Callable[[], None]] = {
-        "dataprep, webdataset": lambda: ours(src, out, "webdataset", call.workers),
-        "dataprep webdataset, as a command": lambda: command(src, out, "webdataset", call.workers),
-        "dataprep, tfrecord": lambda: ours(src, out, "tfrecord", call.workers),
-        copied: lambda: copy_in_processes(pool, src, out, call.workers, checked=False),
-        checked: lambda: copy_in_processes(pool, src, out, call.workers, checked=True),
+        "dataprep, webdataset": lambda: ours(src, out, "webdataset", args.workers),
+        "dataprep webdataset, as a command": lambda: command(src, out, "webdataset", args.workers),
+        "dataprep, tfrecord": lambda: ours(src, out, "tfrecord", args.workers),
+        copied: lambda: copy_in_processes(pool, src, out, args.workers, checked=False),
+        checked: lambda: copy_in_processes(pool, src, out, args.workers, checked=True),
         "GNU tar": lambda: tar(src, out),
         "ShardWriter, the same files": lambda: shard_writer(src, out, same=True),
         "ShardWriter, image and label": lambda: shard_writer(src, out, same=False),
@@ -170,12 +170,12 @@ def main() -> None:
             "TFRecordWriter, the same features": lambda: tensorflow_writer(src, out, same=True),
             "TFRecordWriter, image and label": lambda: tensorflow_writer(src, out, same=False),
         }
-    if call.only:
-        sides = {name: side for name, side in sides.items() if any(word in name for word in call.only)}
-    with Report("convert", call.json) as report:
+    if args.only:
+        sides = {name: side for name, side in sides.items() if any(word in name for word in args.only)}
+    with Report("convert", args.json) as report:
         ready = bytes_in(src)
-        timings = time_in_turn(sides, repeats=call.repeats, reset=lambda: clear(out, ready=ready))
-        report.rates(f"{call.count:,} images, {call.repeats} repeats after one warm-up", timings, call.count)
+        timings = time_in_turn(sides, repeats=args.repeats, reset=lambda: clear(out, ready=ready))
+        report.rates(f"{args.count:,} images, {args.repeats} repeats after one warm-up", timings, args.count)
         report.ratios(
             timings,
             [

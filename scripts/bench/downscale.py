@@ -6,7 +6,7 @@ PHOTOS is a folder of JPEGs, at any depth, from which images of 3840x2160 are ma
 baseline and progressive, PNG and WebP. Both sides read the same images from memory and write to memory, in turn.
 `dataprep` does all of its work: scan, plan, decoding that detects damage, encoding, index, table, checksums, reading
 back, and the start of its second process. The Pillow loop opens, converts to RGB, resizes with Lanczos and saves, in
-forked processes, which start at once. Before that, the pixels of both sides are compared before they are encoded.
+forked processes, which start at once. Before the measurement, the pixels that both sides would encode are compared.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ SHARE = {"PNG": 150, "WebP": 150}
 def enlarged(file: Path) -> Image.Image:
     """Crop a photograph to 16:9 and resize it to `SIZE`."""
     with Image.open(file) as image:
-        photo = Image.fromarray(
-            np.asarray(image.convert("RGB"))
-        )  # drops the color profile, which the Pillow loop ignores
+        # Copy the pixels to drop the color profile, because the Pillow loop ignores it.
+        photo = Image.fromarray(np.asarray(image.convert("RGB")))
     height = min(photo.height, photo.width * 9 // 16)
     width = height * 16 // 9
     left, top = (photo.width - width) // 2, (photo.height - height) // 2
@@ -65,27 +64,27 @@ def encoded(photo: Image.Image, kind: str, options: dict[str, object]) -> bytes:
 
 def as_jpeg(photo: Image.Image, length: int, options: dict[str, object]) -> bytes:
     """Encode with the highest quality that needs at most `length` bytes."""
-    least, most = 20, 98
-    while least < most:
-        middle = (least + most + 1) // 2
+    low, high = 20, 98
+    while low < high:
+        middle = (low + high + 1) // 2
         if len(encoded(photo, "JPEG", {**options, "quality": middle})) > length:
-            most = middle - 1
+            high = middle - 1
         else:
-            least = middle
-    return encoded(photo, "JPEG", {**options, "quality": least})
+            low = middle
+    return encoded(photo, "JPEG", {**options, "quality": low})
 
 
-def make_images(photos: Path, src: Path, call: argparse.Namespace, kind: str) -> list[Path]:
+def make_images(photos: Path, src: Path, args: argparse.Namespace, kind: str) -> list[Path]:
     """Make an ImageFolder of one kind, and return its different images."""
     suffix, name, options = KINDS[kind]
     files = photographs(photos)
-    count = call.count * SHARE.get(kind, 1000) // 1000
+    count = args.count * SHARE.get(kind, 1000) // 1000
     shutil.rmtree(src, ignore_errors=True)
     (src / "class").mkdir(parents=True)
     made = []
-    for number, file in enumerate(files[:: max(1, len(files) // call.different)][: call.different]):
+    for number, file in enumerate(files[:: max(1, len(files) // args.different)][: args.different]):
         photo = enlarged(file)
-        data = as_jpeg(photo, call.length, options) if name == "JPEG" else encoded(photo, name, options)
+        data = as_jpeg(photo, args.length, options) if name == "JPEG" else encoded(photo, name, options)
         made.append(src / "class" / f"{number:08d}.{suffix}")
         made[-1].write_bytes(data)
     for number in range(len(made), count):
@@ -96,7 +95,7 @@ def make_images(photos: Path, src: Path, call: argparse.Namespace, kind: str) ->
 def ours(src: Path, out: Path, workers: int, count: int) -> None:
     engine = LocalEngine(workers)
     engine.start("dataprep.shards")  # as the command does, while the source is scanned
-    # Enough shards that no process waits long for the others.
+    # Make many shards, so that no process waits long for the others.
     options = Options(shard_samples=-(-count // (8 * workers)), downscale=TO)
     convert_dataset(read_source(str(src)), str(out), options, engine=engine)
 
@@ -140,21 +139,21 @@ def report_similarity(report: Report, kind: str, files: list[Path]) -> None:
         for name, values in (("PSNR, dB", psnr), ("SSIM", ssim))
     ]
     report.table(title, rows)
-    report.check(f"{kind}, least PSNR", float(min(psnr)), "psnr_db")
-    report.check(f"{kind}, least SSIM", float(min(ssim)), "ssim")
+    report.check(f"{kind}, minimum PSNR", float(min(psnr)), "psnr_db")
+    report.check(f"{kind}, minimum SSIM", float(min(ssim)), "ssim")
 
 
-def measure_kind(report: Report, call: argparse.Namespace, kind: str) -> None:
-    src, out = call.work / "src-4k", call.work / "out"
-    report_similarity(report, kind, make_images(call.images, src, call, kind))
+def measure_kind(report: Report, args: argparse.Namespace, kind: str) -> None:
+    src, out = args.work / "src-4k", args.work / "out"
+    report_similarity(report, kind, make_images(args.images, src, args, kind))
     mine, loop = f"dataprep, {kind}", f"Pillow, {kind}"
     count = len(list((src / "class").iterdir()))
     timings = time_in_turn(
-        {mine: partial(ours, src, out, call.workers, count), loop: partial(in_processes, src, out, call.workers)},
-        repeats=call.repeats,
+        {mine: partial(ours, src, out, args.workers, count), loop: partial(in_processes, src, out, args.workers)},
+        repeats=args.repeats,
         reset=lambda: clear(out, ready=1 << 24),
     )
-    report.rates(f"{kind}: {count:,} images, {call.repeats} repeats after one warm-up", timings, count)
+    report.rates(f"{kind}: {count:,} images, {args.repeats} repeats after one warm-up", timings, count)
     report.ratios(timings, [(mine, loop, "jpeg" if kind == "JPEG" else "other")])
     shutil.rmtree(src, ignore_errors=True)
     shutil.rmtree(out, ignore_errors=True)
@@ -164,16 +163,16 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
     parser.add_argument("--count", type=int, default=1440, help="JPEGs in the ImageFolder")
-    parser.add_argument("--different", type=int, default=24, help="photographs that they are made from")
+    parser.add_argument("--different", type=int, default=24, help="different photographs that the images are made from")
     parser.add_argument("--length", type=int, default=900_000, help="approximate bytes of a JPEG")
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench"), help="folder in memory")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS), help="kinds of images to measure")
-    call = parser.parse_args()
-    with Report("downscale", call.json) as report:
-        for kind in call.only:
-            measure_kind(report, call, kind)
+    args = parser.parse_args()
+    with Report("downscale", args.json) as report:
+        for kind in args.only:
+            measure_kind(report, args, kind)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def photographs(folder: Path) -> list[Path]:
 
 
 def repeat_images(photos: Path, src: Path, count: int, classes: int = 100) -> Path:
-    """Make an ImageFolder of `count` images from the photographs; each image is a file of its own."""
+    """Make an ImageFolder of `count` images from the photographs; each image is a separate file."""
     if src.exists() and sum(len(files) for _, _, files in os.walk(src)) == count:
         return src
     shutil.rmtree(src, ignore_errors=True)
@@ -66,7 +66,7 @@ def drop_pages(files: Iterable[Path]) -> None:
 
 
 def require_disk(folder: Path) -> None:
-    """Refuse --cold for a folder in memory, whose pages cannot be dropped."""
+    """Exit if --cold is used with a folder in memory, whose pages cannot be dropped."""
     existing = next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
     query = ["stat", "-f", "-c", "%T", existing]
     kind = subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip()

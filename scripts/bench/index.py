@@ -4,9 +4,9 @@
     python scripts/bench/index.py --images PHOTOS/ --count 20000 --work /some/disk --cold
 
 DALI's tools take one shard per call and write its index. `dataprep` takes the folder and writes indexes, sample tables
-and the manifest, with the size of each image from its header. Every side is a complete command, including its start;
-DALI's tools are also measured without it: their loops in a process that already runs. With --cold the shards are
-dropped from the page cache before each measurement, so that they are read from the disk.
+and the manifest, with the size of each image from its header. Every side is a complete command, including its start.
+DALI's tools are also measured without the start: only their loops, in a process that already runs. With --cold the
+shards are dropped from the page cache before each measurement, so that they are read from the disk.
 """
 
 from __future__ import annotations
@@ -99,20 +99,20 @@ def main() -> None:
     parser.add_argument(
         "--cold", action="store_true", help="drop the shards from the page cache each time; --work must be on a disk"
     )
-    call = parser.parse_args()
-    if call.cold:
-        require_disk(call.work)
-    with Report("index", call.json) as report:
+    args = parser.parse_args()
+    if args.cold:
+        require_disk(args.work)
+    with Report("index", args.json) as report:
         for fmt, tools in TOOLS.items():
-            shards = make_shards(call.images, call.work, fmt, call.count)
+            shards = make_shards(args.images, args.work, fmt, args.count)
             sides: dict[str, Callable[[], None]] = {"dataprep index": partial(dataprep_index, shards[0].parent)}
             sides |= {name: partial(tool, shards) for name, tool in tools.items()}
-            timings = time_in_turn(sides, repeats=call.repeats, reset=partial(reset, shards, call.cold))
-            where = "not in" if call.cold else "in"
+            timings = time_in_turn(sides, repeats=args.repeats, reset=partial(reset, shards, args.cold))
+            where = "not in" if args.cold else "in"
             report.rates(
-                f"{fmt}: {call.count:,} samples in {len(shards)} shards, {where} the page cache", timings, call.count
+                f"{fmt}: {args.count:,} samples in {len(shards)} shards, {where} the page cache", timings, args.count
             )
-            report.ratios(timings, [("dataprep index", name, "cold" if call.cold else "warm") for name in tools])
+            report.ratios(timings, [("dataprep index", name, "cold" if args.cold else "warm") for name in tools])
 
 
 if __name__ == "__main__":

@@ -11,10 +11,11 @@ PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count an
 torchvision reads them as an ImageFolder, the other two as shards, all from memory. Every side does the work of
 imagenet-train and returns float16 tensors on the GPU, or float32 tensors on the CPU. A measurement takes whole epochs,
 `--epochs` of them and more until a second has passed, without a pause between them. It starts after the side has
-returned the batches that it prefetched while another side was measured, so no side profits from work outside of its
-time, and none pays for a cold start. torchvision uses the fastest of the given numbers of workers and batch sizes.
+returned the batches that it prefetched while another side was measured, so no measurement benefits from earlier work or
+includes a cold start. torchvision uses the fastest of the given numbers of workers and batch sizes.
 
-Then the pipeline is taken apart: reading, with decoding, with augmentation, and `loaders.build` with torch tensors.
+Then the stages of the pipeline are measured: reading, with decoding, with augmentation, and `loaders.build` with torch
+tensors.
 With --memory: GPU memory after each of three epochs. With --start: how long `loaders.build` takes for a million
 samples.
 """
@@ -36,17 +37,17 @@ from loaders.transforms.presets import PRESETS
 
 
 def main() -> None:
-    call = parse()
-    with Report("load", call.json) as report:
-        if call.start:
-            report_start(report, call)
-        elif call.memory:
-            report_memory(report, call)
+    args = parse()
+    with Report("load", args.json) as report:
+        if args.start:
+            report_start(report, args)
+        elif args.memory:
+            report_memory(report, args)
         else:
-            src, dataset = prepare(call)
-            compare_sides(report, src, dataset, call)
-            if not call.only or "apart" in call.only:
-                report_stages(report, dataset, call)
+            src, dataset = prepare(args)
+            compare_sides(report, src, dataset, args)
+            if not args.only or "apart" in args.only:
+                report_stages(report, dataset, args)
 
 
 def preset_or_file(text: str) -> str:
@@ -59,7 +60,7 @@ def parse() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, help="folder of photographs")
     parser.add_argument("--count", type=int, default=25_600, help="images in an epoch, rounded down to full batches")
-    parser.add_argument("--epochs", type=int, default=1, help="least number of epochs in a measurement")
+    parser.add_argument("--epochs", type=int, default=1, help="minimum number of epochs in a measurement")
     parser.add_argument(
         "--work", type=Path, default=Path("/dev/shm/bench-load"), help="folder in memory; datasets in it are reused"
     )
@@ -69,38 +70,50 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--order",
         choices=["stored", "sampled"],
-        help=f"make {OURS} use DALI's reader, or a ShuffledSampler; default: its own choice",
+        help=f"make {OURS} use DALI's reader (stored) or a ShuffledSampler (sampled); default: as {OURS} chooses",
     )
     parser.add_argument("--preset", type=preset_or_file, default="imagenet-train", help="name of a preset or YAML file")
     parser.add_argument("--device", choices=["auto", "gpu", "cpu"], default="auto")
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--threads", type=int, help="of the sides that run DALI; default: the choice of loaders.build")
     parser.add_argument(
-        "--torch-workers", type=int, nargs="+", default=[len(os.sched_getaffinity(0))], help="numbers to try"
+        "--threads", type=int, help="CPU threads of the sides that run DALI; default: as loaders.build chooses"
     )
-    parser.add_argument("--torch-batch-sizes", type=int, nargs="+", help="sizes to try; default: --batch-size")
+    parser.add_argument(
+        "--torch-workers",
+        type=int,
+        nargs="+",
+        default=[len(os.sched_getaffinity(0))],
+        help="numbers of DataLoader workers to try",
+    )
+    parser.add_argument(
+        "--torch-batch-sizes", type=int, nargs="+", help="batch sizes of torchvision to try; default: --batch-size"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument(
-        "--only", nargs="+", help="measure only the sides whose names contain one of these; `apart` for the stages"
+        "--only",
+        nargs="+",
+        help="measure only the sides whose names contain one of these words; `apart` measures the stages",
     )
     parser.add_argument("--memory", action="store_true", help="measure only the GPU memory of three epochs")
     parser.add_argument("--start", action="store_true", help="measure only the time to start")
-    call = parser.parse_args()
-    if call.device == "auto":
-        call.device = "gpu" if torch.cuda.is_available() else "cpu"
-    if call.memory and call.device == "cpu":
-        parser.error("--memory needs a GPU")
-    if call.images is None and not call.start:
-        parser.error("--images is missing")
-    for word in call.only or ():
+    args = parser.parse_args()
+    if args.device == "auto":
+        args.device = "gpu" if torch.cuda.is_available() else "cpu"
+    if args.memory and args.device == "cpu":
+        parser.error("--memory needs a GPU, but the device is the CPU")
+    if args.images is None and not args.start:
+        parser.error("--images is missing. Hint: pass a folder of photographs.")
+    for word in args.only or ():
         if word != "apart" and not any(word in name for name in SIDES):
-            parser.error(f"--only {word}: no side's name contains it; there are {', '.join(SIDES)}, and apart")
-    if call.count < call.batch_size:
-        parser.error(f"--count {call.count} is less than a batch of {call.batch_size}")
-    call.batches = call.count // call.batch_size * call.epochs
-    call.count = call.count // call.batch_size * call.batch_size
-    call.torch_batch_sizes = call.torch_batch_sizes or [call.batch_size]
-    return call
+            parser.error(
+                f"--only {word} matches no side. The sides are {', '.join(SIDES)}; `apart` measures the stages."
+            )
+    if args.count < args.batch_size:
+        parser.error(f"--count {args.count} is less than --batch-size {args.batch_size}")
+    args.batches = args.count // args.batch_size * args.epochs
+    args.count = args.count // args.batch_size * args.batch_size
+    args.torch_batch_sizes = args.torch_batch_sizes or [args.batch_size]
+    return args
 
 
 if __name__ == "__main__":

@@ -10,39 +10,39 @@ from pathlib import Path
 from images import convert, photographs
 
 
-def prepare(call: argparse.Namespace) -> tuple[Path, Path]:
+def prepare(args: argparse.Namespace) -> tuple[Path, Path]:
     """Return an ImageFolder of `count` images, hard links to the photographs, and the dataset converted from it."""
-    src, out = call.work / f"src-{call.count}", call.work / f"{call.fmt}-{call.count}{stored_as(call)}"
+    src, out = args.work / f"src-{args.count}", args.work / f"{args.fmt}-{args.count}{stored_as(args)}"
     if not (out / "manifest.json").exists():
-        originals = call.work / "originals"
+        originals = args.work / "originals"
         shutil.rmtree(src, ignore_errors=True)
         shutil.rmtree(originals, ignore_errors=True)
-        found = photographs(call.images)
+        found = photographs(args.images)
         originals.mkdir(parents=True)
         for number, file in enumerate(found):
             shutil.copyfile(file, originals / f"{number}.jpg")
-        for number in range(call.count):
+        for number in range(args.count):
             link = src / f"class{number % 100:04d}" / f"{number:08d}.jpg"
             link.parent.mkdir(parents=True, exist_ok=True)
             link.hardlink_to(originals / f"{number % len(found)}.jpg")
-        shorter = ("--resize-shorter", str(call.resize_shorter)) if call.resize_shorter else ()
-        convert(src, out, call.fmt, "--store", call.store, *shorter)
+        shorter = ("--resize-shorter", str(args.resize_shorter)) if args.resize_shorter else ()
+        convert(src, out, args.fmt, "--store", args.store, *shorter)
     return src, out
 
 
-def stored_as(call: argparse.Namespace) -> str:
-    """Return the part of a dataset's name that names its options."""
-    return ("-raw" if call.store == "raw" else "") + (f"-{call.resize_shorter}" if call.resize_shorter else "")
+def stored_as(args: argparse.Namespace) -> str:
+    """Return the suffix of a dataset's name for its options."""
+    return ("-raw" if args.store == "raw" else "") + (f"-{args.resize_shorter}" if args.resize_shorter else "")
 
 
-def repeat_shard(call: argparse.Namespace, shards: int, samples: int) -> Path:
+def repeat_shard(args: argparse.Namespace, shards: int, samples: int) -> Path:
     """Make a dataset of tiny images whose shards are hard links to one shard."""
     from PIL import Image
 
     from manifests.schema import File, Shard, Split
     from manifests.store import manifest_bytes, read_manifest
 
-    src, out = call.work / "tiny", call.work / f"tiny-{shards}x{samples}"
+    src, out = args.work / "tiny", args.work / f"tiny-{shards}x{samples}"
     if (out / "manifest.json").exists():
         return out
     shutil.rmtree(src, ignore_errors=True)
@@ -51,7 +51,7 @@ def repeat_shard(call: argparse.Namespace, shards: int, samples: int) -> Path:
     Image.new("RGB", (8, 8)).save(src / "a" / "0.jpg")
     for number in range(1, samples):
         (src / "a" / f"{number}.jpg").hardlink_to(src / "a" / "0.jpg")
-    convert(src, out, call.fmt, "--samples-per-shard", str(samples))
+    convert(src, out, args.fmt, "--samples-per-shard", str(samples))
     manifest = read_manifest(out)
     (shard,) = manifest.splits[0].shards
 

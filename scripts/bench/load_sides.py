@@ -1,4 +1,4 @@
-"""The sides of load.py: `loaders.build`, torchvision, and DALI by hand; and how they are measured."""
+"""The sides that load.py compares (`loaders.build`, torchvision, and DALI by hand), and how they are measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from manifests.store import read_manifest
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 OURS, TORCHVISION, HAND = SIDES = ("loaders.build", "torchvision", "DALI by hand")
-#: Where a pipeline by hand may end.
+#: The stages after which a pipeline by hand may end.
 STAGES = ("reading", "decoding", "augmentation")
 
 
@@ -30,13 +30,13 @@ class Side:
 
     Attributes:
         prefetch: batches that may be made before they are requested.
-        batches: least number of batches in a measurement, which repeats them until `LEAST` seconds have passed.
+        batches: minimum number of batches in a measurement, which repeats them until `MIN_SECONDS` have passed.
         timing: mean time of `batches` batches in each measurement.
 
     """
 
-    #: Seconds. In less, a single delay of the machine would dominate the measurement.
-    LEAST = 1.0
+    #: In a shorter measurement, a single delay of the machine would dominate.
+    MIN_SECONDS = 1.0
 
     def __init__(self, iterator: Iterator[Any], *, prefetch: int, batches: int) -> None:
         self._iterator, self.prefetch, self.batches = iterator, prefetch, batches
@@ -49,10 +49,10 @@ class Side:
         return last
 
     def measure(self) -> None:
-        """Discard what was prefetched, measure, and wait until as much is prefetched again."""
+        """Discard the prefetched batches, measure, and wait until the same number is prefetched again."""
         self.take(2 * self.prefetch)
         start, cpu_start, rounds = time.perf_counter(), cpu_seconds_of_all(), 0
-        while rounds == 0 or time.perf_counter() - start < self.LEAST:
+        while rounds == 0 or time.perf_counter() - start < self.MIN_SECONDS:
             self._next(self.batches)
             rounds += 1
         synchronize()
@@ -73,7 +73,7 @@ def synchronize() -> None:
 
 
 def cpu_seconds_of_all() -> float:
-    """Return the CPU time of this process and its children, including those that still run."""
+    """Return the CPU time of this process and its children, including running ones."""
     ticks = 0
     for child in multiprocessing.active_children():
         fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
@@ -81,22 +81,22 @@ def cpu_seconds_of_all() -> float:
     return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def measure(report: Report, title: str, sides: Mapping[str, Side], call: argparse.Namespace) -> dict[str, Timing]:
+def measure(report: Report, title: str, sides: Mapping[str, Side], args: argparse.Namespace) -> dict[str, Timing]:
     """Measure every side in turn, `--repeats` times after one warm-up, and report the rates."""
-    for _, side in itertools.product(range(call.repeats + 1), sides.values()):
+    for _, side in itertools.product(range(args.repeats + 1), sides.values()):
         side.measure()
     timings = {name: Timing(side.timing.seconds[1:], side.timing.cpu_seconds[1:]) for name, side in sides.items()}
-    images = call.count * call.epochs
-    report.rates(f"{title}: at least {images:,} images, {call.repeats} repeats after one warm-up", timings, images)
+    images = args.count * args.epochs
+    report.rates(f"{title}: at least {images:,} images, {args.repeats} repeats after one warm-up", timings, images)
     return timings
 
 
-def compare_sides(report: Report, src: Path, dataset: Path, call: argparse.Namespace) -> None:
+def compare_sides(report: Report, src: Path, dataset: Path, args: argparse.Namespace) -> None:
     """Measure the sides that --only names, in turn."""
     sides = {
         name: make()
-        for name, make in makers(src, dataset, call).items()
-        if not call.only or any(word in name for word in call.only)
+        for name, make in makers(src, dataset, args).items()
+        if not args.only or any(word in name for word in args.only)
     }
     if not sides:
         return
@@ -104,46 +104,46 @@ def compare_sides(report: Report, src: Path, dataset: Path, call: argparse.Names
     if len({(images.shape[1:], images.dtype, images.device) for images in firsts.values()}) > 1:
         raise SystemExit(f"the sides differ: { {name: (x.shape, x.dtype, x.device) for name, x in firsts.items()} }")
     firsts.clear()
-    timings = measure(report, "Loading", sides, call)
-    hand = "hand_raw" if call.store == "raw" else "hand_encoded"
-    report.ratios(timings, [(OURS, TORCHVISION, torchvision_target(call)), (OURS, HAND, hand)])
+    timings = measure(report, "Loading", sides, args)
+    hand = "hand_raw" if args.store == "raw" else "hand_encoded"
+    report.ratios(timings, [(OURS, TORCHVISION, torchvision_target(args)), (OURS, HAND, hand)])
 
 
-def torchvision_target(call: argparse.Namespace) -> str:
+def torchvision_target(args: argparse.Namespace) -> str:
     """Return the name of the target in targets.toml."""
-    if call.device == "cpu":
+    if args.device == "cpu":
         return "torchvision_cpu"
-    if call.store == "raw":
+    if args.store == "raw":
         return "torchvision_raw"
-    return "torchvision_resized" if call.resize_shorter else "torchvision_encoded"
+    return "torchvision_resized" if args.resize_shorter else "torchvision_encoded"
 
 
-def makers(src: Path, dataset: Path, call: argparse.Namespace) -> dict[str, Callable[[], Side]]:
-    """Return a function for each side that can be measured here."""
-    with build(dataset, call) as loader:
+def makers(src: Path, dataset: Path, args: argparse.Namespace) -> dict[str, Callable[[], Side]]:
+    """Return a function for each side that this machine can measure."""
+    with build(dataset, args) as loader:
         options = loader.options
         print(loader.explain().splitlines()[-1])
-    found: dict[str, Callable[[], Side]] = {OURS: lambda: ours(dataset, call)}
-    if call.preset != "imagenet-train":
-        print(f"{HAND} and {TORCHVISION} are skipped: they implement imagenet-train only")
+    found: dict[str, Callable[[], Side]] = {OURS: lambda: ours(dataset, args)}
+    if args.preset != "imagenet-train":
+        print(f"{HAND} and {TORCHVISION} are skipped: they implement only imagenet-train")
         return found
-    found[HAND] = lambda: by_hand(dataset, call, options)
+    found[HAND] = lambda: by_hand(dataset, args, options)
     if importlib.util.find_spec("torchvision"):
-        found[TORCHVISION] = lambda: best_torchvision(src, call)
+        found[TORCHVISION] = lambda: best_torchvision(src, args)
     else:
         print(f"{TORCHVISION} is skipped: it is not installed")
     return found
 
 
-def build(dataset: Path, call: argparse.Namespace, **options: Any) -> Any:
+def build(dataset: Path, args: argparse.Namespace, **options: Any) -> Any:
     chosen = {
-        "batch_size": call.batch_size,
-        "transforms": call.preset,
-        "device": call.device,
-        "dtype": "float16" if call.device == "gpu" else "float32",
-        "num_threads": call.threads,
-        "sampler": loaders.ShuffledSampler() if call.order == "sampled" else None,
-        "shuffle": True if call.order == "stored" else None,
+        "batch_size": args.batch_size,
+        "transforms": args.preset,
+        "device": args.device,
+        "dtype": "float16" if args.device == "gpu" else "float32",
+        "num_threads": args.threads,
+        "sampler": loaders.ShuffledSampler() if args.order == "sampled" else None,
+        "shuffle": True if args.order == "stored" else None,
         **options,
     }
     return loaders.build(dataset, split="train", **chosen)
@@ -154,17 +154,17 @@ def endless(loader: Any) -> Iterator[Any]:
         yield from loader
 
 
-def ours(dataset: Path, call: argparse.Namespace) -> Side:
-    loader = build(dataset, call)
-    return Side(endless(loader), prefetch=loader.options.prefetch, batches=call.batches)
+def ours(dataset: Path, args: argparse.Namespace) -> Side:
+    loader = build(dataset, args)
+    return Side(endless(loader), prefetch=loader.options.prefetch, batches=args.batches)
 
 
-def torchvision_side(src: Path, call: argparse.Namespace, workers: int, batch_size: int) -> Side:
-    """Load as torchvision's users do; the sampler never ends, so there is no pause between epochs."""
+def torchvision_side(src: Path, args: argparse.Namespace, workers: int, batch_size: int) -> Side:
+    """Load with an ordinary DataLoader; the sampler never ends, so there is no pause between epochs."""
     from torch.utils.data import DataLoader, RandomSampler
     from torchvision import datasets, transforms
 
-    # A process that runs DALI has threads and must not be forked; a server that has only imported torchvision may be.
+    # A process that runs DALI has threads and must not be forked. The fork server has only imported torchvision.
     multiprocessing.set_forkserver_preload(["torchvision"])
     steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
     data = datasets.ImageFolder(str(src), transforms.Compose([*steps, transforms.Normalize(MEAN, STD)]))
@@ -174,39 +174,39 @@ def torchvision_side(src: Path, call: argparse.Namespace, workers: int, batch_si
             batch_size,
             sampler=RandomSampler(data, num_samples=len(data) * 10_000),
             num_workers=workers,
-            pin_memory=call.device == "gpu",
+            pin_memory=args.device == "gpu",
             multiprocessing_context="forkserver",
         )
     )
-    if call.device == "gpu":
+    if args.device == "gpu":
         iterator = (
             (images.to("cuda", non_blocking=True).half(), labels.to("cuda", non_blocking=True))
             for images, labels in iterator
         )
-    return Side(iterator, prefetch=2 * workers, batches=call.count * call.epochs // batch_size)
+    return Side(iterator, prefetch=2 * workers, batches=args.count * args.epochs // batch_size)
 
 
-def best_torchvision(src: Path, call: argparse.Namespace) -> Side:
+def best_torchvision(src: Path, args: argparse.Namespace) -> Side:
     """Try each number of workers with each batch size, and return the fastest."""
-    tried = list(itertools.product(call.torch_workers, call.torch_batch_sizes))
+    tried = list(itertools.product(args.torch_workers, args.torch_batch_sizes))
     rates = {}
     for workers, size in tried if len(tried) > 1 else []:
-        side = torchvision_side(src, call, workers, size)
-        side.batches = max(4 * workers, call.count // size // 4)
+        side = torchvision_side(src, args, workers, size)
+        side.batches = max(4 * workers, args.count // size // 4)
         side.measure()
         rates[workers, size] = side.batches * size / side.timing.seconds[0]
         print(f"  {TORCHVISION}, {workers} workers, batches of {size}: {rates[workers, size]:,.0f} images/s")
     workers, size = max(tried, key=lambda each: rates.get(each, 0.0))
     print(f"{TORCHVISION} with {workers} workers and batches of {size}")
-    return torchvision_side(src, call, workers, size)
+    return torchvision_side(src, args, workers, size)
 
 
-def by_hand(dataset: Path, call: argparse.Namespace, options: Any, until: str | None = None) -> Side:
-    """Load as NVIDIA's ImageNet examples do, with the options of our loader; or end after one of `STAGES`."""
+def by_hand(dataset: Path, args: argparse.Namespace, options: Any, until: str | None = None) -> Side:
+    """Load as NVIDIA's ImageNet examples do, with the options of our loader; with `until`, end after that stage."""
     from nvidia.dali import fn, pipeline_def, tfrecord, types
 
-    gpu = call.device == "gpu"
-    shards = sorted(dataset.glob("*.tfrecord" if call.fmt == "tfrecord" else "*.tar"))
+    gpu = args.device == "gpu"
+    shards = sorted(dataset.glob("*.tfrecord" if args.fmt == "tfrecord" else "*.tar"))
     paths, indexes = [str(path) for path in shards], [str(path.with_suffix(".idx")) for path in shards]
     manifest = read_manifest(dataset)
     stored, pixels = manifest.components.image[0], manifest.pixels
@@ -221,7 +221,7 @@ def by_hand(dataset: Path, call: argparse.Namespace, options: Any, until: str | 
 
     @pipeline_def
     def pipeline() -> Any:
-        if call.fmt == "tfrecord":
+        if args.fmt == "tfrecord":
             features = {
                 stored: tfrecord.FixedLenFeature((), tfrecord.string, ""),
                 "image/class/label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
@@ -254,10 +254,10 @@ def by_hand(dataset: Path, call: argparse.Namespace, options: Any, until: str | 
             dtype=types.FLOAT16 if gpu else types.FLOAT,
             output_layout="CHW",
         )
-        return images, label.gpu() if gpu and call.fmt == "tfrecord" else label
+        return images, label.gpu() if gpu and args.fmt == "tfrecord" else label
 
     built = pipeline(
-        batch_size=call.batch_size,
+        batch_size=args.batch_size,
         num_threads=options.num_threads,
         device_id=torch.cuda.current_device() if gpu else None,
         seed=1,
@@ -268,12 +268,12 @@ def by_hand(dataset: Path, call: argparse.Namespace, options: Any, until: str | 
     def batches() -> Iterator[Any]:
         for images, labels in outputs(built):
             numbers = from_dlpack(labels.as_tensor())
-            if call.fmt == "webdataset":
+            if args.fmt == "webdataset":
                 numbers = torch.tensor([int(bytes(row).rstrip(b"\0")) for row in numbers.numpy()])
                 numbers = numbers.to("cuda", non_blocking=True) if gpu else numbers
             yield from_dlpack(images.as_tensor()), numbers.flatten()
 
-    return Side(outputs(built) if until else batches(), prefetch=options.prefetch, batches=call.batches)
+    return Side(outputs(built) if until else batches(), prefetch=options.prefetch, batches=args.batches)
 
 
 def outputs(pipeline: Any) -> Iterator[Any]:

@@ -2,7 +2,7 @@
 
     python scripts/bench/memory.py --work /dev/shm/bench-memory
 
-Each size runs in a process of its own. The table has its peak resident memory, and how many bytes each sample adds to
+Each size runs in a new process. The table shows its peak resident memory, and the bytes that each sample adds beyond
 the smallest size.
 """
 
@@ -31,7 +31,7 @@ def make_files(folder: Path, count: int) -> None:
 
 
 def measure(folder: str) -> tuple[int, float, float]:
-    """Return the peak of resident memory in bytes, seconds of the scan, and seconds of the plan."""
+    """Return the peak resident memory in bytes, the seconds to scan, and the seconds to plan."""
     start = time.perf_counter()
     source = read_source(folder)
     scanned = time.perf_counter()
@@ -44,20 +44,20 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-memory"), help="folder for the files")
     parser.add_argument("--counts", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="samples")
-    call = parser.parse_args()
-    with Report("memory", call.json) as report:
+    args = parser.parse_args()
+    with Report("memory", args.json) as report:
         rows: list[dict[str, Any]] = []
-        for count in call.counts:
-            shutil.rmtree(call.work, ignore_errors=True)
-            make_files(call.work, count)
+        for count in args.counts:
+            shutil.rmtree(args.work, ignore_errors=True)
+            make_files(args.work, count)
             with multiprocessing.get_context("spawn").Pool(1) as pool:
-                peak, scan, plan = pool.apply(measure, (str(call.work),))
-            added = (peak - rows[0]["peak MB"] * 1e6) / (count - call.counts[0]) if rows else 0.0
+                peak, scan, plan = pool.apply(measure, (str(args.work),))
+            added = (peak - rows[0]["peak MB"] * 1e6) / (count - args.counts[0]) if rows else 0.0
             rows.append({
                 "samples": f"{count:,}", "peak MB": peak / 1e6, "scan s": scan, "plan s": plan, "bytes/sample": added
             })  # fmt: skip
         report.table("Planning", rows)
-    shutil.rmtree(call.work)
+    shutil.rmtree(args.work)
 
 
 if __name__ == "__main__":

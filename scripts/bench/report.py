@@ -36,7 +36,7 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
 
 @dataclass
 class Timing:
-    """The repeats of one side: wall-clock seconds, and seconds of CPU time of the process and its children."""
+    """The measurements of one side: wall-clock seconds, and seconds of CPU time of the process and its children."""
 
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
@@ -66,7 +66,7 @@ def time_in_turn(
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of this process and its children that have ended, which other programs do not affect."""
+    """Return the CPU time of this process and its finished children, which other programs do not affect."""
     return sum(os.times()[:4])
 
 
@@ -86,8 +86,8 @@ class Report:
             "tables": [],
             "checks": [],
         }
-        found = self._results["machine"]
-        print(f"{found['cpu']}, {found['cores']} cores, {', '.join(found['gpus']) or 'no GPU'}")
+        info = self._results["machine"]
+        print(f"{info['cpu']}, {info['cores']} cores, {', '.join(info['gpus']) or 'no GPU'}")
         print(", ".join(f"{name} {number}" for name, number in self._results["versions"].items()))
 
     def __enter__(self) -> Report:
@@ -117,9 +117,9 @@ class Report:
         self.table(title, rows, hidden=["repeats"])
 
     def ratios(self, timings: Mapping[str, Timing], ratios: Sequence[tuple[str, str, str]]) -> None:
-        """Compare sides: how many times as fast the first is as the second, and the name of the target.
+        """Compare pairs of sides: how many times as fast the first is as the second. The third item names the target.
 
-        Runs that followed each other are compared, so that a slow moment of the machine affects both.
+        Compares runs that followed each other, because a slow moment of the machine affects both.
         """
         for left, right, target in ratios:
             if left in timings and right in timings:
@@ -133,8 +133,8 @@ class Report:
         """Print a value beside its target."""
         ((bound, limit),) = self._targets[target].items()
         met = value >= limit if bound == "min" else value <= limit
-        words = f"target: at {'least' if bound == 'min' else 'most'} {limit:g}, {'met' if met else 'MISSED'}"
-        print(f"{name}: {format_value(value)} ({'; '.join(filter(None, [note, words]))})", flush=True)
+        verdict = f"target: at {'least' if bound == 'min' else 'most'} {limit:g}, {'met' if met else 'MISSED'}"
+        print(f"{name}: {format_value(value)} ({'; '.join(filter(None, [note, verdict]))})", flush=True)
         check = {"name": name, "value": value, "target": target, bound: limit, "met": met, "note": note}
         self._results["checks"].append(check)
 
@@ -183,10 +183,10 @@ def gpus() -> list[str]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that are installed."""
-    found = {"Python": platform.python_version()}
+    installed = {"Python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return installed

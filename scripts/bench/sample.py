@@ -5,9 +5,9 @@
     python scripts/bench/sample.py --images PHOTOS/ --count 20000 --cold --work /some/disk
 
 Reading alone passes the encoded images to a DALI operator that reads their headers and decodes none; with --out DALI
-also copies them to its outputs. With --cold each measurement runs in a process of its own, after the shards were
-dropped from the page cache; every byte is copied, and the disk itself is measured by reading the shards from end to
-end. "Main thread" is the CPU time of the thread that trains: it asks the sampler, finds the images and passes them on.
+also copies them to its outputs. With --cold each measurement runs in a new process, after the shards were dropped from
+the page cache; every byte is copied, and the disk itself is measured by reading the shards from end to end. "Main
+thread" is the CPU time of the thread that trains: it calls the sampler, locates the images and passes them to DALI.
 
 Reading alone has no public interface, so this benchmark builds DALI pipelines from the readers in `loaders.dali`.
 """
@@ -39,7 +39,7 @@ from loaders.ranks import Ranks
 from loaders.samplers.order import PlannedOrder, StoredOrder
 
 NATIVE, DISK = "native reader", "the disk, end to end"
-BATCH, EACH = 256, 4
+BATCH, SAMPLES_PER_CLASS = 256, 4
 PREFETCH = 2
 
 
@@ -47,7 +47,7 @@ def samplers(count: int) -> dict[str, Any]:
     return {
         "ShuffledSampler": loaders.ShuffledSampler(),
         "ClassBalancedSampler": loaders.ClassBalancedSampler(),
-        "PKSampler": loaders.PKSampler(BATCH // EACH, EACH, batches=count // BATCH),
+        "PKSampler": loaders.PKSampler(BATCH // SAMPLES_PER_CLASS, SAMPLES_PER_CLASS, batches=count // BATCH),
     }
 
 
@@ -59,7 +59,7 @@ def make_shards(photos: Path, work: Path, fmt: str, count: int) -> Path:
 
 
 class Side:
-    """One way to read an epoch of about `count` samples, and the main thread's CPU time of each run."""
+    """One way to read an epoch of approximately `count` samples, and the main thread's CPU time of each run."""
 
     def __init__(self, run: Callable[[], None]) -> None:
         self.run = run
@@ -99,19 +99,19 @@ def read(split: OpenSplit, sampler: Any, threads: int, out: bool) -> Side:
 
 
 def read_cold(folder: Path, name: str) -> float:
-    """Read once from the disk, in a process of its own: pages that this process has mapped cannot be dropped."""
+    """Read once from the disk, in a new process: the page cache cannot drop pages that this process has mapped."""
     command = [sys.executable, "-W", "ignore", *sys.argv, "--alone", str(folder), name]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(done.stdout)
 
 
-def read_alone(call: argparse.Namespace) -> float:
-    folder, name = Path(call.alone[0]), call.alone[1]
+def read_alone(args: argparse.Namespace) -> float:
+    folder, name = Path(args.alone[0]), args.alone[1]
     if name == DISK:
         run: Callable[[], None] = partial(read_through, folder)
     else:
-        sampler = {NATIVE: None, **samplers(call.count)}[name]
-        run = read(open_split(folder, "train"), sampler, call.threads, out=True).run
+        sampler = {NATIVE: None, **samplers(args.count)}[name]
+        run = read(open_split(folder, "train"), sampler, args.threads, out=True).run
     drop_pages(shard_files(folder))
     start = time.perf_counter()
     run()
@@ -140,25 +140,25 @@ def read_through(folder: Path) -> None:
                 pass
 
 
-def measure_format(report: Report, call: argparse.Namespace, fmt: str) -> None:
-    folder = make_shards(call.images, call.work, fmt, call.count)
+def measure_format(report: Report, args: argparse.Namespace, fmt: str) -> None:
+    folder = make_shards(args.images, args.work, fmt, args.count)
     split = open_split(folder, "train")
-    every = {NATIVE: None, **samplers(call.count)}
+    every = {NATIVE: None, **samplers(args.count)}
     names = [name for name in every if name != NATIVE]
-    title = f"{fmt}, {'loading' if call.load else 'reading'}, {'not in the page cache' if call.cold else 'in memory'}"
-    if call.cold:
+    title = f"{fmt}, {'loading' if args.load else 'reading'}, {'not in the page cache' if args.cold else 'in memory'}"
+    if args.cold:
         cold = {name: partial(read_cold, folder, name) for name in (*every, DISK)}
-        timings = time_in_turn(cold, repeats=call.repeats)
+        timings = time_in_turn(cold, repeats=args.repeats)
         report.rates(title, timings, split.samples)
         report.ratios(timings, [(name, DISK, "cold") for name in names])
         return
-    if call.load:
-        sides = {name: load(folder, sampler, call.device) for name, sampler in every.items()}
+    if args.load:
+        sides = {name: load(folder, sampler, args.device) for name, sampler in every.items()}
     else:
-        sides = {name: read(split, sampler, call.threads, call.out) for name, sampler in every.items()}
-    timings = time_in_turn(sides, repeats=call.repeats)
+        sides = {name: read(split, sampler, args.threads, args.out) for name, sampler in every.items()}
+    timings = time_in_turn(sides, repeats=args.repeats)
     report.rates(title, timings, split.samples)
-    report.ratios(timings, [(name, NATIVE, "loading" if call.load else "reading") for name in names])
+    report.ratios(timings, [(name, NATIVE, "loading" if args.load else "reading") for name in names])
     for name, side in sides.items():
         share = statistics.median(side.main_thread[1:]) / split.samples * 1e6
         report.check(f"{name}, us of the main thread per sample", share, "main_thread_us")
@@ -174,25 +174,25 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--load", action="store_true", help="also decode and augment")
     parser.add_argument("--device", default="auto", choices=["auto", "gpu", "cpu"], help="for --load")
-    parser.add_argument("--out", action="store_true", help="reading alone: let DALI copy the images to its outputs")
+    parser.add_argument("--out", action="store_true", help="without --load: also copy the images to DALI's outputs")
     parser.add_argument("--alone", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--cold", action="store_true", help="drop the shards from the page cache each time")
     return parser.parse_args()
 
 
 def main() -> None:
-    call = parse()
-    if call.alone:
-        print(read_alone(call))
+    args = parse()
+    if args.alone:
+        print(read_alone(args))
         return
-    if call.cold and call.load:
-        raise SystemExit("--cold measures reading only. Hint: leave out --load.")
-    if call.cold:
-        call.work.mkdir(parents=True, exist_ok=True)
-        require_disk(call.work)
-    with Report("sample", call.json) as report:
-        for fmt in call.formats:
-            measure_format(report, call, fmt)
+    if args.cold and args.load:
+        raise SystemExit("--cold measures only reading. Hint: remove --load.")
+    if args.cold:
+        args.work.mkdir(parents=True, exist_ok=True)
+        require_disk(args.work)
+    with Report("sample", args.json) as report:
+        for fmt in args.formats:
+            measure_format(report, args, fmt)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
     python scripts/bench/samplers.py
     python scripts/bench/samplers.py --samples 1000000 --identities 1000 --world-size 8
 
-Each sampler runs in a process of its own, on made-up columns. `plan` is the time until the plan is made, `epoch` the
-time of the first batch, which computes the order of its epoch, `CPU` the CPU time of both (less than the wall-clock
-time if the machine is busy), and `next` the time of the first batch of the second epoch.
-`peak` is the most memory that the process needed for this beyond the columns, `held` what it keeps for two epochs. A
-batch is a global batch, of all ranks; batches are requested in order, as a loader does. `epoch mean` spreads the time
-of an epoch's order over its batches.
+Each sampler runs in a new process, on random columns. `plan` is the time to make the plan. `epoch` is the time of the
+first batch, which computes the order of its epoch. `CPU` is the CPU time of both, which is less than the wall-clock
+time if the machine is busy. `next` is the time of the first batch of the second epoch. `peak` is the peak memory of the
+process without the columns. `kept` is the memory that the process still uses with two epochs planned. A batch is a
+global batch, of all ranks; batches are requested in order, as a loader does. `epoch mean` spreads the time of an
+epoch's order over its batches.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ def memory(name: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
-def measure(name: str, call: argparse.Namespace) -> dict[str, Any]:
-    rng = np.random.default_rng(call.seed)
-    ranges = {"identity": call.identities, "camera": call.cameras, "width": 4000, "height": 4000}
+def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    rng = np.random.default_rng(args.seed)
+    ranges = {"identity": args.identities, "camera": args.cameras, "width": 4000, "height": 4000}
     columns = {
-        column: rng.integers(0, ranges[column], call.samples, dtype=call.dtype) for column in SAMPLERS[name].columns
+        column: rng.integers(0, ranges[column], args.samples, dtype=args.dtype) for column in SAMPLERS[name].columns
     }
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # Reset the peak.
     start, cpu_start = time.perf_counter(), time.process_time()
     plan = SAMPLERS[name].plan(
-        columns, samples=call.samples, batch_size=256, world_size=call.world_size, seed=call.seed
+        columns, samples=args.samples, batch_size=256, world_size=args.world_size, seed=args.seed
     )
     planned = time.perf_counter() - start
 
@@ -64,12 +64,12 @@ def measure(name: str, call: argparse.Namespace) -> dict[str, Any]:
         plan.batch(epoch, number)
         return time.perf_counter() - start
 
-    batches = max(1, plan.samples // (256 * call.world_size))
+    batches = max(1, plan.samples // (256 * args.world_size))
     first = seconds(0, 0)
     cpu = time.process_time() - cpu_start
     second = seconds(1, 0)
-    peak, held = memory("VmHWM") - before, memory("VmRSS") - before
-    times = [seconds(1, number % batches) for number in range(call.batches)]
+    peak, kept = memory("VmHWM") - before, memory("VmRSS") - before
+    times = [seconds(1, number % batches) for number in range(args.batches)]
     return {
         "sampler": name,
         "plan s": planned,
@@ -77,7 +77,7 @@ def measure(name: str, call: argparse.Namespace) -> dict[str, Any]:
         "CPU s": cpu,
         "next s": second,
         "peak MB": peak / 1e6,
-        "held MB": held / 1e6,
+        "kept MB": kept / 1e6,
         "batch ms": statistics.mean(times) * 1e3,
         "99% ms": float(np.quantile(times, 0.99)) * 1e3,
         "max ms": max(times) * 1e3,
@@ -95,17 +95,17 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=5_000, help="batches to time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=SAMPLERS, help="measure this sampler in this process, and print JSON")
-    call = parser.parse_args()
-    if call.only:
-        print(json.dumps(measure(call.only, call)))
+    args = parser.parse_args()
+    if args.only:
+        print(json.dumps(measure(args.only, args)))
         return
-    with Report("samplers", call.json) as report:
+    with Report("samplers", args.json) as report:
         rows = []
         for name in SAMPLERS:
             command = [sys.executable, __file__, *sys.argv[1:], "--only", name]
             rows.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
         report.table(
-            f"{call.samples:,} samples, {call.identities:,} identities, {call.world_size} ranks of 256 samples", rows
+            f"{args.samples:,} samples, {args.identities:,} identities, {args.world_size} ranks of 256 samples", rows
         )
         report.check(
             "slowest plan and first epoch, s", max(row["plan s"] + row["epoch s"] for row in rows), "plan_seconds"

@@ -1,4 +1,4 @@
-"""The benchmarks as commands: each runs once with a tiny input, and refuses calls that would measure nothing."""
+"""Each benchmark runs once as a command with a tiny input, and rejects options that would measure nothing."""
 
 import json
 import os
@@ -52,19 +52,19 @@ def checks_of(results):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "loaders", "zzz"], "--only zzz: no side's name contains it; there are loaders.build, torchvision"),
+        (["--only", "loaders", "zzz"], "--only zzz matches no side. The sides are loaders.build, torchvision"),
         (["--preset", "nope"], "'nope' is neither a YAML file nor one of imagenet-train, imagenet-eval, "),
-        (["--count", "3", "--batch-size", "4"], "--count 3 is less than a batch of 4"),
+        (["--count", "3", "--batch-size", "4"], "--count 3 is less than --batch-size 4"),
     ],
 )
-def test_wrong_calls_of_load_are_refused(photos, arguments, message):
+def test_wrong_options_of_load_are_rejected(photos, arguments, message):
     done = bench("load", "--images", photos, *arguments)
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if "error:" in line]
     assert message in line
 
 
-def test_load_takes_the_pipeline_apart(photos, tmp_path):
+def test_load_measures_the_stages(photos, tmp_path):
     results, printed = results_of(
         tmp_path, "load", "--images", photos, "--count", 16, "--batch-size", 4, "--repeats", 1, "--device", "cpu",
         "--work", tmp_path, "--only", "loaders", "apart",
@@ -148,7 +148,7 @@ def test_downscale(photos, tmp_path):
         "--only", "JPEG",
     )  # fmt: skip
     assert rows_of(results) == ["PSNR, dB", "SSIM", "dataprep, JPEG", "Pillow, JPEG"]
-    assert checks_of(results) == ["JPEG, least PSNR", "JPEG, least SSIM", "dataprep, JPEG / Pillow, JPEG"]
+    assert checks_of(results) == ["JPEG, minimum PSNR", "JPEG, minimum SSIM", "dataprep, JPEG / Pillow, JPEG"]
 
 
 def test_memory(tmp_path):
@@ -196,7 +196,7 @@ def test_every_target_is_used():
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no file system in memory")
-def test_cold_is_refused_in_memory(photos):
+def test_cold_is_rejected_for_a_folder_in_memory(photos):
     done = bench("index", "--images", photos, "--cold", "--work", "/dev/shm/no such folder")
     assert done.returncode == 1
     assert (

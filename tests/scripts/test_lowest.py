@@ -1,4 +1,4 @@
-"""`constraints-lowest.txt` pins what pyproject.toml allows at least."""
+"""`constraints-lowest.txt` pins the lowest versions that pyproject.toml allows."""
 
 from __future__ import annotations
 

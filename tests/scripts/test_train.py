@@ -1,4 +1,4 @@
-"""The training script: killed and resumed, it ends with the same weights as a run that never stopped."""
+"""The training script: killed and resumed, it ends with the same weights as a run that did not stop."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""The re-identification script: its scores are right, it learns, and resuming gives the same weights."""
+"""The re-identification script: its scores are correct, it learns, and resuming gives the same weights."""
 
 import importlib
 import re
@@ -62,14 +62,14 @@ def datasets(dataprep, tmp_path_factory):
                 write(folder / f"market/bounding_box_train/{ours:04d}_{name}", person(ours, camera, shot))
                 write(folder / f"market/{where}/{theirs:04d}_{name}", person(theirs, camera, shot))
                 if shot < 2:
-                    word = "left" if camera == 1 else "right"
-                    write(folder / f"named/train/{ours:04d}-{word}-{shot}.jpg", person(ours, camera, shot))
-                    write(folder / f"named/val/{theirs:04d}-{word}-{shot}.jpg", person(theirs, camera, shot))
+                    side = "left" if camera == 1 else "right"
+                    write(folder / f"named/train/{ours:04d}-{side}-{shot}.jpg", person(ours, camera, shot))
+                    write(folder / f"named/val/{theirs:04d}-{side}-{shot}.jpg", person(theirs, camera, shot))
                     write(folder / f"plain/train/{ours:04d}/{camera}-{shot}.jpg", person(ours, camera, shot))
                     write(folder / f"plain/val/{theirs:04d}/{camera}-{shot}.jpg", person(theirs, camera, shot))
     for shot in range(7):
         write(folder / f"market/bounding_box_test/0000_c1s1_{shot:06d}_00.jpg", person(0, shot))
-    # This person appears in one camera only, so no search can find them.
+    # This person appears in only one camera, so no search can find them.
     write(folder / "market/query/0099_c1s1_000000_00.jpg", person(99, 0))
     write(folder / "market/bounding_box_test/0099_c1s1_000001_00.jpg", person(99, 1))
     return {
@@ -102,7 +102,7 @@ def scores(output):
 
 
 def search_with_loops(query, gallery, itself=False):
-    """Return the sums of rank-1 and average precision and the queries that count, with plain loops."""
+    """Return the sums of rank-1 and average precision and the number of counted queries, with plain loops."""
     firsts, precisions = [], []
     for number, (features, label, camera) in enumerate(zip(*query, strict=True)):
         similar = gallery[0] @ features
@@ -113,7 +113,7 @@ def search_with_loops(query, gallery, itself=False):
         ]
         if not any(found):
             continue
-        places = [place for place, right in enumerate(found, 1) if right]
+        places = [place for place, correct in enumerate(found, 1) if correct]
         firsts.append(found[0])
         precisions.append(np.mean([nth / place for nth, place in enumerate(places, 1)]))
     return sum(firsts), sum(precisions), len(firsts)
@@ -123,14 +123,14 @@ def percentages(first, precision, queries):
     return 100 * first / queries, 100 * precision / queries, queries
 
 
-def found(script, features, labels, cameras):
+def make_embeddings(script, features, labels, cameras):
     return script.Embeddings(torch.tensor(features).float(), torch.tensor(labels), torch.tensor(cameras))
 
 
 def test_score_of_an_example(script):
-    """Query 1 finds [wrong, wrong, right, distractor, right], query 2 [right, ...] and query 3 nothing."""
-    query = found(script, [[1, 0], [0, 1], [1, 0]], [1, 2, 3], [1, 1, 1])
-    gallery = found(
+    """Query 1 finds [wrong, wrong, correct, distractor, correct], query 2 [correct, ...] and query 3 nothing."""
+    query = make_embeddings(script, [[1, 0], [0, 1], [1, 0]], [1, 2, 3], [1, 1, 1])
+    gallery = make_embeddings(
         script,
         [[10, 0], [9, 1], [8, 0], [7, 0], [6, 0], [0, 5], [9, 0]],
         [1, 2, 1, 0, 1, 2, 3],
@@ -161,7 +161,7 @@ def searches(draw):
 def test_score_against_numpy(script, search, similarities):
     """Integer features, so that ties are exact; with chunks of any size."""
     expected = search_with_loops(*[[np.array(part) for part in side] for side in search])
-    query, gallery = (found(script, *side) for side in search)
+    query, gallery = (make_embeddings(script, *side) for side in search)
     assert script.score(query, gallery, similarities).tolist() == pytest.approx(expected)
 
 
@@ -205,15 +205,15 @@ def test_it_learns(datasets, tmp_path):
     printed = run(*arguments)
     found = scores(printed)
     assert list(found) == [7, 15, 19]
-    # The query whose person appears in one camera only does not count.
+    # The query whose person appears in only one camera is not counted.
     assert {queries for *_, queries in found.values()} == {24}
-    fallen = np.array([*losses(printed).values()])
-    assert fallen[-20:].mean() < 0.8 * fallen[:20].mean()
-    # By chance, six of eighty are right, three of them from the query's own camera.
+    loss = np.array([*losses(printed).values()])
+    assert loss[-20:].mean() < 0.8 * loss[:20].mean()
+    # By chance, six of eighty are correct, three of them from the query's own camera.
     first, precision, _ = found[19]
     assert first > 50
-    unlearned = scores(run(*arguments, "--lr", "1e-9"))[19]
-    assert precision > unlearned[1] + 10
+    untrained = scores(run(*arguments, "--lr", "1e-9"))[19]
+    assert precision > untrained[1] + 10
 
 
 @pytest.mark.slow
@@ -265,7 +265,7 @@ def test_val_is_both_query_and_gallery(script, datasets, tmp_path, name, column)
         (("--seed", -1), "seed must be a whole number of at least 0, got -1"),
     ],
 )
-def test_wrong_arguments_are_refused(datasets, tmp_path, options, message, monkeypatch):
+def test_wrong_arguments_are_rejected(datasets, tmp_path, options, message, monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
     done = call(command(datasets["market"], tmp_path / "run.pt", *options))
     assert done.returncode == 1
@@ -283,19 +283,23 @@ def test_missing_splits_are_reported(datasets, photos, dataprep, tmp_path):
 
 
 @pytest.mark.slow
-def test_unusable_checkpoints_are_refused(datasets, tmp_path):
+def test_unusable_checkpoints_are_rejected(datasets, tmp_path):
     checkpoint = tmp_path / "run.pt"
     run(datasets["plain"], checkpoint, "--epochs", 1)
     again = (datasets["plain"], checkpoint, "--resume", "--epochs")
     intact = checkpoint.read_bytes()
     damaged = f"--checkpoint {checkpoint} is damaged, or belongs to another script, --model or number of processes ("
-    for data, more, words in [
-        (intact, (2,), f"{checkpoint} is the checkpoint of a run with other --epochs"),
-        (intact, (1, "--seed", 1), "the state was saved by a loader with seed 0, but this loader has 1"),
+    for data, more, message in [
+        (
+            intact,
+            (2,),
+            f"--checkpoint {checkpoint} was saved with another --epochs, so its learning rate schedule differs",
+        ),
+        (intact, (1, "--seed", 1), "the state was saved by a loader with seed=0, but this loader has seed=1"),
         (intact[: len(intact) // 2], (1,), damaged),
         (b"", (1,), damaged),
     ]:
         checkpoint.write_bytes(data)
         done = call(command(*again, *more))
         assert (done.returncode, "Traceback" in done.stderr) == (1, False)
-        assert done.stderr.splitlines()[-1].startswith(words)
+        assert done.stderr.splitlines()[-1].startswith(message)
