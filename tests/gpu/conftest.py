@@ -1,4 +1,4 @@
-"""Everything in this folder needs an NVIDIA GPU, and is skipped on a machine without one."""
+"""All tests in this folder need an NVIDIA GPU, and are skipped on a machine without one."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ HELPERS = Path(__file__).parents[1] / "helpers"
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Datasets of 90 images similar to photographs, with sides of 80 to 900 pixels, in both formats."""
+    """Datasets of 90 images like photographs, with longer sides of 80 to 900 pixels, in both formats."""
     samples = []
     for number in range(90):
         side = (80, 300, 420, 640, 900)[number % 5]
@@ -78,15 +78,15 @@ def test_resumes_bit_for_bit(folders, fmt, transforms, taken):
 @pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
 def test_memory_is_constant_over_epochs(folders, transforms):
     with build(folders["tfrecord"], transforms=transforms) as loader:
-        taken = []
+        used = []
         for _ in range(30):
             for _ in loader:
                 pass
             torch.cuda.synchronize()
             free, total = torch.cuda.mem_get_info()
-            taken.append((total - free) / 2**20)
+            used.append((total - free) / 2**20)
     # The largest batch occurs in the first epochs. After them, DALI's pools may grow by one more block of 64 MiB.
-    assert taken[-1] - taken[9] <= 128, taken
+    assert used[-1] - used[9] <= 128, used
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

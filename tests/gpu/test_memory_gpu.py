@@ -1,4 +1,4 @@
-"""GPU memory equals the estimate, respects limits, and stays constant over epochs."""
+"""GPU memory is close to the estimate, respects limits, and stays constant over epochs."""
 
 import json
 import subprocess
@@ -93,7 +93,7 @@ def test_4k_images_in_batches_of_32_take_at_most_2_6_gib(large):
 
 @pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
 def test_memory_is_constant_with_mixed_sizes(large, transforms):
-    """A batch larger than all before may add a 64 MiB block to DALI's pool, but no more."""
+    """A batch that is larger than all previous ones may add one block of 64 MiB to DALI's pool, but no more."""
     found = measure(str(large["mixed"]), batch_size=64, transforms=transforms)
     assert found["used"][2] - found["used"][0] <= 0.1 * found["used"][0]
     assert found["used"][2] <= 1.15 * found["estimated"]
@@ -105,11 +105,11 @@ def test_work_after_the_crop_takes_less_memory(large):
     after = measure(str(large["4k"]), batch_size=32, transforms=[CROP, {"RandomRotation": {"degrees": 10}}, *end])
     fused = measure(str(large["4k"]), batch_size=32, transforms=[{"RandomGrayscale": {"p": 0.5}}, CROP, *end])
     assert max(after["used"]) < 0.8 * max(first["used"])
-    # Fusion moves pointwise operations behind the crop.
+    # Fusion moves pointwise operations after the crop.
     assert max(fused["used"]) < 1.1 * max(after["used"])
 
 
-def test_a_memory_limit_is_respected_or_refused(large):
+def test_a_memory_limit_is_respected_or_raises(large):
     with pytest.raises(
         CallError, match=r"memory_limit is 1\.50 GiB, but batches of 32 take an estimated .*resize-shorter"
     ):
@@ -120,5 +120,5 @@ def test_a_memory_limit_is_respected_or_refused(large):
         large["small"], batch_size=32, transforms="imagenet-train", device="gpu", memory_limit="1.5GiB"
     ) as loader:
         text = loader.explain()
-    assert "GPU memory, estimated:" in text
+    assert "Estimated GPU memory:" in text
     assert "finished batches" in text

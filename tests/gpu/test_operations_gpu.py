@@ -1,4 +1,4 @@
-"""The checks of the operations on the CPU, on the GPU."""
+"""Runs the CPU checks of the operations on the GPU."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_each_policy(check):
 
 
 @pytest.mark.parametrize("operation", test_mixing.ALL, ids=repr)
-def test_each_way_of_mixing(operation):
+def test_each_mixing_operation(operation):
     for is_uint8 in (False, True):
         test_mixing.check_pixels(operation, is_uint8, gpu=True)
     test_mixing.check_graph_matches_numpy(operation, gpu=True)

@@ -1,4 +1,4 @@
-"""Loaders with a sampler on a GPU: images match their rows, resume works, mapped memory lives long enough."""
+"""Loaders with a sampler on a GPU: images match their rows, resume works, mapped memory stays valid long enough."""
 
 import gc
 import io
@@ -75,7 +75,7 @@ def test_resumes_with_another_prefetch(grays, fmt, sampler):
 
 
 @FORMATS
-def test_a_loader_may_be_dropped_while_it_works(grays, fmt):
+def test_a_loader_may_be_deleted_while_it_prefetches(grays, fmt):
     """The decoder reads mapped memory. If it was unmapped too early, the process would crash here."""
     folder, _ = grays[fmt]
     for turn in range(20):
