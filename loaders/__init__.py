@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-# The import of the submodule `loaders.build` binds it to this package's attribute `build`; then the name is bound to
-# the function. Later imports of the submodule leave the attribute alone.
+# Importing the submodule `loaders.build` sets the attribute `build` of this package to the submodule. This statement
+# then replaces it by the function. Python sets the attribute only once, so later imports keep the function.
 from loaders.build import build
 from loaders.samplers import ClassBalancedSampler, PKSampler, ShuffledSampler
 from manifests.errors import CallError, DamagedError, DatasetError

@@ -1,4 +1,4 @@
-"""`loaders.build`. Importing this module is fast: what the call needs is imported by the call."""
+"""`loaders.build`. This module is fast to import: torch, DALI and Arrow are imported when `build` is called."""
 
 from __future__ import annotations
 
@@ -96,19 +96,20 @@ def build(
         hw_decoder_load: share of the JPEG images that the GPU's hardware decoder decodes, from 0 to 1. `None` means
             the fastest measured value for images of this size.
         memory_limit: GPU memory in bytes, or as text such as ``"4GiB"``. If the estimate exceeds it, `build` raises
-            an error that says which batch size or image size fits.
+            an error whose hint says which batch size or image size fits.
 
     Returns:
         A `Loader`. Close it, or use it as a context manager, to release its memory. `Loader.options` has the final
         value of every argument, and `Loader.explain` describes what runs.
 
     Raises:
-        CallError: an argument is wrong, or asks for something that the dataset or the machine does not have.
+        CallError: an argument is wrong, or needs something that the dataset or the machine does not have.
         DamagedError: a file of the dataset is missing or differs from what the manifest states. Iterating raises it
             for an image that cannot be decoded and for a label that cannot be read.
 
     Warns:
-        UserWarning: the transforms deviate from their library, waste memory, or the sampler cannot use all classes.
+        UserWarning: the transforms differ from those of their library or waste memory, or the sampler cannot use all
+            classes.
 
     """
     request = BuildRequest(

@@ -1,4 +1,4 @@
-"""How far a loader has come (`Progress`), and how that is saved (`State`). Pure: imports neither torch nor DALI."""
+"""The progress of a loader (`Progress`) and its checkpoint (`State`). Pure: imports neither torch nor DALI."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A point in a loader's life.
+    """A position in the sequence of batches that a loader returns.
 
     Attributes:
         epoch: number of the epoch, from 0.
         batch: batches of this epoch that the user has received.
         read: batches that the DALI pipeline has produced since it started.
-        started: epoch in which the pipeline started. It seeds the pipeline.
+        started: epoch in which the pipeline started. The seed of the pipeline depends on it.
 
     """
 
@@ -30,13 +30,13 @@ class Position:
     started: int = 0
 
     @property
-    def turns(self) -> int:
+    def completed_epochs(self) -> int:
         """Epochs that the pipeline has completed since it started."""
         return self.epoch - self.started
 
 
 class Phase(Enum):
-    """Where a loader stands in its epoch. `Progress` draws the transitions."""
+    """Where a loader is in its epoch. `Progress` shows the transitions."""
 
     #: The pipeline has started at this epoch, and no batch has been taken from it.
     READY = "ready"
@@ -44,7 +44,7 @@ class Phase(Enum):
     RESUMED = "resumed"
     #: Between two batches of the epoch.
     READING = "reading"
-    #: DALI is producing a batch. An iteration that begins in this phase knows that the last one was interrupted.
+    #: DALI is producing a batch. If an iteration begins in this phase, the previous one was interrupted.
     RUNNING = "running"
     #: The user has received every batch of the epoch.
     FINISHED = "finished"
@@ -52,7 +52,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The state of a loader, apart from the pipeline itself. Each transition returns a new record.
+    """The state of a loader, except the pipeline itself. Each transition returns a new record.
 
     ::
 
@@ -69,14 +69,14 @@ class Progress:
 
         any       -- set_epoch ----> unchanged if that epoch comes next, else READY: the pipeline restarts
 
-    A closed loader has no pipeline, whatever its progress. An exception leaves the progress as it is: in RUNNING if
-    DALI was at work, else in READING.
+    A closed loader has no pipeline, whatever its progress. An exception does not change the progress: the phase is
+    RUNNING if DALI was producing a batch, else READING.
 
     Attributes:
         batches: batches in an epoch of this rank.
-        phase: where the loader stands in the epoch.
+        phase: where the loader is in the epoch.
         position: the current position.
-        saved: position after the last batch that the user received: what `Loader.state_dict` saves.
+        saved: position after the last batch that the user received. `Loader.state_dict` saves it.
         checkpoint: DALI's checkpoint at `saved`. Empty before the first batch.
         iteration: number of the newest iteration. Older iterators are invalid.
 
@@ -136,7 +136,7 @@ class Progress:
         return Progress(self.batches, Phase.RUNNING, position, self.saved, self.checkpoint, self.iteration)
 
     def run_finished(self) -> Progress:
-        """Note that DALI has produced the batch."""
+        """Record that DALI has produced the batch."""
         return Progress(self.batches, Phase.READING, self.position, self.saved, self.checkpoint, self.iteration)
 
     def batch_given(self, checkpoint: bytes) -> Progress:
@@ -152,8 +152,8 @@ class State:
     """What `Loader.state_dict` returns.
 
     Attributes:
-        built: the choices that a loader must share with this one to continue it, by name.
-        position: where the loader stands.
+        built: the choices that another loader must share to resume from this checkpoint, by name.
+        position: position after the last batch that the user received.
         checkpoint: DALI's checkpoint. Empty before the first batch.
 
     """
@@ -173,7 +173,7 @@ class State:
 
 
 def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: int) -> State:
-    """Parse the result of `State.to_dict` for a loader that is to continue there.
+    """Parse the result of `State.to_dict` for a loader that resumes from it.
 
     Args:
         state: what `Loader.state_dict` returned.
@@ -185,13 +185,13 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
 
     """
     try:
-        version, found, stored, checkpoint = (
+        version, saved, stored_position, checkpoint = (
             state["version"],
             dict(state["built"]),
             state["position"],
             state["checkpoint"],
         )
-        position = Position(*(stored[name] for name in ("epoch", "batch", "read", "started")))
+        position = Position(*(stored_position[name] for name in ("epoch", "batch", "read", "started")))
     except (KeyError, TypeError, AttributeError) as error:
         raise CallError(
             f"this is not the state of a loader ({type(error).__name__}: {error})", hint=_LOAD_ANOTHER
@@ -205,18 +205,19 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
     if not (consistent and _is_possible(position, batches)):
         raise CallError("this is not the state of a loader: its values contradict each other", hint=_LOAD_ANOTHER)
     for name, value in built.items():
-        if name == "sample_order" and found.get(name) != value:
+        if name == "sample_order" and saved.get(name) != value:
             raise CallError(
                 f"this state was saved by a release whose samplers draw other samples (sample order "
-                f"{found.get(name) or 1}; this release draws order {value})",
+                f"{saved.get(name) or 1}; this release draws order {value})",
                 hint="resume it with the release that saved it, or start a new epoch without load_state_dict()",
             )
-        if found.get(name) != value:
+        if saved.get(name) != value:
             raise CallError(
-                f"the state was saved by a loader with {name} {found.get(name)!r}, but this loader has {value!r}",
+                f"the state was saved by a loader with {name}={saved.get(name)!r}, but this loader has "
+                f"{name}={value!r}",
                 hint="build the loader with the same arguments",
             )
-    return State(found, position, checkpoint)
+    return State(saved, position, checkpoint)
 
 
 def _is_possible(position: Position, batches: int) -> bool:
@@ -225,4 +226,4 @@ def _is_possible(position: Position, batches: int) -> bool:
     return counted and position.batch <= min(batches, position.read) and position.started <= position.epoch
 
 
-_LOAD_ANOTHER = "pass what Loader.state_dict() returned"
+_LOAD_ANOTHER = "pass the unchanged result of Loader.state_dict()"

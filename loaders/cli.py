@@ -24,7 +24,7 @@ class Command(click.Command):
         except DatasetError as error:
             click.echo(f"loaders: {error}", err=True)
             status = exit_status(error)
-        except BrokenPipeError:  # the reader has seen enough: `loaders memory DATASET | head`
+        except BrokenPipeError:  # The program that reads the output has ended: `loaders memory DATASET | head`.
             pass
         except KeyboardInterrupt:
             click.echo("loaders: interrupted.", err=True)
@@ -35,7 +35,7 @@ class Command(click.Command):
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="dataprep-loaders", prog_name="loaders")
 def main() -> None:
-    """Tools for training with prepared datasets. `loaders.build` in Python reads them.
+    """Tools for training with prepared datasets, which `loaders.build` reads in Python.
 
     Exit status: 0 success; 1 the dataset is damaged; 2 wrong usage; 130 interrupted.
     """

@@ -18,7 +18,7 @@ from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.base import short_repr
 from manifests.errors import CallError
 
-_CHECK = "test the sampler with `loaders.samplers.check_sampler`"
+_CHECK_SAMPLER = "test the sampler with `loaders.samplers.check_sampler`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def stored_order(split: OpenSplit, batching: Batching, *, shuffle: bool) -> Stor
     if ranks.world_size > samples:
         raise CallError(
             f"split {split.name!r} has {samples} samples, but there are {ranks.world_size} ranks",
-            hint="read it on fewer ranks, for example on one with rank=0, world_size=1",
+            hint="use fewer ranks, for example a single one with rank=0, world_size=1",
         )
     size = batching.batch_size
     if batching.last_batch == "partial":
@@ -90,16 +90,16 @@ def planned_order(split: OpenSplit, tables: SampleTables, batching: Batching, sa
 
 
 def sampler_warnings(split: OpenSplit, tables: SampleTables, sampler: Sampler, order: PlannedOrder) -> tuple[str, ...]:
-    """Return the warnings of a fitted sampler, and one for classes that it can never return."""
+    """Return the warnings of a fitted sampler, and one if some classes have no sample."""
     notes: tuple[str, ...] = tuple(getattr(order.plan, "notes", ()))
     if "label" not in sampler.columns:
         return notes
     classes = len(split.manifest.classes)
-    found = len(np.unique(tables.columns(["label"], requested_by="a sampler")["label"]))
-    if found >= classes:
+    present = len(np.unique(tables.columns(["label"], requested_by="a sampler")["label"]))
+    if present >= classes:
         return notes
-    empty = f"{classes - found:,} of {classes:,} classes have no sample in split {split.name!r}, so no batch has them"
-    return (*notes, empty)
+    absent = f"{classes - present:,} of {classes:,} classes have no sample in split {split.name!r}"
+    return (*notes, f"{absent}, so no batch contains them")
 
 
 def _no_full_batch(batching: Batching, samples: int, where: str) -> CallError:
@@ -116,12 +116,12 @@ def _sampler_columns(tables: SampleTables, sampler: Sampler) -> dict[str, NDArra
     if isinstance(sampler, type) or not callable(getattr(sampler, "plan", None)):
         raise CallError(
             f"sampler must follow the protocol loaders.samplers.Sampler, got {sampler!r}",
-            hint='for example loaders.ClassBalancedSampler(by="label")',
+            hint='pass an instance, for example loaders.ClassBalancedSampler(by="label")',
         )
     name = type(sampler).__name__
     columns = getattr(sampler, "columns", None)
     if not isinstance(columns, (tuple, list)) or not all(isinstance(column, str) for column in columns):
-        raise CallError(f"{name}.columns must be a tuple of column names, got {columns!r}", hint=_CHECK)
+        raise CallError(f"{name}.columns must be a tuple of column names, got {columns!r}", hint=_CHECK_SAMPLER)
     return tables.columns(columns, requested_by=name)
 
 
@@ -138,7 +138,13 @@ def _fit(
     name = type(sampler).__name__
     samples, lines = getattr(plan, "samples", None), getattr(plan, "lines", None)
     if not isinstance(samples, int) or samples < 1:
-        raise CallError(f"{name}.plan() returned a plan whose samples is {samples!r}, not at least 1", hint=_CHECK)
+        raise CallError(
+            f"{name}.plan() must return a plan whose samples is an int of at least 1, got {samples!r}",
+            hint=_CHECK_SAMPLER,
+        )
     if not isinstance(lines, tuple) or not callable(getattr(plan, "batch", None)):
-        raise CallError(f"{name}.plan() must return a plan with lines, a tuple of strings, and batch()", hint=_CHECK)
+        raise CallError(
+            f"{name}.plan() must return a plan that has lines (a tuple of strings) and the method batch()",
+            hint=_CHECK_SAMPLER,
+        )
     return plan

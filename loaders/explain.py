@@ -8,24 +8,25 @@ from typing import TYPE_CHECKING
 from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, estimate_memory, format_gib
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.base import short_repr
+from manifests.text import plural
 
 if TYPE_CHECKING:
     from loaders.resolve import LoaderSpec
 
 
 def explain(spec: LoaderSpec) -> str:
-    """Describe a loader: its data, the transforms as written and as run, the reasons, and the batches."""
+    """Describe a loader: its data, the transforms as written and as run, why they differ, and the batches."""
     lines = [*_data_lines(spec), "", *_transforms_lines(spec), ""]
     if "image" in spec.options.fields:
         lines += [*_fusion_lines(spec), "", *_batch_lines(spec)]
     else:
-        lines.append("As run: the image is not among the fields, so no image is decoded.")
+        lines.append('As run: no image is decoded, because the fields do not contain "image".')
     return "\n".join(lines)
 
 
 def _data_lines(spec: LoaderSpec) -> Iterator[str]:
     split, options, ranks = spec.split, spec.options, spec.options.ranks
-    yield f"{split.folder}: {split.samples:,} samples in {len(split.shards):,} {split.manifest.format} shards"
+    yield f"{split.folder}: {split.samples:,} samples in {plural(len(split.shards), f'{split.manifest.format} shard')}"
     yield (
         f"rank {ranks.rank} of {ranks.world_size}: {spec.order.batches:,} batches of {options.batch_size:,} per epoch, "
         f"{_order_text(spec.order)}, last batch: {options.last_batch}"
@@ -56,10 +57,10 @@ def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
     height, width = spec.recipe.size
     shape = (channels, height, width) if options.layout == "NCHW" else (height, width, channels)
     batch_bytes = options.batch_size * spec.settings.image_bytes
-    hardware = f"; {options.hw_decoder_load:.0%} of the JPEG images on the hardware decoder"
+    hardware = f"; the hardware decoder decodes {options.hw_decoder_load:.0%} of the JPEG images"
     yield (
         f"A batch: {options.batch_size} x {' x '.join(map(str, shape))} {options.dtype}, {batch_bytes / 2**20:,.1f} "
-        f"MiB; {options.prefetch} prefetched; {options.num_threads} threads{hardware if options.device.is_gpu else ''}"
+        f"MiB; prefetch: {options.prefetch}; threads: {options.num_threads}{hardware if options.device.is_gpu else ''}"
     )
     if spec.sizes is not None:
         yield from _memory_lines(spec.sizes, spec.settings)
@@ -68,15 +69,15 @@ def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
 def _memory_lines(sizes: ImageSizes, settings: LoadSettings) -> Iterator[str]:
     estimate = estimate_memory(sizes, settings)
     yield (
-        f"GPU memory, estimated: {format_gib(estimate.total)}: {format_gib(estimate.context)} CUDA and libraries, "
+        f"Estimated GPU memory: {format_gib(estimate.total)} ({format_gib(estimate.context)} CUDA and libraries, "
         f"{format_gib(estimate.decoder)} decoder, {format_gib(estimate.images)} images of the largest batch, "
-        f"{format_gib(estimate.batches)} finished batches"
+        f"{format_gib(estimate.batches)} finished batches)"
     )
     if settings.encoded:
         smaller = ((side, sizes.resized(side)) for side in RESIZE_CHOICES if side < min(sizes.largest))
         totals = [f"{format_gib(estimate_memory(each, settings).total)} at {side}" for side, each in smaller]
         if totals:
-            yield f"With images from `dataprep convert --resize-shorter`: {', '.join(totals)}"
+            yield f"With smaller images from `dataprep convert --resize-shorter PIXELS`: {', '.join(totals)}"
 
 
 def _order_text(order: StoredOrder | PlannedOrder) -> str:

@@ -16,7 +16,7 @@ from manifests.errors import CallError
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """How a framework takes data.
+    """The conversions to the tensors of one framework.
 
     Attributes:
         images: converts DALI's tensor list to a tensor, given the name of the dtype and the device.

@@ -1,4 +1,4 @@
-"""The object that a training script holds: runs a DALI pipeline and returns a framework's tensors."""
+"""The object that a training script iterates over: runs a DALI pipeline and returns a framework's tensors."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Loader:
     them.
 
     Use a loader from one thread at a time, and one iterator at a time: a new iterator invalidates the previous one.
-    Close the loader, or use it as a context manager, to release its memory. `loaders.checkpoint.Progress` draws the
-    states of a loader.
+    Close the loader, or use it as a context manager, to release its memory. `loaders.checkpoint.Progress` documents
+    the states of a loader.
     """
 
     def __init__(self, spec: LoaderSpec) -> None:
@@ -96,13 +96,13 @@ class Loader:
         return self._batches(self._progress.iteration)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the number of the coming epoch, from 0. Without this call, epochs count up by themselves.
+        """Set the number of the next epoch, from 0. Without this call, the number increases by one after each epoch.
 
-        If that epoch does not come next, the pipeline restarts, with an order that depends only on the seed and the
-        epoch.
+        If another epoch would have been next, the pipeline restarts, with an order that depends only on the seed and
+        the epoch.
 
         Raises:
-            CallError: the number is wrong, or the loader is closed.
+            CallError: `epoch` is not an integer of at least 0, or the loader is closed.
 
         """
         epoch = require_int("epoch", epoch, 0)
@@ -113,9 +113,10 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Return a checkpoint as plain values: epoch, batch, and the state of DALI's pipeline.
 
-        Pass it to `load_state_dict` of an equal loader, also in a new process, to continue with the same batches bit
-        for bit, including augmentation. Each rank saves and loads its own checkpoint. After an error or interruption
-        within a batch, the checkpoint is that after the last complete batch.
+        Pass it to `load_state_dict` of a loader that was built with the same arguments, also in a new process, to
+        continue with the same batches bit for bit, including augmentation. Each rank saves and loads its own
+        checkpoint. After an error or interruption within a batch, the checkpoint is the one after the last complete
+        batch.
 
         Raises:
             CallError: the loader is closed.
@@ -125,21 +126,21 @@ class Loader:
         return State(self._built(), self._progress.saved, self._progress.checkpoint).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where the loader was that returned `state`.
+        """Resume from a checkpoint that `state_dict` returned.
 
         Raises:
             CallError: `state` is not a checkpoint, is damaged, or comes from a loader that was built with other
-                arguments. The loader is then where it was after its last complete batch.
+                arguments. This loader then continues after its own last complete batch.
 
         """
         self._require_open()
         loaded = read_state(state, self._built(), batches=len(self))
-        before = self._progress
+        previous = self._progress
         try:
             self._restore(loaded.position, loaded.checkpoint)
         except (RuntimeError, ValueError) as error:
-            self._restore(before.saved, before.checkpoint)
-            # A CallError is a ValueError too, and says by itself what is wrong.
+            self._restore(previous.saved, previous.checkpoint)
+            # A CallError is also a ValueError, and its message already says what is wrong.
             if isinstance(error, DatasetError):
                 raise
             raise CallError(
@@ -151,14 +152,16 @@ class Loader:
         return explain(self._spec)
 
     def close(self) -> None:
-        """Stop reading and release the memory. Batches that you hold stay valid."""
+        """Stop reading and release the memory. Batches that you keep stay valid."""
         self._pipeline = None
         if self._spec.records is not None:
             self._spec.records.close()
         release_memory()
 
     def __reduce__(self) -> Any:
-        raise CallError("a loader cannot be copied or sent to another process", hint="build a loader there")
+        raise CallError(
+            "a loader cannot be copied or sent to another process", hint="build a new loader in that process"
+        )
 
     def __enter__(self) -> Loader:
         self._require_open()
@@ -174,8 +177,8 @@ class Loader:
             self._require_open()
             if iteration != self._progress.iteration:
                 raise CallError(
-                    "this iterator is invalid: the loader has a newer one, or its epoch was set",
-                    hint="build a second loader to iterate twice at the same time",
+                    "this iterator is invalid: the loader has a newer one, or set_epoch() was called",
+                    hint="use one iterator at a time, or build a second loader",
                 )
             batch = self._batch(self._spec.order.size(self._progress.position))
             self._progress = self._progress.batch_given(self._require_open().checkpoint())
@@ -196,7 +199,7 @@ class Loader:
         return tuple(tensor if name == "image" else self._values(values[name], size) for name in names)
 
     def _rows(self, arrays: list[NDArray[Any]]) -> NDArray[np.int64] | None:
-        """Take the rows of a batch, or what determines them, from the outputs."""
+        """Remove the output that has the rows of a batch, or the origin of its records, and return the rows."""
         if isinstance(self._spec.order, PlannedOrder):
             return arrays.pop(0)
         return self._spec.fields.rows(arrays.pop(0)) if self._spec.fields.source else None
@@ -211,7 +214,7 @@ class Loader:
                 name = getattr(function, "__name__", type(function).__name__)
                 raise CallError(
                     f"the function {name} in transforms must return a tensor of {size} images",
-                    hint="return the batch that the function receives, changed",
+                    hint="change the batch that the function receives, and return all of its images",
                 )
         return tensor
 
@@ -221,9 +224,9 @@ class Loader:
         return self._framework.numbers(values[:size], self._spec.options.device)
 
     def _run(self) -> Any:
-        """Take a batch from DALI, and let it begin the next one."""
+        """Take a batch from DALI, and let DALI start the next one."""
         pipeline = self._require_open()
-        # Before DALI works: an interruption after this line finds the phase RUNNING.
+        # Set the phase before DALI runs: an interruption after this line leaves it at RUNNING.
         self._progress = self._progress.run_started()
         try:
             outputs = pipeline.share_outputs()
@@ -235,7 +238,7 @@ class Loader:
         return outputs
 
     def _start(self) -> Any:
-        """Build the pipeline for the current progress, and let it begin its first batch."""
+        """Build the pipeline for the current progress, and let DALI start its first batch."""
         spec, options = self._spec, self._spec.options
         started = self._progress.position.started
         seed = _seed([options.seed, started, options.ranks.rank])
@@ -252,10 +255,10 @@ class Loader:
             meta = pipeline.reader_meta()
         except RuntimeError as error:
             self._raise_index_error(error)
-        found = meta[READER]["epoch_size"] if READER in meta else spec.split.samples
-        if found != spec.split.samples:
+        indexed_samples = meta[READER]["epoch_size"] if READER in meta else spec.split.samples
+        if indexed_samples != spec.split.samples:
             raise find_index_error(spec.split) or IndexFileError(
-                f"the index files of {spec.split.folder} contain {found} samples, but the manifest states "
+                f"the index files of {spec.split.folder} contain {indexed_samples} samples, but the manifest states "
                 f"{spec.split.samples}",
                 hint=_VERIFY,
             )
@@ -265,7 +268,7 @@ class Loader:
     def _raise_index_error(self, error: RuntimeError) -> NoReturn:
         translated = translate_error(error, self._spec.split)
         if isinstance(translated, DamagedError) and not isinstance(translated, IndexFileError):
-            # No record has been read yet, so an index file is to blame.
+            # No record has been read yet, so the error is in an index file.
             message = translated.message.replace("a record", "an index file")
             raise IndexFileError(message, file=translated.file, hint=_VERIFY) from error
         if isinstance(translated, IndexFileError):
@@ -277,18 +280,18 @@ class Loader:
 
     def _restart(self, progress: Progress) -> None:
         """Replace the pipeline by one that starts at `progress`. Older iterators become invalid."""
-        # Release the old pipeline first, so that both are never in memory.
+        # Release the old pipeline first, so that there are never two in memory.
         self._pipeline = None
         self._progress = replace(progress, iteration=progress.iteration + 1)
         self._pipeline = self._start()
 
     def _require_open(self) -> Any:
         if self._pipeline is None:
-            raise CallError("this loader is closed", hint="build another loader")
+            raise CallError("this loader is closed", hint="build a new loader")
         return self._pipeline
 
     def _built(self) -> dict[str, Any]:
-        """Return what two loaders must have in common for one to continue where the other was."""
+        """Return the choices that another loader must share to resume from a checkpoint of this one."""
         spec, options = self._spec, self._spec.options
         return {
             "dataset": spec.split.fingerprint,

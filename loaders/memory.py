@@ -1,7 +1,7 @@
 """Estimate the GPU memory that loading takes, from the sizes of the images. Pure: never imports DALI.
 
 The terms follow DALI's decoder and executor. Their factors were measured with DALI 2.4 on an H200, and
-`tests/gpu/test_memory_gpu.py` compares them with what a loader really uses.
+`tests/gpu/test_memory_gpu.py` compares them with the memory that a loader uses.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ CONTEXT, CONTEXT_RAW = 940 * MIB, 675 * MIB
 _IMAGES_PER_THREAD = 2.3
 #: Buffers of the hardware decoder, in decoded images: for whole images, and for crops.
 _IMAGES_IN_HARDWARE, _IMAGES_IN_HARDWARE_FOR_CROPS = 21.0, 33.0
-#: From this share on, the hardware decoder decodes everything.
+#: If the share of the hardware decoder is at least this, it decodes all images.
 _ALL_HARDWARE = 0.9
 #: Batches of decoded images in memory at a time when batches are prefetched: one is decoded while another is resized.
 _DECODED_BATCHES = 2
-#: Standard deviations between the mean of a random batch and the largest of about ten thousand batches.
-_WORST = 3.7
+#: Standard deviations from the mean batch to the largest of approximately ten thousand random batches.
+_WORST_DEVIATIONS = 3.7
 
-#: Above this mean size of a decoded image in bytes, the buffers of each thread dominate. Images of 3840x2160 per
-#: second on an H200, imagenet-train in batches of 32: 2,330 in 2.84 GiB with 12 threads and a hardware load of 0.65;
-#: 1,905 in 2.31 GiB with the values below.
+#: Above this mean size of a decoded image in bytes, the buffers of the threads take most of the memory. Images of
+#: 3840x2160 per second on an H200, imagenet-train in batches of 32: 2,330 in 2.84 GiB with 12 threads and a hardware
+#: load of 0.65; 1,905 in 2.31 GiB with the values below.
 LARGE = 12 * 2**20
 LARGE_THREADS, LARGE_LOAD = 4, 0.75
 
-#: Up to this mean size of a decoded image in bytes, many threads wait for each other. Images of 341x256 per second,
-#: imagenet-train: on an H200 with 16 cores 42,000 with 8 threads and 36,500 with 16; on another 38,600 with 8 and
-#: 36,700 with 12.
+#: Up to this mean size of a decoded image in bytes, more threads are slower, because they wait for each other. Images
+#: of 341x256 per second, imagenet-train: on an H200 with 16 cores 42,000 with 8 threads and 36,500 with 16; on another
+#: machine 38,600 with 8 and 36,700 with 12.
 SMALL = 384 * 2**10
 SMALL_THREADS = 8
 #: With a GPU, more threads do not decode faster, and every CPU operator waits for all of them. Images per second on an
@@ -93,14 +93,14 @@ class ImageSizes:
 
     @property
     def threads(self) -> int:
-        """Number of threads that decode these images best, with a GPU."""
+        """Best number of decoding threads for these images, with a GPU."""
         if self.large:
             return LARGE_THREADS
         return SMALL_THREADS if float(self.decoded.mean()) <= SMALL else MAX_THREADS
 
     @property
     def hardware_load(self) -> float:
-        """Share of these images that the hardware decoder decodes best."""
+        """Best share of these images for the hardware decoder."""
         return LARGE_LOAD if self.large else HW_DECODER_LOAD
 
     @property
@@ -177,7 +177,7 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """The sum."""
+        """Sum of all parts."""
         return self.context + self.decoder + self.images + self.batches
 
 
@@ -240,7 +240,7 @@ def check_memory_limit(sizes: ImageSizes, settings: LoadSettings, limit: float) 
         limit: in bytes.
 
     Raises:
-        CallError: it does. The hint says which changes would fit.
+        CallError: the estimate exceeds the limit. The hint lists changes, each of which is enough.
 
     """
     estimate = estimate_memory(sizes, settings).total
@@ -248,18 +248,18 @@ def check_memory_limit(sizes: ImageSizes, settings: LoadSettings, limit: float) 
         return
     changes = []
     if most := largest_batch(sizes, settings, limit):
-        changes.append(f"batch_size={most} fits")
+        changes.append(f"set batch_size={most}")
     if not settings.spread and estimate_memory(sizes, replace(settings, spread=True)).total <= limit:
-        changes.append("sampler=loaders.ShuffledSampler(spread=True) fits")
+        changes.append("set sampler=loaders.ShuffledSampler(spread=True)")
     for side in RESIZE_CHOICES:
         smaller = estimate_memory(sizes.resized(side), settings).total
         if settings.encoded and smaller <= limit:
-            changes.append(f"`dataprep convert --resize-shorter {side}` reduces it to {format_gib(smaller)}")
+            changes.append(f"shrink the images with `dataprep convert --resize-shorter {side}` ({format_gib(smaller)})")
             break
     raise CallError(
         f"memory_limit is {format_gib(limit)}, but batches of {settings.batch_size} take an estimated "
         f"{format_gib(estimate)} of GPU memory",
-        hint="; ".join(changes) or "raise the limit: CUDA and the decoder alone exceed it",
+        hint="; or ".join(changes) or "raise the limit: CUDA and the decoder alone exceed it",
     )
 
 
@@ -285,7 +285,7 @@ def worst_batch(image_bytes: NDArray[np.float64], batch_size: int, *, spread: bo
     mean, deviation = float(image_bytes.mean()), float(image_bytes.std())
     if spread:
         return batch_size * mean
-    worst = batch_size * mean + _WORST * deviation * math.sqrt(batch_size)
+    worst = batch_size * mean + _WORST_DEVIATIONS * deviation * math.sqrt(batch_size)
     return min(worst, batch_size * float(image_bytes.max()))
 
 
@@ -304,7 +304,7 @@ def _decoder_bytes(mean: float, largest: int, settings: LoadSettings) -> float:
 
 
 def _decoded_bytes(sizes: ImageSizes, window: CropWindow | None) -> NDArray[np.float64]:
-    """Return the bytes that are decoded of each image; with a window, of a sample of the images."""
+    """Return the number of decoded bytes per image; with a window, for a sample of the images."""
     decoded = sizes.decoded
     if window is None:
         return decoded.astype(np.float64)

@@ -64,7 +64,9 @@ class BuildRequest:
                 f"dataset must be a path, got {self.dataset!r}", hint="pass the folder of a prepared dataset"
             )
         if not isinstance(self.split, str):
-            raise CallError(f"split must be the name of a split, got {self.split!r}", hint='for example split="train"')
+            raise CallError(
+                f"split must be the name of a split, got {self.split!r}", hint='pass a name, for example split="train"'
+            )
         self._check_numbers()
         self._check_choices()
         self._check_fields()
@@ -105,11 +107,15 @@ class BuildRequest:
     def _check_fields(self) -> None:
         fields = self.fields
         if not isinstance(fields, (list, tuple)) or not all(isinstance(name, str) for name in fields):
-            raise CallError(f"fields must be a list of names, got {fields!r}", hint='for example ("image", "label")')
+            raise CallError(
+                f"fields must be a list of names, got {fields!r}", hint='pass names, for example ("image", "label")'
+            )
         if not fields:
-            raise CallError("fields is empty, so a batch would contain nothing", hint='for example ("image", "label")')
+            raise CallError(
+                "fields is empty, so a batch would contain nothing", hint='pass names, for example ("image", "label")'
+            )
         if len(set(fields)) != len(fields):
-            raise CallError(f"fields contains a name twice: {fields!r}", hint="list each field once")
+            raise CallError(f"fields contains the same name twice: {fields!r}", hint="list each field once")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +127,7 @@ class ResolvedOptions:
     Attributes:
         batch_size: samples per batch of this rank. With ``last_batch="partial"`` it is at most the number of samples
             that a rank reads in an epoch, because DALI decodes full batches.
-        shuffle: whether DALI's reader shuffles. A sampler ignores it.
+        shuffle: whether DALI's reader shuffles. Has no effect with a sampler.
         device: the CPU, or a GPU by its number.
         ranks: rank and world size.
         seed: seed of the order and of the augmentation.
@@ -133,7 +139,7 @@ class ResolvedOptions:
         framework: library that the tensors belong to.
         prefetch: batches prepared in advance.
         hw_decoder_load: share of JPEG images that the GPU's hardware decoder decodes, from 0 to 1. Unused on the CPU.
-        memory_limit: upper bound for the estimated GPU memory in bytes, `math.inf` for none.
+        memory_limit: upper bound for the estimated GPU memory in bytes. `math.inf` means no limit.
 
     """
 

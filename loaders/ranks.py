@@ -1,4 +1,4 @@
-"""Which process this is (rank and world size) and which device it uses. Imports torch only where it must."""
+"""Which process this is (rank and world size) and which device it uses. Imports torch only if it needs it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from manifests.errors import CallError
+from manifests.text import plural
 
 #: Pairs of environment variables that launchers set, rank and world size: torchrun, Slurm, Open MPI, Paddle.
 #: Slurm's are those of a job step, which `srun` starts. A batch script without `srun` is one process.
@@ -44,19 +45,19 @@ class Ranks:
         if self.world_size < 1:
             raise CallError(f"world_size must be at least 1, got {self.world_size}")
         if not 0 <= self.rank < self.world_size:
-            raise CallError(f"rank must be from 0 to world_size - 1, which is {self.world_size - 1}, got {self.rank}")
+            raise CallError(f"rank must be from 0 to {self.world_size - 1} (world_size - 1), got {self.rank}")
 
-    def share(self, samples: int, turns: int = 0) -> int:
+    def share(self, samples: int, completed_epochs: int = 0) -> int:
         """Return how many samples this rank reads in an epoch.
 
         DALI cuts the split into one part per rank. After each epoch, a rank moves on to the next part.
 
         Args:
             samples: samples of the split.
-            turns: epochs since the pipeline started.
+            completed_epochs: epochs that the pipeline has completed since it started.
 
         """
-        part = (self.rank + turns) % self.world_size
+        part = (self.rank + completed_epochs) % self.world_size
         return (part + 1) * samples // self.world_size - part * samples // self.world_size
 
     def least_share(self, samples: int) -> int:
@@ -109,21 +110,21 @@ def find_ranks(rank: int | None, world_size: int | None, environment: Mapping[st
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         return Ranks(torch.distributed.get_rank(), torch.distributed.get_world_size())
-    for number, count in _LAUNCHERS:
-        if number in environment and count in environment:
-            return Ranks(_number(number, environment), _number(count, environment))
+    for rank_name, size_name in _LAUNCHERS:
+        if rank_name in environment and size_name in environment:
+            return Ranks(_int_variable(rank_name, environment), _int_variable(size_name, environment))
     return Ranks()
 
 
 def local_rank(environment: Mapping[str, str] = os.environ) -> int | None:
     """Return the number of this process on its machine. `None` if no launcher sets it."""
-    return next((_number(name, environment) for name in _LOCAL_RANKS if name in environment), None)
+    return next((_int_variable(name, environment) for name in _LOCAL_RANKS if name in environment), None)
 
 
 def local_processes(environment: Mapping[str, str] = os.environ) -> int:
-    """Return how many processes share this machine, as torchrun and Open MPI report it. 1 if unknown."""
+    """Return the number of processes on this machine, as torchrun or Open MPI reports it. 1 if unknown."""
     names = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
-    return max(1, next((_number(name, environment) for name in names if name in environment), 1))
+    return max(1, next((_int_variable(name, environment) for name in names if name in environment), 1))
 
 
 def find_device(device: str, device_id: int | None, ranks: Ranks) -> Device:
@@ -150,7 +151,7 @@ def find_device(device: str, device_id: int | None, ranks: Ranks) -> Device:
         return Device("gpu", _current_gpu() if local is None else local % count)
     if device_id >= count:
         raise CallError(
-            f"device_id={device_id}, but there are {count} GPUs, numbered from 0",
+            f"device_id={device_id}, but this machine has {plural(count, 'GPU')}, numbered from 0",
             hint=f"choose 0 to {count - 1}, or remove device_id" if count > 1 else "choose 0, or remove device_id",
         )
     return Device("gpu", device_id)
@@ -168,7 +169,7 @@ def _current_gpu() -> int:
     return torch.cuda.current_device()
 
 
-def _number(name: str, environment: Mapping[str, str]) -> int:
+def _int_variable(name: str, environment: Mapping[str, str]) -> int:
     try:
         return int(environment[name])
     except ValueError:

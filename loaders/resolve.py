@@ -43,8 +43,9 @@ from manifests.text import parse_bytes
 
 T = TypeVar("T")
 
-#: With a GPU and operators on the CPU, which wait for all threads. Images per second on an H200 with 16 cores, a
-#: PaddleClas list that computes its crop on the CPU: 19,500 with 8 threads, 15,500 with 12, 14,500 with 16.
+#: Most threads by default with a GPU and operators on the CPU, which wait for all threads. Images per second on an H200
+#: with 16 cores, a PaddleClas list that computes its crop on the CPU: 19,500 with 8 threads, 15,500 with 12, 14,500
+#: with 16.
 MAX_THREADS_COMPUTING = 8
 
 #: Largest `memory_limit`, in bytes.
@@ -58,7 +59,7 @@ class LoaderSpec:
     Attributes:
         split: the split to read.
         recipe: the transforms, as the user wrote them.
-        fusion: the operations that DALI runs, and why they differ.
+        fusion: the operations that DALI runs, and why they differ from the recipe.
         options: every option with its final value.
         order: which samples a batch contains.
         fields: where labels and table columns come from.
@@ -67,7 +68,7 @@ class LoaderSpec:
         sizes: sizes of the images. `None` on the CPU, or if the sample tables do not have them.
         settings: how batches are made, for the estimate of GPU memory.
         order_warnings: operations that cost memory because of their place in the list.
-        warnings: everything that `loaders.build` warns about.
+        warnings: all warnings of `loaders.build`.
 
     """
 
@@ -108,10 +109,11 @@ class ParsedTransforms:
 def resolve(request: BuildRequest) -> LoaderSpec:
     """Resolve a request: open the split, fit the sampler, and replace every `None` by a value.
 
-    Explicit arguments come first, then those of a PaddleClas config, then defaults for this dataset and machine.
+    Arguments of the call override those of a PaddleClas config, and those override the defaults for this dataset and
+    machine.
 
     Raises:
-        CallError: arguments are wrong together, or do not suit the dataset or the machine.
+        CallError: arguments contradict each other, the dataset or the machine.
         DamagedError: a file of the dataset is missing or damaged.
 
     """
@@ -123,13 +125,13 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     if split.manifest.pixels is not None:
         recipe = replace(recipe, raw_size=split.manifest.pixels[:2])
         # Nothing is decoded, so DALI's reader, which copies every record, would be the bottleneck.
-        if sampler is None and request.shuffle is None and parsed.shuffle is None and _trains(request):
+        if sampler is None and request.shuffle is None and parsed.shuffle is None and _is_training(request):
             sampler = ShuffledSampler()
     fusion = fuse(recipe.operations)
 
     order: StoredOrder | PlannedOrder
     notes: tuple[str, ...] = ()
-    shuffle = _first(request.shuffle, parsed.shuffle, _trains(request))
+    shuffle = _first(request.shuffle, parsed.shuffle, _is_training(request))
     if sampler is None:
         order = stored_order(split, batching, shuffle=shuffle)
     else:
@@ -200,7 +202,7 @@ def parse_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, spli
     if not isinstance(transforms, (str, os.PathLike)):
         raise CallError(
             f"transforms must be the name of a preset, a list or a YAML file, got {transforms!r}",
-            hint='for example "imagenet-train" or [{"CropImage": {"size": 224}}]',
+            hint='pass for example "imagenet-train" or [{"CropImage": {"size": 224}}]',
         )
     path = os.fspath(transforms)
     if path.endswith((".yaml", ".yml")) or os.path.isfile(path):
@@ -217,12 +219,12 @@ def parse_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, spli
     return ParsedTransforms(read_recipe(items, source=f"{path}: transforms", batch=batch))
 
 
-def default_threads(processes: int, most: int, *, gpu: bool, computing: bool) -> int:
-    """Return how many CPU threads read and decode.
+def default_threads(processes: int, max_threads: int, *, gpu: bool, computing: bool) -> int:
+    """Return the default number of CPU threads that read and decode.
 
     Args:
         processes: processes that share this machine.
-        most: the most threads that are useful for these images with a GPU.
+        max_threads: with a GPU, the largest useful number of threads for these images.
         gpu: whether images are decoded on the GPU.
         computing: whether the transforms compute much on the CPU even with a GPU.
 
@@ -230,7 +232,7 @@ def default_threads(processes: int, most: int, *, gpu: bool, computing: bool) ->
     cores = max(1, len(os.sched_getaffinity(0)) // processes)
     if not gpu:
         return cores
-    return min(cores, most, MAX_THREADS_COMPUTING) if computing else min(cores, most)
+    return min(cores, max_threads, MAX_THREADS_COMPUTING) if computing else min(cores, max_threads)
 
 
 def load_settings(recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, spread: bool) -> LoadSettings:
@@ -249,7 +251,7 @@ def load_settings(recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, s
     )
 
 
-def _trains(request: BuildRequest) -> bool:
+def _is_training(request: BuildRequest) -> bool:
     return request.split == "train"
 
 
@@ -257,7 +259,7 @@ def _batching(request: BuildRequest, parsed: ParsedTransforms) -> Batching:
     batch_size = parsed.batch_size if request.batch_size is None else request.batch_size
     if batch_size is None:
         raise CallError("batch_size is missing", hint="pass the number of samples per batch")
-    drop_last = _first(parsed.drop_last, _trains(request))
+    drop_last = _first(parsed.drop_last, _is_training(request))
     default: LastBatch = "drop" if drop_last else "partial"
     return Batching(
         batch_size=require_int("batch_size", batch_size, 1),
@@ -289,8 +291,8 @@ def _recipe_and_sampler(
 
 
 def _default_threads(fusion: Fusion, decoded_sizes: ImageSizes | None, *, gpu: bool) -> int:
-    most = decoded_sizes.threads if decoded_sizes else MAX_THREADS
-    return default_threads(local_processes(), most, gpu=gpu, computing=computes_on_cpu(fusion.operations))
+    max_threads = decoded_sizes.threads if decoded_sizes else MAX_THREADS
+    return default_threads(local_processes(), max_threads, gpu=gpu, computing=computes_on_cpu(fusion.operations))
 
 
 def _memory_limit(limit: int | str | None) -> float:
@@ -303,7 +305,7 @@ def _memory_limit(limit: int | str | None) -> float:
     except CallError:
         raise
     except ValueError:
-        raise CallError(f"memory_limit={limit!r} is not a size in bytes", hint='for example "4GiB"') from None
+        raise CallError(f"memory_limit={limit!r} is not a size in bytes", hint='pass for example "4GiB"') from None
 
 
 def _check_limit(sizes: ImageSizes | None, settings: LoadSettings, limit: float) -> None:

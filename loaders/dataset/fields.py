@@ -21,7 +21,7 @@ Values: TypeAlias = "NDArray[Any] | list[Any]"
 #: Fields that the loader itself defines. Any other field is a column of the sample tables.
 BUILT_IN_FIELDS = ("image", "label", "index")
 
-#: DALI's ``source_info`` without the folder: of a file in a WebDataset shard, and of a TFRecord.
+#: DALI's ``source_info`` without the folder: for a file in a WebDataset shard, and for a record in a TFRecord shard.
 _MEMBER = re.compile(r"(.+?):(\d+):", re.DOTALL)
 _RECORD = re.compile(r"(.+) at index (\d+)$", re.DOTALL)
 
@@ -34,7 +34,7 @@ class Fields:
 
     Attributes:
         stored_label: whether DALI's reader must return the label that the shards store.
-        source: whether DALI's reader must return where each record came from.
+        source: whether DALI's reader must return the origin of each record (``source_info``).
 
     """
 
@@ -45,7 +45,7 @@ class Fields:
             split: the split.
             tables: the sample tables of the split.
             names: names of the fields.
-            planned: whether a sampler gives the rows of each batch. Then nothing is read from the records.
+            planned: whether a sampler gives the rows of each batch. Labels then come from the tables, not the records.
 
         Raises:
             CallError: a field is not a column of the sample tables.
@@ -160,27 +160,27 @@ def parse_text_labels(stored: NDArray[np.generic]) -> Labels:
 class RowFinder:
     """Finds the rows of records by DALI's ``source_info``: the shard, and an offset in it.
 
-    The shards are laid end to end on one line of bytes, so one binary search finds all rows of a batch.
+    Positions count the bytes of all shards as if they were one file, so one binary search finds all rows of a batch.
     """
 
     def __init__(self, split: OpenSplit, offsets: NDArray[np.int64]) -> None:
-        """Sort the images of the split by their place.
+        """Sort the images of the split by their position.
 
         Args:
             split: the split.
             offsets: offsets of the encoded images in their shards: the column ``offset`` of the sample tables.
 
         """
-        # A file in a WebDataset shard is named by its own offset. A TFRecord is named by the offset of the record,
-        # and the next image is its own.
+        # In a WebDataset shard, DALI gives the offset of the image itself. In a TFRecord shard, it gives the offset of
+        # the record, and the first image after that offset belongs to the record.
         self._exact = split.manifest.format == "webdataset"
         self._prefix = len(split.path(split.shards[0].file)) - len(split.shards[0].name)
         lengths = [shard.file.bytes for shard in split.shards]
         starts = np.cumsum([0, *lengths[:-1]])
         self._starts = {shard.name: int(start) for shard, start in zip(split.shards, starts, strict=True)}
-        places = offsets + np.repeat(starts, [shard.samples for shard in split.shards])
-        self._rows = np.argsort(places)
-        self._places = places[self._rows]
+        positions = offsets + np.repeat(starts, [shard.samples for shard in split.shards])
+        self._rows = np.argsort(positions)
+        self._positions = positions[self._rows]
 
     def find(self, source: NDArray[np.generic]) -> NDArray[np.int64]:
         """Return the rows of records.
@@ -192,18 +192,18 @@ class RowFinder:
             DamagedError: a record is in no sample table.
 
         """
-        wanted = np.array([self._place(text) for text in _as_bytes(source).tolist()])
-        found = np.minimum(np.searchsorted(self._places, wanted), len(self._places) - 1)
-        if self._exact and not np.array_equal(self._places[found], wanted):
+        positions = np.array([self._position(text) for text in _as_bytes(source).tolist()])
+        nearest = np.minimum(np.searchsorted(self._positions, positions), len(self._positions) - 1)
+        if self._exact and not np.array_equal(self._positions[nearest], positions):
             raise DamagedError("a record is in an index file but not in the sample table of its shard", hint=VERIFY)
-        return self._rows[found].astype(np.int64)
+        return self._rows[nearest].astype(np.int64)
 
-    def _place(self, source: bytes) -> int:
+    def _position(self, source: bytes) -> int:
         text = source.decode("utf-8", "surrogateescape")[self._prefix :]
-        found = (_MEMBER if self._exact else _RECORD).match(text)
-        if found is None or found[1] not in self._starts:
+        match = (_MEMBER if self._exact else _RECORD).match(text)
+        if match is None or match[1] not in self._starts:
             raise DamagedError(f"a record came from {text!r}, which is not a shard of the split", hint=VERIFY)
-        return self._starts[found[1]] + int(found[2])
+        return self._starts[match[1]] + int(match[2])
 
 
 def _as_bytes(padded: NDArray[np.generic]) -> NDArray[np.bytes_]:

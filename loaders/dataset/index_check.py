@@ -1,4 +1,4 @@
-"""Find which index file of a split is damaged, after DALI has rejected one without naming it."""
+"""Find the damaged index file of a split. DALI rejects it without naming it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from manifests.store import checksum_text
 
 
 def find_index_error(split: OpenSplit) -> IndexFileError | None:
-    """Return the first error in the split's indexes, with file and line. `None` if every index is sound."""
+    """Return the first error in the split's indexes, with file and line. `None` if every index is intact."""
     for shard in split.shards:
         path = split.path(shard.index)
         try:
@@ -29,7 +29,7 @@ def _check_index(data: bytes, shard: Shard, fmt: Format) -> None:
     entries = parse_index(fmt, data)
     for entry in entries:
         if entry.end > shard.file.bytes:
-            message = f"the line points beyond its shard, which has {shard.file.bytes} bytes"
+            message = f"the line points past the end of its shard, which has {shard.file.bytes} bytes"
             raise IndexFileError(message, line=entry.line)
     if len(entries) != shard.samples:
         raise IndexFileError(f"the index has {len(entries)} samples, but the manifest states {shard.samples}")

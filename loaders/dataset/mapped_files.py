@@ -1,4 +1,4 @@
-"""Memory-map any number of files without keeping them open. Knows nothing about their content."""
+"""Memory-map any number of files without keeping them open. Works for files of any content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint)
 
-#: Number of the system call on every architecture, and the most ranges that one call accepts.
+#: Number of the system call on every architecture, and the largest number of ranges that one call accepts.
 _PROCESS_MADVISE, _MAX_RANGES = 440, 1024
 
 _FAILED = ctypes.c_void_p(-1).value
@@ -54,9 +54,9 @@ def map_file(path: str, length: int) -> MappedFile:
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        found = os.fstat(handle).st_size
-        if found != length:
-            raise ValueError(f"is {found} bytes long")
+        actual = os.fstat(handle).st_size
+        if actual != length:
+            raise ValueError(f"is {actual} bytes long")
         address = _libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, handle, 0)
     finally:
         os.close(handle)
@@ -90,7 +90,7 @@ def prefetch(addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
 
 
 def _advise_all(ranges: NDArray[np.uint64]) -> bool:
-    """Advise all ranges in one system call. Return whether it worked: before 6.13, Linux allows it only to root."""
+    """Advise all ranges in one system call. Return whether it worked: before Linux 6.13, only root may do this."""
     try:
         handle = os.pidfd_open(os.getpid())
     except (AttributeError, OSError):
@@ -101,16 +101,16 @@ def _advise_all(ranges: NDArray[np.uint64]) -> bool:
 
 
 class Mappings:
-    """Files by number. Each is mapped when it is first needed, and a bounded number of them at a time.
+    """Files by number. Maps each file when it is first needed, and at most `max_mapped` files at a time.
 
     Attributes:
-        most: files mapped at a time. To map one more, all others are released.
+        max_mapped: most files that are mapped at a time. To map one more, all others are released.
         get: returns a file by its number if it is already mapped, else `None`.
 
     """
 
-    #: A quarter of the mappings that Linux allows a process by default (``vm.max_map_count``).
-    most = 16_384
+    #: A quarter of the mappings that a Linux process may have by default (``vm.max_map_count``).
+    max_mapped = 16_384
 
     def __init__(self, paths: Sequence[str], lengths: Sequence[int]) -> None:
         self._paths, self._lengths = paths, lengths
@@ -133,15 +133,15 @@ class Mappings:
             ValueError: the file has another length.
 
         """
-        found = self._mapped.get(number)
-        if found is None:
-            found = map_file(self._paths[number], self._lengths[number])
+        file = self._mapped.get(number)
+        if file is None:
+            file = map_file(self._paths[number], self._lengths[number])
             if check is not None:
-                check(found)
-            if len(self._mapped) >= self.most:
+                check(file)
+            if len(self._mapped) >= self.max_mapped:
                 self._mapped.clear()
-            self._mapped[number] = found
-        return found
+            self._mapped[number] = file
+        return file
 
     def clear(self) -> None:
         """Release every file. Each stays mapped as long as any view of it exists."""

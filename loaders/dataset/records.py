@@ -26,7 +26,7 @@ class Records:
     """
 
     def __init__(self, split: OpenSplit, tables: SampleTables) -> None:
-        """Read from the sample tables where each image lies.
+        """Read the location of each image from the sample tables.
 
         Raises:
             TableError: a table is missing or damaged, or points outside its shard.
@@ -49,14 +49,14 @@ class Records:
             rows: int64 [B].
 
         Raises:
-            ShardError: a shard is missing, or changed since its sample table was made.
+            ShardError: a shard is missing, or has changed since its sample table was made.
 
         """
         shards = np.searchsorted(self._ends, rows, side="right").tolist()
         begins, sizes = self._offsets[rows], self._sizes[rows]
-        mapped = self._mappings.get
+        get_mapped = self._mappings.get
         return [
-            (mapped(shard) or self._map(shard, row)).data[begin:end]
+            (get_mapped(shard) or self._map(shard, row)).data[begin:end]
             for shard, row, begin, end in zip(
                 shards, rows.tolist(), begins.tolist(), (begins + sizes).tolist(), strict=True
             )
@@ -66,8 +66,8 @@ class Records:
         """Read images from disk into the page cache, in the background.
 
         Returns:
-            A future that is done when the system has begun to read. `None` once Python's main thread has ended: then
-            the executor accepts no more work, but other threads may still use the images.
+            A future that is done when the system has begun to read. `None` after Python's main thread has ended: the
+            executor then accepts no more work, but other threads may still use the images.
 
         """
         try:
@@ -82,15 +82,15 @@ class Records:
 
     def _prefetch(self, rows: NDArray[np.int64]) -> None:
         shards = np.searchsorted(self._ends, rows, side="right")
-        each, first, which = np.unique(shards, return_index=True, return_inverse=True)
-        # Nobody waits for the future, so an error is raised again by `images`.
-        mapped = self._mappings.get
+        needed, first, file_of_row = np.unique(shards, return_index=True, return_inverse=True)
+        # Nothing waits for the future. If mapping fails here, `images` raises the same error.
+        get_mapped = self._mappings.get
         files = [
-            mapped(shard) or self._map(shard, row)
-            for shard, row in zip(each.tolist(), rows[first].tolist(), strict=True)
+            get_mapped(shard) or self._map(shard, row)
+            for shard, row in zip(needed.tolist(), rows[first].tolist(), strict=True)
         ]
         addresses = np.array([file.address for file in files])
-        prefetch(addresses[which] + self._offsets[rows], self._sizes[rows])
+        prefetch(addresses[file_of_row] + self._offsets[rows], self._sizes[rows])
 
     def _map(self, shard: int, row: int) -> MappedFile:
         file = self._split.shards[shard].file

@@ -17,7 +17,7 @@ RESTORE = "run `dataprep verify` to find other damage, then make the dataset aga
 
 @dataclass(frozen=True, slots=True)
 class OpenSplit:
-    """A split whose files were found on disk.
+    """A split of a dataset on disk.
 
     Attributes:
         folder: folder of the dataset, as the caller wrote it.
@@ -55,7 +55,7 @@ def open_splits(dataset: str | os.PathLike[str], split: str | None = None) -> li
 
     Args:
         dataset: folder of the dataset.
-        split: name of a split. `None` for all.
+        split: name of a split. `None` means all splits.
 
     Raises:
         CallError: the folder or the split does not exist.
@@ -64,17 +64,17 @@ def open_splits(dataset: str | os.PathLike[str], split: str | None = None) -> li
     """
     folder = os.fspath(dataset)
     manifest = read_manifest(dataset)
-    found = [each for each in manifest.splits if split in (None, each.name)]
-    if split is not None and not found:
+    selected = [each for each in manifest.splits if split in (None, each.name)]
+    if split is not None and not selected:
         raise CallError(
             f"{folder} has no split {split!r}", hint=suggest(split, [each.name for each in manifest.splits])
         )
-    # DALI refuses an empty index file, so shards without samples are skipped.
+    # DALI rejects an empty index file, so shards without samples are skipped.
     return [
         OpenSplit(
             folder, os.path.abspath(folder), each.name, manifest, tuple(shard for shard in each.shards if shard.samples)
         )
-        for each in found
+        for each in selected
     ]
 
 

@@ -1,6 +1,6 @@
-"""The sample tables of a split: the one place that opens them. Columns are NumPy arrays, one value per row.
+"""The sample tables of a split. Only this module opens them. Columns are NumPy arrays, one value per row.
 
-Row numbers count through all shards of the split, in reading order.
+Rows are numbered through all shards of the split, in reading order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 VERIFY = "run `dataprep verify` to find the damage"
 
-#: Replaces a CRC-32C that a table does not have. One image in 2**32 has this checksum.
+#: Stands for a missing CRC-32C. One image in 2**32 has this checksum, and is then not checked.
 NO_CHECKSUM = 0
 
 
@@ -58,7 +58,7 @@ class SampleTables:
 
         Args:
             names: names of the columns.
-            requested_by: what needs them, for the message: ``"fields"`` or the name of a sampler.
+            requested_by: what uses the columns, for the message: ``"fields"`` or the name of a sampler.
             other_names: further valid names, to suggest in the message.
 
         Returns:
@@ -75,7 +75,7 @@ class SampleTables:
         for name in names:
             if name not in self.column_names:
                 raise CallError(
-                    f"{requested_by} has {name!r}, which is not a column of the sample tables",
+                    f"{requested_by} uses {name!r}, which is not a column of the sample tables",
                     hint=suggest(name, dict.fromkeys((*other_names, *self.column_names))),
                 )
         missing = [name for name in names if name not in self._columns]
@@ -110,7 +110,11 @@ class SampleTables:
         if name in ("label", "offset", "size"):
             for shard, part in zip(self._split.shards, parts, strict=True):
                 if part.null_count:
-                    raise TableError(f"rows have no {name}", file=self._split.path(shard.table), hint=VERIFY)
+                    raise TableError(
+                        f"the table has rows without a value in column {name!r}",
+                        file=self._split.path(shard.table),
+                        hint=VERIFY,
+                    )
         if name == "crc32c":
             parts = [part.fill_null(NO_CHECKSUM) for part in parts]
         arrays = [part.to_numpy() if not part.null_count else _objects(part) for part in parts]

@@ -25,8 +25,9 @@ from loaders.samplers.base import (
 from loaders.samplers.groups import Groups, count_within, group, read_codes
 from loaders.samplers.shuffle import random_words, shuffled, shuffled_within, uniform
 from manifests.errors import CallError
+from manifests.text import plural
 
-# The purpose of each draw: the last number of its key.
+# What each draw is for: the last number of its key.
 _ORDER, _ROUNDING, _MEMBERS, _DRAW = 0, 1, 2, 3
 
 #: Quotas are integers in units of 2**-24 sample, so that sums and rounding are exact.
@@ -39,16 +40,16 @@ class ClassBalancedSampler:
 
     Args:
         by: column of the sample tables that names the class.
-        alpha: each sample of a class of n samples gets the weight ``n ** -alpha``, from 0 to 1. 0 keeps the classes as
-            they are, 0.5 is square-root sampling, 1 makes all classes equally frequent. 1 if no weighting is given.
-        beta: each sample of a class of n samples gets the weight ``(1 - beta) / (1 - beta ** n)``, from 0 to below 1:
+        alpha: exponent from 0 to 1. Each sample of a class of n samples gets the weight ``n ** -alpha``. 0 keeps the
+            class frequencies, 0.5 is square-root sampling, 1 makes all classes equally frequent. The default is 1 if
+            neither `beta` nor `threshold` is given.
+        beta: from 0 to below 1. Each sample of a class of n samples gets the weight ``(1 - beta) / (1 - beta ** n)``:
             the effective number of samples (Cui et al., CVPR 2019).
-        threshold: each sample of a class with the share f of all samples gets the weight
-            ``max(1, sqrt(threshold / f))``, above 0 and up to 1: repeat-factor sampling (LVIS, Gupta et al.,
-            CVPR 2019).
-        replacement: draw each sample independently. Without replacement, each class gets its share of the epoch to
-            within one sample, with random rounding in each epoch, and all samples of a class appear equally often in an
-            epoch, to within one.
+        threshold: above 0 and at most 1. Each sample of a class that has the fraction f of all samples gets the weight
+            ``max(1, sqrt(threshold / f))``: repeat-factor sampling (LVIS, Gupta et al., CVPR 2019).
+        replacement: draw each sample independently. Without replacement, the number of samples of each class differs
+            from its share of the epoch by less than one, rounded up or down at random in each epoch, and the samples of
+            a class appear equally often in an epoch, to within one.
         samples: samples in an epoch over all ranks. ``None`` means the number of samples in the split; with
             `threshold`, the sum of all weights.
 
@@ -68,7 +69,7 @@ class ClassBalancedSampler:
         check_column_name("by", self.by)
         given = self._given()
         if len(given) > 1:
-            raise CallError(f"{' and '.join(given)} are different weightings", hint="give only one of them")
+            raise CallError(f"{' and '.join(given)} are different weightings", hint="set only one of them")
         for name, value in given.items():
             _check_range(name, value)
         if not isinstance(self.replacement, bool):
@@ -151,14 +152,23 @@ class _Quotas:
         sizes, quotas = self.classes.sizes, np.diff(self.ends) / 2**_BITS
         more, fewer = np.rint(quotas) > sizes, np.rint(quotas) < sizes
         how = "with" if self.sampler.replacement else "without"
+        oversampled, undersampled = "No class is oversampled.", "No class is undersampled."
+        if more.any():
+            oversampled = (
+                f"{np.count_nonzero(more):,} of {len(sizes):,} classes are oversampled: each of their samples appears "
+                f"up to {(quotas / sizes).max():,.1f} times per epoch on average."
+            )
+        if fewer.any():
+            undersampled = (
+                f"{np.count_nonzero(fewer):,} of {len(sizes):,} classes are undersampled: an epoch leaves out "
+                f"{(sizes - quotas)[fewer].sum():,.0f} of their samples."
+            )
         return (
-            f"Column {self.sampler.by!r} has {len(sizes):,} classes of {sizes.min():,} to {sizes.max():,} samples, "
-            f"weighted by {self.sampler.weighting}.",
+            f"Column {self.sampler.by!r} has {plural(len(sizes), 'class')} of {sizes.min():,} to {sizes.max():,} "
+            f"samples, weighted by {self.sampler.weighting}.",
             f"An epoch has {self.samples:,} samples, drawn {how} replacement: {quotas.min():,.1f} to "
             f"{quotas.max():,.1f} of each class on average.",
-            f"{np.count_nonzero(more):,} classes are oversampled: each of their samples appears up to "
-            f"{(quotas / sizes).max():,.1f} times per epoch on average. {np.count_nonzero(fewer):,} classes are "
-            f"undersampled: an epoch leaves out {(sizes - quotas)[fewer].sum():,.0f} of their samples.",
+            f"{oversampled} {undersampled}",
         )
 
 

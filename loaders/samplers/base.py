@@ -1,6 +1,6 @@
 """The interface of samplers: `Sampler`, `Plan` and their contract; and `EpochPlan`, which most samplers build on.
 
-Never imports files or DALI.
+Reads no files and never imports DALI.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from manifests.errors import CallError
 
 Rows: TypeAlias = NDArray[np.int64]
-#: int32 or int64: whatever is wide enough.
+#: int32 if it is wide enough, otherwise int64.
 Indices: TypeAlias = NDArray[np.integer[Any]]
 
 #: Version of the orders that these samplers draw. Raise it when a sampler with the same arguments draws other samples
-#: than before, so that a checkpoint saved earlier is refused instead of resuming on other samples.
+#: than before: loading an older checkpoint then raises an error instead of resuming with other samples.
 ORDER_VERSION = 2
 
 
@@ -43,7 +43,7 @@ class Plan(Protocol):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """One sentence for each line of ``explain()``. `build` also warns of those in ``notes``, if it exists."""
+        """Lines for ``explain()``, one sentence each. A plan may also have ``notes``, which `build` warns about."""
         ...
 
     def batch(self, epoch: int, number: int) -> NDArray[np.int64]:
@@ -97,9 +97,9 @@ class Sampler(Protocol):
 
 
 class EpochPlan(ABC):
-    """A plan that computes an array for a whole epoch once and makes each batch from it.
+    """A plan that computes one array per epoch and takes every batch from it.
 
-    It keeps the arrays of the two epochs that were requested last: computing one takes up to seconds, slicing a batch
+    It keeps the arrays of the two most recently requested epochs: computing one takes up to seconds, slicing a batch
     microseconds, and a loader prefetches batches of the next epoch while it reads the current one.
     """
 
@@ -152,7 +152,7 @@ def batch_slice(number: int, global_batch: int, samples: int) -> slice:
 
 
 def check_not_empty(samples: int) -> None:
-    """Refuse a split without rows.
+    """Check that a split has rows.
 
     Raises:
         CallError: `samples` is 0.
@@ -163,10 +163,10 @@ def check_not_empty(samples: int) -> None:
 
 
 def check_column_name(argument: str, name: object) -> None:
-    """Refuse an argument that cannot be the name of a column.
+    """Check that an argument can be the name of a column.
 
     Raises:
-        CallError: it is not a string, or it is empty; the message names the argument.
+        CallError: `name` is not a string, or is empty; the message names the argument.
 
     """
     if not isinstance(name, str) or not name:

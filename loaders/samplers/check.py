@@ -1,4 +1,4 @@
-"""`check_sampler`: test whether a sampler keeps the contract of `Sampler` and `Plan`. For samplers of your own."""
+"""`check_sampler`: test whether a custom sampler keeps the contract of `Sampler` and `Plan`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def check_sampler(
     """Test the contract of a sampler on a split, with up to 32 batches of each epoch.
 
     Args:
-        sampler: the sampler; or a function that returns one for a batch size, if the sampler fits one batch size only:
-            ``lambda size: PKSampler(size // 4, 4)``. Without a function, the global batches of such a sampler cannot be
-            compared between numbers of ranks.
+        sampler: the sampler; or, if a sampler works with one batch size only, a function that returns the sampler for
+            a batch size: ``lambda size: PKSampler(size // 4, 4)``. Without a function, the global batches of such a
+            sampler cannot be compared between numbers of ranks.
         columns: the columns that the sampler needs, each an array [samples].
         samples: number of rows in the split.
         batch_size: samples in a batch of one rank.
@@ -43,46 +43,46 @@ def check_sampler(
 
     Raises:
         AssertionError: the sampler breaks the contract; the message says how.
-        CallError: the sampler refuses the split.
+        CallError: the sampler cannot sample the split.
 
     """
 
     def make(size: int) -> Sampler:
         return sampler(size) if callable(sampler) else sampler
 
-    def fit(made: Sampler, size: int, world_size: int) -> Plan:
-        for name in made.columns:
-            _require(name in columns, f"columns has {name!r}, which is not one of the columns given")
-        given = {name: columns[name].copy() for name in made.columns}
-        plan = made.plan(given, samples=samples, batch_size=size, world_size=world_size, seed=seed)
-        unchanged = all(_equal(given[name], columns[name]) for name in given)
+    def fit(instance: Sampler, size: int, world_size: int) -> Plan:
+        for name in instance.columns:
+            _require(name in columns, f"the sampler needs the column {name!r}, which is not in the argument columns")
+        copies = {name: columns[name].copy() for name in instance.columns}
+        plan = instance.plan(copies, samples=samples, batch_size=size, world_size=world_size, seed=seed)
+        unchanged = all(_equal(copies[name], columns[name]) for name in copies)
         _require(unchanged, "plan() must not change the columns")
         return plan
 
     most = max(world_sizes)
     reference = fit(make(batch_size), batch_size, most)
     for world_size in world_sizes:
-        made, global_batch = make(batch_size), batch_size * world_size
-        plan = fit(made, batch_size, world_size)
-        _check_form(plan, samples, global_batch, epochs)
+        instance, global_batch = make(batch_size), batch_size * world_size
+        plan = fit(instance, batch_size, world_size)
+        _check_values(plan, samples, global_batch, epochs)
         _check_independent_calls(plan, global_batch, epochs)
         again = fit(make(batch_size), batch_size, world_size)
         _check_equal(again, plan, global_batch, epochs, "an equal call of plan() must give an equal plan")
-        _check_threads(fit(made, batch_size, world_size), plan, global_batch, epochs)
-        copy = fit(_pickled(made), batch_size, world_size)
+        _check_threads(fit(instance, batch_size, world_size), plan, global_batch, epochs)
+        copy = fit(_pickled(instance), batch_size, world_size)
         _check_equal(copy, plan, global_batch, epochs, "a pickled sampler must give an equal plan")
 
         size, rest = divmod(batch_size * most, world_size)
         if rest:
             continue
         try:
-            cut = fit(make(size), size, world_size)
+            divided = fit(make(size), size, world_size)
         except CallError:
             if callable(sampler):
                 raise
-            continue  # This sampler fits one batch size only.
+            continue  # This sampler works with one batch size only.
         _check_equal(
-            cut,
+            divided,
             reference,
             batch_size * most,
             epochs,
@@ -91,10 +91,12 @@ def check_sampler(
         )
 
 
-def _check_form(plan: Plan, samples: int, global_batch: int, epochs: int) -> None:
+def _check_values(plan: Plan, samples: int, global_batch: int, epochs: int) -> None:
     _require(plan.samples >= 1, f"samples must be at least 1, got {plan.samples}")
     lines = plan.lines
-    _require(isinstance(lines, tuple) and all(isinstance(line, str) for line in lines), "lines must be a tuple of str")
+    _require(
+        isinstance(lines, tuple) and all(isinstance(line, str) for line in lines), "lines must be a tuple of strings"
+    )
     for epoch, number in _tested(plan, global_batch, epochs):
         rows, batch = plan.batch(epoch, number), f"batch {number} of epoch {epoch}"
         _require(isinstance(rows, np.ndarray) and rows.dtype == np.int64, f"{batch} must be an array of int64")
@@ -115,8 +117,8 @@ def _check_independent_calls(plan: Plan, global_batch: int, epochs: int) -> None
 def _check_threads(fresh: Plan, plan: Plan, global_batch: int, epochs: int) -> None:
     tested = _tested(plan, global_batch, epochs)
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda each: fresh.batch(*each).copy(), tested))
-    for (epoch, number), rows in zip(tested, found, strict=True):
+        results = list(threads.map(lambda each: fresh.batch(*each).copy(), tested))
+    for (epoch, number), rows in zip(tested, results, strict=True):
         same = _equal(rows, plan.batch(epoch, number))
         _require(same, f"batch {number} of epoch {epoch} must be the same if several threads call batch() at once")
 
@@ -146,6 +148,6 @@ def _equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-def _require(kept: bool, message: str) -> None:
-    if not kept:
+def _require(condition: bool, message: str) -> None:
+    if not condition:
         raise AssertionError(message)

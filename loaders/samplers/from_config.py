@@ -31,7 +31,7 @@ def configured_sampler(section: Mapping[str, Any], batch_size: int) -> tuple[Sam
         batch_size: samples in a batch of one rank.
 
     Returns:
-        The sampler, ``None`` if every sample is read once per epoch; and one note for each difference.
+        The sampler, and one note for each difference. The sampler is ``None`` if every sample is read once per epoch.
 
     Raises:
         CallError: an argument of the section is wrong, or K does not divide the batch size.

@@ -77,12 +77,12 @@ def group_within(outer: NDArray[np.uint64], inner: NDArray[np.uint64]) -> tuple[
 
     """
     by_inner = group(inner).members
-    found = group(outer[by_inner])
-    members = by_inner[found.members]
+    groups = group(outer[by_inner])
+    members = by_inner[groups.members]
     ordered = inner[members]
     changes = ordered[1:] != ordered[:-1]
-    changes[found.starts[1:-1] - 1] = True
-    return Groups(found.starts, members), _starts(changes)
+    changes[groups.starts[1:-1] - 1] = True
+    return Groups(groups.starts, members), _starts(changes)
 
 
 def count_within(sizes: Rows) -> Rows:
@@ -122,5 +122,5 @@ def _check_no_missing(name: str, missing: int, samples: int) -> None:
     if missing:
         raise CallError(
             f"{missing:,} of {samples:,} samples have no value in column {name!r}",
-            hint="fill in the column in the table that the dataset was converted from",
+            hint="fill in the missing values in the source table and convert it again, or choose another column",
         )

@@ -24,7 +24,7 @@ class StoredOrder:
         last_batch: ``"drop"``, ``"partial"`` or ``"pad"``.
         shuffle: whether DALI shuffles the shards and its buffer.
         text: how `explain()` and checkpoints name the sampler; ``None``, because there is no sampler.
-        version: of the sampler's orders; ``None``, because there is no sampler.
+        version: version of the sampler's orders; ``None``, because there is no sampler.
 
     """
 
@@ -51,7 +51,7 @@ class StoredOrder:
         if self.last_batch != "partial":
             return self.batch_size
         # Without shuffling, DALI moves each rank on to the next part after every epoch.
-        part = self.ranks.share(self.samples, 0 if self.shuffle else position.turns)
+        part = self.ranks.share(self.samples, 0 if self.shuffle else position.completed_epochs)
         return max(0, min(self.batch_size, part - position.batch * self.batch_size))
 
 

@@ -14,6 +14,7 @@ from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, batch_slice, c
 from loaders.samplers.groups import Groups, group, group_within, read_codes, value_at
 from loaders.samplers.pk_epoch import draw_across, draw_samples, draw_turns, round_sizes
 from manifests.errors import CallError
+from manifests.text import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,8 @@ class PKSampler:
 
     A batch lists the K samples of its first identity, then those of the second, and so on. An epoch consists of rounds:
     each identity has one turn per round, and some have a second if the last batch of the round is not full. The
-    identities of a global batch are all different. Within an epoch, the turns of an identity go through all of its
-    samples, except for at most K - 1 left over, before any sample repeats.
+    identities of a global batch are all different. Within an epoch, the turns of an identity use all of its samples,
+    except for at most K - 1 that are left over, before any sample repeats.
 
     Args:
         classes_per_batch: P, identities in a batch of one rank.
@@ -33,7 +34,7 @@ class PKSampler:
             equally often to within one; ``"drop"`` leaves the identities out; ``"error"`` raises.
         across: a second column, for example ``"camera"``: the K samples of a turn come from as many of the identity's
             cameras as possible, evenly, and are drawn again for each turn (as in fast-reid's BalancedIdentitySampler).
-            So a sample may repeat before all others had their turn.
+            So a sample may repeat before all others were drawn.
         weight: ``"identity"`` gives all identities equally many turns, and an epoch about as many samples as the split.
             ``"sample"`` gives an identity with n samples n // K turns, at least one, as fast-reid and PaddleClas
             (``sample_avg_prob``) do; rounds with fewer identities than a global batch needs are left out.
@@ -130,21 +131,26 @@ class PKSampler:
                 hint='set few="repeat" or few="drop"',
             )
 
-    def _check_enough_identities(self, width: int, world_size: int, kept: int, found: int) -> None:
+    def _check_enough_identities(self, width: int, world_size: int, kept: int, total: int) -> None:
         if width <= kept:
             return
-        dropped = f" ({found - kept:,} more have fewer than {self.samples_per_class} samples)" if kept < found else ""
+        each_rank = f" on each of {world_size} ranks" if world_size > 1 else ""
+        available = f"column {self.by!r} has {kept:,}"
+        if kept < total:
+            available = (
+                f"only {kept:,} of the {total:,} in column {self.by!r} have at least {self.samples_per_class} samples"
+            )
         raise CallError(
-            f"a batch needs {width} different identities (classes_per_batch={self.classes_per_batch} on each of "
-            f"{world_size} ranks), but column {self.by!r} has {kept:,}{dropped}",
+            f"a batch needs {width} different identities (classes_per_batch={self.classes_per_batch}{each_rank}), but "
+            f"{available}",
             hint=self._identities_hint(kept, world_size),
         )
 
     def _identities_hint(self, kept: int, world_size: int) -> str:
         if not kept:
-            return f'set few="repeat", or samples_per_class below {self.samples_per_class}'
+            return f'set few="repeat", or a samples_per_class below {self.samples_per_class}'
         if kept < world_size:
-            return "use fewer ranks"
+            return f"use at most {kept} ranks"
         most = kept // world_size
         return f"set classes_per_batch={most} and batch_size={most * self.samples_per_class}"
 
@@ -169,7 +175,7 @@ class _PKPlan(EpochPlan):
         sampler: the options.
         identities: rows of each identity; with `cameras`, camera after camera.
         cameras: where each camera of each identity starts among the members; ``None`` without `across`.
-        kept: the groups of `identities` that take part.
+        kept: the groups of `identities` that are not left out.
         turns: number of rounds that each of them takes part in.
         width: identities in a global batch.
         batches: batches in an epoch.
@@ -217,13 +223,18 @@ class _PKPlan(EpochPlan):
     def notes(self) -> tuple[str, ...]:
         """The line about identities with fewer than K samples, if the split has any."""
         few = int((self._identities.sizes < self._sampler.samples_per_class).sum())
-        return (self._line_of_few(),) if few else ()
+        return (self._small_identities_line(),) if few else ()
 
-    def _line_of_few(self) -> str:
+    def _small_identities_line(self) -> str:
         sizes, wanted = self._identities.sizes, self._sampler.samples_per_class
-        few = sizes[sizes < wanted]
+        small = sizes[sizes < wanted]
+        if not len(small):
+            return f"Every identity has at least {plural(wanted, 'sample')}."
         effect = "left out" if self._sampler.few == "drop" else "repeated"
-        return f"{len(few):,} identities have fewer than {wanted} samples; their {few.sum():,} samples are {effect}."
+        return (
+            f"{len(small):,} of {len(sizes):,} identities have fewer than {wanted} samples; their {small.sum():,} "
+            f"samples are {effect}."
+        )
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -231,22 +242,23 @@ class _PKPlan(EpochPlan):
         lines = [
             f"Column {sampler.by!r} has {len(sizes):,} identities of {sizes.min():,} to {sizes.max():,} samples, "
             f"median {np.median(sizes):,.0f}.",
-            self._line_of_few(),
+            self._small_identities_line(),
             f"An epoch has {self._batches:,} batches of {self._width:,} identities x {wanted} samples over all ranks: "
             f"{self._batches * self._width / len(self._kept):,.1f} turns per identity on average.",
-            self._line_of_rounds(),
+            self._rounds_line(),
         ]
         if sampler.across is not None:
             lines.append(f"The samples of a turn come from as many values of column {sampler.across!r} as possible.")
         return tuple(lines)
 
-    def _line_of_rounds(self) -> str:
+    def _rounds_line(self) -> str:
         rounds = round_sizes(self._turns, self._width)
-        second = int((-rounds % self._width).sum())
-        line = (
-            f"{len(rounds):,} rounds of {rounds[-1]:,} to {rounds[0]:,} identities; {second:,} second turns fill up "
-            "the last batches of rounds"
-        )
+        second_turns = int((-rounds % self._width).sum())
+        size = f"{rounds[0]:,}" if rounds[-1] == rounds[0] else f"{rounds[-1]:,} to {rounds[0]:,}"
+        line = f"{plural(len(rounds), 'round')} of {size} identities"
+        if second_turns:
+            line += f", with {plural(second_turns, 'second turn')} to fill the last batches of rounds"
         if self._sampler.weight == "identity":
             return f"{line}."
-        return f"{line}; {self._turns.sum() - rounds.sum():,} turns are left out because they do not fill a batch."
+        unused = int(self._turns.sum() - rounds.sum())
+        return f"{line}; {plural(unused, 'turn')} left out, because too few identities remain for a batch."

@@ -1,7 +1,7 @@
 """The contents of PK batches: which identities each batch has, and which samples each of them contributes.
 
 An identity in a batch is a *turn*. `draw_turns` orders the turns of an epoch, `draw_samples` gives each turn its K
-samples, and `draw_across` does so with one camera after the other.
+samples, and `draw_across` does so with samples of different cameras.
 
 Example: identities a, b, c with 4, 4 and 2 samples, batches of P = 2 identities, K = 2 samples. Each identity has one
 turn per round, and the second batch of a round has room for one more, so one identity has a second turn in it:
@@ -11,9 +11,9 @@ turn per round, and the second batch of a round has room for one more, so one id
     1       (c, a) (b, c)      c
     2       (a, b) (c, a)      a
 
-Second turns pass on from round to round, so that all identities have equally many, to within one. Identity a has four
-samples, so its shuffled samples last for two turns: [a3, a0, a2, a1] gives (a3, a0) and (a2, a1). Then they are
-shuffled again. Identity c has two samples, and every turn takes both.
+From round to round, other identities have the second turns, so all identities have equally many, to within one.
+Identity a has four samples, so its shuffled samples are enough for two turns: [a3, a0, a2, a1] gives (a3, a0) and
+(a2, a1). Then they are shuffled again. Identity c has two samples, and every turn takes both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from loaders.samplers.base import Indices, Rows
 from loaders.samplers.groups import Groups, count_within, group
 from loaders.samplers.shuffle import random_words, shuffled_within, uniform
 
-# The purpose of each draw: the last number of its key.
+# What each draw is for: the last number of its key.
 _IDENTITIES, _ROUNDS, _SAMPLES, _ACROSS = 0, 1, 2, 3
 
 
@@ -45,7 +45,7 @@ def draw_turns(turns: Rows, width: int, batches: int, *key: int) -> Rows:
     """Return the identities of all batches of an epoch, int64 [batches * width], all different within a batch.
 
     Round r has one turn of each identity with more than r turns, in a random order. A round that does not fill its last
-    batch repeats the identities that it began with. After the last round, the first follows again.
+    batch repeats the identities that it began with. After the last round, the rounds start again.
 
     Args:
         turns: number of rounds that each identity takes part in, int64 [identities].
@@ -59,15 +59,15 @@ def draw_turns(turns: Rows, width: int, batches: int, *key: int) -> Rows:
     sizes = np.tile(sizes, repeats)
     sizes = sizes[: 1 + np.searchsorted(np.cumsum(-(-sizes // width)), batches)]
     filled = -(-sizes // width) * width
-    seconds = filled - sizes
+    second_turns = filled - sizes
 
     # Identities with the most turns come first, so that the first sizes[r] of them are those of round r.
     by_turns = shuffled_within(turns.max() - turns, *key, _IDENTITIES)
     rounds, places = np.repeat(np.arange(len(sizes)), sizes), count_within(sizes)
-    # Second turns are a window of places that begins where that of the round before ended.
-    begins = np.cumsum(seconds) - seconds
-    once = (places - begins[rounds]) % sizes[rounds] >= seconds[rounds]
-    # The window opens its round in a random order, and the others follow in a random order.
+    # Second turns are a window of places that begins where the window of the previous round ended.
+    begins = np.cumsum(second_turns) - second_turns
+    once = (places - begins[rounds]) % sizes[rounds] >= second_turns[rounds]
+    # The identities in the window open the round in a random order, and the others follow in a random order.
     places = places[shuffled_within(2 * rounds + once, *key, _ROUNDS)]
     # Fill the last batch of each round with the identities that opened it.
     starts = np.cumsum(sizes) - sizes
@@ -79,8 +79,8 @@ def draw_turns(turns: Rows, width: int, batches: int, *key: int) -> Rows:
 def draw_samples(turns: Indices, identities: Groups, wanted: int, *key: int) -> Indices:
     """Return `wanted` rows for each turn of an epoch, int32 or int64 [turns * wanted].
 
-    The turns of an identity share out its samples in a random order, so that none repeats before all had their turn,
-    except for at most ``wanted - 1`` left over; then the samples are shuffled again. An identity with fewer than
+    The turns of an identity divide its samples in a random order, so no sample repeats before all were drawn, except
+    for at most ``wanted - 1`` that are left over; then the samples are shuffled again. An identity with fewer than
     `wanted` samples repeats them within each turn.
 
     Args:
@@ -106,11 +106,11 @@ def draw_samples(turns: Indices, identities: Groups, wanted: int, *key: int) -> 
     nth = count_within(by_identity.sizes)
     shuffle, part = np.divmod(nth, np.repeat(per_shuffle, by_identity.sizes))
     shuffle += np.repeat(np.cumsum(shuffles) - shuffles, by_identity.sizes)
-    found = np.empty((len(turns), wanted), rows.dtype)
+    drawn = np.empty((len(turns), wanted), rows.dtype)
     for k in range(wanted):  # one column at a time, which bounds the memory
         places = (part * wanted + k) % shuffle_sizes[shuffle]
-        found[by_identity.members, k] = rows[shuffle_starts[shuffle] + places]
-    return found.ravel()
+        drawn[by_identity.members, k] = rows[shuffle_starts[shuffle] + places]
+    return drawn.ravel()
 
 
 def draw_across(turns: Indices, identities: Groups, cameras: Rows, wanted: int, *key: int) -> Rows:
@@ -158,10 +158,10 @@ def partly_shuffled(sizes: Rows, draws: NDArray[np.float64]) -> Rows:
     steps = np.arange(draws.shape[-1])
     left = sizes[..., None] - steps
     swapped: Rows = np.where(left > 0, steps + (draws * left).astype(np.int64), 0)
-    found: Rows = swapped.copy()
+    order: Rows = swapped.copy()
     # Step n takes the value at place swapped[n]. If an earlier step m swapped the same place, that value came from
     # place m.
     for n in steps:
         for m in range(n - 1, -1, -1):
-            found[..., n] = np.where(swapped[..., m] == found[..., n], m, found[..., n])
-    return np.where(left > 0, found, 0)
+            order[..., n] = np.where(swapped[..., m] == order[..., n], m, order[..., n])
+    return np.where(left > 0, order, 0)

@@ -14,7 +14,7 @@ from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, check_not_empt
 from loaders.samplers.shuffle import shuffled, shuffled_within
 from manifests.errors import CallError
 
-# The purpose of each draw: the last number of its key.
+# What each draw is for: the last number of its key.
 _ORDER, _LAYER, _LAST_BATCH = 0, 1, 2
 
 
@@ -24,8 +24,8 @@ class ShuffledSampler:
 
     Args:
         spread: spread large images over the batches. The samples are sorted by their number of pixels and cut into as
-            many layers as a global batch has samples; each batch takes one sample of each layer. So the largest batch
-            needs hardly more memory than the mean batch. Which samples meet in a batch stays random between layers.
+            many layers as a global batch has samples; each batch takes one random sample of each layer. So the largest
+            batch needs hardly more memory than the mean batch.
 
     """
 
@@ -58,8 +58,8 @@ class ShuffledSampler:
         width, height = (columns[name] for name in self.columns)
         if width.dtype.kind not in "iu" or height.dtype.kind not in "iu":
             raise CallError(
-                "spread=True needs the sizes of all images, and the sample tables do not have them",
-                hint="leave out spread=True, or index the shards with `--validate header`",
+                "spread=True needs the sizes of all images, but the sample tables do not have them",
+                hint="remove spread=True, or run `dataprep index --overwrite --validate header`",
             )
         order = np.argsort(width.astype(np.int64) * height, kind="stable")
         return order.astype(index_dtype(len(order)))

@@ -24,7 +24,7 @@ def labels_of(loader):
 
 
 def test_public_names():
-    """A frozen list: a name that is removed or renamed breaks users' scripts."""
+    """The list is fixed, because removing or renaming a name breaks users' scripts."""
     assert sorted(loaders.__all__) == [
         "CallError", "ClassBalancedSampler", "DamagedError", "DatasetError", "Loader", "PKSampler", "ShuffledSampler",
         "build",
@@ -158,15 +158,15 @@ def test_an_epoch_whose_batches_were_all_taken_needs_no_restart(make_dataset, mi
 
 def test_batches_stay_valid_after_the_loader_is_closed(make_dataset, mixed):
     loader = build(make_dataset("webdataset", mixed), transforms="imagenet-train")
-    held, copies = [], []
+    batches, copies = [], []
     for _ in range(3):
         for images, labels in loader:
-            held.append((images, labels))
+            batches.append((images, labels))
             copies.append((images.clone(), labels.clone()))
     loader.close()
     del loader
     gc.collect()
-    for (images, labels), (images_then, labels_then) in zip(held, copies, strict=True):
+    for (images, labels), (images_then, labels_then) in zip(batches, copies, strict=True):
         assert torch.equal(images, images_then)
         assert torch.equal(labels, labels_then)
 

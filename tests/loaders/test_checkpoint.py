@@ -11,7 +11,7 @@ BATCHES = 3
 BUILT = {"batch_size": 4}
 
 
-def give(progress, batches=1):
+def take(progress, batches=1):
     """Take batches from a loader in this state."""
     for _ in range(batches):
         progress = progress.run_started().run_finished()
@@ -39,20 +39,20 @@ def test_a_new_loader_is_ready_for_epoch_0(new):
     assert (new.saved, new.checkpoint) == (Position(), b"")
 
 
-def test_an_iterator_from_which_nothing_was_taken_begins_no_epoch(new):
+def test_an_unused_iterator_does_not_begin_an_epoch(new):
     assert begin(begin(new)).position == Position(epoch=0)
     assert begin(begin(new)).iteration == 2
 
 
 def test_a_batch_moves_and_saves_the_position(new):
-    progress = give(begin(new), 2)
+    progress = take(begin(new), 2)
     assert progress.phase is Phase.READING
     assert progress.position == progress.saved == Position(epoch=0, batch=2, read=2)
     assert progress.checkpoint == b"checkpoint 2"
 
 
 def test_the_last_batch_finishes_the_epoch_and_the_next_continues_the_pipeline(new):
-    finished = give(begin(new), BATCHES)
+    finished = take(begin(new), BATCHES)
     assert (finished.phase, finished.next_epoch, finished.needs_restart) == (Phase.FINISHED, 1, False)
     assert begin(finished).position == Position(epoch=1, read=BATCHES)
     following = begin(finished, discarded=1)
@@ -63,27 +63,27 @@ def test_the_last_batch_finishes_the_epoch_and_the_next_continues_the_pipeline(n
 
 
 def test_an_epoch_left_early_restarts_the_pipeline_at_the_next(new):
-    left = give(begin(new), 2)
+    left = take(begin(new), 2)
     assert (left.needs_restart, left.next_epoch) == (True, 1)
     assert begin(left).position == Position(epoch=1, started=1)
 
 
-def test_an_interruption_while_dali_works_keeps_the_last_complete_batch(new):
-    interrupted = give(begin(new), 1).run_started()
+def test_an_interruption_while_dali_runs_keeps_the_last_complete_batch(new):
+    interrupted = take(begin(new), 1).run_started()
     assert interrupted.phase is Phase.RUNNING
     assert (interrupted.saved, interrupted.checkpoint) == (Position(batch=1, read=1), b"checkpoint 1")
     assert (interrupted.needs_restart, interrupted.next_epoch) == (True, 1)
 
 
-def test_an_error_after_dali_worked_keeps_the_last_complete_batch(new):
-    failed = give(begin(new), 1).run_started().run_finished()
+def test_an_error_after_dali_has_run_keeps_the_last_complete_batch(new):
+    failed = take(begin(new), 1).run_started().run_finished()
     assert failed.saved == Position(batch=1, read=1)
     assert (failed.needs_restart, failed.next_epoch) == (True, 1)
 
 
 @pytest.mark.parametrize("runs", [0, 1])
 def test_an_interruption_while_discarded_batches_are_read_restarts_the_pipeline(new, runs):
-    progress = give(begin(new), BATCHES)
+    progress = take(begin(new), BATCHES)
     for _ in range(runs):
         progress = progress.run_started().run_finished()
     interrupted = progress.run_started()
@@ -97,10 +97,10 @@ def test_a_checkpoint_within_an_epoch_continues_it():
     continued = begin(progress)
     assert continued.phase is Phase.READING
     assert continued.position == progress.position
-    assert give(continued).phase is Phase.FINISHED
+    assert take(continued).phase is Phase.FINISHED
 
 
-def test_a_resumed_epoch_is_left_by_a_second_iterator():
+def test_a_second_iterator_leaves_a_resumed_epoch():
     progress = Progress.restore(BATCHES, Position(epoch=4, batch=2, read=5, started=3), b"checkpoint")
     assert begin(begin(progress)).position == Position(epoch=5, started=5)
 
@@ -126,7 +126,7 @@ def test_every_sequence_of_calls_keeps_the_counts_consistent(calls):
         elif call == "resume":
             progress = begin(Progress.restore(BATCHES, progress.saved, progress.checkpoint))
         elif progress.position.batch < BATCHES and progress.phase is not Phase.RUNNING:
-            progress = give(progress)
+            progress = take(progress)
         position, saved = progress.position, progress.saved
         assert 0 <= position.batch <= min(BATCHES, position.read)
         assert 0 <= position.started <= position.epoch
@@ -150,7 +150,7 @@ def test_a_state_is_plain_values():
     }
 
 
-def test_a_state_of_another_loader_is_refused():
+def test_a_state_of_another_loader_is_rejected():
     state = State(BUILT, Position(), b"").to_dict()
-    with pytest.raises(CallError, match="by a loader with batch_size 4, but this loader has 5"):
+    with pytest.raises(CallError, match="by a loader with batch_size=4, but this loader has batch_size=5"):
         read_state(state, {"batch_size": 5}, batches=BATCHES)

@@ -1,4 +1,4 @@
-"""An image folder that is converted and read by DALI returns the same bytes and labels."""
+"""DALI reads the same bytes and labels from a converted image folder."""
 
 import subprocess
 import sys

@@ -27,7 +27,7 @@ def build(folder, **options):
         ({"fields": None}, "fields must be a list of names, got None"),
         ({"fields": ["label", 3]}, "fields must be a list of names"),
         ({"split": 3}, "split must be the name of a split, got 3"),
-        ({"split": None}, 'for example split="train"'),
+        ({"split": None}, 'Hint: pass a name, for example split="train"'),
         ({"device": np.array([0, 1])}, "device must be one of 'auto', 'gpu', 'cpu', got array"),
         ({"hw_decoder_load": True}, "hw_decoder_load must be a number from 0 to 1, got True"),
         ({"transforms": {"CropImage": {"size": 8}}}, 'for example "imagenet-train" or [{"CropImage": {"size": 224}}]'),
@@ -71,7 +71,7 @@ def test_dataset_must_be_a_path(name):
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
-def test_names_that_no_folder_can_have(name):
+def test_impossible_folder_names(name):
     with pytest.raises(CallError, match="cannot be the name of a folder"):
         build(name)
 
@@ -86,12 +86,12 @@ def test_a_folder_without_manifest(tmp_path):
         build(tmp_path)
 
 
-def test_a_closed_loader_refuses_every_use(make_dataset, mixed):
+def test_every_use_of_a_closed_loader_raises(make_dataset, mixed):
     with build(make_dataset("tfrecord", mixed)) as loader:
         iteration = iter(loader)
         next(iteration)
     for use in (lambda: iter(loader), lambda: next(iteration), loader.__enter__):
-        with pytest.raises(CallError, match=r"this loader is closed\. Hint: build another loader"):
+        with pytest.raises(CallError, match=r"this loader is closed\. Hint: build a new loader"):
             use()
     loader.close()
 
@@ -148,11 +148,15 @@ def test_an_index_of_another_length(make_dataset, mixed, fmt):
             "png 512 9",
             {"tfrecord": "the line does not have the form", "webdataset": "the line does not have the form"},
         ),
-        (3, "0 99999999", {"tfrecord": "points beyond its shard", "webdataset": "the line does not have the form"}),
+        (
+            3,
+            "0 99999999",
+            {"tfrecord": "points past the end of its shard", "webdataset": "the line does not have the form"},
+        ),
         (
             3,
             "png 512 9999999 a.png",
-            {"tfrecord": "the line does not have the form", "webdataset": "points beyond its shard"},
+            {"tfrecord": "the line does not have the form", "webdataset": "points past the end of its shard"},
         ),
         (
             3,
@@ -170,7 +174,7 @@ def test_a_damaged_index_is_named(make_dataset, mixed, fmt, line, text, message)
     lines = index.read_text().splitlines()
     lines[line - 1] = text
     index.write_text("".join(f"{each}\n" for each in lines))
-    restate(folder, index)
+    update_index_entry(folder, index)
     with pytest.raises(IndexFileError, match=message[fmt]) as caught:
         list(build(folder, last_batch="partial"))
     assert (caught.value.file, caught.value.line) == (str(index), line)
@@ -179,16 +183,16 @@ def test_a_damaged_index_is_named(make_dataset, mixed, fmt, line, text, message)
 
 @FORMATS
 def test_an_index_of_other_records_is_found_by_its_checksum(make_dataset, mixed, fmt):
-    """Every line follows the grammar, but one names a wrong byte or a wrong extension."""
+    """Every line is well-formed, but one has a wrong offset or a wrong extension."""
     folder = make_dataset(fmt, mixed)
     index = folder / "train-00001.idx"
-    sound = index.read_bytes()
-    lines = sound.decode().splitlines()
+    original = index.read_bytes()
+    lines = original.decode().splitlines()
     words = lines[2].split()
     words[0] = str(int(words[0]) - 7) if fmt == "tfrecord" else "xyz"
     lines[2] = " ".join(words)
     index.write_text("".join(f"{each}\n" for each in lines))
-    restate(folder, index, checksum=checksum_text(crc32c(sound)))
+    update_index_entry(folder, index, checksum=checksum_text(crc32c(original)))
     with pytest.raises(IndexFileError, match="its checksum differs") as caught:
         list(build(folder, last_batch="partial"))
     assert caught.value.file == str(index)
@@ -198,7 +202,7 @@ def test_an_index_with_fewer_samples(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
     index = folder / "train-00000.idx"
     index.write_text("".join(index.read_text().splitlines(keepends=True)[:-1]))
-    restate(folder, index)
+    update_index_entry(folder, index)
     with pytest.raises(IndexFileError, match="has 7 samples, but the manifest states 8") as caught:
         build(folder)
     assert caught.value.file == str(index)
@@ -268,7 +272,7 @@ def rewrite(folder, manifest: Manifest, **components):
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes(changed))
 
 
-def restate(folder, index, checksum=None):
+def update_index_entry(folder, index, checksum=None):
     """Rewrite the manifest with the current length of the index and a checksum."""
     manifest = read_manifest(folder)
     (split,) = manifest.splits

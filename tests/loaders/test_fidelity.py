@@ -1,4 +1,4 @@
-"""The preset "imagenet-eval" equals Pillow and torchvision to a fraction of a gray level."""
+"""The preset "imagenet-eval" differs from Pillow and torchvision by less than a gray level on average."""
 
 import io
 
@@ -12,6 +12,7 @@ from loaders.transforms.decode_normalize import Normalize
 
 data = pytest.importorskip("skimage.data")
 NORMALIZE = Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+#: Mean difference in gray levels.
 LIMIT = 0.6
 
 
@@ -25,7 +26,7 @@ def with_pillow(encoded):
 
 
 def photographs():
-    # In the last picture, the longer side is rounded from 385.7 to 385, and the crop starts at 80 instead of 80.5.
+    # For the last picture, the longer side is rounded from 385.7 to 385, and the crop starts at 80 instead of 80.5.
     pictures = [data.astronaut(), data.coffee(), data.rocket(), data.chelsea(), data.chelsea()[:298, :449]]
     for picture in pictures:
         yield "jpg", encode(picture, "jpg", quality=90)

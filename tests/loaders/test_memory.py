@@ -1,4 +1,4 @@
-"""Estimates of GPU memory equal measurements on an H200, and grow with batches and images."""
+"""Estimates of GPU memory are close to measurements on an H200, and grow with batches and images."""
 
 from dataclasses import replace
 
@@ -18,10 +18,10 @@ from loaders.memory import (
     worst_batch,
 )
 
-HELD = 224 * 224 * 3 * 2
+IMAGE_BYTES = 224 * 224 * 3 * 2
 
 
-def alike(width, height, count=10):
+def equal_sizes(width, height, count=10):
     return ImageSizes(np.full(count, width, np.int32), np.full(count, height, np.int32))
 
 
@@ -43,21 +43,21 @@ def alike(width, height, count=10):
 )
 def test_the_estimate_equals_the_measurement(size, batch, window, measured):
     """Measured with DALI 2.4, 12 threads, a hardware load of 0.65 and float16, in MiB of the whole process."""
-    found = estimate_memory(alike(*size), LoadSettings(batch, HELD, window)).total / MIB
-    assert found == pytest.approx(measured, rel=0.1)
+    estimate = estimate_memory(equal_sizes(*size), LoadSettings(batch, IMAGE_BYTES, window)).total / MIB
+    assert estimate == pytest.approx(measured, rel=0.1)
 
 
 @given(st.integers(1, 600), st.integers(16, 5000), st.integers(16, 5000))
 def test_larger_batches_and_images_need_more_memory(batch, width, height):
-    work = LoadSettings(batch, HELD)
-    least = estimate_memory(alike(width, height), work).total
-    assert estimate_memory(alike(width, height), replace(work, batch_size=batch + 1)).total > least
-    assert estimate_memory(alike(2 * width, 2 * height), work).total > least
+    settings = LoadSettings(batch, IMAGE_BYTES)
+    least = estimate_memory(equal_sizes(width, height), settings).total
+    assert estimate_memory(equal_sizes(width, height), replace(settings, batch_size=batch + 1)).total > least
+    assert estimate_memory(equal_sizes(2 * width, 2 * height), settings).total > least
     assert (
-        estimate_memory(alike(width, height), replace(work, window=None)).images
-        >= estimate_memory(alike(width, height), work).images
+        estimate_memory(equal_sizes(width, height), replace(settings, window=None)).images
+        >= estimate_memory(equal_sizes(width, height), settings).images
     )
-    assert estimate_memory(alike(width, height).resized(16), work).total <= least
+    assert estimate_memory(equal_sizes(width, height).resized(16), settings).total <= least
 
 
 @given(st.lists(st.integers(1, 10**8), min_size=1, max_size=50), st.integers(1, 64))
@@ -77,12 +77,12 @@ def test_no_batch_of_several_epochs_exceeds_the_estimate():
 
 @given(st.integers(1, 512), st.integers(900, 20_000))
 def test_the_largest_batch_size_that_fits(batch, limit):
-    work, sizes = LoadSettings(batch, HELD), alike(3840, 2160)
-    most = largest_batch(sizes, work, limit * MIB)
+    settings, sizes = LoadSettings(batch, IMAGE_BYTES), equal_sizes(3840, 2160)
+    most = largest_batch(sizes, settings, limit * MIB)
     if most:
-        assert estimate_memory(sizes, replace(work, batch_size=most)).total <= limit * MIB
+        assert estimate_memory(sizes, replace(settings, batch_size=most)).total <= limit * MIB
     if most < batch:
-        assert estimate_memory(sizes, replace(work, batch_size=most + 1)).total > limit * MIB
+        assert estimate_memory(sizes, replace(settings, batch_size=most + 1)).total > limit * MIB
 
 
 def test_sizes_are_resized_like_the_converter_does():
@@ -92,21 +92,25 @@ def test_sizes_are_resized_like_the_converter_does():
 
 
 def test_raw_pixels_need_no_decoder():
-    found = estimate_memory(alike(256, 256), LoadSettings(256, HELD, None, encoded=False))
-    assert found.decoder == 0
-    assert found.total > found.context
+    estimate = estimate_memory(equal_sizes(256, 256), LoadSettings(256, IMAGE_BYTES, None, encoded=False))
+    assert estimate.decoder == 0
+    assert estimate.total > estimate.context
 
 
 @pytest.mark.parametrize(("batch_size", "measured"), [(64, 812), (256, 1196)])
 def test_the_estimate_for_raw_pixels_equals_the_measurement(batch_size, measured):
     """Measured on an H200, in MiB. `tests/gpu` measures it again."""
-    sizes = alike(256, 256)
-    found = estimate_memory(sizes, default_settings(sizes, batch_size, None, encoded=False)).total / MIB
-    assert found == pytest.approx(measured, rel=0.15)
+    sizes = equal_sizes(256, 256)
+    estimate = estimate_memory(sizes, default_settings(sizes, batch_size, None, encoded=False)).total / MIB
+    assert estimate == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.parametrize(
     ("width", "height", "threads"), [(341, 256, 8), (375, 375, 12), (500, 375, 12), (1920, 1080, 12), (3840, 2160, 4)]
 )
 def test_threads_depend_on_the_image_size(width, height, threads):
-    assert alike(width, height).threads == default_settings(alike(width, height), 32, CropWindow()).threads == threads
+    assert (
+        equal_sizes(width, height).threads
+        == default_settings(equal_sizes(width, height), 32, CropWindow()).threads
+        == threads
+    )

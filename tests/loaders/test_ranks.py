@@ -1,4 +1,4 @@
-"""How a process finds its rank, and that all ranks together read every sample once per epoch."""
+"""A process finds its rank, and all ranks together read every sample once per epoch."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def build(folder, **options):
     return loaders.build(folder, **{**defaults, **options})
 
 
-def test_explicit_ranks_come_before_the_environment():
+def test_explicit_ranks_override_the_environment():
     assert find_ranks(1, 3, {"RANK": "0", "WORLD_SIZE": "2"}) == Ranks(1, 3)
 
 
@@ -55,7 +55,7 @@ def test_local_rank_from_launchers():
     ("call", "message"),
     [
         (lambda: find_ranks(0, None), "rank is given without world_size. Hint: pass both or neither"),
-        (lambda: find_ranks(2, 2), "rank must be from 0 to world_size - 1, which is 1, got 2"),
+        (lambda: find_ranks(2, 2), "rank must be from 0 to 1 \\(world_size - 1\\), got 2"),
         (lambda: find_ranks("0", "2"), "rank must be a whole number, got '0'"),
         (lambda: find_ranks(0, 0), "world_size must be at least 1"),
         (lambda: find_ranks(None, None, {"RANK": "x", "WORLD_SIZE": "2"}), "RANK is 'x', which is not a whole number"),
@@ -67,8 +67,8 @@ def test_wrong_ranks(call, message):
 
 
 @given(st.integers(0, 1000), st.integers(1, 40), st.integers(0, 100))
-def test_the_shares_of_all_ranks_add_up_to_all_samples(samples, world, turns):
-    shares = [Ranks(rank, world).share(samples, turns) for rank in range(world)]
+def test_the_shares_of_all_ranks_add_up_to_all_samples(samples, world, completed_epochs):
+    shares = [Ranks(rank, world).share(samples, completed_epochs) for rank in range(world)]
     assert sum(shares) == samples
     assert min(shares) >= Ranks(0, world).least_share(samples)
     assert max(shares) <= Ranks(0, world).greatest_share(samples)

@@ -1,4 +1,4 @@
-"""Raw pixels reach a batch unchanged, with DALI's own readers and with samplers."""
+"""Raw pixels are returned unchanged, with DALI's own readers and with samplers."""
 
 import shutil
 
@@ -37,7 +37,7 @@ def raw(tmp_path_factory, dataprep):
 
 
 def stored_pixels(folder):
-    """Read the pixels from the shards, with nothing but the sample tables."""
+    """Read the pixels from the shards with only the sample tables."""
     split = open_split(folder, "train")
     rows = []
     for shard in split.shards:

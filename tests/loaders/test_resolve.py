@@ -1,4 +1,4 @@
-"""From the arguments of a call to options without a `None`: explicit arguments, then configs, then defaults."""
+"""`resolve` replaces each `None`: explicit arguments override configs, and configs override defaults."""
 
 import math
 import sys
@@ -77,7 +77,7 @@ def test_defaults_for_evaluation(make_dataset, mixed):
     assert (options.shuffle, options.last_batch) == (False, "partial")
 
 
-def test_arguments_come_before_the_config_and_the_config_before_defaults(folder, tmp_path):
+def test_arguments_override_the_config_and_the_config_overrides_defaults(folder, tmp_path):
     config = tmp_path / "config.yaml"
     sampler = {"name": "BatchSampler", "batch_size": 6, "drop_last": False, "shuffle": False}
     section = {"dataset": {"transform_ops": [{"ResizeImage": {"size": [32, 32]}}]}, "sampler": sampler}
@@ -98,7 +98,7 @@ def test_memory_limits(folder, limit, expected):
 @pytest.mark.parametrize(
     ("limit", "message"),
     [
-        ("4 apples", r"memory_limit='4 apples' is not a size in bytes\. Hint: for example \"4GiB\""),
+        ("4 apples", r"memory_limit='4 apples' is not a size in bytes\. Hint: pass for example \"4GiB\""),
         ("0GiB", "memory_limit must be a whole number of at least 1, got 0"),
         (-1, "memory_limit must be a whole number of at least 1, got -1"),
         ("9999999TiB", "memory_limit must be at most 1152921504606846976, got "),
@@ -123,7 +123,7 @@ def test_default_threads(monkeypatch, processes, gpu, computing, threads):
 
 @pytest.fixture
 def two_gpus(monkeypatch):
-    """A machine with two GPUs, as torch reports it. Nothing is loaded onto them: resolving needs no DALI."""
+    """Let torch report two GPUs. They are never used, because resolving does not run DALI."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.current_device", lambda: 1)
@@ -135,7 +135,7 @@ def test_defaults_on_a_gpu(folder):
     options = resolve(folder, device="auto")
     assert options.device == Device("gpu", 1)
     assert str(options.device) == "gpu:1"
-    # The images are small, so that more threads would wait for each other.
+    # The images are small, so more than 8 threads would wait for each other.
     assert (options.num_threads, options.hw_decoder_load, options.prefetch) == (8, 0.65, 2)
     assert resolve(folder, device="gpu", device_id=0).device == Device("gpu", 0)
     assert resolve(folder, device="cpu").device == Device("cpu")
@@ -150,7 +150,7 @@ def test_several_ranks_use_the_gpu_of_their_local_rank(folder, monkeypatch):
 
 @pytest.mark.usefixtures("two_gpus")
 def test_a_gpu_that_does_not_exist(folder):
-    message = r"device_id=2, but there are 2 GPUs, numbered from 0\. Hint: choose 0 to 1, or remove device_id"
+    message = r"device_id=2, but this machine has 2 GPUs, numbered from 0\. Hint: choose 0 to 1, or remove device_id"
     with pytest.raises(loaders.CallError, match=message):
         resolve(folder, device="gpu", device_id=2)
 

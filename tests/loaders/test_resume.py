@@ -117,7 +117,7 @@ def test_mixing_and_policies_resume(make_dataset, mixed):
 @pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
 @pytest.mark.parametrize("at", [0, 1, 3])
 def test_state_after_an_interruption_within_a_batch(make_dataset, mixed, last_batch, at):
-    """The interrupted batch comes next, because nobody received it."""
+    """The interrupted batch comes next, because the user did not receive it."""
     folder = make_dataset("tfrecord", mixed)
     uninterrupted = build(folder, last_batch=last_batch)
     epochs = [flat(uninterrupted), flat(uninterrupted)]
@@ -205,10 +205,10 @@ def test_set_epoch(make_dataset, mixed):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch_size": 5}, "by a loader with batch_size 4, but this loader has 5"),
-        ({"seed": 1}, "by a loader with seed 0, but this loader has 1"),
-        ({"transforms": "imagenet-eval"}, "by a loader with transforms "),
-        ({"rank": 0, "world_size": 2}, "by a loader with world_size 1, but this loader has 2"),
+        ({"batch_size": 5}, "by a loader with batch_size=4, but this loader has batch_size=5"),
+        ({"seed": 1}, "by a loader with seed=0, but this loader has seed=1"),
+        ({"transforms": "imagenet-eval"}, "by a loader with transforms="),
+        ({"rank": 0, "world_size": 2}, "by a loader with world_size=1, but this loader has world_size=2"),
     ],
 )
 def test_a_state_of_a_loader_with_other_arguments(make_dataset, mixed, change, message):
@@ -220,14 +220,14 @@ def test_a_state_of_a_loader_with_other_arguments(make_dataset, mixed, change, m
 
 def test_a_state_of_another_dataset(make_dataset, mixed):
     state = build(make_dataset("tfrecord", mixed, name="a")).state_dict()
-    with pytest.raises(CallError, match="by a loader with dataset "):
+    with pytest.raises(CallError, match="by a loader with dataset="):
         build(make_dataset("tfrecord", mixed[1:], name="b")).load_state_dict(state)
 
 
 @pytest.mark.parametrize(
     "state", [{}, {"version": 1}, [], None, {"version": 9, "built": {}, "position": {}, "checkpoint": b""}]
 )
-def test_what_is_not_a_state(make_dataset, mixed, state):
+def test_a_state_of_another_form(make_dataset, mixed, state):
     with pytest.raises(CallError, match=r"this is not the state of a loader|this state has version 9"):
         build(make_dataset("tfrecord", mixed)).load_state_dict(state)
 

@@ -1,4 +1,4 @@
-"""Loaders with a sampler return the images that it chooses, on every rank and after every resume."""
+"""Loaders with a sampler return the images that the sampler chooses, on every rank and after a resume."""
 
 import gc
 import json
@@ -115,12 +115,12 @@ def test_ranks_divide_the_batches_of_a_single_rank(people, sampler, last_batch):
 
 
 def test_evaluation_returns_each_sample_once_and_an_empty_batch_to_some_ranks(people):
-    loads = [
+    ranks = [
         build(people["tfrecord"], sampler=loaders.ShuffledSampler(), batch_size=13, last_batch="partial",
               rank=rank, world_size=3, fields=("image", "index"))
         for rank in range(3)
     ]  # fmt: skip
-    epochs = [[(len(images), rows.tolist()) for images, rows in loader] for loader in loads]
+    epochs = [[(len(images), rows.tolist()) for images, rows in loader] for loader in ranks]
     assert [[size for size, _ in epoch] for epoch in epochs] == [[13, 1], [13, 0], [13, 0]]
     assert sorted(row for epoch in epochs for _, rows in epoch for row in rows) == list(range(40))
 
@@ -183,11 +183,13 @@ def test_an_epoch_depends_only_on_seed_and_number(people):
         assert [rows.tolist() for (rows,) in again] == epochs[epoch]
 
 
-def test_a_state_of_another_sampler_is_refused(people):
+def test_a_state_of_another_sampler_is_rejected(people):
     state = build(people["tfrecord"], sampler=loaders.PKSampler(3, 2)).state_dict()
-    with pytest.raises(CallError, match=r"sampler 'PKSampler\(classes_per_batch=3, samples_per_class=2\)'.*PKSampler"):
+    with pytest.raises(
+        CallError, match=r"sampler='PKSampler\(classes_per_batch=3, samples_per_class=2\)'.*sampler='PKSampler"
+    ):
         build(people["tfrecord"], sampler=loaders.PKSampler(2, 3)).load_state_dict(state)
-    with pytest.raises(CallError, match="but this loader has None"):
+    with pytest.raises(CallError, match="but this loader has sampler=None"):
         build(people["tfrecord"]).load_state_dict(state)
 
 
@@ -279,7 +281,7 @@ def test_a_plan_that_reuses_its_array(people):
 
 
 def test_a_sampler_that_fails_while_a_state_is_loaded_is_named(people):
-    """Its CallError is also a ValueError, and must not be taken for a damaged checkpoint."""
+    """The sampler's CallError is also a ValueError, but must not be reported as a damaged checkpoint."""
 
     class Sampler:
         columns = ()
@@ -308,17 +310,17 @@ def test_a_sampler_that_fails_while_a_state_is_loaded_is_named(people):
     [
         ("label", None, "columns must be a tuple of column names, got 'label'"),
         (None, None, "columns must be a tuple of column names, got None"),
-        ((), None, "a plan whose samples is None, not at least 1"),
-        ((), SimpleNamespace(samples=24.0), "a plan whose samples is 24.0, not at least 1"),
+        ((), None, "must return a plan whose samples is an int of at least 1, got None"),
+        ((), SimpleNamespace(samples=24.0), "must return a plan whose samples is an int of at least 1, got 24.0"),
         (
             (),
             SimpleNamespace(samples=24, lines="hello", batch=len),
-            "plan with lines, a tuple of strings, and batch",
+            r"plan that has lines \(a tuple of strings\) and the method batch",
         ),
-        ((), SimpleNamespace(samples=24, lines=()), "plan with lines, a tuple of strings, and batch"),
+        ((), SimpleNamespace(samples=24, lines=()), r"plan that has lines \(a tuple of strings\) and the method batch"),
     ],
 )
-def test_objects_that_are_no_sampler_or_return_no_plan(people, columns, plan, message):
+def test_objects_that_do_not_follow_the_protocol(people, columns, plan, message):
     sampler = SimpleNamespace(columns=columns, plan=lambda columns, **_: plan)
     with pytest.raises(CallError, match=message):
         build(people["tfrecord"], sampler=sampler)
@@ -343,9 +345,9 @@ def test_a_partial_batch_larger_than_an_epoch_is_not_padded(people):
 
 
 def test_build_warns_about_small_identities(people):
-    with pytest.warns(UserWarning, match="2 identities have fewer than 2 samples; their 2 samples are repeated"):
+    with pytest.warns(UserWarning, match="2 of 10 identities have fewer than 2 samples; their 2 samples are repeated"):
         build(people["tfrecord"], sampler=loaders.PKSampler(3, 2))
-    with pytest.raises(CallError, match='Hint: set few="repeat", or samples_per_class below 12'):
+    with pytest.raises(CallError, match='Hint: set few="repeat", or a samples_per_class below 12'):
         build(people["tfrecord"], sampler=loaders.PKSampler(1, 12, few="drop"), batch_size=12)
 
 

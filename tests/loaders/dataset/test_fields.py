@@ -1,4 +1,4 @@
-"""Contents of a batch: labels, rows, table columns, in the tensors of each framework."""
+"""Contents of a batch: labels, rows and table columns, as tensors of each framework."""
 
 import shutil
 
@@ -49,7 +49,7 @@ def people(tmp_path_factory, dataprep):
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_columns_match_their_images(people, fmt, shuffle):
     fields = ("camera", "identity", "image", "weight", "index", "label", "source")
-    loader = build(people[fmt], fields=fields, shuffle=shuffle, last_batch="partial", dtype="uint8", transforms=EVAL)
+    loader = build(people[fmt], fields=fields, shuffle=shuffle, last_batch="partial", dtype="uint8", transforms=TO_32)
     seen, indexes = [], []
     for camera, identity, image, weight, index, label, source in loader:
         assert camera.dtype == index.dtype == label.dtype == torch.int64
@@ -68,7 +68,7 @@ def test_columns_match_their_images(people, fmt, shuffle):
         assert indexes == list(range(9))
 
 
-EVAL = ({"Resize": {"size": 32}}, {"CenterCrop": {"size": 32}})
+TO_32 = ({"Resize": {"size": 32}}, {"CenterCrop": {"size": 32}})
 
 
 @FORMATS
@@ -101,7 +101,7 @@ def test_a_column_with_the_name_of_a_field(tmp_path, dataprep):
     (tmp_path / "list.csv").write_text("path,label,index,image\n0.png,cat,77,x\n")
     done = dataprep("convert", "--src", tmp_path / "list.csv", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    options = {"batch_size": 1, "transforms": EVAL}
+    options = {"batch_size": 1, "transforms": TO_32}
     ((images, _),) = build(tmp_path / "out", **options)
     assert images.shape == (1, 3, 32, 32)
     with pytest.warns(UserWarning, match='"index" is the row of the sample in the split, not .* rename it in'):
@@ -112,10 +112,10 @@ def test_a_column_with_the_name_of_a_field(tmp_path, dataprep):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (("image", "camra"), "fields has 'camra', .* did you mean 'camera'"),
+        (("image", "camra"), "fields uses 'camra', .* did you mean 'camera'"),
         (("image", "xyz"), "valid names are 'image', 'label', 'index', 'key', "),
         ((), "fields is empty"),
-        (("image", "image"), "fields contains a name twice"),
+        (("image", "image"), "fields contains the same name twice"),
         ("image", "fields must be a list of names, got 'image'"),
     ],
 )
@@ -127,7 +127,7 @@ def test_wrong_fields(people, fields, message):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "uint8"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_types_and_layouts(people, dtype, layout):
-    options = {"transforms": EVAL} if dtype == "uint8" else {}
+    options = {"transforms": TO_32} if dtype == "uint8" else {}
     images, _ = next(iter(build(people["webdataset"], dtype=dtype, layout=layout, shuffle=False, **options)))
     assert images.dtype == getattr(torch, dtype)
     side = 32 if dtype == "uint8" else 224
@@ -180,15 +180,15 @@ def test_a_function_changes_the_batch(people):
     def darker(images):
         return images / 2
 
-    plain, _ = next(iter(build(people["tfrecord"], shuffle=False, dtype="float32", transforms=EVAL)))
-    dark, _ = next(iter(build(people["tfrecord"], shuffle=False, dtype="float32", transforms=[*EVAL, darker])))
+    plain, _ = next(iter(build(people["tfrecord"], shuffle=False, dtype="float32", transforms=TO_32)))
+    dark, _ = next(iter(build(people["tfrecord"], shuffle=False, dtype="float32", transforms=[*TO_32, darker])))
     assert torch.equal(dark, plain / 2)
 
 
 @pytest.mark.parametrize("function", [lambda images: None, lambda images: images[:1]])
 def test_a_function_must_return_the_whole_batch(people, function):
     with pytest.raises(CallError, match="must return a tensor of 4 images"):
-        next(iter(build(people["tfrecord"], transforms=[*EVAL, function])))
+        next(iter(build(people["tfrecord"], transforms=[*TO_32, function])))
 
 
 @FORMATS
@@ -210,7 +210,7 @@ def test_explain_shows_data_transforms_and_notes(people):
         "only the cropped region is decoded",
     ):
         assert part in text
-    mixed = build(people["tfrecord"], transforms=[{"RandomRot90": {}}, *EVAL])
+    mixed = build(people["tfrecord"], transforms=[{"RandomRot90": {}}, *TO_32])
     assert "note: " in mixed.explain()
 
 

@@ -1,4 +1,4 @@
-"""Mapped files: their content, how long they stay mapped, and how many are mapped at a time."""
+"""Mapped files: content, lifetime, and the number of files that are mapped at a time."""
 
 import gc
 import os
@@ -45,7 +45,7 @@ def test_only_views_keep_a_file_mapped(tmp_path):
     view = map_file(str(path), 10_000).data[100:200]
     gc.collect()
     assert mapped_ranges("view-alone") == 1
-    path.unlink()  # a mapped file outlives its name
+    path.unlink()  # A mapped file stays readable after it is deleted.
     assert bytes(view) == b"x" * 100
     del view
     gc.collect()
@@ -67,7 +67,7 @@ def test_no_descriptor_stays_open_and_the_number_of_mappings_is_bounded(tmp_path
         path.write_bytes(number.to_bytes(2, "little") * 2048)
         paths.append(str(path))
     mappings = Mappings(paths, [4096] * 300)
-    mappings.most = 100
+    mappings.max_mapped = 100
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     open_now = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 8, hard))
@@ -83,24 +83,24 @@ def test_no_descriptor_stays_open_and_the_number_of_mappings_is_bounded(tmp_path
     assert mapped_ranges(f"{tmp_path}/many-") <= 105
 
 
-@pytest.mark.parametrize("refused", ["", "_PROCESS_MADVISE", "pidfd_open"])
-def test_prefetched_bytes_are_read_into_memory(tmp_path, monkeypatch, refused):
-    """Also if the system refuses to advise many ranges in one call."""
+@pytest.mark.parametrize("unavailable", ["", "_PROCESS_MADVISE", "pidfd_open"])
+def test_prefetched_bytes_are_read_into_memory(tmp_path, monkeypatch, unavailable):
+    """Prefetching also works if the system does not accept many ranges in one call."""
     path = str(tmp_path / "cold")
     with open(path, "wb") as file:
         file.write(os.urandom(4096 * 2000))
         file.flush()
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    before = resident(path)
-    if before == 2000:
+    resident_before = resident(path)
+    if resident_before == 2000:
         pytest.skip("this file system keeps everything in memory")
-    if refused == "_PROCESS_MADVISE":
-        monkeypatch.setattr(loaders.dataset.mapped_files, refused, -1)
-    elif refused:
-        monkeypatch.delattr(os, refused)
+    if unavailable == "_PROCESS_MADVISE":
+        monkeypatch.setattr(loaders.dataset.mapped_files, unavailable, -1)
+    elif unavailable:
+        monkeypatch.delattr(os, unavailable)
     mapped = map_file(path, 4096 * 2000)
     offsets = np.arange(1100) * 4096 + 100
     prefetch(mapped.address + offsets, np.full(1100, 3000))
     os.sync()
-    assert resident(path) - before >= 1000
+    assert resident(path) - resident_before >= 1000

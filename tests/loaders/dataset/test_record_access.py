@@ -61,30 +61,32 @@ def test_a_changed_shard_is_rejected(make_dataset, mixed, fmt):
     shard.write_bytes(data)
     first = split.shards[0].samples
     open_records(split).images(np.array([0, first - 1]))
-    ahead = open_records(split)
-    prefetched = ahead.prefetch(np.array([first + 2]))
+    records = open_records(split)
+    prefetched = records.prefetch(np.array([first + 2]))
     assert isinstance(prefetched.exception(), ShardError)
     for _ in range(2):  # neither prefetching nor an earlier error bypasses the check
         with pytest.raises(ShardError, match="the shard has changed"):
-            ahead.images(np.array([first + 2]))
+            records.images(np.array([first + 2]))
     message = f"{shard.name}, byte {begin}: the shard has changed since its sample table was made"
     with pytest.raises(ShardError, match=message):
         open_records(split).images(np.array([0, first + 2]))
 
 
 @FORMATS
-@pytest.mark.parametrize("what", ["shorter", "gone"])
-def test_a_truncated_or_missing_shard(make_dataset, mixed, fmt, what):
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_a_truncated_or_missing_shard(make_dataset, mixed, fmt, damage):
     split = open_split(make_dataset(fmt, mixed), "train")
     records = open_records(split)
     path = split.path(split.shards[2].file)
-    if what == "gone":
+    if damage == "missing":
         os.unlink(path)
     else:
         os.truncate(path, split.shards[2].file.bytes - 512)
     last = np.array([split.samples - 1])
     records.prefetch(last)  # prefetching raises nothing
-    with pytest.raises(ShardError, match="cannot be read" if what == "gone" else "bytes long, but the manifest states"):
+    with pytest.raises(
+        ShardError, match="cannot be read" if damage == "missing" else "bytes long, but the manifest states"
+    ):
         records.images(last)
 
 
@@ -107,7 +109,8 @@ def test_tables_without_checksums(make_dataset, mixed):
     split = open_split(folder, "train")
     for shard in split.shards:
         table = read_table(split.path(shard.table))
-        none = pa.nulls(table.num_rows, pa.uint32())
-        pq.write_table(table.set_column(table.column_names.index("crc32c"), "crc32c", none), split.path(shard.table))
+        missing = pa.nulls(table.num_rows, pa.uint32())
+        table = table.set_column(table.column_names.index("crc32c"), "crc32c", missing)
+        pq.write_table(table, split.path(shard.table))
     (image,) = open_records(split).images(np.array([5]))
     assert image.tobytes() == mixed[15][1]

@@ -1,4 +1,4 @@
-"""The sample tables of a split have one owner, which opens each file once per build."""
+"""`SampleTables` opens each sample table of a split once per build."""
 
 import json
 import subprocess
@@ -75,7 +75,7 @@ def test_columns_are_cached(classes):
 
 def test_a_column_that_does_not_exist(classes):
     tables = SampleTables(open_split(classes, "train"))
-    with pytest.raises(CallError, match=r"a test has 'labell', which is not a column .* did you mean 'label'\?"):
+    with pytest.raises(CallError, match=r"a test uses 'labell', which is not a column .* did you mean 'label'\?"):
         tables.columns(["labell"], requested_by="a test")
 
 

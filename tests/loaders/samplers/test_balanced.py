@@ -1,4 +1,4 @@
-"""`ClassBalancedSampler`: each weighting within statistical error, quotas, and refused arguments."""
+"""`ClassBalancedSampler`: each weighting within statistical error, quotas, and rejected arguments."""
 
 import numpy as np
 import pytest
@@ -180,9 +180,10 @@ def test_lines_of_explain():
     assert fit(ClassBalancedSampler(), labels).lines == (
         "Column 'label' has 3 classes of 10 to 60 samples, weighted by alpha=1.",
         "An epoch has 100 samples, drawn without replacement: 33.3 to 33.3 of each class on average.",
-        "2 classes are oversampled: each of their samples appears up to 3.3 times per epoch on average. "
-        "1 classes are undersampled: an epoch leaves out 27 of their samples.",
+        "2 of 3 classes are oversampled: each of their samples appears up to 3.3 times per epoch on average. "
+        "1 of 3 classes are undersampled: an epoch leaves out 27 of their samples.",
     )
+    assert fit(ClassBalancedSampler(alpha=0), labels).lines[2] == "No class is oversampled. No class is undersampled."
     assert "weighted by beta=0.99." in fit(ClassBalancedSampler(beta=0.99), labels).lines[0]
     assert "drawn with replacement" in fit(ClassBalancedSampler(replacement=True), labels).lines[1]
 
@@ -199,13 +200,13 @@ def test_lines_of_explain():
         ({"alpha": float("nan")}, "alpha must be from 0 to 1, got nan"),
         ({"beta": 1.0}, "beta must be from 0 to below 1, got 1.0"),
         ({"threshold": 0}, "threshold must be above 0 and at most 1, got 0"),
-        ({"alpha": 1.0, "beta": 0.9}, "alpha and beta are different weightings. Hint: give only one of them."),
+        ({"alpha": 1.0, "beta": 0.9}, "alpha and beta are different weightings. Hint: set only one of them."),
         ({"beta": 0.9, "threshold": 0.1}, "beta and threshold are different weightings"),
         ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
         ({"replacement": 1}, "replacement must be True or False, got 1"),
     ],
 )
-def test_wrong_arguments_are_refused(arguments, message):
+def test_wrong_arguments_are_rejected(arguments, message):
     with pytest.raises(CallError) as caught:
         ClassBalancedSampler(**arguments)
     assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""`check_sampler` finds every way to break the contract, and accepts samplers that keep it."""
+"""`check_sampler` detects each violation of the contract, and accepts samplers that keep it."""
 
 import threading
 from dataclasses import dataclass
@@ -17,67 +17,67 @@ PLANS = count()
 class Broken:
     """A sampler that breaks one rule of the contract."""
 
-    fault: str
+    broken_rule: str
 
     columns = ("label",)
 
     def __reduce__(self):
-        if self.fault == "unpicklable":
+        if self.broken_rule == "unpicklable":
             raise TypeError("cannot pickle this")
-        return Broken, ("rolled" if self.fault == "copy" else self.fault,)
+        return Broken, ("rolled" if self.broken_rule == "copy" else self.broken_rule,)
 
     def plan(self, columns, *, samples, batch_size, world_size, seed):
-        if self.fault == "changes":
+        if self.broken_rule == "changes":
             columns["label"][0] += 1
-        if self.fault == "refuses" and batch_size > 4:
+        if self.broken_rule == "refuses" and batch_size > 4:
             raise CallError("the batch size is too large")
-        return BrokenPlan(self.fault, samples, batch_size, world_size, next(PLANS), [])
+        return BrokenPlan(self.broken_rule, samples, batch_size, world_size, next(PLANS), [])
 
 
 @dataclass
 class BrokenPlan:
-    fault: str
+    broken_rule: str
     rows: int
     batch_size: int
     world_size: int
     plan_number: int
-    asked: list
+    requested: list
 
     @property
     def samples(self):
-        return 0 if self.fault == "empty" else self.rows
+        return 0 if self.broken_rule == "empty" else self.rows
 
     @property
     def lines(self):
-        return "one line" if self.fault == "lines" else ("one line",)
+        return "one line" if self.broken_rule == "lines" else ("one line",)
 
     def batch(self, epoch, number):
         size = self.batch_size * self.world_size
         rows = np.arange(number * size, min(number * size + size, self.rows))
-        self.asked.append(number)
-        if self.fault == "cut":
+        self.requested.append(number)
+        if self.broken_rule == "cut":
             return np.roll(rows, self.world_size)
-        if self.fault == "rolled":
+        if self.broken_rule == "rolled":
             return np.roll(rows, 1)
-        if self.fault == "threads":
+        if self.broken_rule == "threads":
             return np.roll(rows, threading.current_thread() is not threading.main_thread())
-        if self.fault == "state":
-            return np.roll(rows, len(self.asked))
-        if self.fault == "unequal":
+        if self.broken_rule == "state":
+            return np.roll(rows, len(self.requested))
+        if self.broken_rule == "unequal":
             return np.roll(rows, self.plan_number)
-        if self.fault == "long" and len(rows) < size:
+        if self.broken_rule == "long" and len(rows) < size:
             return np.arange(size)
         return {"beyond": rows + 1, "below": rows - 1, "int32": rows.astype(np.int32), "list": rows.tolist()}.get(
-            self.fault, rows
+            self.broken_rule, rows
         )
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("broken_rule", "message"),
     [
         ("changes", "plan() must not change the columns"),
         ("empty", "samples must be at least 1, got 0"),
-        ("lines", "lines must be a tuple of str"),
+        ("lines", "lines must be a tuple of strings"),
         ("long", "batch 12 of epoch 0 must have shape (2,), got (8,)"),
         ("beyond", "batch 12 of epoch 0 must have rows from 0 to 97, got 97 to 98"),
         ("below", "batch 0 of epoch 0 must have rows from 0 to 97, got -1 to 6"),
@@ -95,9 +95,9 @@ class BrokenPlan:
         ),
     ],
 )
-def test_every_broken_rule_is_found(fault, message):
+def test_every_broken_rule_is_found(broken_rule, message):
     with pytest.raises(AssertionError) as caught:
-        check_sampler(Broken(fault), {"label": np.arange(98)}, samples=98, batch_size=8)
+        check_sampler(Broken(broken_rule), {"label": np.arange(98)}, samples=98, batch_size=8)
     assert message in str(caught.value)
 
 
@@ -112,5 +112,7 @@ def test_a_function_must_return_a_sampler_for_every_batch_size():
 
 
 def test_a_missing_column_is_found():
-    with pytest.raises(AssertionError, match="columns has 'label', which is not one of the columns given"):
+    with pytest.raises(
+        AssertionError, match="the sampler needs the column 'label', which is not in the argument columns"
+    ):
         check_sampler(Broken("none"), {}, samples=98, batch_size=8)

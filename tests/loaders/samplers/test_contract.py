@@ -1,4 +1,4 @@
-"""What all samplers have in common: the contract, the epochs they keep in memory, and orders that never change."""
+"""Properties of all samplers: the contract, the epochs in memory, and orders that are the same in every release."""
 
 import hashlib
 import pickle
@@ -96,14 +96,14 @@ def test_orders_are_the_same_in_another_process():
 
 @pytest.mark.parametrize("number", [-1, 3])
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_a_batch_outside_the_epoch_is_refused(name, number):
+def test_a_batch_outside_the_epoch_is_rejected(name, number):
     plan = fit(name)
     with pytest.raises(IndexError):
         plan.batch(0, number if number < 0 else -(-plan.samples // 8))
 
 
 @pytest.mark.parametrize("sampler", [ShuffledSampler(), ClassBalancedSampler(), PKSampler(2, 2)])
-def test_a_split_without_samples_is_refused(sampler):
+def test_a_split_without_samples_is_rejected(sampler):
     with pytest.raises(CallError, match="the split has no samples to draw from"):
         sampler.plan({"label": np.zeros(0, np.int64)}, samples=0, batch_size=4, world_size=1, seed=0)
 
@@ -121,7 +121,7 @@ def planned(name):
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_a_checkpoint_of_other_orders_is_refused(name):
+def test_a_checkpoint_of_other_orders_is_rejected(name):
     """Releases before order 2 did not save a version."""
     order = planned(name)
     built = {"sampler": order.text, "sample_order": order.version}

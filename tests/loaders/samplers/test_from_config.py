@@ -42,13 +42,13 @@ def test_sections_become_samplers(section, expected):
         ),
     ],
 )
-def test_wrong_sections_are_refused(section, message):
+def test_wrong_sections_are_rejected(section, message):
     with pytest.raises(CallError) as caught:
         configured_sampler(section, 12)
     assert message in str(caught.value)
 
 
-def test_what_differs_from_paddleclas_is_noted():
+def test_differences_from_paddleclas_are_noted():
     sampler, notes = configured_sampler({"name": "PKSampler", "sample_per_id": 4, "ratio": [2]}, 12)
     assert sampler == PKSampler(3, 4, weight="sample")
     assert notes == (

@@ -58,25 +58,28 @@ def test_counting_within_sizes(sizes):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (np.array([1.0, np.nan, np.nan]), "2 of 3 samples have no value in column 'label'. Hint: fill in the column"),
+        (
+            np.array([1.0, np.nan, np.nan]),
+            "2 of 3 samples have no value in column 'label'. Hint: fill in the missing values",
+        ),
         (np.array(["a", None, "b"], object), "1 of 3 samples have no value in column 'label'"),
         (np.array(["a", None, float("nan")], object), "2 of 3 samples have no value in column 'label'"),
         (np.array(["2020-01-01", "NaT", "NaT"], "M8[D]"), "2 of 3 samples have no value in column 'label'"),
         (np.array([1, 2]), r"column 'label' has shape \(2,\), but the split has 3 samples"),
     ],
 )
-def test_unusable_columns_are_refused(column, message):
+def test_unusable_columns_are_rejected(column, message):
     with pytest.raises(CallError, match=message):
         ClassBalancedSampler().plan({"label": column}, samples=3, batch_size=2, world_size=1, seed=0)
 
 
-def test_values_that_are_lists_are_refused():
+def test_values_that_are_lists_are_rejected():
     column = np.empty(2, object)
     column[:] = [[1], [2]]
     with pytest.raises(CallError, match="column 'label' has values that cannot name a class, such as lists"):
         PKSampler(1, 1).plan({"label": column}, samples=2, batch_size=1, world_size=1, seed=0)
 
 
-def test_a_missing_column_is_refused():
+def test_a_missing_column_is_rejected():
     with pytest.raises(CallError, match=r"no column 'identity'\. Hint: available columns: 'label', 'camera'"):
         PKSampler(1, 1, by="identity").plan(COLUMNS, samples=3000, batch_size=1, world_size=1, seed=0)

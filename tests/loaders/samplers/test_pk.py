@@ -1,4 +1,4 @@
-"""PK batches: the contents of batches and epochs, ranks, rounds, and refused arguments."""
+"""PK batches: the contents of batches and epochs, ranks, rounds, and rejected arguments."""
 
 import math
 from collections import Counter, defaultdict
@@ -265,14 +265,14 @@ def test_the_two_parts_of_a_round_are_shuffled_separately():
 
 def test_the_worked_example_of_the_docstring():
     turns = draw_turns(np.full(3, 3), 2, 6, 0, 0).reshape(3, 2, 2)
-    seconds = []
+    second_turns = []
     for one, other in turns.tolist():
         counts = Counter(one + other)
         assert sorted(counts.values()) == [1, 1, 2]
         (second,) = (identity for identity, count in counts.items() if count == 2)
         assert second == one[0] == other[1]
-        seconds.append(second)
-    assert sorted(seconds) == [0, 1, 2]
+        second_turns.append(second)
+    assert sorted(second_turns) == [0, 1, 2]
 
     identities = group(np.repeat(np.arange(3, dtype=np.uint64), [4, 4, 2]))
     rows = draw_samples(turns.ravel(), identities, 2, 0, 0).reshape(-1, 2)
@@ -312,16 +312,22 @@ def fit(sampler, batch_size=8, world_size=1, labels=LABELS):
 def test_lines_of_explain():
     assert fit(PKSampler(2, 4)).lines == (
         "Column 'label' has 4 identities of 1 to 8 samples, median 4.",
-        "2 identities have fewer than 4 samples; their 4 samples are repeated.",
+        "2 of 4 identities have fewer than 4 samples; their 4 samples are repeated.",
         "An epoch has 2 batches of 2 identities x 4 samples over all ranks: 1.0 turns per identity on average.",
-        "1 rounds of 4 to 4 identities; 0 second turns fill up the last batches of rounds.",
+        "1 round of 4 identities.",
     )
     assert (
-        "2 identities have fewer than 4 samples; their 4 samples are left out."
+        "2 of 4 identities have fewer than 4 samples; their 4 samples are left out."
         in fit(PKSampler(2, 4, few="drop")).lines[1]
     )
     assert "'camera'" in fit(PKSampler(2, 4, across="camera")).lines[-1]
-    assert "1 turns are left out" in fit(PKSampler(2, 4, few="drop", weight="sample")).lines[3]
+    assert fit(PKSampler(2, 4, few="drop", weight="sample")).lines[3] == (
+        "1 round of 2 identities; 1 turn left out, because too few identities remain for a batch."
+    )
+    assert fit(PKSampler(3, 1), 3).lines[1::2] == (
+        "Every identity has at least 1 sample.",
+        "3 rounds of 4 identities, with 6 second turns to fill the last batches of rounds.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -333,14 +339,14 @@ def test_lines_of_explain():
         ),
         (
             lambda: fit(PKSampler(3, 4, few="drop"), 12),
-            "a batch needs 3 different identities (classes_per_batch=3 on each of 1 ranks), but column 'label' has 2 "
-            "(2 more have fewer than 4 samples). Hint: set classes_per_batch=2 and batch_size=8.",
+            "a batch needs 3 different identities (classes_per_batch=3), but only 2 of the 4 in column 'label' have at "
+            "least 4 samples. Hint: set classes_per_batch=2 and batch_size=8.",
         ),
         (
             lambda: fit(PKSampler(2, 4), 8, 3),
             "(classes_per_batch=2 on each of 3 ranks), but column 'label' has 4. Hint: set",
         ),
-        (lambda: fit(PKSampler(2, 4), 8, 5), "has 4. Hint: use fewer ranks."),
+        (lambda: fit(PKSampler(2, 4), 8, 5), "has 4. Hint: use at most 4 ranks."),
         (
             lambda: fit(PKSampler(2, 4, few="error")),
             "2 identities of column 'label' have fewer than samples_per_class=4 samples; the first is 'ann' with 1. "
@@ -359,7 +365,7 @@ def test_lines_of_explain():
         (lambda: PKSampler(4, 4, batches=0), "batches must be a whole number of at least 1, got 0"),
     ],
 )
-def test_wrong_arguments_are_refused(call, message):
+def test_wrong_arguments_are_rejected(call, message):
     with pytest.raises(CallError) as caught:
         call()
     assert message in str(caught.value)

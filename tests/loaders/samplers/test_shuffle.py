@@ -1,4 +1,4 @@
-"""Random orders: each is a permutation, they are uniform and independent, and they never change between releases."""
+"""Random orders are permutations, uniform, independent, and the same in every release."""
 
 import math
 from itertools import combinations

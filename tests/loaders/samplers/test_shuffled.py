@@ -1,4 +1,4 @@
-"""`ShuffledSampler`: each sample once, and with ``spread=True`` no batch is much heavier than another."""
+"""`ShuffledSampler`: each sample once, and with ``spread=True`` no batch has many more pixels than another."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ def test_a_spread_batch_has_one_sample_of_each_layer(widths, batch):
         assert sorted(layer_of[row] for row in plan.batch(0, number).tolist()) == list(range(batch))
 
 
-def test_no_batch_is_much_heavier_for_any_rank():
+def test_no_batch_of_any_rank_has_many_more_pixels():
     draw = np.random.default_rng(3)
     widths = draw.choice([300, 2000, 20_000], 64 * 200, p=[0.8, 0.15, 0.05])
     spread = spread_plan(widths, 16, 4)
@@ -87,17 +87,17 @@ def test_batches_mix_differently_in_each_epoch():
 
 def test_the_short_last_batch_has_samples_of_every_size():
     plan = spread_plan(np.arange(1, 12), 4)
-    left = {row for epoch in range(200) for row in plan.batch(epoch, 2).tolist()}
-    assert left == set(range(11))
+    drawn = {row for epoch in range(200) for row in plan.batch(epoch, 2).tolist()}
+    assert drawn == set(range(11))
 
 
-def test_unknown_sizes_are_refused():
+def test_unknown_sizes_are_rejected():
     columns = {"width": np.array([1, None], object), "height": np.array([1, 2])}
     with pytest.raises(CallError) as caught:
         loaders.ShuffledSampler(spread=True).plan(columns, samples=2, batch_size=1, world_size=1, seed=0)
     assert str(caught.value) == (
-        "spread=True needs the sizes of all images, and the sample tables do not have them. "
-        "Hint: leave out spread=True, or index the shards with `--validate header`."
+        "spread=True needs the sizes of all images, but the sample tables do not have them. "
+        "Hint: remove spread=True, or run `dataprep index --overwrite --validate header`."
     )
 
 
