@@ -55,7 +55,7 @@ def stored_order(split: OpenSplit, batching: Batching, *, shuffle: bool) -> Stor
     size = batching.batch_size
     if batching.last_batch == "partial":
         # DALI decodes full batches, and a batch never contains more than a rank's part of the split.
-        size = min(size, ranks.greatest_share(samples))
+        size = min(size, ranks.largest_share(samples))
     order = StoredOrder(samples, ranks, size, batching.last_batch, shuffle)
     if order.batches == 0:
         raise _no_full_batch(batching, samples, f"of split {split.name!r}")
@@ -107,7 +107,7 @@ def _no_full_batch(batching: Batching, samples: int, where: str) -> CallError:
     if world == 1:
         message = f"batch_size={size} is more than the {samples} samples {where}"
     else:
-        share = batching.ranks.least_share(samples)
+        share = batching.ranks.smallest_share(samples)
         message = f"batch_size={size}, but a rank reads only {share} of the {samples} samples {where}"
     return CallError(message, hint='lower batch_size, or set last_batch="partial" or last_batch="pad"')
 

@@ -60,11 +60,11 @@ class Ranks:
         part = (self.rank + completed_epochs) % self.world_size
         return (part + 1) * samples // self.world_size - part * samples // self.world_size
 
-    def least_share(self, samples: int) -> int:
+    def smallest_share(self, samples: int) -> int:
         """Return the smallest number of samples that any rank reads in an epoch."""
         return samples // self.world_size
 
-    def greatest_share(self, samples: int) -> int:
+    def largest_share(self, samples: int) -> int:
         """Return the largest number of samples that any rank reads in an epoch."""
         return -(-samples // self.world_size)
 

@@ -27,7 +27,7 @@ from train import autocast, init_distributed, log, positive_int, synchronize_buf
 import loaders
 from manifests.store import read_manifest, read_table
 
-#: Similarities that are sorted at once, which limits the memory of the evaluation to about 1 GiB.
+#: Similarities that are sorted at once, which limits the memory of the evaluation to approximately 1 GiB.
 MAX_SIMILARITIES = 1 << 24
 
 

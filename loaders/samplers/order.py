@@ -39,12 +39,12 @@ class StoredOrder:
     @property
     def batches(self) -> int:
         """Batches in an epoch, equal on every rank."""
-        return self.ranks.least_share(self.samples) // self.batch_size if self.last_batch == "drop" else self.runs
+        return self.ranks.smallest_share(self.samples) // self.batch_size if self.last_batch == "drop" else self.runs
 
     @property
     def runs(self) -> int:
         """Batches that DALI's reader produces in an epoch, including those that ``last_batch="drop"`` discards."""
-        return -(-self.ranks.greatest_share(self.samples) // self.batch_size)
+        return -(-self.ranks.largest_share(self.samples) // self.batch_size)
 
     def size(self, position: Position) -> int:
         """Return the number of samples in the batch that comes next."""

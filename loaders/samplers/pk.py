@@ -127,7 +127,7 @@ class PKSampler:
             label = value_at(column, int(identities.members[identities.starts[small[0]]]))
             raise CallError(
                 f"{len(small):,} identities of column {self.by!r} have fewer than samples_per_class="
-                f"{self.samples_per_class} samples; the first is {label!r} with {identities.sizes[small[0]]}",
+                f"{self.samples_per_class} samples, for example {label!r}, which has {identities.sizes[small[0]]}",
                 hint='set few="repeat" or few="drop"',
             )
 

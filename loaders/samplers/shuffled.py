@@ -99,7 +99,7 @@ class _SpreadPlan(EpochPlan):
 
 
 def _interleaved(count: int) -> Rows:
-    """Return 0 .. count - 1 in an order whose every slice is spread evenly, because each rank reads a slice."""
+    """Return 0 .. count - 1 in an order where each slice covers the range evenly, because each rank reads a slice."""
     step = round(count * (5**0.5 - 1) / 2)
     while math.gcd(step, count) > 1:
         step += 1

@@ -2,8 +2,8 @@
 
     python scripts/bench/memory.py --work /dev/shm/bench-memory
 
-Each size runs in a new process. The table shows its peak resident memory, and the bytes that each sample adds beyond
-the smallest size.
+Each size runs in a new process. The table shows its peak resident memory, and the bytes per additional sample, compared
+with the smallest size.
 """
 
 from __future__ import annotations

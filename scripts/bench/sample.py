@@ -4,7 +4,7 @@
     python scripts/bench/sample.py --images PHOTOS/ --count 20000 --load              # with imagenet-train
     python scripts/bench/sample.py --images PHOTOS/ --count 20000 --cold --work /some/disk
 
-Reading alone passes the encoded images to a DALI operator that reads their headers and decodes none; with --out DALI
+Reading alone passes the encoded images to a DALI operator that reads their headers and does not decode; with --out DALI
 also copies them to its outputs. With --cold each measurement runs in a new process, after the shards were dropped from
 the page cache; every byte is copied, and the disk itself is measured by reading the shards from end to end. "Main
 thread" is the CPU time of the thread that trains: it calls the sampler, locates the images and passes them to DALI.

@@ -163,10 +163,10 @@ def test_the_same_seed_returns_the_same_batches(dataset):
 @FORMATS
 def test_batches_stay_valid_after_the_loader_is_closed(dataset):
     loader = build(dataset, transforms="imagenet-train")
-    held = [(pixels, labels, pixels.clone(), labels.clone()) for _ in range(3) for pixels, labels in loader]
+    batches = [(pixels, labels, pixels.clone(), labels.clone()) for _ in range(3) for pixels, labels in loader]
     loader.close()
     torch.cuda.synchronize()
-    for pixels, labels, pixels_then, labels_then in held:
+    for pixels, labels, pixels_then, labels_then in batches:
         assert torch.equal(pixels, pixels_then)
         assert torch.equal(labels, labels_then)
 

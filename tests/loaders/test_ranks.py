@@ -70,8 +70,8 @@ def test_wrong_ranks(call, message):
 def test_the_shares_of_all_ranks_add_up_to_all_samples(samples, world, completed_epochs):
     shares = [Ranks(rank, world).share(samples, completed_epochs) for rank in range(world)]
     assert sum(shares) == samples
-    assert min(shares) >= Ranks(0, world).least_share(samples)
-    assert max(shares) <= Ranks(0, world).greatest_share(samples)
+    assert min(shares) >= Ranks(0, world).smallest_share(samples)
+    assert max(shares) <= Ranks(0, world).largest_share(samples)
 
 
 @FORMATS

@@ -72,13 +72,13 @@ def test_no_descriptor_stays_open_and_the_number_of_mappings_is_bounded(tmp_path
     open_now = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 8, hard))
     try:
-        held = [mappings.map(number).data[:2] for number in range(5)]
+        views = [mappings.map(number).data[:2] for number in range(5)]
         for number in np.random.default_rng(0).integers(0, 300, 2000).tolist():
             assert int(mappings.map(number).data[:2].view("<u2")[0]) == number
             assert len(mappings) <= 100
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert [int(view.view("<u2")[0]) for view in held] == list(range(5))
+    assert [int(view.view("<u2")[0]) for view in views] == list(range(5))
     gc.collect()
     assert mapped_ranges(f"{tmp_path}/many-") <= 105
 

@@ -64,7 +64,7 @@ def test_a_changed_shard_is_rejected(make_dataset, mixed, fmt):
     records = open_records(split)
     prefetched = records.prefetch(np.array([first + 2]))
     assert isinstance(prefetched.exception(), ShardError)
-    for _ in range(2):  # neither prefetching nor an earlier error bypasses the check
+    for _ in range(2):  # The check also runs after prefetching and after an earlier error.
         with pytest.raises(ShardError, match="the shard has changed"):
             records.images(np.array([first + 2]))
     message = f"{shard.name}, byte {begin}: the shard has changed since its sample table was made"

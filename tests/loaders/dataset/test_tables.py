@@ -13,7 +13,7 @@ from loaders.dataset.split import open_split
 from loaders.dataset.tables import NO_CHECKSUM, SampleTables
 from manifests.errors import CallError, TableError
 
-#: Builds a loader, and prints how often Python opened each sample table. Arrow opens none: it gets the bytes.
+#: Builds a loader, and prints how often Python opened each sample table. Arrow opens no file: it gets the bytes.
 COUNT_OPENS = """
 import collections, json, sys
 opens = collections.Counter()

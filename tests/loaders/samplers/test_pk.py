@@ -349,7 +349,8 @@ def test_lines_of_explain():
         (lambda: fit(PKSampler(2, 4), 8, 5), "has 4. Hint: use at most 4 ranks."),
         (
             lambda: fit(PKSampler(2, 4, few="error")),
-            "2 identities of column 'label' have fewer than samples_per_class=4 samples; the first is 'ann' with 1. "
+            "2 identities of column 'label' have fewer than samples_per_class=4 samples, "
+            "for example 'ann', which has 1. "
             'Hint: set few="repeat" or few="drop".',
         ),
         (lambda: PKSampler(0, 4), "classes_per_batch must be a whole number of at least 1, got 0"),
