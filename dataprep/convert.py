@@ -17,7 +17,7 @@ from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import components
 from dataprep.images.base import EXTENSIONS
 from dataprep.options import Options
-from dataprep.plan import Plan, ShardPlan, key_of, make_plan
+from dataprep.plan import ConversionPlan, ShardPlan, key_of, make_plan
 from dataprep.progress import Progress
 from dataprep.resume import check_output, find_resumable, mark_complete, mark_incomplete, remove_outdated
 from dataprep.shards import ShardResult, ShardTask, write_shard
@@ -120,7 +120,7 @@ def _make_folder(out: str) -> None:
         raise CallError(f"--out {printable(out)}: the folder cannot be made ({error.strerror})", hint=hint) from None
 
 
-def _shard_task(source: Source, out: str, options: Options, plan: Plan, shard: ShardPlan) -> ShardTask:
+def _shard_task(source: Source, out: str, options: Options, plan: ConversionPlan, shard: ShardPlan) -> ShardTask:
     labels = source.label[shard.rows].tolist()
     return ShardTask(
         out=out,
@@ -140,7 +140,9 @@ def _shard_task(source: Source, out: str, options: Options, plan: Plan, shard: S
 # --- after the last shard -----------------------------------------------------------------------
 
 
-def _finish(source: Source, out: str, options: Options, plan: Plan, results: Sequence[ShardResult]) -> Manifest:
+def _finish(
+    source: Source, out: str, options: Options, plan: ConversionPlan, results: Sequence[ShardResult]
+) -> Manifest:
     """Write ``rejected.jsonl`` and the manifest, the manifest last."""
     rejected = _write_rejected(source, out, results)
     for result in results:
@@ -161,7 +163,7 @@ def _write_rejected(source: Source, out: str, results: Sequence[ShardResult]) ->
 
 
 def _build_manifest(
-    source: Source, options: Options, plan: Plan, results: Sequence[ShardResult], rejected: File | None
+    source: Source, options: Options, plan: ConversionPlan, results: Sequence[ShardResult], rejected: File | None
 ) -> Manifest:
     shards = {result.name: result.shard for result in results}
     return Manifest(

@@ -17,7 +17,7 @@ from dataprep.formats import FORMATS, ScanOptions
 from dataprep.options import IndexOptions
 from manifests.errors import CallError, ShardError, TableError
 from manifests.schema import SPLIT_ALIASES, Format, TableMetadata
-from manifests.store import read_table_metadata
+from manifests.tables import read_table_metadata
 
 #: TensorFlow Datasets and many scripts write TFRecord shards without an extension: ``train-00012-of-01024``.
 _TENSORFLOW_NAME = re.compile(r"-\d+-of-\d+$")

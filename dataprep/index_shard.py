@@ -23,7 +23,8 @@ from dataprep.options import IndexOptions
 from manifests.dali_index import format_index
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.schema import MAX_LABEL, File, Format, Shard, TableMetadata
-from manifests.store import build_table, checksum_text, write_table
+from manifests.store import checksum_text
+from manifests.tables import build_table, write_table
 
 #: Shards that one process indexes at the same time if they are not in the page cache: while one thread waits for the
 #: disk, another parses.

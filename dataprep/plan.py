@@ -1,4 +1,4 @@
-"""Decide the split, the order and the shard of every sample. Pure functions: no I/O.
+"""Decide the split, the order and the shard of every sample, and the names of the shards. Pure functions: no I/O.
 
 All random numbers come from the raw 64-bit output of PCG64. NumPy guarantees that this stream stays the same, so a seed
 gives the same plan with every release of NumPy.
@@ -23,7 +23,7 @@ from dataprep.sources import Source
 from manifests.errors import CallError
 from manifests.text import plural
 
-__all__ = ["Options", "Plan", "ShardPlan", "key_of", "make_plan"]
+__all__ = ["ConversionPlan", "Options", "ShardPlan", "key_of", "make_plan"]
 
 # Second number of the random seed, so the split and the order use separate random streams.
 _SPLIT_STREAM, _ORDER_STREAM = 1, 2
@@ -46,7 +46,7 @@ class ShardPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConversionPlan:
     """All shards to write, and a fingerprint of everything that determines their bytes."""
 
     shards: tuple[ShardPlan, ...]
@@ -58,7 +58,7 @@ class Plan:
         return tuple(dict.fromkeys(shard.split for shard in self.shards))
 
 
-def make_plan(source: Source, options: Options) -> Plan:
+def make_plan(source: Source, options: Options) -> ConversionPlan:
     """Assign every sample to a split, a shard and a position in it.
 
     Raises:
@@ -76,7 +76,7 @@ def make_plan(source: Source, options: Options) -> Plan:
         sizes = _estimated_sizes(source.size[rows].clip(min=0), options)
         for index, (start, stop) in enumerate(_shard_bounds(sizes, options)):
             shards.append(ShardPlan(f"{name}-{index:05d}", name, rows[start:stop]))
-    return Plan(tuple(shards), _fingerprint(source, options))
+    return ConversionPlan(tuple(shards), _fingerprint(source, options))
 
 
 def _check_columns(source: Source, options: Options) -> None:

@@ -18,20 +18,13 @@ from dataclasses import dataclass
 from dataprep import storage
 from dataprep.formats import FORMATS
 from dataprep.options import Options, library_versions
-from dataprep.plan import Plan
+from dataprep.plan import ConversionPlan
 from dataprep.shards import ShardResult
 from dataprep.sources import Source
 from manifests.errors import CallError, ManifestError, TableError
 from manifests.schema import SPLIT_NAMES, File, Manifest
-from manifests.store import (
-    MANIFEST_NAME,
-    REJECTED_NAME,
-    has_canonical_bytes,
-    manifest_bytes,
-    may_replace_manifest,
-    read_manifest,
-    read_table_metadata,
-)
+from manifests.store import MANIFEST_NAME, REJECTED_NAME, manifest_bytes, may_replace_manifest, read_manifest
+from manifests.tables import has_canonical_bytes, read_table_metadata
 from manifests.text import printable
 
 #: Marks an incomplete dataset: JSON whose member ``options`` contains the fingerprint of the plan.
@@ -107,7 +100,7 @@ class Resumable:
     is_complete: bool = False
 
 
-def find_resumable(plan: Plan, out: str, options: Options, *, overwrite: bool) -> Resumable:
+def find_resumable(plan: ConversionPlan, out: str, options: Options, *, overwrite: bool) -> Resumable:
     """Find the shards of this plan that are finished. Nothing in the folder is changed.
 
     Args:
@@ -139,7 +132,7 @@ def find_resumable(plan: Plan, out: str, options: Options, *, overwrite: bool) -
     return Resumable(shards, tuple(name for name in outdated if os.path.lexists(os.path.join(out, name))))
 
 
-def _files_in_manifest(plan: Plan, out: str) -> dict[str, File]:
+def _files_in_manifest(plan: ConversionPlan, out: str) -> dict[str, File]:
     """Return the files that ``manifest.json`` lists, by name; empty if it is not a manifest of this plan."""
     try:
         manifest = read_manifest(out)
@@ -152,7 +145,7 @@ def _files_in_manifest(plan: Plan, out: str) -> dict[str, File]:
     return {file.name: file for file in (*files, *([manifest.rejected] if manifest.rejected else []))}
 
 
-def _read_table(plan: Plan, out: str, name: str, in_manifest: Mapping[str, File]) -> ShardResult | None:
+def _read_table(plan: ConversionPlan, out: str, name: str, in_manifest: Mapping[str, File]) -> ShardResult | None:
     """Read the sample table of a shard; `None` if it is missing, damaged or of another plan."""
     path = os.path.join(out, f"{name}.parquet")
     if not os.path.isfile(path):
@@ -177,7 +170,7 @@ def _can_keep(out: str, result: ShardResult) -> bool:
     return all(_length(os.path.join(out, file.name)) == file.bytes for file in files)
 
 
-def _foreign_files(plan: Plan, out: str, options: Options, listed: Mapping[str, File]) -> Iterator[str]:
+def _foreign_files(plan: ConversionPlan, out: str, options: Options, listed: Mapping[str, File]) -> Iterator[str]:
     """Yield the files of other datasets and tools that this run would remove or replace."""
     if not may_replace_manifest(out):
         yield MANIFEST_NAME
@@ -201,7 +194,7 @@ def _is_rejected_list(path: str) -> bool:
         return False
 
 
-def _dataset_files(plan: Plan, out: str) -> list[str]:
+def _dataset_files(plan: ConversionPlan, out: str) -> list[str]:
     """List the files in the folder whose names could be those of a dataset. All other files are never changed."""
     splits = "|".join(map(re.escape, {*SPLIT_NAMES, *plan.splits}))
     pattern = re.compile(rf"({splits})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{re.escape(REJECTED_NAME)}")
@@ -245,7 +238,7 @@ def _join_versions(versions: object) -> str:
 # --- begin and complete a dataset ---------------------------------------------------------------
 
 
-def mark_incomplete(out: str, plan: Plan, options: Options) -> None:
+def mark_incomplete(out: str, plan: ConversionPlan, options: Options) -> None:
     """Write `INCOMPLETE_NAME`. From now on, all files in the folder with names from this plan belong to the plan."""
     note = "dataprep convert has not completed this dataset. Run the same command again to resume."
     members = {"note": note, "options": {**options.as_json(), "plan": plan.fingerprint}}

@@ -20,7 +20,8 @@ from dataprep.source_image import load_image
 from manifests.dali_index import format_index
 from manifests.errors import StorageError
 from manifests.schema import Conversion, File, Shard, TableMetadata
-from manifests.store import build_table, checksum_text, write_table
+from manifests.store import checksum_text
+from manifests.tables import build_table, write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa

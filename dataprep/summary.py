@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manifests.schema import Format, Manifest, Split, Store
-from manifests.store import read_manifest, read_table
+from manifests.store import read_manifest
+from manifests.tables import read_table
 
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
 

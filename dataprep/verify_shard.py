@@ -14,7 +14,8 @@ from dataprep.verify_records import Problem, ShardCheck, check_records, first_di
 from manifests.dali_index import format_index
 from manifests.errors import DatasetError, ShardError, TableError
 from manifests.schema import File, Manifest, Sample, Shard
-from manifests.store import checksum_text, read_manifest, read_table, samples
+from manifests.store import checksum_text, read_manifest
+from manifests.tables import read_table, samples
 
 
 class VerifyTask(NamedTuple):

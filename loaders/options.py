@@ -177,7 +177,7 @@ def require_int(name: str, value: Any, least: int, *, most: int = _MAX_INT) -> i
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or number < least:
-        raise CallError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        raise CallError(f"{name} must be an integer of at least {least}, got {value!r}")
     if number > most:
         raise CallError(f"{name} must be at most {most}, got {value!r}")
     return number

@@ -41,7 +41,7 @@ class Ranks:
         for name in ("rank", "world_size"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool):
-                raise CallError(f"{name} must be a whole number, got {value!r}")
+                raise CallError(f"{name} must be an integer, got {value!r}")
         if self.world_size < 1:
             raise CallError(f"world_size must be at least 1, got {self.world_size}")
         if not 0 <= self.rank < self.world_size:
@@ -174,6 +174,6 @@ def _int_variable(name: str, environment: Mapping[str, str]) -> int:
         return int(environment[name])
     except ValueError:
         raise CallError(
-            f"the environment variable {name} is {environment[name]!r}, which is not a whole number",
+            f"the environment variable {name} is {environment[name]!r}, which is not an integer",
             hint="set it to a number or unset it",
         ) from None

@@ -25,7 +25,8 @@ from torch.nn import functional
 from train import autocast, init_distributed, log, positive_int, synchronize_buffers
 
 import loaders
-from manifests.store import read_manifest, read_table
+from manifests.store import read_manifest
+from manifests.tables import read_table
 
 #: Similarities that are sorted at once, which limits the memory of the evaluation to approximately 1 GiB.
 MAX_SIMILARITIES = 1 << 24

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes
 from manifests.errors import CallError, TableError
-from manifests.store import TableFile
+from manifests.tables import TableFile
 from manifests.text import suggest
 
 if TYPE_CHECKING:

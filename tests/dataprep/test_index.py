@@ -28,7 +28,8 @@ from dataprep.options import IndexOptions
 from dataprep.verify import verify_dataset
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.schema import MAX_LABEL
-from manifests.store import read_manifest, read_table
+from manifests.store import read_manifest
+from manifests.tables import read_table
 
 
 def stem(shard):

@@ -16,7 +16,8 @@ from dataprep.options import CHANGE_COLUMNS, Options, Raw
 from dataprep.sources import read_source
 from dataprep.verify import verify_dataset
 from manifests.errors import CallError
-from manifests.store import manifest_bytes, read_manifest, read_table, samples
+from manifests.store import manifest_bytes, read_manifest
+from manifests.tables import read_table, samples
 
 FORMATS = ("tfrecord", "webdataset")
 LANCZOS = Image.Resampling.LANCZOS

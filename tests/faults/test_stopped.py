@@ -16,7 +16,7 @@ import pytest
 
 from dataprep.verify import verify_dataset
 from manifests.errors import DatasetError
-from manifests.store import read_table, samples
+from manifests.tables import read_table, samples
 
 FORMATS = ("tfrecord", "webdataset")
 

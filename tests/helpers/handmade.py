@@ -11,7 +11,8 @@ from awscrt.checksums import crc32c
 from PIL import Image
 
 from manifests.schema import Components, File, Format, Manifest, Shard, Split
-from manifests.store import MANIFEST_NAME, build_table, manifest_bytes, write_table
+from manifests.store import MANIFEST_NAME, manifest_bytes
+from manifests.tables import build_table, write_table
 
 #: Extension, encoded image and label.
 Sample = tuple[str, bytes, int]

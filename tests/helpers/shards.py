@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from manifests.schema import Sample
-from manifests.store import read_manifest, read_table, samples
+from manifests.store import read_manifest
+from manifests.tables import read_table, samples
 
 
 def stored_samples(dataset: Path) -> Iterator[tuple[Sample, bytes]]:

@@ -9,7 +9,7 @@ from helpers.read_back import read_back
 
 import loaders
 from loaders.dataset.split import open_split
-from manifests.store import read_table
+from manifests.tables import read_table
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ def build(folder, **options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
-        ({"batch_size": 2.5}, "batch_size must be a whole number of at least 1, got 2.5"),
-        ({"batch_size": True}, "batch_size must be a whole number of at least 1, got True"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        ({"batch_size": 2.5}, "batch_size must be an integer of at least 1, got 2.5"),
+        ({"batch_size": True}, "batch_size must be an integer of at least 1, got True"),
         ({"batch_size": 2**40}, "batch_size must be at most 2147483647, got "),
         ({"prefetch": 1000}, "prefetch must be at most 64, got 1000"),
         ({"fields": None}, "fields must be a list of names, got None"),
@@ -32,8 +32,8 @@ def build(folder, **options):
         ({"hw_decoder_load": True}, "hw_decoder_load must be a number from 0 to 1, got True"),
         ({"transforms": {"CropImage": {"size": 8}}}, 'for example "imagenet-train" or [{"CropImage": {"size": 224}}]'),
         ({"transforms": ["imagenet-eval", "ToTensor"]}, "write transforms='imagenet-eval'"),
-        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
-        ({"num_threads": 0}, "num_threads must be a whole number of at least 1, got 0"),
+        ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
+        ({"num_threads": 0}, "num_threads must be an integer of at least 1, got 0"),
         ({"device": "cuda"}, "device must be one of 'auto', 'gpu', 'cpu', got 'cuda'"),
         ({"dtype": "half"}, "dtype must be one of 'float16', 'bfloat16', 'float32', 'uint8', got 'half'"),
         ({"layout": "CHW"}, "layout must be one of 'NCHW', 'NHWC', got 'CHW'"),

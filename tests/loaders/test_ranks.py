@@ -56,9 +56,9 @@ def test_local_rank_from_launchers():
     [
         (lambda: find_ranks(0, None), "rank is given without world_size. Hint: pass both or neither"),
         (lambda: find_ranks(2, 2), "rank must be from 0 to 1 \\(world_size - 1\\), got 2"),
-        (lambda: find_ranks("0", "2"), "rank must be a whole number, got '0'"),
+        (lambda: find_ranks("0", "2"), "rank must be an integer, got '0'"),
         (lambda: find_ranks(0, 0), "world_size must be at least 1"),
-        (lambda: find_ranks(None, None, {"RANK": "x", "WORLD_SIZE": "2"}), "RANK is 'x', which is not a whole number"),
+        (lambda: find_ranks(None, None, {"RANK": "x", "WORLD_SIZE": "2"}), "RANK is 'x', which is not an integer"),
     ],
 )
 def test_wrong_ranks(call, message):

@@ -14,7 +14,7 @@ from PIL import Image
 import loaders
 from loaders.dataset.split import open_split
 from manifests.errors import CallError, DamagedError
-from manifests.store import read_table
+from manifests.tables import read_table
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 AS_STORED = [{"CenterCrop": {"size": 64}}]

@@ -99,8 +99,8 @@ def test_memory_limits(folder, limit, expected):
     ("limit", "message"),
     [
         ("4 apples", r"memory_limit='4 apples' is not a size in bytes\. Hint: pass for example \"4GiB\""),
-        ("0GiB", "memory_limit must be a whole number of at least 1, got 0"),
-        (-1, "memory_limit must be a whole number of at least 1, got -1"),
+        ("0GiB", "memory_limit must be an integer of at least 1, got 0"),
+        (-1, "memory_limit must be an integer of at least 1, got -1"),
         ("9999999TiB", "memory_limit must be at most 1152921504606846976, got "),
     ],
 )

@@ -233,5 +233,5 @@ def test_a_state_of_another_form(make_dataset, mixed, state):
 
 
 def test_set_epoch_rejects_negative_numbers(make_dataset, mixed):
-    with pytest.raises(CallError, match="epoch must be a whole number of at least 0, got -1"):
+    with pytest.raises(CallError, match="epoch must be an integer of at least 0, got -1"):
         build(make_dataset("tfrecord", mixed)).set_epoch(-1)

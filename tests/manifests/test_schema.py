@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import manifests
-from manifests import schema, store
+from manifests import schema, store, tables
 from manifests.schema import Components, Conversion, File, Manifest, Shard, Split, TableMetadata, split_order
 
 ROOT = Path(manifests.__file__).resolve().parents[1]
@@ -42,17 +42,19 @@ def test_public_names_are_frozen():
         "MANIFEST_NAME",
         "MAX_MANIFEST_BYTES",
         "REJECTED_NAME",
-        "TableFile",
-        "build_table",
         "checksum_text",
-        "has_canonical_bytes",
         "manifest_bytes",
         "may_replace_manifest",
         "parse_manifest",
         "read_manifest",
+        "rejected_bytes",
+    ]
+    assert tables.__all__ == [
+        "TableFile",
+        "build_table",
+        "has_canonical_bytes",
         "read_table",
         "read_table_metadata",
-        "rejected_bytes",
         "samples",
         "write_table",
     ]

@@ -27,19 +27,8 @@ from manifests.schema import (
     Split,
     TableMetadata,
 )
-from manifests.store import (
-    MANIFEST_NAME,
-    build_table,
-    checksum_text,
-    manifest_bytes,
-    parse_manifest,
-    read_manifest,
-    read_table,
-    read_table_metadata,
-    rejected_bytes,
-    samples,
-    write_table,
-)
+from manifests.store import MANIFEST_NAME, checksum_text, manifest_bytes, parse_manifest, read_manifest, rejected_bytes
+from manifests.tables import build_table, read_table, read_table_metadata, samples, write_table
 
 names = st.text(st.characters(exclude_characters="/\0"), min_size=1, max_size=12).filter(lambda name: name != "..")
 counts = st.integers(0, 1 << 50)

@@ -262,7 +262,7 @@ def test_val_is_both_query_and_gallery(script, datasets, tmp_path, name, column)
             "--checkpoint /no such folder/run.pt: the folder does not exist. Hint: create it.",
         ),
         (("--model", "resnet50"), "--model resnet50 needs torchvision, which is not installed"),
-        (("--seed", -1), "seed must be a whole number of at least 0, got -1"),
+        (("--seed", -1), "seed must be an integer of at least 0, got -1"),
     ],
 )
 def test_wrong_arguments_are_rejected(datasets, tmp_path, options, message, monkeypatch):

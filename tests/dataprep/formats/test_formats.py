@@ -21,7 +21,8 @@ from dataprep.verify import verify_dataset
 from manifests.dali_index import format_index
 from manifests.errors import ShardError
 from manifests.schema import FORMAT_NAMES
-from manifests.store import read_manifest, read_table
+from manifests.store import read_manifest
+from manifests.tables import read_table
 
 LABEL_NAMES = ("cat", "ein Häßlicher Name", "日本")
 #: Extra columns of the source table; rows take these values in turn.

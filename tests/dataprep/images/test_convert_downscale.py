@@ -18,7 +18,8 @@ from dataprep.sources import read_source
 from dataprep.verify import verify_dataset
 from manifests.errors import CallError
 from manifests.schema import TABLE_COLUMNS
-from manifests.store import read_manifest, read_table, read_table_metadata
+from manifests.store import read_manifest
+from manifests.tables import read_table, read_table_metadata
 
 FORMATS = ("tfrecord", "webdataset")
 

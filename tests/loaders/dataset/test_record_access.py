@@ -13,7 +13,7 @@ from loaders.dataset.records import Records
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
 from manifests.errors import ShardError, TableError
-from manifests.store import read_table
+from manifests.tables import read_table
 
 
 def open_records(split):

@@ -202,7 +202,7 @@ def test_lines_of_explain():
         ({"threshold": 0}, "threshold must be above 0 and at most 1, got 0"),
         ({"alpha": 1.0, "beta": 0.9}, "alpha and beta are different weightings. Hint: set only one of them."),
         ({"beta": 0.9, "threshold": 0.1}, "beta and threshold are different weightings"),
-        ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
+        ({"samples": 0}, "samples must be an integer of at least 1, got 0"),
         ({"replacement": 1}, "replacement must be True or False, got 1"),
     ],
 )

@@ -34,7 +34,7 @@ def test_sections_become_samplers(section, expected):
             {"name": "PKSampler", "sample_per_id": 5},
             "batch_size=12 is not a multiple of the config's sampler.sample_per_id=5. Hint: set",
         ),
-        ({"name": "PKSampler", "sample_per_id": "4"}, "whole number"),
+        ({"name": "PKSampler", "sample_per_id": "4"}, "integer"),
         ({"name": "PKSampler", "sample_per_id": 4, "sample_method": "x"}, "sample_method is 'x'"),
         (
             {"name": "PKSampler", "sample_per_id": 4, "sample_method": ["x"]},

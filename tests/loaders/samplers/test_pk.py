@@ -353,8 +353,8 @@ def test_lines_of_explain():
             "for example 'ann', which has 1. "
             'Hint: set few="repeat" or few="drop".',
         ),
-        (lambda: PKSampler(0, 4), "classes_per_batch must be a whole number of at least 1, got 0"),
-        (lambda: PKSampler(4, 2.5), "samples_per_class must be a whole number of at least 1, got 2.5"),
+        (lambda: PKSampler(0, 4), "classes_per_batch must be an integer of at least 1, got 0"),
+        (lambda: PKSampler(4, 2.5), "samples_per_class must be an integer of at least 1, got 2.5"),
         (lambda: PKSampler(4, 4, by=""), "by must be the name of a column"),
         (lambda: PKSampler(4, 4, few="keep"), "few must be 'repeat', 'drop' or 'error', got 'keep'"),
         (lambda: PKSampler(4, 4, weight="class"), "weight must be 'identity' or 'sample', got 'class'"),
@@ -363,7 +363,7 @@ def test_lines_of_explain():
             lambda: PKSampler(4, 4, across="label"),
             "across='label' is the column that already names the identity. Hint: choose another column.",
         ),
-        (lambda: PKSampler(4, 4, batches=0), "batches must be a whole number of at least 1, got 0"),
+        (lambda: PKSampler(4, 4, batches=0), "batches must be an integer of at least 1, got 0"),
     ],
 )
 def test_wrong_arguments_are_rejected(call, message):
