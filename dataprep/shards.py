@@ -133,9 +133,12 @@ def _write_files(task: ShardTask, shard_path: str, index_path: str, table_path: 
         rejected=tuple(rejected),
         changes=_count_changes(task, records) if task.options.changes_images else None,
     )
+    with (
+        storage.translate_errors(index_path, "the file cannot be written"),
+        open(storage.partial_path(index_path), "wb") as out,
+    ):
+        out.write(index)
     with storage.translate_errors(table_path, "the file cannot be written"):
-        with open(storage.partial_path(index_path), "wb") as out:
-            out.write(index)
         table = build_table(_table_columns(task, records), TableMetadata(conversion))
         write_table(table, storage.partial_path(table_path))
     described = storage.describe(task.out, os.path.basename(storage.partial_path(table_path)))

@@ -64,7 +64,7 @@ def _torch() -> Framework:
 
 def _numpy() -> Framework:
     def images(outputs: Any, dtype: str, device: Device) -> NDArray[Any]:
-        # A copy, because DALI reuses the memory of its outputs.
+        # A copy, because a view of DALI's memory would keep the whole output alive.
         return np.array(outputs.as_cpu().as_tensor() if device.is_gpu else outputs.as_tensor())
 
     return Framework(images, lambda array, device: array)
