@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from loaders.checkpoint import Phase, Position, Progress, State, read_state
 from loaders.dali.decode_errors import translate_error
 from loaders.dali.pipeline import make_pipeline, release_memory
-from loaders.dali.readers import READER, ReaderOutputs, read_planned, read_stored
+from loaders.dali.readers import READER, add_reader, derive_seed
 from loaders.dataset.index_check import find_index_error
 from loaders.explain import explain
 from loaders.frameworks import load_framework
 from loaders.options import ResolvedOptions, require_int
 from loaders.resolve import LoaderSpec
-from loaders.samplers.order import PlannedOrder, StoredOrder
+from loaders.samplers.order import PlannedOrder
 from loaders.transforms.soft_labels import mixed_labels
 from manifests.errors import CallError, DamagedError, DatasetError, IndexFileError
 
@@ -241,9 +241,9 @@ class Loader:
         """Build the pipeline for the current progress, and let DALI start its first batch."""
         spec, options = self._spec, self._spec.options
         started = self._progress.position.started
-        seed = _seed([options.seed, started, options.ranks.rank])
+        seed = derive_seed(options.seed, started, options.ranks.rank)
         pipeline = make_pipeline(
-            make_reader(spec, seed=seed, started=started),
+            partial(add_reader, spec, seed=seed, started=started),
             spec.recipe,
             spec.fusion.operations,
             options,
@@ -309,31 +309,3 @@ class Loader:
             "fields": list(options.fields),
             "device": options.device.kind,
         }
-
-
-def make_reader(spec: LoaderSpec, *, seed: int, started: int) -> Callable[[], ReaderOutputs]:
-    """Return a function that adds the reader of a loader to a DALI graph.
-
-    Args:
-        spec: what the loader is built from.
-        seed: seed of the order within the shuffle buffer of DALI's own readers.
-        started: epoch of the first batch.
-
-    """
-    if isinstance(spec.order, StoredOrder):
-        return partial(
-            read_stored,
-            spec.split,
-            spec.order,
-            seed=seed,
-            file_seed=_seed([spec.options.seed, started]),
-            with_label=spec.fields.stored_label,
-            with_source=spec.fields.source,
-        )
-    if spec.records is None:
-        raise TypeError("a planned order needs records")
-    return partial(read_planned, spec.order, spec.records, started=started, prefetch=spec.options.prefetch)
-
-
-def _seed(numbers: list[int]) -> int:
-    return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)

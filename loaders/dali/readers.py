@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import nvidia.dali.tensors as _tensors
 import nvidia.dali.tfrecord as _tfrecord
 
@@ -14,6 +15,9 @@ from loaders.dali.graph import Node, fn, types
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
 from loaders.samplers.order import PlannedOrder, StoredOrder
+
+if TYPE_CHECKING:
+    from loaders.resolve import LoaderSpec
 
 # DALI's type stubs are incomplete.
 tfrecord: Any = _tfrecord
@@ -51,6 +55,34 @@ class ReaderOutputs:
     def metadata(self) -> list[Node]:
         """All outputs except the images: label, source and row, without those that are `None`."""
         return [node for node in (self.label, self.source, self.row) if node is not None]
+
+
+def add_reader(spec: LoaderSpec, *, seed: int, started: int) -> ReaderOutputs:
+    """Add the reader of a loader to the graph: DALI's own for the stored order, otherwise one that follows a sampler.
+
+    Args:
+        spec: what the loader is built from.
+        seed: seed of the order within the shuffle buffer of DALI's own readers.
+        started: epoch of the first batch.
+
+    """
+    if isinstance(spec.order, StoredOrder):
+        return read_stored(
+            spec.split,
+            spec.order,
+            seed=seed,
+            file_seed=derive_seed(spec.options.seed, started),
+            with_label=spec.fields.stored_label,
+            with_source=spec.fields.source,
+        )
+    if spec.records is None:
+        raise TypeError("a planned order needs records")
+    return read_planned(spec.order, spec.records, started=started, prefetch=spec.options.prefetch)
+
+
+def derive_seed(*numbers: int) -> int:
+    """Derive a seed for DALI, from 0 to 2**31 - 1, from integers of at least 0."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
 
 
 def read_stored(
