@@ -12,7 +12,6 @@ from loaders.dataset.fields import Fields, shadowed_columns
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import SampleTables
-from loaders.epoch_order import Batching, planned_order, sampler_warnings, stored_order
 from loaders.memory import (
     HW_DECODER_LOAD,
     MAX_THREADS,
@@ -26,7 +25,7 @@ from loaders.options import DTYPE_BYTES, BuildRequest, LastBatch, ResolvedOption
 from loaders.ranks import find_device, find_ranks, local_processes
 from loaders.samplers import Sampler, ShuffledSampler
 from loaders.samplers.from_config import configured_sampler
-from loaders.samplers.order import PlannedOrder, StoredOrder
+from loaders.samplers.order import Batching, PlannedOrder, StoredOrder, planned_order, sampler_warnings, stored_order
 from loaders.transforms.cost import (
     computes_on_cpu,
     decode_window,
