@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
 
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-HEADINGS = ("Name", "From", "Arguments", "What it does, and what differs")
+HEADINGS = ("Name", "Arguments", "What it does, and what differs")
+WIDTHS = (25, 30, 45)
 
 
 class TransformTable(SphinxDirective):
@@ -20,26 +21,25 @@ class TransformTable(SphinxDirective):
 
         body = nodes.tbody()
         for info in transform_table():
-            arguments = ", ".join(
-                f"{each.name}={each.default!r}" if each.has_default else each.name for each in info.parameters
-            )
-            summary = f"{info.summary} {info.differs}".strip()
-            cells = (
-                nodes.literal(text=info.name),
-                nodes.Text(info.library),
-                nodes.literal(text=arguments),
-                nodes.Text(summary),
-            )
-            body += row(cells)
-        group = nodes.tgroup("", *(nodes.colspec(colwidth=width) for width in (15, 12, 35, 38)), cols=len(HEADINGS))
-        group += nodes.thead("", row([nodes.Text(heading) for heading in HEADINGS]))
+            arguments = [
+                f"`{each.name}={each.default!r}`" if each.has_default else f"`{each.name}`" for each in info.parameters
+            ]
+            body += row(f"`{info.name}` {info.library}", " ".join(arguments), f"{info.summary} {info.differs}".strip())
+        group = nodes.tgroup("", *(nodes.colspec(colwidth=width) for width in WIDTHS), cols=len(HEADINGS))
+        group += nodes.thead("", row(*HEADINGS))
         group += body
-        return [nodes.table("", group)]
+        return [nodes.table("", group, classes=["colwidths-given"])]
 
 
-def row(cells: Any) -> nodes.row:
-    """Return a table row."""
-    return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", cell)) for cell in cells))
+def row(*cells: str) -> nodes.row:
+    """Return a table row; text in backquotes becomes code."""
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", *inline(cell))) for cell in cells))
+
+
+def inline(text: str) -> list[nodes.Node]:
+    """Split text into plain text and code."""
+    parts = re.split(r"(`[^`]+`)", text.replace("``", "`"))
+    return [nodes.literal(text=part[1:-1]) if part.startswith("`") else nodes.Text(part) for part in parts if part]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
