@@ -35,6 +35,8 @@ def parse_header(data: bytes) -> ImageInfo:
         raise IncompleteHeader
     else:
         raise Rejected("corrupt", f"the WebP has an unknown first chunk {chunk_type!r}")
+    if not width or not height:  # only a lossy WebP can state it
+        raise Rejected("corrupt", f"WebP of {width}x{height} pixels")
     return ImageInfo("webp", width, height)
 
 

@@ -346,7 +346,11 @@ def test_img2dataset(folder, tmp_path, jpegs):
     assert read_table(folder / "00000.parquet")["label"].to_pylist() == [label for _, label in samples]
 
 
-@pytest.mark.parametrize("text", [b"[1, 2]", b"null", b"{", b"\xff", b"[" * 5000, b'"' + b"x" * (1 << 20) + b'"'])
+@pytest.mark.parametrize(
+    "text",
+    [b"[1, 2]", b"null", b"{", b"\xff", b"[" * 5000, b'"' + b"x" * (1 << 20) + b'"'],
+    ids=["list", "null", "truncated", "not UTF-8", "deep", "long"],
+)
 def test_an_unused_json_may_contain_anything(folder, tmp_path, jpegs, text):
     samples = labeled(jpegs[:2])
     files = [(name, data) for n, s in enumerate(samples) for name, data in [*members([s], str(n)), (f"{n}.json", text)]]

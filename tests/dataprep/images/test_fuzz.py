@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import struct
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import time
 import pytest
 from helpers import HELPERS
 from helpers.bad_images import IMAGES_TO_MUTATE
+from helpers.pictures import encode, photo
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -133,3 +135,11 @@ def decoding_failures() -> dict[int, list[tuple[str, str]]]:
 def test_dali_decodes_images_with_a_flipped_bit_that_validation_keeps(number, decoding_failures):
     """An image that passes `--validate decode` must not end a training run."""
     assert decoding_failures.get(number, []) == []
+
+
+@pytest.mark.parametrize("size", [(0, 0), (0, 100), (100, 0)])
+def test_a_lossy_webp_without_pixels_is_rejected(size):
+    image = bytearray(encode(photo(0), "WEBP"))
+    struct.pack_into("<HH", image, 26, *size)
+    with pytest.raises(Rejected, match=f"corrupt: WebP of {size[0]}x{size[1]} pixels"):
+        inspect(bytes(image), "none")
