@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from dataprep.shards import ShardResult
 
 
-class ShardsBar:
-    """Counts finished shards."""
+class _Bar:
+    """A progress bar that closes at the end of a ``with`` block."""
+
+    unit = ""
 
     def __init__(self) -> None:
         self._bar: Any = None
 
     def start(self, total: int) -> None:
-        """Show the bar; `total` is the number of shards."""
-        self._bar = _make_bar(total, " shards")
+        """Show the bar; `total` is the number of units."""
+        from tqdm import tqdm
 
-    def advance(self, result: object) -> None:
-        """Count one finished shard."""
-        del result
-        self._bar.update()
+        self._bar = tqdm(total=total, unit=self.unit, smoothing=0.1, disable=None, dynamic_ncols=True)
 
-    def __enter__(self) -> ShardsBar:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -34,16 +33,25 @@ class ShardsBar:
             self._bar.close()
 
 
-class ImagesBar:
+class ShardsBar(_Bar):
+    """Counts finished shards."""
+
+    unit = " shards"
+
+    def advance(self, result: object) -> None:
+        """Count one finished shard."""
+        del result
+        self._bar.update()
+
+
+class ImagesBar(_Bar):
     """Shows images/s, MB/s and the remaining time of this run, without the shards of earlier runs."""
 
-    def __init__(self) -> None:
-        self._bar: Any = None
-        self._bytes = 0
+    unit = " images"
 
-    def start(self, total: int) -> None:
-        """Show the bar; `total` is the number of images."""
-        self._bar = _make_bar(total, " images")
+    def __init__(self) -> None:
+        super().__init__()
+        self._bytes = 0
 
     def advance(self, result: ShardResult) -> None:
         """Count the images and bytes of one finished shard."""
@@ -59,18 +67,3 @@ class ImagesBar:
         seconds = self._bar.format_dict["elapsed"]
         if seconds:
             self._bar.set_postfix_str(f"{self._bytes / seconds / 1e6:,.0f} MB/s")
-
-    def __enter__(self) -> ImagesBar:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
-def _make_bar(total: int, unit: str) -> Any:
-    from tqdm import tqdm
-
-    return tqdm(total=total, unit=unit, smoothing=0.1, disable=None, dynamic_ncols=True)

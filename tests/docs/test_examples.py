@@ -21,6 +21,7 @@ from helpers import oracles
 from helpers.pictures import encode, photo
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("manifests", "dataprep", "loaders")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 CONFIG = """
@@ -194,6 +195,3 @@ def test_the_troubleshooting_page_quotes_messages_that_exist():
     texts = re.sub(r'"\s*\n?\s*f?"', "", code)  # joins the parts of long messages
     assert [message for message in messages() if message not in texts] == []
     assert len(messages()) > 20
-
-
-PACKAGES = ("manifests", "dataprep", "loaders")
