@@ -22,6 +22,7 @@ from dataprep.images.validate import inspect
 from dataprep.options import IndexOptions
 from manifests.dali_index import format_index
 from manifests.errors import CallError, DamagedError, ShardError
+from manifests.files import INDEX, file_length, read_file
 from manifests.schema import MAX_LABEL, File, Format, Shard, TableMetadata
 from manifests.store import checksum_text
 from manifests.tables import build_table, write_table
@@ -141,8 +142,8 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
 def _refuse_to_replace(path: str, data: bytes) -> None:
     if not os.path.exists(path):
         return
-    with storage.translate_errors(path, "the file cannot be read"), open(path, "rb") as file:
-        if file.read(len(data) + 1) != data:
+    with storage.translate_errors(path, "the file cannot be read"):
+        if file_length(path, INDEX) != len(data) or read_file(path, INDEX) != data:
             raise CallError(f"{path} exists and differs from the new index", hint="add --overwrite to replace it")
 
 

@@ -21,7 +21,8 @@ from dataprep.options import Options, library_versions
 from dataprep.plan import ConversionPlan
 from dataprep.shards import ShardResult
 from dataprep.sources import Source
-from manifests.errors import CallError, ManifestError, TableError
+from manifests.errors import CallError, DamagedError, ManifestError, TableError
+from manifests.files import MANIFEST, REJECTED, read_file, read_lines
 from manifests.schema import SPLIT_NAMES, File, Manifest
 from manifests.store import MANIFEST_NAME, REJECTED_NAME, manifest_bytes, may_replace_manifest, read_manifest
 from manifests.tables import has_canonical_bytes, read_table_metadata
@@ -188,9 +189,8 @@ def _foreign_files(plan: ConversionPlan, out: str, options: Options, listed: Map
 def _is_rejected_list(path: str) -> bool:
     """Return whether the first line of a file looks like one of ``rejected.jsonl``."""
     try:
-        with open(path, "rb") as lines:
-            return set(json.loads(lines.readline(1 << 20))) == {"source", "reason", "detail"}
-    except (OSError, ValueError, TypeError):
+        return set(json.loads(next(read_lines(path, REJECTED), b""))) == {"source", "reason", "detail"}
+    except (OSError, ValueError, TypeError, DamagedError):
         return False
 
 
@@ -248,9 +248,8 @@ def mark_incomplete(out: str, plan: ConversionPlan, options: Options) -> None:
 def _marked_plan(out: str) -> str | None:
     """Return the fingerprint in `INCOMPLETE_NAME`; `None` if there is no such file."""
     try:
-        with open(os.path.join(out, INCOMPLETE_NAME), "rb") as file:
-            return str(json.load(file)["options"]["plan"])
-    except (OSError, ValueError, TypeError, KeyError):
+        return str(json.loads(read_file(os.path.join(out, INCOMPLETE_NAME), MANIFEST))["options"]["plan"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, DamagedError):
         return None
 
 
@@ -278,8 +277,7 @@ def mark_complete(out: str, manifest: Manifest) -> None:
 
 def _read_existing(path: str) -> bytes | None:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return read_file(path, MANIFEST)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from manifests.errors import DamagedError
+from manifests.files import REJECTED, read_lines
 from manifests.schema import Format, Manifest, Split, Store
 from manifests.store import read_manifest
 from manifests.tables import read_table
@@ -109,9 +111,8 @@ def _count_rejected(folder: str, manifest: Manifest) -> int:
     if manifest.rejected is None:
         return 0
     try:
-        with open(os.path.join(folder, manifest.rejected.name), "rb") as lines:
-            return sum(1 for _ in lines)
-    except OSError:
+        return sum(1 for _ in read_lines(os.path.join(folder, manifest.rejected.name), REJECTED))
+    except (OSError, DamagedError):
         return 0
 
 

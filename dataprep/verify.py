@@ -12,6 +12,7 @@ from dataprep.progress import Progress
 from dataprep.verify_records import Problem
 from dataprep.verify_shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
 from manifests.errors import DamagedError
+from manifests.files import REJECTED
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, read_manifest
 
@@ -100,4 +101,4 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
         elif name.endswith(_SUFFIXES) and name not in named and manifest.creator == "convert":
             yield Problem(name, "the file is not in the manifest", hint="remove it, or make the dataset again")
     if manifest.rejected is not None:
-        yield from check_file(folder, manifest.rejected, "make the dataset again to restore the list")
+        yield from check_file(folder, manifest.rejected, REJECTED, "make the dataset again to restore the list")

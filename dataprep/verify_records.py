@@ -21,6 +21,7 @@ from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect, parse_header
 from manifests.dali_index import record_starts
 from manifests.errors import DamagedError, DatasetError, ShardError
+from manifests.files import INDEX, read_file
 from manifests.schema import Manifest, Sample, Shard
 
 
@@ -193,20 +194,21 @@ def _scan_from(base: int, check: ShardCheck, view: View, size: int, options: Sca
 
 def _starts_in_index(check: ShardCheck) -> list[int]:
     try:
-        return record_starts(check.manifest.format, read_file(check.path(check.shard.index.name)))
+        return record_starts(check.manifest.format, read_index(check.path(check.shard.index.name)))
     except DatasetError:
         return []
 
 
-def read_file(path: str) -> bytes:
-    """Read a small file.
+def read_index(path: str) -> bytes:
+    """Read a DALI index.
 
     Raises:
-        StorageError: the file cannot be read.
+        IndexFileError: it is not a regular file, or is too long.
+        StorageError: it cannot be read.
 
     """
-    with storage.translate_errors(path, "the file cannot be read"), open(path, "rb") as file:
-        return file.read()
+    with storage.translate_errors(path, "the file cannot be read"):
+        return read_file(path, INDEX)
 
 
 # --- one record ---------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.formats import View
-from dataprep.verify_records import Problem, ShardCheck, check_records, first_difference, read_file
+from dataprep.verify_records import Problem, ShardCheck, check_records, first_difference, read_index
 from manifests.dali_index import format_index
 from manifests.errors import DatasetError, ShardError, TableError
+from manifests.files import INDEX, TABLE, FileKind
 from manifests.schema import File, Manifest, Sample, Shard
 from manifests.store import checksum_text, read_manifest
 from manifests.tables import read_table, samples
@@ -56,8 +57,8 @@ def verify_shard(task: VerifyTask) -> VerifiedShard:
     """Check one shard with its index and table."""
     shard = task.shard
     check = ShardCheck(task.folder, shard, manifest_of(task.folder), task.decode)
-    problems = list(check_file(task.folder, shard.index, check.index_hint))
-    table_problems = list(check_file(task.folder, shard.table, check.index_hint))
+    problems = list(check_file(task.folder, shard.index, INDEX, check.index_hint))
+    table_problems = list(check_file(task.folder, shard.table, TABLE, check.index_hint))
     problems += table_problems
     rows = _read_rows(check, problems) if not table_problems else []
     try:
@@ -73,10 +74,10 @@ def manifest_of(folder: str) -> Manifest:
     return read_manifest(folder)
 
 
-def check_file(folder: str, file: File, hint: str) -> Iterator[Problem]:
+def check_file(folder: str, file: File, kind: FileKind, hint: str) -> Iterator[Problem]:
     """Compare the length and the checksum of a file with the manifest."""
     try:
-        actual = storage.describe(folder, file.name)
+        actual = storage.describe(folder, file.name, kind)
     except DatasetError as error:
         yield Problem(file.name, error.message, hint=hint)
         return
@@ -134,7 +135,7 @@ def _check_end(check: ShardCheck, view: View, size: int, end: int) -> Iterator[P
 
 
 def _check_index(check: ShardCheck, lines: list[str]) -> Iterator[Problem]:
-    actual = read_file(check.path(check.shard.index.name))
+    actual = read_index(check.path(check.shard.index.name))
     expected = format_index(check.manifest.format, lines)
     if actual != expected:
         yield check.index_problem("the index does not match the shard", byte=first_difference(actual, expected))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from awscrt.checksums import crc32c
 
 from manifests.errors import CallError, ManifestError
+from manifests.files import MANIFEST, read_file
 from manifests.schema import SCHEMA_VERSION, Manifest
 from manifests.serialization import (
     checksum_text,
@@ -37,7 +38,7 @@ MANIFEST_NAME = "manifest.json"
 REJECTED_NAME = "rejected.jsonl"
 
 #: A longer manifest is refused. A thousand shards take about 0.5 MB.
-MAX_MANIFEST_BYTES = 1 << 29
+MAX_MANIFEST_BYTES = MANIFEST.max_bytes
 
 #: `dataprep verify` cannot check a dataset without its manifest, so this does not recommend it.
 _MANIFEST_HINT = "restore the manifest from a copy, or make the dataset again"
@@ -102,9 +103,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     """
     path = Path(folder, MANIFEST_NAME)
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ManifestError(f"the manifest exceeds {MAX_MANIFEST_BYTES} bytes", file=str(path), hint=_MANIFEST_HINT)
-        data = path.read_bytes()
+        data = read_file(path, MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
         if not os.path.isdir(folder):
             raise CallError(
@@ -136,9 +135,11 @@ def may_replace_manifest(folder: str | os.PathLike[str]) -> bool:
     """
     path = Path(folder, MANIFEST_NAME)
     try:
-        data = path.read_bytes()
+        data = read_file(path, MANIFEST)
     except FileNotFoundError:
         return True
+    except ManifestError as error:
+        raise CallError(error.message, file=str(path), hint="move it away") from None
     except OSError as error:
         raise CallError(f"{path} cannot be read ({error.strerror})", hint="move the file away") from None
     return not data or b'"schema_version"' in data

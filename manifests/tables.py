@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from manifests.errors import TableError
+from manifests.files import TABLE, open_file, read_file
 from manifests.schema import TABLE_COLUMNS, Sample, TableMetadata
 from manifests.serialization import metadata_from_json, metadata_to_json
 
@@ -86,7 +87,7 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str] | None = Non
 
     """
     try:
-        with open(path, "rb") as file:
+        with open_file(path, TABLE) as file:
             return _read_columns(_open_parquet(file, path), path, columns)
     except OSError as error:
         raise _unreadable_table(path, error) from None
@@ -111,8 +112,7 @@ class TableFile:
 
         self._path = path
         try:
-            with open(path, "rb") as file:
-                content = file.read()
+            content = read_file(path, TABLE)
         except OSError as error:
             raise _unreadable_table(path, error) from None
         self._parquet = _open_parquet(pa.BufferReader(content), path)
@@ -167,7 +167,7 @@ def read_table_metadata(path: str | os.PathLike[str]) -> TableMetadata | None:
     import pyarrow.parquet as pq
 
     try:
-        with open(path, "rb") as file:
+        with open_file(path, TABLE) as file:
             metadata = (pq.read_schema(file).metadata or {}).get(_METADATA_KEY)
         return None if metadata is None else metadata_from_json(json.loads(metadata))
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -181,8 +181,7 @@ def has_canonical_bytes(path: str | os.PathLike[str]) -> bool:
     """Return whether a table's bytes are exactly those that this release writes for its content."""
     try:
         table = read_table(path)
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_file(path, TABLE)
     except (TableError, OSError):
         return False
     return data == _table_bytes(table)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from manifests.errors import CallError, DatasetError, ExitStatus, SourceError, exit_status
+from manifests.files import CLASS_NAMES, read_file
 
 workers_option = click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Maximum number of processes.  [default: one per CPU]"
@@ -56,7 +55,7 @@ def read_classes(file: str | None) -> tuple[str, ...] | None:
     if file is None:
         return None
     try:
-        names = tuple(line.strip() for line in Path(file).read_text("utf-8-sig").rstrip().split("\n"))
+        names = tuple(line.strip() for line in read_file(file, CLASS_NAMES).decode("utf-8-sig").rstrip().split("\n"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise CallError(

@@ -16,6 +16,7 @@ from dataprep.sources.columns import concat
 from dataprep.sources.folders import read_class_folders
 from dataprep.sources.scan import Scan, is_folder
 from manifests.errors import SourceError
+from manifests.files import SOURCE_LIST, read_lines
 
 
 def find_kaggle_imagenet(src: str) -> str | None:
@@ -70,14 +71,13 @@ def _find_upward(root: str, name: str) -> str | None:
 
 
 def _lines(file: str) -> Iterator[str]:
-    with open(file, "rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                yield line.decode()
-            except UnicodeDecodeError:
-                raise SourceError(
-                    "the line is not valid UTF-8", file=file, line=number, hint="save the file as UTF-8"
-                ) from None
+    for number, line in enumerate(read_lines(file, SOURCE_LIST), 1):
+        try:
+            yield line.decode()
+        except UnicodeDecodeError:
+            raise SourceError(
+                "the line is not valid UTF-8", file=file, line=number, hint="save the file as UTF-8"
+            ) from None
 
 
 def _read_classes(root: str, train: Sequence[str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.columns import Locate, check_paths, concat, file_sizes, number_labels
 from manifests.errors import SourceError
+from manifests.files import SOURCE_LIST, read_lines
 from manifests.schema import SPLIT_ALIASES
 
 
@@ -85,24 +86,23 @@ def _parse_list(file: str) -> tuple[pa.Array, pa.Array, NDArray[np.int64]]:
 
 
 def _list_lines(file: str) -> Iterator[tuple[int, str, str]]:
-    with open(file, "rb") as lines:
-        for number, raw in enumerate(lines, 1):
-            try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise SourceError(
-                    f"the line is not valid UTF-8 ({error.reason} at byte {error.start} of the line)",
-                    file=file,
-                    line=number,
-                    hint="save the list as UTF-8",
-                ) from None
-            parts = line.strip().rsplit(maxsplit=1)
-            if len(parts) == 1 or "\0" in line:
-                raise SourceError(
-                    f"the line {line.strip()[:80]!r} does not have the form `path label`",
-                    file=file,
-                    line=number,
-                    hint="write a path, a space and a label",
-                )
-            if parts:
-                yield number, os.path.normpath(parts[0].rstrip()), parts[1]
+    for number, raw in enumerate(read_lines(file, SOURCE_LIST), 1):
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"the line is not valid UTF-8 ({error.reason} at byte {error.start} of the line)",
+                file=file,
+                line=number,
+                hint="save the list as UTF-8",
+            ) from None
+        parts = line.strip().rsplit(maxsplit=1)
+        if len(parts) == 1 or "\0" in line:
+            raise SourceError(
+                f"the line {line.strip()[:80]!r} does not have the form `path label`",
+                file=file,
+                line=number,
+                hint="write a path, a space and a label",
+            )
+        if parts:
+            yield number, os.path.normpath(parts[0].rstrip()), parts[1]

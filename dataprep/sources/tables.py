@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dataprep.sources.base import LABEL_COLUMNS, MAX_COLUMN_NAME, RESERVED_COLUMNS, Source, SourceOptions
 from dataprep.sources.columns import Locate, check_paths, file_sizes, number_labels
 from manifests.errors import CallError, SourceError
+from manifests.files import SOURCE_TABLE, open_file, read_lines
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import plural, suggest
 
@@ -70,7 +71,8 @@ def read_table(file: str, options: SourceOptions) -> Source:
 def _load_parquet(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     """Read all columns with their types; return them with the row numbers, from 1."""
     try:
-        table = pq.ParquetFile(file).read()
+        with open_file(file, SOURCE_TABLE) as opened:
+            table = pq.ParquetFile(opened).read()
         table.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
         raise SourceError(
@@ -105,14 +107,13 @@ def _load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
 
 
 def _text_lines(file: str) -> Iterator[str]:
-    with open(file, "rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError:
-                raise SourceError(
-                    "the line is not valid UTF-8", file=file, line=number, hint="save the file as UTF-8"
-                ) from None
+    for number, line in enumerate(read_lines(file, SOURCE_TABLE), 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise SourceError(
+                "the line is not valid UTF-8", file=file, line=number, hint="save the file as UTF-8"
+            ) from None
 
 
 def _to_table(rows: list[tuple[int, list[str]]], header: list[str], file: str) -> pa.Table:

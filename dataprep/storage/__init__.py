@@ -15,13 +15,12 @@ from dataprep.storage.local import (
     write_all,
     write_partial,
 )
-from dataprep.storage.views import FileView, ReadBack, checksum, describe, is_cached, open_view
+from dataprep.storage.views import FileView, ReadBack, describe, is_cached, open_view
 
 __all__ = [
     "PARTIAL_PREFIX",
     "FileView",
     "ReadBack",
-    "checksum",
     "clean_partials",
     "describe",
     "discard",

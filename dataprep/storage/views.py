@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from awscrt.checksums import crc32c
 
 from dataprep.storage.local import translate_errors
+from manifests.files import SHARD, FileKind, kind_of, open_handle
 from manifests.schema import File
 from manifests.store import checksum_text
 
@@ -37,12 +38,28 @@ class FileView:
             i = 0
         return self._data, i
 
+    def is_cached(self, at: int) -> bool:
+        """Return whether byte `at` is in the page cache; `True` if the system cannot tell."""
+        try:
+            os.preadv(self._handle, [bytearray(1)], at, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except (AttributeError, OSError):  # RWF_NOWAIT is not supported here
+            return True
+        return True
+
 
 @contextmanager
 def open_view(path: str, span: int = 4096) -> Iterator[tuple[FileView, int]]:
-    """Open a file for random access; return its view and its length in bytes."""
+    """Open a shard for random access; return its view and its length in bytes.
+
+    Raises:
+        ShardError: it is not a regular file.
+        StorageError: it cannot be read.
+
+    """
     with translate_errors(path, "the file cannot be read"):
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = open_handle(path, SHARD)
         try:
             if span <= 1 << 14:  # only headers are read, so the kernel's read-ahead would be wasted
                 os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
@@ -79,32 +96,34 @@ class ReadBack:
             self.position += length
 
 
-def describe(folder: str, name: str) -> File:
-    """Read a complete file and return its name, length and checksum."""
+def describe(folder: str, name: str, kind: FileKind | None = None) -> File:
+    """Read a complete file and return its name, length and checksum.
+
+    Args:
+        folder: the dataset folder.
+        name: the file, relative to it.
+        kind: what it is for. `None` means what its name says.
+
+    Raises:
+        DamagedError: it is not a regular file, or is too long.
+        StorageError: it cannot be read.
+
+    """
     path = os.path.join(folder, name)
-    with translate_errors(path, "the file cannot be read"):
-        length = os.stat(path).st_size
-    return File(name, length, checksum(path))
-
-
-def checksum(path: str) -> str:
-    """Read a file from end to end and return its checksum, as manifests store it."""
-    crc = 0
+    crc = length = 0
     buffer = memoryview(bytearray(1 << 20))
-    with translate_errors(path, "the file cannot be read"), open(path, "rb", buffering=0) as file:
-        while length := file.readinto(buffer):
-            crc = crc32c(buffer[:length], crc)
-    return checksum_text(crc)
+    with translate_errors(path, "the file cannot be read"):
+        handle = open_handle(path, kind or kind_of(name))
+        try:
+            while count := os.readv(handle, [buffer]):
+                crc = crc32c(buffer[:count], crc)
+                length += count
+        finally:
+            os.close(handle)
+    return File(name, length, checksum_text(crc))
 
 
 def is_cached(path: str) -> bool:
-    """Return whether the middle of a file is in the page cache; `True` if the system cannot tell."""
-    with translate_errors(path, "the file cannot be read"), open(path, "rb", buffering=0) as file:
-        middle = os.fstat(file.fileno()).st_size // 2
-        try:
-            os.preadv(file.fileno(), [bytearray(1)], middle, os.RWF_NOWAIT)
-        except BlockingIOError:
-            return False
-        except (AttributeError, OSError):  # RWF_NOWAIT is not supported here
-            return True
-    return True
+    """Return whether the middle of a shard is in the page cache; `True` if the system cannot tell."""
+    with open_view(path) as (view, size):
+        return view.is_cached(size // 2)

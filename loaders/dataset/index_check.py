@@ -7,6 +7,7 @@ from awscrt.checksums import crc32c
 from loaders.dataset.split import RESTORE, OpenSplit
 from manifests.dali_index import parse_index
 from manifests.errors import IndexFileError
+from manifests.files import INDEX, read_file
 from manifests.schema import Format, Shard
 from manifests.store import checksum_text
 
@@ -16,8 +17,7 @@ def find_index_error(split: OpenSplit) -> IndexFileError | None:
     for shard in split.shards:
         path = split.path(shard.index)
         try:
-            with open(path, "rb") as file:
-                _check_index(file.read(), shard, split.manifest.format)
+            _check_index(read_file(path, INDEX), shard, split.manifest.format)
         except OSError as error:
             return IndexFileError(f"the index cannot be read ({error.strerror})", file=path, hint=RESTORE)
         except IndexFileError as error:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from manifests.files import SHARD, open_handle
+
 # Python's `mmap` keeps a file descriptor open for every file, and its `madvise` holds the interpreter lock.
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -49,10 +51,11 @@ def map_file(path: str, length: int) -> MappedFile:
 
     Raises:
         OSError: the file cannot be read.
+        ShardError: it is not a regular file.
         ValueError: the file has another length.
 
     """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    handle = open_handle(path, SHARD)
     try:
         actual = os.fstat(handle).st_size
         if actual != length:

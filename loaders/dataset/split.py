@@ -6,7 +6,8 @@ import hashlib
 import os
 from dataclasses import dataclass
 
-from manifests.errors import CallError, DamagedError, IndexFileError, ShardError
+from manifests.errors import CallError
+from manifests.files import INDEX, SHARD, FileKind, file_length
 from manifests.schema import File, Manifest, Shard
 from manifests.store import read_manifest
 from manifests.text import suggest
@@ -94,18 +95,18 @@ def open_split(dataset: str | os.PathLike[str], split: str) -> OpenSplit:
     if opened.samples == 0:
         raise CallError(f"split {split!r} of {opened.folder} contains no samples", hint="choose another split")
     for shard in opened.shards:
-        _check_length(opened, shard.file, ShardError)
-        _check_length(opened, shard.index, IndexFileError)
+        _check_length(opened, shard.file, SHARD)
+        _check_length(opened, shard.index, INDEX)
     return opened
 
 
-def _check_length(opened: OpenSplit, file: File, error_type: type[DamagedError]) -> None:
+def _check_length(opened: OpenSplit, file: File, kind: FileKind) -> None:
     path = opened.path(file)
     try:
-        length = os.stat(path).st_size
+        length = file_length(path, kind)
     except OSError as error:
-        raise error_type(f"the file cannot be read ({error.strerror})", file=path, hint=RESTORE) from None
+        raise kind.error(f"the file cannot be read ({error.strerror})", file=path, hint=RESTORE) from None
     if length != file.bytes:
-        raise error_type(
+        raise kind.error(
             f"the file is {length} bytes long, but the manifest states {file.bytes}", file=path, hint=RESTORE
         )

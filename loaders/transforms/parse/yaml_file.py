@@ -7,9 +7,7 @@ from typing import Any
 import yaml
 
 from manifests.errors import CallError
-
-#: Maximum file size in bytes. The longest config of PaddleClas has 7,000.
-MAX_BYTES = 2**20
+from manifests.files import CONFIG, read_file
 
 #: Maximum number of values, counting aliased values at each use, and maximum nesting depth.
 MAX_VALUES = 100_000
@@ -33,16 +31,11 @@ def load_yaml(file: str) -> Any:
 
 def _read_text(file: str) -> str:
     try:
-        with open(file, "rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+        data = read_file(file, CONFIG)
     except OSError as error:
         raise CallError(
             f"the file cannot be read: {error.strerror}", file=file, hint="check the path given as transforms"
         ) from None
-    if len(data) > MAX_BYTES:
-        raise CallError(
-            f"the file has more than {MAX_BYTES} bytes", file=file, hint="check that this is the config file"
-        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

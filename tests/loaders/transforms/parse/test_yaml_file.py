@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from loaders.transforms.parse.yaml_file import MAX_BYTES, MAX_VALUES, load_yaml
+from loaders.transforms.parse.yaml_file import MAX_VALUES, load_yaml
 from manifests.errors import CallError
+from manifests.files import CONFIG
 
 
 @pytest.fixture
@@ -52,9 +53,9 @@ def test_invalid_yaml(write, text, message, line):
 
 def test_files_that_cannot_be_read(write, tmp_path):
     assert_load_error(tmp_path / "none.yaml", "the file cannot be read: No such file")
-    assert_load_error(tmp_path, "the file cannot be read: Is a directory")
+    assert_load_error(tmp_path, "the config file cannot be read: it is a folder")
     assert assert_load_error(write(b"- a\n- \xff\n"), "the file is not encoded in UTF-8").byte == 6
-    assert_load_error(write(b"# " + b"x" * MAX_BYTES), f"more than {MAX_BYTES} bytes")
+    assert_load_error(write(b"# " + b"x" * CONFIG.max_bytes), f"the limit is {CONFIG.max_bytes:,}")
 
 
 def test_aliases_cannot_exhaust_memory(write):

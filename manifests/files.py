@@ -1,0 +1,160 @@
+"""Open files that may come from anybody: regular files only, of a bounded length, without blocking.
+
+A named pipe or a device under a name that is about to be opened would block the process, or never end. Every file that
+this project did not write itself in the same run is opened here: sources, and all files of a prepared dataset.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from manifests.errors import (
+    CallError,
+    DatasetError,
+    IndexFileError,
+    ManifestError,
+    ShardError,
+    SourceError,
+    TableError,
+)
+from manifests.text import plural
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """What a file is for, and how long it may be.
+
+    Attributes:
+        name: what messages call it.
+        max_bytes: a longer file is refused.
+        error: raised for a file that is refused.
+        hint: how to fix that.
+
+    """
+
+    name: str
+    max_bytes: int
+    error: type[DatasetError]
+    hint: str
+
+
+_REMAKE = "restore the file from a copy, or make the dataset again"
+_GIVE_FILE = "write its content to a regular file, and give that file"
+
+SOURCE_TABLE = FileKind("table", 16 << 30, SourceError, _GIVE_FILE)
+SOURCE_LIST = FileKind("list", 16 << 30, SourceError, _GIVE_FILE)
+CLASS_NAMES = FileKind("file of class names", 1 << 30, CallError, _GIVE_FILE)
+CONFIG = FileKind("config file", 1 << 20, CallError, "give a YAML file")
+MANIFEST = FileKind("manifest", 1 << 29, ManifestError, _REMAKE)
+SHARD = FileKind("shard", 1 << 40, ShardError, "restore the shard from a copy, or make it again")
+INDEX = FileKind("index", 1 << 28, IndexFileError, _REMAKE)
+TABLE = FileKind("sample table", 1 << 30, TableError, _REMAKE)
+REJECTED = FileKind("list of rejected images", 1 << 30, ManifestError, _REMAKE)
+
+KINDS = (SOURCE_TABLE, SOURCE_LIST, CLASS_NAMES, CONFIG, MANIFEST, SHARD, INDEX, TABLE, REJECTED)
+
+#: A longer line of a list or a table is refused. Linux limits paths to 4,096 bytes.
+MAX_LINE_BYTES = 1 << 20
+
+_TYPES = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a disk",
+}
+
+
+def kind_of(name: str) -> FileKind:
+    """Return the kind of a file of a prepared dataset, from its name. A name without a known extension is a shard."""
+    if os.path.basename(name) == "rejected.jsonl":
+        return REJECTED
+    return {".json": MANIFEST, ".idx": INDEX, ".parquet": TABLE}.get(os.path.splitext(name)[1], SHARD)
+
+
+def open_handle(path: str | os.PathLike[str], kind: FileKind) -> int:
+    """Open a file for reading; return its file descriptor.
+
+    Args:
+        path: the file, or a link to it.
+        kind: what the file is for.
+
+    Raises:
+        OSError: the file cannot be opened.
+        DatasetError: it is not a regular file, or is too long. The type depends on the kind.
+
+    """
+    try:
+        # Without O_NONBLOCK, opening a named pipe waits until some process writes to it.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, or a device without a driver
+            file_length(path, kind)
+        raise
+    try:
+        _check(os.fstat(handle), path, kind)
+        os.set_blocking(handle, True)  # some network file systems pass the flag on to `read`
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def open_file(path: str | os.PathLike[str], kind: FileKind) -> BinaryIO:
+    """Open a file for reading, as the built-in `open` does in the mode ``"rb"``; see `open_handle`."""
+    return os.fdopen(open_handle(path, kind), "rb")
+
+
+def read_file(path: str | os.PathLike[str], kind: FileKind) -> bytes:
+    """Read a whole file; see `open_handle`."""
+    with open_file(path, kind) as file:
+        return file.read(os.fstat(file.fileno()).st_size)  # not to its end, which may move away
+
+
+def read_lines(path: str | os.PathLike[str], kind: FileKind) -> Iterator[bytes]:
+    """Iterate over the lines of a file with their line feeds; see `open_handle`.
+
+    Raises:
+        DatasetError: a line is longer than `MAX_LINE_BYTES`.
+
+    """
+    with open_file(path, kind) as file:
+        number = 0
+        while line := file.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise kind.error(
+                    f"the line is longer than {plural(MAX_LINE_BYTES, 'byte')}",
+                    file=os.fspath(path),
+                    line=number,
+                    hint=f"check that this is a {kind.name}",
+                )
+            yield line
+
+
+def file_length(path: str | os.PathLike[str], kind: FileKind) -> int:
+    """Return the length of a file in bytes without opening it.
+
+    Raises:
+        OSError: the file does not exist, or its folder cannot be read.
+        DatasetError: it is not a regular file, or is too long. The type depends on the kind.
+
+    """
+    status = os.stat(path)
+    _check(status, path, kind)
+    return status.st_size
+
+
+def _check(status: os.stat_result, path: str | os.PathLike[str], kind: FileKind) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        actual = _TYPES.get(stat.S_IFMT(status.st_mode), "not a file")
+        message = f"the {kind.name} cannot be read: it is {actual}, not a regular file"
+        raise kind.error(message, file=os.fspath(path), hint=kind.hint)
+    if status.st_size > kind.max_bytes:
+        message = f"the {kind.name} has {status.st_size:,} bytes, but the limit is {kind.max_bytes:,}"
+        raise kind.error(message, file=os.fspath(path), hint=f"check that this is a {kind.name}")

@@ -1,0 +1,114 @@
+"""Opening files: regular files of a bounded length only, without waiting for a pipe or reading a device."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from helpers.special_files import SPECIAL_FILES
+
+from manifests.files import (
+    INDEX,
+    KINDS,
+    MANIFEST,
+    MAX_LINE_BYTES,
+    REJECTED,
+    SHARD,
+    SOURCE_LIST,
+    TABLE,
+    file_length,
+    kind_of,
+    open_handle,
+    read_file,
+    read_lines,
+)
+
+
+@pytest.mark.parametrize("special", SPECIAL_FILES)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_only_regular_files_are_opened(kind, special, tmp_path):
+    path = tmp_path / "file"
+    SPECIAL_FILES[special](path)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for use in (open_handle, read_file, file_length, lambda *args: next(read_lines(*args))):
+        with pytest.raises(kind.error) as caught:
+            use(path, kind)
+        expected = f"the {kind.name} cannot be read: it is {special.removesuffix(', linked')}, not a regular file"
+        assert caught.value.message == expected
+        assert caught.value.file == str(path)
+        assert caught.value.hint
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_length_has_a_limit(kind, tmp_path):
+    path = tmp_path / "sparse"
+    path.touch()
+    os.truncate(path, kind.max_bytes)
+    assert file_length(path, kind) == kind.max_bytes
+    os.truncate(path, kind.max_bytes + 1)
+    for use in (open_handle, read_file, file_length):
+        with pytest.raises(kind.error, match=f"but the limit is {kind.max_bytes:,}"):
+            use(path, kind)
+
+
+def test_a_regular_file_and_a_link_to_it(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"one\ntwo")
+    (tmp_path / "link").symlink_to("file")
+    for each in (path, str(path), tmp_path / "link"):
+        assert read_file(each, TABLE) == b"one\ntwo"
+        assert list(read_lines(each, TABLE)) == [b"one\n", b"two"]
+        assert file_length(each, TABLE) == 7
+    handle = open_handle(path, TABLE)
+    assert os.get_blocking(handle)
+    assert not os.get_inheritable(handle)
+    os.close(handle)
+
+
+def test_errors_of_the_system_are_not_changed(tmp_path):
+    for use in (open_handle, read_file, file_length, lambda *args: next(read_lines(*args))):
+        with pytest.raises(FileNotFoundError):
+            use(tmp_path / "missing", INDEX)
+        with pytest.raises(NotADirectoryError):
+            use(Path(__file__, "x"), INDEX)
+
+
+def test_a_file_that_grows_is_read_up_to_its_length(tmp_path):
+    """A program that appends faster than this one reads must not keep it reading."""
+    path, stopped = tmp_path / "log", threading.Event()
+    path.write_bytes(b"x" * 1000)
+
+    def append() -> None:
+        with path.open("ab", buffering=0) as file:
+            while not stopped.is_set():
+                file.write(b"y" * 1000)
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    try:
+        lengths = [len(read_file(path, SHARD)) for _ in range(20)]
+    finally:
+        stopped.set()
+        writer.join()
+    assert lengths == sorted(lengths)
+    assert all(length % 1000 == 0 for length in lengths)
+
+
+def test_a_line_has_a_limit(tmp_path):
+    path = tmp_path / "list.txt"
+    path.write_bytes(b"short\n" + b"x" * (MAX_LINE_BYTES - 1) + b"\n")
+    assert [len(line) for line in read_lines(path, SOURCE_LIST)] == [6, MAX_LINE_BYTES]
+    path.write_bytes(b"short\n" + b"x" * (MAX_LINE_BYTES + 1))
+    with pytest.raises(SOURCE_LIST.error, match="longer than 1,048,576 bytes") as caught:
+        list(read_lines(path, SOURCE_LIST))
+    assert caught.value.line == 2
+
+
+def test_the_kind_of_a_name():
+    names = {"a/manifest.json": MANIFEST, "train-00000.idx": INDEX, "t.parquet": TABLE, "rejected.jsonl": REJECTED}
+    assert {name: kind_of(name) for name in names} == names
+    for shard in ("train-00000.tar", "x.tfrecord", "train-00000-of-00010"):
+        assert kind_of(shard) == SHARD
