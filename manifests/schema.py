@@ -39,6 +39,12 @@ TABLE_COLUMNS = ("key", "label", "offset", "size", "width", "height", "source", 
 #: Larger labels are treated as a mistake, because the manifest names every class up to the largest label.
 MAX_LABEL = 10_000_000
 
+#: Largest amount that is added to a stored label to get the label in the table.
+MAX_LABEL_OFFSET = (1 << 31) - 1
+
+#: Largest height and width of raw images, in pixels.
+MAX_SIDE = 1 << 16
+
 #: Used in place of a file size that could not be read.
 UNREADABLE = -1
 

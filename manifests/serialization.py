@@ -1,17 +1,19 @@
 """Records of `schema` as JSON objects and back. Pure functions; parsing is strict.
 
-The ``*_from_json`` functions raise `KeyError`, `TypeError` or `ValueError` if a member is missing or wrong.
+The ``*_from_json`` functions raise a `MemberError` that names the member if one is missing or wrong.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
+from manifests.members import Member, MemberError, shorten
 from manifests.schema import (
     CREATORS,
     FORMAT_NAMES,
+    MAX_LABEL_OFFSET,
+    MAX_SIDE,
     STORES,
     Components,
     Conversion,
@@ -78,70 +80,77 @@ def _file_to_json(file: File) -> dict[str, Any]:
     return {"name": file.name, "bytes": file.bytes, "checksum": file.checksum}
 
 
-def manifest_from_json(body: Mapping[str, Any]) -> Manifest:
-    """Build the manifest from the members of ``manifest.json``."""
-    components = body["components"]
-    rejected = body["rejected"]
+def manifest_from_json(body: Member) -> Manifest:
+    """Build the manifest from the members of ``manifest.json``.
+
+    Raises:
+        MemberError: a member is missing or wrong.
+
+    """
+    components, rejected = body["components"], body["rejected"]
+    label, options = components["label"], body["options"]
+    options.members()
     return Manifest(
-        format=_one_of(body["format"], FORMAT_NAMES),
-        store=_one_of(body["store"], STORES),
+        format=body["format"].one_of(FORMAT_NAMES),
+        store=body["store"].one_of(STORES),
         components=Components(
             image=_image_names(components["image"]),
-            label=None if components["label"] is None else _typed(components["label"], str),
-            label_offset=_typed(components["label_offset"], int),
+            label=None if label.value is None else label.text(),
+            label_offset=components["label_offset"].integer(-MAX_LABEL_OFFSET, MAX_LABEL_OFFSET),
         ),
-        classes=tuple(_typed(name, str) for name in _typed(body["classes"], list)),
-        splits=tuple(_split_from_json(name, split) for name, split in _typed(body["splits"], dict).items()),
-        rejected=None if rejected is None else _file_from_json(rejected),
-        options=_typed(body["options"], dict),
+        classes=body["classes"].texts(),
+        splits=tuple(_split_from_json(name, split) for name, split in body["splits"].members().items()),
+        rejected=None if rejected.value is None else _file_from_json(rejected),
+        options=options.mapping(),
         pixels=_pixels(body),
         creator=_creator(body),
     )
 
 
-def _creator(body: Mapping[str, Any]) -> Creator:
-    if "creator" not in body:  # written before the member existed
-        return "convert" if "plan" in _typed(body["options"], dict) else "index"
-    creator: Creator = _one_of(body["creator"], CREATORS)
-    return creator
+def _creator(body: Member) -> Creator:
+    creator = body.get("creator")
+    if creator is None:  # written before the member existed
+        return "index" if body["options"].get("plan") is None else "convert"
+    return creator.one_of(CREATORS)
 
 
-def _pixels(body: Mapping[str, Any]) -> tuple[int, int, int] | None:
+def _pixels(body: Member) -> tuple[int, int, int] | None:
     """Read the shape of raw images. A manifest has it if and only if the store is ``"raw"``."""
-    if (body["store"] == "raw") != ("pixels" in body):
-        raise ValueError(f"store is {body['store']!r}, but pixels is {body.get('pixels')!r}")
-    if "pixels" not in body:
+    pixels, store = body.get("pixels"), body["store"].value
+    if (store == "raw") != (pixels is not None):
+        raise MemberError(f"store is {store!r}, but pixels is {'None' if pixels is None else 'given'}")
+    if pixels is None:
         return None
-    height, width, channels = (_count(side) for side in _typed(body["pixels"], list))
-    if not height or not width or channels != 3:
-        raise ValueError(f"pixels must be [height, width, 3], got {body['pixels']!r}")
-    return height, width, channels
+    sides = pixels.items()
+    if len(sides) != 3 or sides[2].value != 3:
+        pixels.fail("[height, width, 3]")
+    return sides[0].integer(1, MAX_SIDE), sides[1].integer(1, MAX_SIDE), sides[2].integer()
 
 
-def _split_from_json(name: str, body: Mapping[str, Any]) -> Split:
+def _split_from_json(name: str, body: Member) -> Split:
     shards = tuple(
         Shard(
             file=_file_from_json(shard),
-            samples=_count(shard["samples"]),
+            samples=shard["samples"].integer(),
             index=_file_from_json(shard["index"]),
             table=_file_from_json(shard["table"]),
         )
-        for shard in _typed(body["shards"], list)
+        for shard in body["shards"].items()
     )
-    split = Split(name, shards)
-    if split.samples != body["samples"]:
-        raise ValueError(f"split {name!r} has samples={body['samples']}, but its shards have {split.samples}")
+    split, samples = Split(name, shards), body["samples"].integer()
+    if split.samples != samples:
+        raise MemberError(f"split {shorten(name)} has samples={samples}, but its shards have {split.samples}")
     return split
 
 
-def _file_from_json(body: Mapping[str, Any]) -> File:
-    name, checksum = _typed(body["name"], str), body["checksum"]
+def _file_from_json(body: Member) -> File:
+    name, checksum = body["name"].text(), body["checksum"]
     # A manifest from an untrusted source must not make a reader open files outside of the dataset folder.
     if not name or "\0" in name or name.startswith("/") or ".." in name.split("/"):
-        raise ValueError(f"file name {name!r} is empty or points outside of the dataset folder")
-    if checksum is not None and not _CHECKSUM.fullmatch(_typed(checksum, str)):
-        raise ValueError(f"checksum {checksum!r} is not valid")
-    return File(name, _count(body["bytes"]), checksum)
+        raise MemberError(f"{body['name'].path} {shorten(name)} is empty or points outside of the dataset folder")
+    if checksum.value is not None and not _CHECKSUM.fullmatch(checksum.text()):
+        checksum.fail("`crc32c:` and 8 hex digits")
+    return File(name, body["bytes"].integer(), checksum.value)
 
 
 # --- metadata of a sample table -----------------------------------------------------------------
@@ -167,60 +176,45 @@ def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
     return body
 
 
-def metadata_from_json(body: Any) -> TableMetadata:
-    """Build the metadata from the JSON object of a sample table."""
-    if body == _MADE_BY_INDEX:
+def metadata_from_json(body: Member) -> TableMetadata:
+    """Build the metadata from the JSON object of a sample table.
+
+    Raises:
+        MemberError: a member is missing or wrong.
+
+    """
+    if body.value == _MADE_BY_INDEX:
         return TableMetadata()
-    changes = _typed(body, dict).get("changes", {})
+    changes = body.get("changes")
     return TableMetadata(
         Conversion(
-            plan=_typed(body["plan"], str),
-            samples=_count(body["samples"]),
-            images=_count(body["images"]),
-            bytes=_count(body["bytes"]),
-            formats=tuple(_typed(name, str) for name in _typed(body["formats"], list)),
+            plan=body["plan"].text(),
+            samples=body["samples"].integer(),
+            images=body["images"].integer(),
+            bytes=body["bytes"].integer(),
+            formats=body["formats"].texts(),
             shard=_file_from_json(body["shard"]),
             index=_file_from_json(body["index"]),
-            rejected=tuple(_rejected_row(row) for row in _typed(body["rejected"], list)),
-            changes={name: _totals(totals) for name, totals in _typed(changes, dict).items()}
-            if "changes" in body
-            else None,
+            rejected=tuple(_rejected_row(row) for row in body["rejected"].items()),
+            changes=None if changes is None else {name: _totals(each) for name, each in changes.members().items()},
         )
     )
 
 
-def _rejected_row(row: Any) -> dict[str, str]:
-    return {name: _typed(_typed(row, dict)[name], str) for name in ("source", "reason", "detail")}
+def _rejected_row(row: Member) -> dict[str, str]:
+    return {name: row[name].text() for name in ("source", "reason", "detail")}
 
 
-def _totals(totals: Any) -> tuple[int, int, int]:
-    samples, before, after = (_count(total) for total in _typed(totals, list))
+def _totals(totals: Member) -> tuple[int, int, int]:
+    numbers = tuple(total.integer() for total in totals.items())
+    if len(numbers) != 3:
+        totals.fail("three numbers")
+    samples, before, after = numbers
     return samples, before, after
 
 
-# --- members ------------------------------------------------------------------------------------
-
-
-def _typed(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"expected {kind.__name__}, got {value!r}")
-    return value
-
-
-def _image_names(value: Any) -> tuple[str, ...]:
-    names = tuple(_typed(name, str) for name in _typed(value, list))
-    if not names:
-        raise ValueError("components.image is empty")
+def _image_names(value: Member) -> tuple[str, ...]:
+    names = value.texts()
+    if not all(names) or not names:
+        value.fail("an array of names")
     return names
-
-
-def _count(value: Any) -> int:
-    if _typed(value, int) < 0:
-        raise ValueError(f"count {value} is negative")
-    return int(value)
-
-
-def _one_of(value: Any, known: Sequence[Any]) -> Any:
-    if value not in known:
-        raise ValueError(f"expected one of {', '.join(known)}, got {value!r}")
-    return value

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from manifests.errors import TableError
 from manifests.files import TABLE, open_file, read_file
-from manifests.schema import TABLE_COLUMNS, Sample, TableMetadata
+from manifests.members import MAX_INTEGER, parse_json
+from manifests.parquet import BoundedParquet, ParquetError
+from manifests.schema import MAX_LABEL, TABLE_COLUMNS, Sample, TableMetadata
 from manifests.serialization import metadata_from_json, metadata_to_json
+from manifests.text import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
 __all__ = [
     "TableFile",
@@ -44,6 +46,9 @@ _COLUMN_TYPES = {
     "source": "string",
     "crc32c": "uint32",
 }
+
+#: A table needs more than three bytes for each row: keys, offsets and checksums differ.
+ROWS_PER_BYTE = 0.5
 
 _DAMAGED_HINT = "run `dataprep verify` to find other damage, then make the dataset again or restore a copy"
 
@@ -76,7 +81,7 @@ def write_table(table: pa.Table, path: str) -> None:
 
 
 def read_table(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a sample table strictly.
+    """Read a sample table strictly; see `TableFile.read`.
 
     Args:
         path: the Parquet file.
@@ -86,11 +91,7 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str] | None = Non
         TableError: the file is missing or damaged, or a column is missing or has another type.
 
     """
-    try:
-        with open_file(path, TABLE) as file:
-            return _read_columns(_open_parquet(file, path), path, columns)
-    except OSError as error:
-        raise _unreadable_table(path, error) from None
+    return TableFile(path).read(columns)
 
 
 class TableFile:
@@ -98,6 +99,7 @@ class TableFile:
 
     Attributes:
         column_names: names of all columns.
+        rows: number of rows.
 
     """
 
@@ -108,52 +110,69 @@ class TableFile:
             TableError: the file is missing or damaged.
 
         """
-        import pyarrow as pa
-
         self._path = path
         try:
-            content = read_file(path, TABLE)
-        except OSError as error:
+            self.content = read_file(path, TABLE)
+            self._parquet = BoundedParquet(self.content, rows_per_byte=ROWS_PER_BYTE)
+        except (OSError, ParquetError) as error:
             raise _unreadable_table(path, error) from None
-        self._parquet = _open_parquet(pa.BufferReader(content), path)
-        self.column_names: tuple[str, ...] = tuple(self._parquet.schema_arrow.names)
+        self.column_names: tuple[str, ...] = self._parquet.names
+        self.rows: int = self._parquet.rows
 
-    def read(self, columns: Sequence[str]) -> pa.Table:
-        """Read columns by name.
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read columns by name. `None` reads all of them.
+
+        Every value is checked: numbers are in range, text is valid, and only ``crc32c`` and extra columns have rows
+        without a value.
 
         Raises:
             TableError: the file is damaged, or a column is missing or has another type.
 
         """
-        return _read_columns(self._parquet, self._path, columns)
+        for name in columns or TABLE_COLUMNS:
+            if name not in self.column_names:
+                raise self._error(f"the sample table has no column {name!r}")
+        names = self.column_names if columns is None else tuple(dict.fromkeys(columns))
+        for name in names:
+            self._check_type(name)
+        try:
+            table = self._parquet.read(names)
+        except (OSError, ParquetError) as error:
+            raise _unreadable_table(self._path, error) from None
+        for name in names:
+            self._check_values(name, table[name])
+        return table
 
+    def _check_type(self, name: str) -> None:
+        import pyarrow as pa
 
-def _open_parquet(source: Any, path: str | os.PathLike[str]) -> pq.ParquetFile:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+        arrow_type = self._parquet.schema.field(name).type
+        required = _COLUMN_TYPES.get(name)
+        if required and str(arrow_type) != required:
+            raise self._error(f"column {name!r} has the type {_short(arrow_type)}, but {required} is required")
+        is_plain = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_floating)
+        is_plain += (pa.types.is_boolean, pa.types.is_null)
+        if not any(check(arrow_type) for check in is_plain):
+            message = f"column {printable(name)!r} has the type {_short(arrow_type)}, but extra columns are text, numbers or booleans"
+            raise self._error(message)
 
-    try:
-        return pq.ParquetFile(source, page_checksum_verification=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _unreadable_table(path, error) from None
+    def _check_values(self, name: str, column: pa.ChunkedArray) -> None:
+        import pyarrow.compute as pc
 
+        if name not in _COLUMN_TYPES or name == "crc32c":
+            return
+        if column.null_count:
+            raise self._error(f"the table has rows without a value in column {name!r}")
+        if name in ("key", "source") or not len(column):
+            return
+        low, high = pc.min_max(column).as_py().values()
+        limit = MAX_LABEL if name == "label" else MAX_INTEGER
+        if low < 0 or high > limit:
+            wrong = low if low < 0 else high
+            raise self._error(f"column {name!r} contains {wrong}, which is out of the range 0 to {limit}")
 
-def _read_columns(parquet: pq.ParquetFile, path: str | os.PathLike[str], columns: Sequence[str] | None) -> pa.Table:
-    import pyarrow as pa
-
-    try:
-        # One thread: tables are small, and worker processes already use every core.
-        table = parquet.read(columns, use_threads=False)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _unreadable_table(path, error) from None
-    for name in columns or TABLE_COLUMNS:
-        if name not in table.column_names:
-            raise TableError(f"the sample table has no column {name!r}", file=os.fspath(path), hint=_DAMAGED_HINT)
-        arrow_type = str(table.schema.field(name).type)
-        if arrow_type != _COLUMN_TYPES.get(name, arrow_type):
-            message = f"column {name!r} has the type {arrow_type}, but {_COLUMN_TYPES[name]} is required"
-            raise TableError(message, file=os.fspath(path), hint=_DAMAGED_HINT)
-    return table
+    def _error(self, message: str) -> TableError:
+        return TableError(message, file=os.fspath(self._path), hint=_DAMAGED_HINT)
 
 
 def read_table_metadata(path: str | os.PathLike[str]) -> TableMetadata | None:
@@ -163,16 +182,14 @@ def read_table_metadata(path: str | os.PathLike[str]) -> TableMetadata | None:
         TableError: the file is missing or damaged, or its metadata is not what `build_table` writes.
 
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         with open_file(path, TABLE) as file:
-            metadata = (pq.read_schema(file).metadata or {}).get(_METADATA_KEY)
-        return None if metadata is None else metadata_from_json(json.loads(metadata))
-    except (pa.ArrowException, OSError, ValueError) as error:
+            metadata = BoundedParquet(file, rows_per_byte=ROWS_PER_BYTE).metadata.get(_METADATA_KEY)
+    except (OSError, ParquetError) as error:
         raise _unreadable_table(path, error) from None
-    except (KeyError, TypeError, RecursionError) as error:
+    try:
+        return None if metadata is None else metadata_from_json(parse_json(metadata))
+    except ValueError as error:
         message = f"a member of the table's metadata is missing or wrong ({error})"
         raise TableError(message, file=os.fspath(path), hint=_DAMAGED_HINT) from None
 
@@ -180,11 +197,10 @@ def read_table_metadata(path: str | os.PathLike[str]) -> TableMetadata | None:
 def has_canonical_bytes(path: str | os.PathLike[str]) -> bool:
     """Return whether a table's bytes are exactly those that this release writes for its content."""
     try:
-        table = read_table(path)
-        data = read_file(path, TABLE)
-    except (TableError, OSError):
+        file = TableFile(path)
+        return file.content == _table_bytes(file.read())
+    except TableError:
         return False
-    return data == _table_bytes(table)
 
 
 def samples(table: pa.Table) -> Iterator[Sample]:
@@ -207,5 +223,10 @@ def _table_bytes(table: pa.Table) -> bytes:
 def _unreadable_table(path: str | os.PathLike[str], error: Exception) -> TableError:
     if isinstance(error, FileNotFoundError):
         return TableError("the sample table is missing", file=os.fspath(path), hint=_DAMAGED_HINT)
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    reason = error.strerror if isinstance(error, OSError) else error
     return TableError(f"the sample table cannot be read ({reason})", file=os.fspath(path), hint=_DAMAGED_HINT)
+
+
+def _short(arrow_type: pa.DataType) -> str:
+    text = printable(str(arrow_type))
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,0 +1,133 @@
+"""Read JSON from an untrusted file member by member. Every error names the member: ``splits.train.shards[3].bytes``."""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+Name = TypeVar("Name", bound=str)
+
+#: Largest integer that Arrow, NumPy and DALI store.
+MAX_INTEGER = (1 << 63) - 1
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+_SHORT.maxlevel = 2
+
+
+def shorten(value: object) -> str:
+    """Return a value as Python writes it, with at most about 60 characters of each text in it."""
+    return _SHORT.repr(value)
+
+
+class MemberError(ValueError):
+    """A member is missing, or has a wrong type or value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A value of JSON, and where it is.
+
+    The methods return the value as one type, or raise a `MemberError` that names it.
+
+    Attributes:
+        value: what `parse_json` returned, or a part of it.
+        path: names of the members and numbers of the items that lead to it. Empty for the whole.
+
+    """
+
+    value: Any
+    path: str = ""
+
+    def fail(self, requirement: str) -> NoReturn:
+        """Raise the error that the value must be something else."""
+        raise MemberError(f"{self.path or 'the content'} must be {requirement}, not {shorten(self.value)}")
+
+    def __getitem__(self, name: str) -> Member:
+        """Return a member of an object."""
+        found = self.get(name)
+        if found is None:
+            raise MemberError(f"{self._path_of(name)} is missing")
+        return found
+
+    def get(self, name: str) -> Member | None:
+        """Return a member of an object, or `None` if it is missing."""
+        members = self.mapping()
+        return Member(members[name], self._path_of(name)) if name in members else None
+
+    def mapping(self) -> Mapping[str, Any]:
+        """Return an object, as `json` returns it. All names are text without surrogates."""
+        if not isinstance(self.value, Mapping):
+            self.fail("an object")
+        return self.value
+
+    def members(self) -> dict[str, Member]:
+        """Return all members of an object by name."""
+        return {
+            Member(name, f"a name in {self.path or 'the content'}").text(): Member(value, self._path_of(str(name)))
+            for name, value in self.mapping().items()
+        }
+
+    def items(self) -> list[Member]:
+        """Return the items of an array."""
+        if not isinstance(self.value, list):
+            self.fail("an array")
+        return [Member(value, f"{self.path}[{number}]") for number, value in enumerate(self.value)]
+
+    def texts(self) -> tuple[str, ...]:
+        """Return an array of text."""
+        if not isinstance(self.value, list):
+            self.fail("an array of text")
+        # A manifest can have a million classes: only a wrong one needs its path.
+        if not all(isinstance(value, str) for value in self.value) or not _is_unicode("".join(self.value)):
+            return tuple(item.text() for item in self.items())
+        return tuple(self.value)
+
+    def text(self) -> str:
+        """Return text. Halves of surrogate pairs are not text: they cannot be written as UTF-8."""
+        if not isinstance(self.value, str) or not _is_unicode(self.value):
+            self.fail("text")
+        return self.value
+
+    def integer(self, low: int = 0, high: int = MAX_INTEGER) -> int:
+        """Return an integer from `low` to `high`."""
+        if not isinstance(self.value, int) or isinstance(self.value, bool) or not low <= self.value <= high:
+            self.fail(f"an integer from {low} to {high}")
+        return self.value
+
+    def one_of(self, known: Sequence[Name]) -> Name:
+        """Return one of several texts."""
+        if not isinstance(self.value, str) or self.value not in known:
+            self.fail(f"one of {', '.join(known)}")
+        return known[known.index(self.value)]
+
+    def _path_of(self, name: str) -> str:
+        shown = name if name.isidentifier() and len(name) <= 60 else shorten(name)
+        return f"{self.path}.{shown}" if self.path else shown
+
+
+def parse_json(data: bytes | str) -> Member:
+    """Parse JSON strictly, as RFC 8259 defines it: NaN and Infinity are refused, and so is deep nesting.
+
+    Raises:
+        ValueError: the data is not JSON.
+
+    """
+    try:
+        return Member(json.loads(data, parse_constant=_refuse_constant))
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode() or True)
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,233 @@
+"""Read Parquet files that may come from anybody: flat columns, of a size in proportion to the file.
+
+A column is unpacked only after its page headers show how large it becomes. Text stays dictionary-encoded until the size
+of all its values is known: a page of a few bytes can repeat a long text a million times.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from manifests.parquet_pages import DICTIONARY_PAGE, Page, read_pages
+from manifests.text import plural, printable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+#: A file with more columns is refused.
+MAX_COLUMNS = 5000
+
+#: Every file may have this many rows; a larger file may have more, in proportion to its length.
+FREE_ROWS = 1 << 16
+
+#: The columns that are read may unpack to `FREE_BYTES`, and `BYTES_PER_BYTE` more for each byte of the file. Tables
+#: with generated paths and repeated labels, compressed by Zstandard, reach about 150 bytes for each byte of the file.
+FREE_BYTES = 32 << 20
+BYTES_PER_BYTE = 200
+
+#: An entry of a dictionary can need this many times its stored bytes: 16 bytes of memory for an empty text of 4 bytes.
+_DICTIONARY_FACTOR = 4
+
+#: Each text can consist of a part of the one before it, so the size of all of them is not known before decoding.
+_DELTA_BYTE_ARRAY = 7
+
+
+class ParquetError(ValueError):
+    """A Parquet file is damaged, or unpacks to more than `BoundedParquet` allows. The message names the column."""
+
+
+class BoundedParquet:
+    """A Parquet file whose columns are read only if their size is in proportion to the file.
+
+    Attributes:
+        schema: Arrow names and types of all columns.
+        names: names of all columns, each of which occurs once.
+        rows: number of rows.
+        metadata: key-value metadata of the file.
+
+    """
+
+    def __init__(self, source: BinaryIO | bytes, *, rows_per_byte: float, threads: bool = False) -> None:
+        """Read the footer.
+
+        Args:
+            source: an open file, or its content.
+            rows_per_byte: the file may have `FREE_ROWS` rows, and this many more for each of its bytes.
+            threads: read columns in several threads.
+
+        Raises:
+            ParquetError: the footer is damaged, or the file has too many rows or columns.
+
+        """
+        self._source = source
+        self._length = len(source) if isinstance(source, bytes) else os.fstat(source.fileno()).st_size
+        self._threads = threads
+        parquet = self._open(None, [])
+        with _translated_errors():
+            self._footer = parquet.metadata
+            if self._footer.num_columns > MAX_COLUMNS:
+                raise ParquetError(
+                    f"the file has {self._footer.num_columns:,} columns, but the limit is {MAX_COLUMNS:,}"
+                )
+            self.schema: pa.Schema = parquet.schema_arrow
+            self.names: tuple[str, ...] = tuple(self.schema.names)
+            self.metadata: dict[bytes, bytes] = self._footer.metadata or {}
+        self._check_names()
+        self.rows: int = self._count_rows(FREE_ROWS + int(rows_per_byte * self._length))
+        self._leaves = {self._footer.schema.column(at).path: at for at in range(self._footer.num_columns)}
+
+    def _open(self, footer: Any, dictionaries: list[str]) -> pq.ParquetFile:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        source = pa.BufferReader(self._source) if isinstance(self._source, bytes) else self._source
+        with _translated_errors():
+            return pq.ParquetFile(
+                source,
+                metadata=footer,
+                read_dictionary=dictionaries,
+                page_checksum_verification=True,
+                thrift_container_size_limit=100_000,
+            )
+
+    def _check_names(self) -> None:
+        if len(set(self.names)) < len(self.names):
+            repeated = next(name for name, count in Counter(self.names).items() if count > 1)
+            raise ParquetError(f"two columns have the name {_quoted(repeated)}")
+
+    def _count_rows(self, limit: int) -> int:
+        with _translated_errors():
+            groups = [self._footer.row_group(number).num_rows for number in range(self._footer.num_row_groups)]
+            rows: int = self._footer.num_rows
+        if min(groups, default=0) < 0 or rows != sum(groups):
+            raise ParquetError("the number of rows contradicts the row groups")
+        if rows > limit:
+            raise ParquetError(f"{plural(rows, 'row')} in {plural(self._length, 'byte')} are not plausible")
+        return rows
+
+    def read(self, names: Sequence[str]) -> pa.Table:
+        """Read columns by name, in this order. All values are checked, for example that text is valid UTF-8.
+
+        Raises:
+            ParquetError: a column does not exist, is nested or damaged, or unpacks to too many bytes.
+
+        """
+        import pyarrow as pa
+
+        budget = FREE_BYTES + BYTES_PER_BYTE * self._length
+        if self.rows * 8 * len(names) > budget:
+            raise ParquetError(f"{plural(len(names), 'column')} of {plural(self.rows, 'row')} exceed {budget:,} bytes")
+        pages: dict[str, list[Page]] = {}
+        for name in names:
+            pages[name] = self._pages_of(name)
+            budget -= sum(
+                page.bytes * (_DICTIONARY_FACTOR if page.type == DICTIONARY_PAGE else 1) for page in pages[name]
+            )
+            if budget < 0:
+                raise ParquetError(f"column {_quoted(name)} unpacks to more bytes than a file of this length may")
+        coded = [
+            name for name in names if self._is_text(name) and any(page.type == DICTIONARY_PAGE for page in pages[name])
+        ]
+        parquet = self._open(self._footer, coded)
+        with _translated_errors():
+            table = parquet.read(list(names), use_threads=self._threads).select(list(names))
+            if table.num_rows != self.rows and names:
+                raise ParquetError(f"the columns have {plural(table.num_rows, 'row')}, not {self.rows:,}")
+            for name in coded:
+                budget -= _text_bytes(table[name])
+                if budget < 0:
+                    raise ParquetError(f"column {_quoted(name)} unpacks to more bytes than a file of this length may")
+            for at, name in enumerate(names):
+                if table.schema.field(at).type != self.schema.field(name).type:
+                    column = _without_dictionary(table[name], self.schema.field(name).type)
+                    table = table.set_column(at, self.schema.field(name), column)
+            table.validate(full=True)
+            return table.cast(pa.schema([self.schema.field(name) for name in names], self.schema.metadata))
+
+    def _is_text(self, name: str) -> bool:
+        return bool(self._footer.schema.column(self._leaves[name]).physical_type == "BYTE_ARRAY")
+
+    def _pages_of(self, name: str) -> list[Page]:
+        """Return the pages of a column in all row groups.
+
+        Raises:
+            ParquetError: the column does not exist, is nested, or its pages contradict the footer.
+
+        """
+        # A nested column has the name of a leaf with a dot, and Arrow would read it as well.
+        if name not in self._leaves or any(leaf.startswith(f"{name}.") for leaf in self._leaves):
+            raise ParquetError(
+                f"column {_quoted(name)} is nested" if name in self.names else f"no column {_quoted(name)}"
+            )
+        pages: list[Page] = []
+        with _translated_errors(f"column {_quoted(name)}: "):
+            for number in range(self._footer.num_row_groups):
+                group = self._footer.row_group(number)
+                pages += self._pages_in_group(group.column(self._leaves[name]), group.num_rows)
+        return pages
+
+    def _pages_in_group(self, chunk: Any, rows: int) -> Iterator[Page]:
+        start, stored = chunk.data_page_offset, chunk.total_compressed_size
+        if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+            start = chunk.dictionary_page_offset
+        if chunk.file_path or chunk.num_values != rows or start < 0 or not 0 <= stored <= self._length - start:
+            raise ParquetError("the footer is damaged")
+        for page in read_pages(self._read_at, start, start + stored, rows):
+            if page.encoding == _DELTA_BYTE_ARRAY:
+                raise ParquetError("the encoding DELTA_BYTE_ARRAY is not supported")
+            if page.type == DICTIONARY_PAGE and page.values > page.bytes:
+                raise ParquetError("a dictionary has more entries than bytes")
+            yield page
+
+    def _read_at(self, offset: int, length: int) -> bytes:
+        if isinstance(self._source, bytes):
+            return self._source[offset : offset + length]
+        return os.pread(self._source.fileno(), length, offset)
+
+
+class _translated_errors:  # noqa: N801  (a context manager, named like a function)
+    """Raise what Arrow raises for a damaged file as a `ParquetError`."""
+
+    def __init__(self, place: str = "") -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, error_type: Any, error: BaseException | None, traceback: Any) -> None:
+        import pyarrow as pa
+
+        if isinstance(error, MemoryError):  # pa.ArrowMemoryError is both
+            return
+        if isinstance(error, (pa.ArrowException, OSError, ValueError, OverflowError)):
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ParquetError(f"{self._place}{printable(reason[:200])}") from None
+
+
+def _quoted(name: str) -> str:
+    return repr(name if len(name) <= 80 else f"{name[:80]}...")
+
+
+def _text_bytes(column: pa.ChunkedArray) -> int:
+    """Return the number of bytes of all values of a dictionary-encoded column of text."""
+    import pyarrow.compute as pc
+
+    total = 0
+    for chunk in column.chunks:
+        lengths = pc.binary_length(chunk.dictionary)
+        total += pc.sum(pc.take(lengths, chunk.indices)).as_py() or 0
+    return total
+
+
+def _without_dictionary(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(arrow_type):
+        return pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], column.type.value_type).cast(
+            arrow_type
+        )
+    return column.cast(arrow_type)
