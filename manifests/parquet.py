@@ -66,7 +66,7 @@ class BoundedParquet:
         self._source = source
         self._length = len(source) if isinstance(source, bytes) else os.fstat(source.fileno()).st_size
         self._threads = threads
-        parquet = self._open(None, [])
+        self._parquet = parquet = self._open(None, [])
         with _translated_errors():
             self._footer = parquet.metadata
             if self._footer.num_columns > MAX_COLUMNS:
@@ -132,7 +132,7 @@ class BoundedParquet:
         coded = [
             name for name in names if self._is_text(name) and any(page.type == DICTIONARY_PAGE for page in pages[name])
         ]
-        parquet = self._open(self._footer, coded)
+        parquet = self._open(self._footer, coded) if coded else self._parquet
         with _translated_errors():
             table = parquet.read(list(names), use_threads=self._threads).select(list(names))
             if table.num_rows != self.rows and names:

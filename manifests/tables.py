@@ -150,10 +150,11 @@ class TableFile:
         required = _COLUMN_TYPES.get(name)
         if required and str(arrow_type) != required:
             raise self._error(f"column {name!r} has the type {_short(arrow_type)}, but {required} is required")
-        is_plain = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_floating)
-        is_plain += (pa.types.is_boolean, pa.types.is_null)
-        if not any(check(arrow_type) for check in is_plain):
-            message = f"column {printable(name)!r} has the type {_short(arrow_type)}, but extra columns are text, numbers or booleans"
+        types = pa.types
+        is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_boolean(arrow_type)
+        is_text = types.is_string(arrow_type) or types.is_large_string(arrow_type)
+        if not (is_number or is_text or types.is_null(arrow_type)):
+            message = f"column {name!r} has the type {_short(arrow_type)}, which is not text, a number or a boolean"
             raise self._error(message)
 
     def _check_values(self, name: str, column: pa.ChunkedArray) -> None:

@@ -17,6 +17,7 @@ from manifests.errors import CallError, ManifestError, TableError
 from manifests.schema import (
     CREATORS,
     FORMAT_NAMES,
+    MAX_LABEL,
     TABLE_COLUMNS,
     Components,
     Conversion,
@@ -113,13 +114,21 @@ def test_the_error_for_an_edited_class_names_the_file():
         parse_manifest(manifest_bytes(MANIFEST).replace(b'"cat"', b'"dog"'), "x/manifest.json")
 
 
-@pytest.mark.parametrize("version", [0, 2, 99, "1", None, 1.5, [1]])
+@pytest.mark.parametrize("version", [0, 2, 99, -1])
 def test_an_unknown_schema_version_is_refused(version):
     body = {**json.loads(manifest_bytes(MANIFEST)), "schema_version": version}
     with pytest.raises(ManifestError) as caught:
         parse_manifest(with_valid_checksum(body))
     assert f"schema_version {version!r}" in str(caught.value)
     assert "reads 1" in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["1", None, 1.5, [1], 10**9, "1" * 10_000, True])
+def test_a_schema_version_that_is_no_small_integer_is_refused(version):
+    body = {**json.loads(manifest_bytes(MANIFEST)), "schema_version": version}
+    with pytest.raises(ManifestError, match="schema_version 1 or the checksum is missing") as caught:
+        parse_manifest(with_valid_checksum(body))
+    assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"\xff", b'"x"', b"[" * 100_000, b"9" * 5000])
@@ -257,7 +266,7 @@ extras = {
 }
 table_rows = st.lists(
     st.builds(
-        Sample, texts, st.integers(0, (1 << 63) - 1), counts, counts, int32, int32, texts,
+        Sample, texts, st.integers(0, MAX_LABEL), counts, counts, int32, int32, texts,
         st.none() | st.integers(0, (1 << 32) - 1), st.fixed_dictionaries(extras),
     ),
     min_size=1, max_size=5,
