@@ -70,15 +70,13 @@ def _estimate(split: OpenSplit, batch_size: int) -> dict[str, dict[str, int]] | 
     if not split.samples:
         return None
     columns = SampleTables(split).columns(("width", "height"), requested_by="`loaders memory`")
-    if any(column.dtype == object for column in columns.values()):
-        return None
     sizes = ImageSizes(columns["width"], columns["height"])
     return estimate_presets(sizes, batch_size, encoded=split.manifest.store == "encoded")
 
 
 def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
     if estimate is None:
-        click.echo("  unknown, because the sample tables do not have the size of every image")
+        click.echo("  unknown, because the split contains no samples")
         return
     variants = list(next(iter(estimate.values())))
     if len(variants) > 1:

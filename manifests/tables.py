@@ -163,17 +163,19 @@ class TableFile:
         if name not in _COLUMN_TYPES or name == "crc32c":
             return
         if column.null_count:
-            raise self._error(f"the table has rows without a value in column {name!r}")
+            record = pc.index(pc.is_null(column), True).as_py()
+            raise self._error(f"the table has rows without a value in column {name!r}", record)
         if name in ("key", "source") or not len(column):
             return
         low, high = pc.min_max(column).as_py().values()
         limit = MAX_LABEL if name == "label" else MAX_INTEGER
         if low < 0 or high > limit:
             wrong = low if low < 0 else high
-            raise self._error(f"column {name!r} contains {wrong}, which is out of the range 0 to {limit}")
+            record = pc.index(column, wrong).as_py()
+            raise self._error(f"column {name!r} contains {wrong}, which is out of the range 0 to {limit}", record)
 
-    def _error(self, message: str) -> TableError:
-        return TableError(message, file=os.fspath(self._path), hint=_DAMAGED_HINT)
+    def _error(self, message: str, record: int | None = None) -> TableError:
+        return TableError(message, file=os.fspath(self._path), record=record, hint=_DAMAGED_HINT)
 
 
 def read_table_metadata(path: str | os.PathLike[str]) -> TableMetadata | None:

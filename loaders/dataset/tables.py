@@ -85,36 +85,26 @@ class SampleTables:
         return {name: self._columns[name] for name in names}
 
     def image_sizes(self) -> ImageSizes | None:
-        """Return the image sizes. `None` if a table is damaged, or does not have the size of every image."""
+        """Return the image sizes. `None` if a table is damaged."""
         try:
-            tables = [file.read(("width", "height")) for file in self._files]
+            tables = [self._read(number, ("width", "height")) for number in range(len(self._files))]
         except TableError:
-            return None
-        if any(column.null_count for table in tables for column in table.columns):
             return None
         widths, heights = (np.concatenate([table[name].to_numpy() for table in tables]) for name in ("width", "height"))
         return ImageSizes(widths, heights)
 
     def _read(self, number: int, names: Sequence[str]) -> pa.Table:
         shard = self._split.shards[number]
-        table = self._files[number].read(names)
-        if table.num_rows != shard.samples:
+        table = self._files[number]
+        if table.rows != shard.samples:
             raise TableError(
-                f"the table has {table.num_rows} rows, but its shard has {shard.samples} samples",
+                f"the table has {table.rows} rows, but its shard has {shard.samples} samples",
                 file=self._split.path(shard.table),
                 hint=VERIFY,
             )
-        return table
+        return table.read(names)
 
     def _joined(self, name: str, parts: Sequence[pa.ChunkedArray]) -> NDArray[Any]:
-        if name in ("label", "offset", "size"):
-            for shard, part in zip(self._split.shards, parts, strict=True):
-                if part.null_count:
-                    raise TableError(
-                        f"the table has rows without a value in column {name!r}",
-                        file=self._split.path(shard.table),
-                        hint=VERIFY,
-                    )
         if name == "crc32c":
             parts = [part.fill_null(NO_CHECKSUM) for part in parts]
         arrays = [part.to_numpy() if not part.null_count else _objects(part) for part in parts]
