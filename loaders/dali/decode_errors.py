@@ -34,15 +34,29 @@ def translate_error(error: Exception, split: OpenSplit) -> Exception:
     """
     if isinstance(error, StopIteration):
         return RuntimeError("DALI's pipeline has ended")
-    match = _OPERATOR_ERROR.search(str(error))
-    if match is None or _NOT_THE_DATASET.search(match[2]):
+    failure = _operator_failure(error)
+    if failure is None:
         return error
-    if match[1] == "readers" and (index_error := find_index_error(split)):
+    operator, reason = failure
+    if operator == "readers" and (index_error := find_index_error(split)):
         return index_error
-    problem = "a record cannot be read" if match[1] == "readers" else "an image cannot be decoded"
-    reason = " ".join(match[2].split())
+    problem = "a record cannot be read" if operator == "readers" else "an image cannot be decoded"
     return DamagedError(
         f"{problem} (DALI says: {reason})",
         file=split.folder,
         hint=f"run `dataprep verify --decode {shlex.quote(split.folder)}` to find it",
     )
+
+
+def decode_failure(error: Exception) -> str | None:
+    """Return DALI's reason for not decoding an image; `None` if the error is another one."""
+    failure = _operator_failure(error)
+    return None if failure is None or failure[0] == "readers" else failure[1]
+
+
+def _operator_failure(error: Exception) -> tuple[str, str] | None:
+    """Return the kind of operator that the dataset made fail, and DALI's reason; `None` for another error."""
+    match = _OPERATOR_ERROR.search(str(error))
+    if match is None or _NOT_THE_DATASET.search(match[2]):
+        return None
+    return match[1], " ".join(match[2].split())

@@ -1,0 +1,63 @@
+"""What is known about an image that cannot be decoded: where it is, what it is called, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from loaders.dataset.split import OpenSplit
+from manifests.tables import TableFile
+
+
+@dataclass(frozen=True, slots=True)
+class BadSample:
+    """A sample whose image cannot be decoded. `Loader.errors` lists them.
+
+    Attributes:
+        dataset: folder of the dataset, as the caller wrote it.
+        split: name of the split.
+        shard: file name of the shard.
+        record: number of the sample in the shard, from 0.
+        key: the sample's key.
+        row: number of the sample in the split, from 0: what the field ``"index"`` contains.
+        reason: why the image cannot be decoded, as DALI says it.
+
+    """
+
+    dataset: str
+    split: str
+    shard: str
+    record: int
+    key: str
+    row: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.shard}, record {self.record}, key {self.key!r}: {self.reason}"
+
+
+def describe_bad_samples(split: OpenSplit, reasons: Mapping[int, str]) -> tuple[BadSample, ...]:
+    """Return where bad samples are, in the order of their rows.
+
+    Args:
+        split: the split.
+        reasons: why each image cannot be decoded, by row.
+
+    Raises:
+        TableError: a sample table is missing or damaged.
+
+    """
+    ends = np.cumsum([shard.samples for shard in split.shards])
+    keys: dict[int, list[str]] = {}
+    described = []
+    for row, reason in sorted(reasons.items()):
+        number = int(np.searchsorted(ends, row, side="right"))
+        shard = split.shards[number]
+        if number not in keys:
+            keys[number] = TableFile(split.path(shard.table)).read(("key",))["key"].to_pylist()
+        record = row - int(ends[number]) + shard.samples
+        key = keys[number][record]
+        described.append(BadSample(split.folder, split.name, shard.name, record, key, row, reason))
+    return tuple(described)

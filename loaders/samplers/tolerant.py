@@ -1,0 +1,148 @@
+"""`TolerantOrder`: a planned order that continues without images that cannot be decoded. Never imports DALI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loaders.checkpoint import Position
+from loaders.samplers.groups import Groups, group, read_codes
+from loaders.samplers.order import PlannedOrder
+from loaders.samplers.shuffle import random_words
+from manifests.errors import DamagedError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Peers:
+    """The rows that may replace a row: those with the same value of a column.
+
+    Attributes:
+        codes: a number for each value of the column, uint64 [rows].
+        groups: the rows by code.
+        index: position of each code's group among the groups.
+
+    """
+
+    codes: NDArray[np.uint64]
+    groups: Groups
+    index: dict[int, int]
+
+    @classmethod
+    def of(cls, columns: Mapping[str, NDArray[Any]], name: str, samples: int) -> Peers:
+        """Group the rows by a column.
+
+        Raises:
+            CallError: the column is missing, or a row has no value.
+
+        """
+        codes = read_codes(columns, name, samples)
+        groups = group(codes)
+        values = codes[groups.members[groups.starts[:-1]]].tolist()
+        return cls(codes, groups, {value: number for number, value in enumerate(values)})
+
+    def rows(self, row: int) -> NDArray[np.integer[Any]]:
+        """Return the rows with the same value as `row`, itself included."""
+        number = self.index[int(self.codes[row])]
+        return self.groups.members[self.groups.starts[number] : self.groups.starts[number + 1]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TolerantOrder(PlannedOrder):
+    """A planned order from which some rows are taken out. The number of batches does not change, so ranks stay in step.
+
+    The batches up to a bad row do not depend on bad rows that come later. So a loader that finds one restarts at that
+    batch, and what the user has received before stays what the order says.
+
+    Attributes:
+        bad: the rows to take out.
+        mode: ``"skip"`` moves all later samples of the rank up, so the last batch is shorter (with
+            ``last_batch="partial"``) or is filled up (otherwise). ``"replace"`` puts another row of the split in the
+            place of a bad one, drawn from its peers.
+        peers: which rows may replace a row; `None` means every row.
+        seed: seed of the draw.
+
+    """
+
+    bad: frozenset[int] = frozenset()
+    mode: Literal["skip", "replace"] = "skip"
+    peers: Peers | None = None
+    seed: int = 0
+    _streams: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+
+    def filled(self, run: int, started: int) -> NDArray[np.int64]:
+        """Return the rows of this rank's batch without bad rows; see `PlannedOrder.filled`.
+
+        Raises:
+            DamagedError: no good sample is left.
+
+        """
+        if not self.bad:
+            return PlannedOrder.filled(self, run, started)
+        epochs, number = divmod(run, self.batches)
+        if self.mode == "replace":
+            return self._replaced(PlannedOrder.filled(self, run, started), started + epochs, number)
+        stream = self._stream(started + epochs)
+        rows = stream[number * self.batch_size : (number + 1) * self.batch_size]
+        return np.concatenate([rows, np.repeat(stream[-1:], self.batch_size - len(rows))])
+
+    def size(self, position: Position) -> int:
+        """Return the number of samples in the batch that comes next."""
+        if not self.bad or self.mode == "replace" or self.last_batch != "partial":
+            return PlannedOrder.size(self, position)
+        rest = len(self._stream(position.epoch)) - position.batch * self.batch_size
+        return max(0, min(self.batch_size, rest))
+
+    def _stream(self, epoch: int) -> NDArray[np.int64]:
+        """Return the good rows of this rank in an epoch; at least as many as the batches need, unless partial."""
+        if epoch not in self._streams:
+            self._streams.clear()
+            self._streams[epoch] = self._compute_stream(epoch)
+        return self._streams[epoch]
+
+    def _compute_stream(self, epoch: int) -> NDArray[np.int64]:
+        rows = self._without_bad(np.concatenate(list(self._parts(epoch))))
+        if not len(rows):
+            raise DamagedError("every image that this rank reads is damaged", hint="run `dataprep verify --decode`")
+        missing = self.batches * self.batch_size - len(rows)
+        if missing <= 0 or self.last_batch != "drop":
+            return rows
+        # The samples that "drop" leaves out come first, then the rank's own again.
+        spare = self._without_bad(self._left_over(epoch))[:missing]
+        return np.concatenate([rows, spare, np.resize(rows, missing - len(spare))])
+
+    def _parts(self, epoch: int) -> Iterator[NDArray[np.int64]]:
+        first = self.ranks.rank * self.batch_size
+        for number in range(self.batches):
+            yield self._checked(epoch, number)[first : first + self.batch_size]
+
+    def _left_over(self, epoch: int) -> NDArray[np.int64]:
+        if self.batches * self.batch_size * self.ranks.world_size >= self.plan.samples:
+            return np.empty(0, np.int64)
+        return self._checked(epoch, self.batches)[self.ranks.rank :: self.ranks.world_size]
+
+    def _without_bad(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return rows[~np.isin(rows, np.fromiter(self.bad, np.int64, len(self.bad)))]
+
+    def _replaced(self, rows: NDArray[np.int64], epoch: int, number: int) -> NDArray[np.int64]:
+        used = set(rows.tolist())
+        for place, row in enumerate(rows.tolist()):
+            if row in self.bad:
+                word = int(random_words(1, self.seed, epoch, number, self.ranks.rank, place)[0])
+                rows[place] = self._replacement(row, word, used)
+                used.add(int(rows[place]))
+        return rows
+
+    def _replacement(self, row: int, word: int, used: set[int]) -> int:
+        """Return a good row in place of a bad one: a peer that is not in the batch, else any row, else any peer."""
+        everyone = range(self.rows)
+        peers = everyone if self.peers is None else self.peers.rows(row)
+        for candidates, excluded in ((peers, used), (peers, set()), (everyone, set())):
+            for step in range(len(candidates)):
+                candidate = int(candidates[(word + step) % len(candidates)])
+                if candidate not in self.bad and candidate not in excluded:
+                    return candidate
+        raise DamagedError("every image of the split is damaged", hint="run `dataprep verify --decode`")

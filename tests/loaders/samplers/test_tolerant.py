@@ -1,0 +1,120 @@
+"""Bad rows are taken out of an order: batch counts stay, good samples appear once, earlier batches do not change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loaders.checkpoint import Position
+from loaders.ranks import Ranks
+from loaders.samplers import ShuffledSampler
+from loaders.samplers.tolerant import Peers, TolerantOrder
+from manifests.errors import DamagedError
+
+SHAPES = st.tuples(st.integers(8, 60), st.integers(1, 4), st.integers(1, 3))  # samples, batch size, ranks
+
+
+def make(samples, batch_size, ranks, *, last_batch="partial", mode="skip", bad=(), peers=None):
+    plan = ShuffledSampler().plan({}, samples=samples, batch_size=batch_size, world_size=ranks.world_size, seed=5)
+    return TolerantOrder(
+        plan, samples, ranks, batch_size, last_batch, "ShuffledSampler()", bad=frozenset(bad), mode=mode, peers=peers
+    )
+
+
+def given_rows(order, epoch=0):
+    """Return the rows that the user receives from one rank in an epoch, batch by batch."""
+    return [
+        order.filled(number, epoch)[: order.size(Position(epoch=epoch, batch=number, read=number, started=epoch))]
+        for number in range(order.batches)
+    ]
+
+
+@given(SHAPES, st.data())
+def test_skip_leaves_out_the_bad_rows_alone(shape, data):
+    samples, batch_size, world = shape
+    bad = data.draw(st.sets(st.integers(0, samples - 1), max_size=samples // 4))
+    seen: Counter[int] = Counter()
+    for rank in range(world):
+        order = make(samples, batch_size, Ranks(rank, world), bad=bad)
+        assert order.batches == make(samples, batch_size, Ranks(rank, world)).batches
+        try:
+            batches = given_rows(order)
+        except DamagedError:
+            return  # This rank's samples are all bad.
+        seen.update(np.concatenate(batches).tolist())
+    assert seen == Counter(set(range(samples)) - bad)
+
+
+@given(SHAPES, st.sampled_from(["drop", "pad"]), st.data())
+def test_skip_keeps_full_batches_full(shape, last_batch, data):
+    samples, batch_size, world = shape
+    bad = data.draw(st.sets(st.integers(0, samples - 1), max_size=3))
+    for rank in range(world):
+        order = make(samples, batch_size, Ranks(rank, world), last_batch=last_batch, bad=bad)
+        try:
+            batches = given_rows(order, epoch=2)
+        except DamagedError:
+            continue
+        assert all(len(rows) == batch_size for rows in batches)
+        assert not set(np.concatenate(batches).tolist() if batches else ()) & bad
+
+
+@given(SHAPES, st.sampled_from(["drop", "partial", "pad"]), st.data())
+def test_replace_changes_the_bad_rows_alone(shape, last_batch, data):
+    samples, batch_size, world = shape
+    bad = data.draw(st.sets(st.integers(0, samples - 1), max_size=samples // 2))
+    labels = np.arange(samples) % 3
+    peers = Peers.of({"label": labels}, "label", samples)
+    intact = make(samples, batch_size, Ranks(0, world), last_batch=last_batch)
+    order = make(samples, batch_size, Ranks(0, world), last_batch=last_batch, mode="replace", bad=bad, peers=peers)
+    good_labels = {int(labels[row]) for row in range(samples) if row not in bad}
+    for before, after in zip(given_rows(intact), given_rows(order), strict=True):
+        assert len(before) == len(after)
+        for old, new in zip(before.tolist(), after.tolist(), strict=True):
+            assert new not in bad
+            assert old in bad or old == new
+            assert labels[old] not in good_labels or labels[old] == labels[new]
+
+
+@given(SHAPES, st.sampled_from(["skip", "replace"]), st.sampled_from(["drop", "partial", "pad"]), st.data())
+def test_batches_before_a_bad_row_do_not_depend_on_it(shape, mode, last_batch, data):
+    """So a loader that finds a bad image restarts at its batch, and resumes to the same batches."""
+    samples, batch_size, world = shape
+    known = data.draw(st.sets(st.integers(0, samples - 1), max_size=2))
+    order = make(samples, batch_size, Ranks(0, world), last_batch=last_batch, mode=mode, bad=known)
+    if not order.batches:
+        return
+    number = data.draw(st.integers(0, order.batches - 1))
+    rows = order.filled(number, 0)
+    found = replace(order, bad=order.bad | {int(rows[-1])}, _streams={})
+    for earlier in range(number):
+        if int(rows[-1]) not in order.filled(earlier, 0):
+            assert np.array_equal(order.filled(earlier, 0), found.filled(earlier, 0))
+
+
+def test_a_replacement_is_not_in_the_batch_already():
+    labels = np.repeat([0, 1], 4)
+    peers = Peers.of({"label": labels}, "label", 8)
+    order = make(8, 4, Ranks(), mode="replace", bad={1}, peers=peers)
+    for epoch in range(20):
+        for rows in given_rows(order, epoch):
+            assert len(set(rows.tolist())) == 4
+
+
+def test_without_bad_rows_the_order_is_the_planned_one():
+    intact, order = make(30, 4, Ranks(1, 2), mode="skip"), make(30, 4, Ranks(1, 2), mode="replace")
+    plan = intact.plan.batch(0, 2)
+    assert np.array_equal(intact.filled(2, 0), plan[4:8])
+    assert np.array_equal(order.filled(2, 0), plan[4:8])
+
+
+@pytest.mark.parametrize("mode", ["skip", "replace"])
+def test_no_good_sample_is_an_error(mode):
+    order = make(8, 4, Ranks(), mode=mode, bad=range(8))
+    with pytest.raises(DamagedError, match="damaged"):
+        order.filled(0, 0)
