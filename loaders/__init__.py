@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 # Importing the submodule `loaders.build` sets the attribute `build` of this package to the submodule. This statement
 # then replaces it by the function. Python sets the attribute only once, so later imports keep the function.
 from loaders.build import build
-from loaders.samplers import ClassBalancedSampler, PKSampler, ShuffledSampler
+from loaders.samplers import ClassBalancedSampler, PKSampler, RepeatedSampler, ShuffledSampler, WeightedSampler
 from manifests.errors import CallError, DamagedError, DatasetError
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ __all__ = [
     "DatasetError",
     "Loader",
     "PKSampler",
+    "RepeatedSampler",
     "ShuffledSampler",
+    "WeightedSampler",
     "build",
 ]
 

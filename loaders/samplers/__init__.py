@@ -8,6 +8,17 @@ from loaders.samplers.balanced import ClassBalancedSampler
 from loaders.samplers.base import Plan, Sampler
 from loaders.samplers.check import check_sampler
 from loaders.samplers.pk import PKSampler
+from loaders.samplers.repeated import RepeatedSampler
 from loaders.samplers.shuffled import ShuffledSampler
+from loaders.samplers.weighted import WeightedSampler
 
-__all__ = ["ClassBalancedSampler", "PKSampler", "Plan", "Sampler", "ShuffledSampler", "check_sampler"]
+__all__ = [
+    "ClassBalancedSampler",
+    "PKSampler",
+    "Plan",
+    "RepeatedSampler",
+    "Sampler",
+    "ShuffledSampler",
+    "WeightedSampler",
+    "check_sampler",
+]

@@ -23,15 +23,13 @@ from loaders.samplers.base import (
     check_not_empty,
 )
 from loaders.samplers.groups import Groups, count_within, group, read_codes
+from loaders.samplers.quotas import QUOTA_BITS, draw_by_quota, quota_ends, round_quotas
 from loaders.samplers.shuffle import random_words, shuffled, shuffled_within, uniform
 from manifests.errors import CallError
 from manifests.text import plural
 
 # What each draw is for: the last number of its key.
 _ORDER, _ROUNDING, _MEMBERS, _DRAW = 0, 1, 2, 3
-
-#: Quotas are integers in units of 2**-24 sample, so that sums and rounding are exact.
-_BITS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ class ClassBalancedSampler:
         classes = group(read_codes(columns, self.by, samples))
         weights = classes.sizes * self._weights(classes.sizes)
         length = self.samples or (samples if self.threshold is None else round(float(weights.sum())))
-        quotas = _Quotas(self, classes, _quota_ends(weights, length), length)
+        quotas = _Quotas(self, classes, quota_ends(weights, length), length)
         make = _DrawnPlan if self.replacement else _QuotaPlan
         return make(quotas, batch_size * world_size, seed)
 
@@ -131,13 +129,6 @@ def _check_range(name: str, value: object) -> None:
         raise CallError(f"{name} must be {text}, got {value!r}")
 
 
-def _quota_ends(weights: NDArray[np.float64], length: int) -> Rows:
-    """Return the boundaries of the classes' shares of an epoch, int64 [classes + 1], in units of 2**-24 sample."""
-    quotas = np.rint(weights * (length / weights.sum()) * 2**_BITS).astype(np.int64)
-    quotas[quotas.argmax()] += (length << _BITS) - quotas.sum()
-    return np.concatenate([[0], np.cumsum(quotas)])
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Quotas:
     """The share of each class: class c has ``ends[c + 1] - ends[c]`` of the epoch, in units of 2**-24 sample."""
@@ -149,7 +140,7 @@ class _Quotas:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        sizes, quotas = self.classes.sizes, np.diff(self.ends) / 2**_BITS
+        sizes, quotas = self.classes.sizes, np.diff(self.ends) / 2**QUOTA_BITS
         more, fewer = np.rint(quotas) > sizes, np.rint(quotas) < sizes
         how = "with" if self.sampler.replacement else "without"
         oversampled, undersampled = "No class is oversampled.", "No class is undersampled."
@@ -185,20 +176,11 @@ class _QuotaPlan(EpochPlan):
 
     def compute_epoch(self, epoch: int) -> Indices:
         classes = self._quotas.classes
-        counts = self._counts(epoch)
+        counts = round_quotas(self._quotas.ends, self.seed, epoch, _ROUNDING)
         order = shuffled_within(np.repeat(np.arange(len(counts)), classes.sizes), self.seed, epoch, _MEMBERS)
         places = count_within(counts) % np.repeat(classes.sizes, counts) + np.repeat(classes.starts[:-1], counts)
         rows = classes.members[order[places]]
         return rows[shuffled(len(rows), self.seed, epoch, _ORDER)]
-
-    def _counts(self, epoch: int) -> Rows:
-        """Return how many samples of each class an epoch has.
-
-        Systematic sampling: shift all boundaries by one random fraction of a sample, then round down. So each class
-        gets its quota on average, and the counts add up to the epoch.
-        """
-        shift = int(random_words(1, self.seed, epoch, _ROUNDING)[0]) >> (64 - _BITS)
-        return np.diff((self._quotas.ends + shift) >> _BITS)
 
 
 class _DrawnPlan:
@@ -221,7 +203,7 @@ class _DrawnPlan:
         classes, ends = self._quotas.classes, self._quotas.ends
         drawn = uniform(random_words(2 * self._global_batch, self._seed, epoch, number, _DRAW))
         class_draw, sample_draw = drawn.reshape(-1, 2)[: part.stop - part.start].T
-        chosen = np.searchsorted(ends[1:], (class_draw * ends[-1]).astype(np.int64), side="right")
+        chosen = draw_by_quota(ends, class_draw)
         first, end = classes.starts[chosen], classes.starts[chosen + 1]
         rows: Rows = classes.members[first + (sample_draw * (end - first)).astype(np.int64)].astype(np.int64)
         return rows

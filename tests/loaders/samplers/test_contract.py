@@ -12,7 +12,14 @@ import pytest
 
 from loaders.checkpoint import Position, State, read_state
 from loaders.ranks import Ranks
-from loaders.samplers import ClassBalancedSampler, PKSampler, ShuffledSampler, check_sampler
+from loaders.samplers import (
+    ClassBalancedSampler,
+    PKSampler,
+    RepeatedSampler,
+    ShuffledSampler,
+    WeightedSampler,
+    check_sampler,
+)
 from loaders.samplers.base import ORDER_VERSION, EpochPlan
 from loaders.samplers.order import PlannedOrder
 from manifests.errors import CallError
@@ -23,6 +30,7 @@ COLUMNS = {
     "camera": NUMBERS % 5,
     "width": 100 + NUMBERS**2 % 997,
     "height": 100 + NUMBERS % 13,
+    "weight": NUMBERS % 7 / 7,
 }
 
 SAMPLERS = {
@@ -32,6 +40,9 @@ SAMPLERS = {
     "replacement": lambda size: ClassBalancedSampler(replacement=True, samples=777),
     "beta": lambda size: ClassBalancedSampler(beta=0.99),
     "threshold": lambda size: ClassBalancedSampler(threshold=0.05),
+    "weighted": lambda size: WeightedSampler("weight"),
+    "weighted, array": lambda size: WeightedSampler(NUMBERS % 7, replacement=False, samples=2500),
+    "repeated": lambda size: RepeatedSampler(3),
     "PK": lambda size: PKSampler(size // 2, 2),
     "PK, across": lambda size: PKSampler(size // 2, 2, across="camera", few="drop"),
     "PK, weight sample": lambda size: PKSampler(size // 2, 2, weight="sample"),
@@ -46,6 +57,9 @@ DIGESTS = {
     "replacement": "276755c51de42e3d",
     "beta": "dc1f8cbaf4d19be1",
     "threshold": "06d4aeb9b6e5ed5a",
+    "weighted": "8bd1d36ed38da255",
+    "weighted, array": "05d33448acbf4cfd",
+    "repeated": "4fe1e8022b403f38",
     "PK": "5f8a64106cd85e94",
     "PK, across": "6ccaadf77b3f62fe",
     "PK, weight sample": "5cc76e67ab9f1e92",
@@ -102,7 +116,9 @@ def test_a_batch_outside_the_epoch_is_rejected(name, number):
         plan.batch(0, number if number < 0 else -(-plan.samples // 8))
 
 
-@pytest.mark.parametrize("sampler", [ShuffledSampler(), ClassBalancedSampler(), PKSampler(2, 2)])
+@pytest.mark.parametrize(
+    "sampler", [ShuffledSampler(), ClassBalancedSampler(), PKSampler(2, 2), WeightedSampler("label"), RepeatedSampler()]
+)
 def test_a_split_without_samples_is_rejected(sampler):
     with pytest.raises(CallError, match="the split has no samples to draw from"):
         sampler.plan({"label": np.zeros(0, np.int64)}, samples=0, batch_size=4, world_size=1, seed=0)

@@ -91,10 +91,12 @@ def test_batches_before_a_bad_row_do_not_depend_on_it(shape, mode, last_batch, d
         return
     number = data.draw(st.integers(0, order.batches - 1))
     rows = order.filled(number, 0)
+    before = [order.filled(earlier, 0) for earlier in range(number)]
+    if any(rows[-1] in batch for batch in before):
+        return  # The image was decoded before, so it is not bad.
     found = replace(order, bad=order.bad | {int(rows[-1])}, _streams={})
-    for earlier in range(number):
-        if int(rows[-1]) not in order.filled(earlier, 0):
-            assert np.array_equal(order.filled(earlier, 0), found.filled(earlier, 0))
+    for earlier, batch in enumerate(before):
+        assert np.array_equal(found.filled(earlier, 0), batch)
 
 
 def test_a_replacement_is_not_in_the_batch_already():

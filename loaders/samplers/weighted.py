@@ -1,0 +1,146 @@
+"""`WeightedSampler`: draw each sample as often as its own weight says."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loaders.options import require_int_field
+from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, check_not_empty, index_dtype
+from loaders.samplers.quotas import QUOTA_BITS, draw_by_quota, quota_ends, round_quotas
+from loaders.samplers.shuffle import random_words, shuffled, uniform
+from manifests.errors import CallError
+
+# What each draw is for: the last number of its key.
+_ORDER, _ROUNDING, _DRAW = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class WeightedSampler:
+    """Draws each sample in proportion to a weight of its own, as `torch.utils.data.WeightedRandomSampler` does.
+
+    Args:
+        weights: name of a numeric column of the sample tables, or an array with one weight per row of the split.
+            Weights are finite and at least 0; a sample of weight 0 is never drawn.
+        replacement: draw each sample independently, so that the number of its appearances varies. Without replacement,
+            a sample appears as often as its share of the epoch says, rounded up or down at random in each epoch.
+        samples: samples in an epoch over all ranks. ``None`` means the number of samples in the split.
+
+    Raises:
+        CallError: an argument is wrong; the message names it.
+
+    """
+
+    weights: str | NDArray[np.float64] | Sequence[float]
+    replacement: bool = True
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.weights, str):
+            object.__setattr__(self, "weights", _as_weights(self.weights, "weights"))
+        elif not self.weights:
+            raise CallError("weights must be the name of a column or an array, got ''")
+        if not isinstance(self.replacement, bool):
+            raise CallError(f"replacement must be True or False, got {self.replacement!r}")
+        if self.samples is not None:
+            require_int_field(self, "samples", 1)
+
+    def __repr__(self) -> str:
+        # Checkpoints compare this text, so it identifies the values of an array.
+        weights = repr(self.weights)
+        if isinstance(self.weights, np.ndarray):
+            digest = hashlib.sha256(self.weights.astype("<f8").tobytes()).hexdigest()[:16]
+            weights = f"<{len(self.weights)} numbers, sha256 {digest}>"
+        return f"WeightedSampler(weights={weights}, replacement={self.replacement}, samples={self.samples})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WeightedSampler) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column that contains the weights; empty if they are an array."""
+        return (self.weights,) if isinstance(self.weights, str) else ()
+
+    def plan(
+        self, columns: Mapping[str, NDArray[Any]], *, samples: int, batch_size: int, world_size: int, seed: int
+    ) -> Plan:
+        """Fit the sampler to a split; see `Sampler`.
+
+        Raises:
+            CallError: the split has no samples, there is not one weight per sample, a weight is missing, negative or
+                not finite, or all are 0.
+
+        """
+        check_not_empty(samples)
+        if isinstance(self.weights, str):
+            weights = _as_weights(columns[self.weights], f"column {self.weights!r}")
+        else:
+            weights = np.asarray(self.weights)
+        if len(weights) != samples:
+            raise CallError(
+                f"WeightedSampler has {len(weights):,} weights, but the split has {samples:,} samples",
+                hint="pass one weight per row of the split, in stored order",
+            )
+        return _WeightedPlan(self, weights, self.samples or samples, batch_size * world_size, seed)
+
+
+def _as_weights(values: Any, name: str) -> NDArray[np.float64]:
+    """Return a read-only float64 copy of the weights.
+
+    Raises:
+        CallError: they are not a list of finite numbers of at least 0 with a positive sum.
+
+    """
+    try:
+        weights = np.array(values, np.float64)
+    except (TypeError, ValueError):
+        raise CallError(f"{name} must be numbers, one per sample, without missing values") from None
+    if weights.ndim != 1 or not weights.size:
+        raise CallError(f"{name} must be a list of numbers, got shape {list(weights.shape)}")
+    wrong = ~np.isfinite(weights) | (weights < 0)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise CallError(f"{name} must be finite and at least 0, but row {row} is {weights[row]}")
+    if not weights.any():
+        raise CallError(f"{name} must have a positive sum, but every weight is 0")
+    weights /= weights.max()  # A sum of large weights must not overflow.
+    weights.flags.writeable = False
+    return weights
+
+
+class _WeightedPlan(EpochPlan):
+    def __init__(
+        self, sampler: WeightedSampler, weights: NDArray[np.float64], samples: int, global_batch: int, seed: int
+    ) -> None:
+        super().__init__(samples, global_batch, seed)
+        self._ends: Rows = quota_ends(weights, samples)
+        self._replacement = sampler.replacement
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        quotas = np.diff(self._ends) / 2**QUOTA_BITS
+        how = "with" if self._replacement else "without"
+        drawn = int(np.count_nonzero(quotas))
+        return (
+            f"An epoch has {self.samples:,} samples, drawn {how} replacement from {drawn:,} samples with a positive "
+            f"weight: a sample appears up to {quotas.max():,.1f} times on average.",
+        )
+
+    def compute_epoch(self, epoch: int) -> Indices:
+        dtype = index_dtype(len(self._ends))
+        if self._replacement:
+            # Searching 10 million ends in ascending order, sort included, takes 6% of the time of a random order.
+            draws = np.sort(uniform(random_words(self.samples, self.seed, epoch, _DRAW)))
+            rows = draw_by_quota(self._ends, draws).astype(dtype)
+        else:
+            counts = round_quotas(self._ends, self.seed, epoch, _ROUNDING)
+            rows = np.repeat(np.arange(len(counts), dtype=dtype), counts)
+        return rows[shuffled(len(rows), self.seed, epoch, _ORDER)]

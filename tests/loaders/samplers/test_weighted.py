@@ -1,0 +1,86 @@
+"""`WeightedSampler`: each sample is drawn in proportion to its weight."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loaders import WeightedSampler
+from manifests.errors import CallError
+
+
+def counts(sampler, samples, epochs=1, columns=None):
+    plan = sampler.plan(columns or {}, samples=samples, batch_size=64, world_size=1, seed=3)
+    batches = -(-plan.samples // 64)
+    rows = [plan.batch(epoch, number) for epoch in range(epochs) for number in range(batches)]
+    return np.bincount(np.concatenate(rows), minlength=samples)
+
+
+def test_draws_in_proportion_to_the_weights_as_torch_does():
+    weights = np.array([0, 1, 2, 7] * 250)
+    ours = counts(WeightedSampler(weights), 1000, epochs=50).reshape(-1, 4).sum(axis=0)
+    torch.manual_seed(0)
+    drawn = torch.utils.data.WeightedRandomSampler(weights.tolist(), 50_000)
+    theirs = np.bincount(list(drawn), minlength=1000).reshape(-1, 4).sum(axis=0)
+    expected = np.array([0, 5_000, 10_000, 35_000])
+    for drawn_counts in (ours, theirs):
+        assert drawn_counts[0] == 0
+        # Five standard deviations of a binomial distribution.
+        assert (abs(drawn_counts - expected) <= 5 * np.sqrt(expected * (1 - expected / 50_000))).all()
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=50).filter(any), st.integers(1, 200))
+def test_without_replacement_each_share_is_rounded_up_or_down(weights, length):
+    drawn = counts(WeightedSampler(weights, replacement=False, samples=length), len(weights))
+    exact = np.array(weights) * (length / sum(weights))
+    assert drawn.sum() == length
+    assert (abs(drawn - exact) < 1 + 1e-4).all()
+
+
+def test_weights_may_be_a_column():
+    column = np.array([0.0, 3.0, 1.0])
+    by_column = counts(WeightedSampler("difficulty", samples=900), 3, columns={"difficulty": column})
+    by_array = counts(WeightedSampler(column, samples=900), 3)
+    assert WeightedSampler("difficulty").columns == ("difficulty",)
+    assert np.array_equal(by_column, by_array)
+
+
+def test_checkpoints_can_tell_arrays_apart():
+    assert repr(WeightedSampler([1, 2, 3])) == repr(WeightedSampler(np.array([1.0, 2.0, 3.0])))
+    assert repr(WeightedSampler([1, 2, 3])) != repr(WeightedSampler([1, 3, 2]))
+
+
+def test_the_array_is_copied():
+    weights = np.array([1.0, 1.0])
+    sampler = WeightedSampler(weights)
+    weights[:] = 0
+    assert counts(sampler, 2).sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1, -1], "row 1 is -1.0"),
+        ([1, float("nan")], "row 1 is nan"),
+        ([1e308, float("inf")], "row 1 is inf"),
+        ([0, 0], "every weight is 0"),
+        ([], "shape"),
+        ([[1, 2]], "shape"),
+        (["a"], "must be numbers"),
+        ([None], "row 0 is nan"),
+        ("", "name of a column"),
+    ],
+)
+def test_wrong_weights(weights, message):
+    with pytest.raises(CallError, match=message):
+        WeightedSampler(weights)
+
+
+def test_large_weights_do_not_overflow():
+    assert counts(WeightedSampler([1e308, 1e308, 1e308]), 3).sum() == 3
+
+
+def test_the_number_of_weights_must_match_the_split():
+    with pytest.raises(CallError, match="has 2 weights, but the split has 3 samples"):
+        counts(WeightedSampler([1, 1]), 3)
