@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from loaders.arguments import canonical_device, canonical_dtype, canonical_last_batch
 from loaders.options import BuildRequest, DeviceChoice, DType, FrameworkName, LastBatch, Layout
 from loaders.samplers import Sampler
 
@@ -36,6 +37,7 @@ def build(
     prefetch: int | None = None,
     hw_decoder_load: float | None = None,
     memory_limit: int | str | None = None,
+    **other: Any,
 ) -> Loader:
     """Open one split of a prepared dataset as an iterable of batches.
 
@@ -76,7 +78,7 @@ def build(
             true for the split ``"train"`` and false for others. For raw pixels, `None` means a `ShuffledSampler` on
             ``"train"``, which is faster. Cannot be combined with `sampler`.
         device: ``"gpu"`` decodes and transforms on the GPU, ``"cpu"`` on the CPU. ``"auto"`` uses a GPU if there is
-            one.
+            one. Also as torch says it: ``"cuda"``, ``"cuda:1"`` or a `torch.device`.
         device_id: number of the GPU. `None` means the launcher's local rank, or torch's current GPU.
         rank: number of this process, from 0. `None`, for `rank` and `world_size`, means the value of
             `torch.distributed` or of the launcher (torchrun, Slurm, Open MPI, Paddle).
@@ -85,7 +87,8 @@ def build(
         num_threads: CPU threads that read and decode. `None` means one per core that this process may use, divided by
             the number of ranks on the machine. With a GPU at most 12: at most 8 if the transforms compute much on the
             CPU or the images are small, 4 if the images are large.
-        dtype: type of the image values. ``"uint8"`` requires transforms without normalization.
+        dtype: type of the image values, also as a dtype of torch or NumPy. ``"uint8"`` requires transforms without
+            normalization.
         layout: order of the axes of an image batch.
         last_batch: what to do with samples that do not fill the last batch. ``"drop"`` omits them. ``"partial"``
             returns a shorter batch, on some ranks possibly an empty one. ``"pad"`` repeats the last sample until the
@@ -97,6 +100,9 @@ def build(
             the fastest measured value for images of this size.
         memory_limit: GPU memory in bytes, or as text such as ``"4GiB"``. If the estimate exceeds it, `build` raises
             an error whose hint says which batch size or image size fits.
+        other: ``drop_last=True`` means ``last_batch="drop"``, and ``drop_last=False`` means ``last_batch="partial"``.
+            Any other name raises an error. For an argument of `torch.utils.data.DataLoader`, its hint says what to use
+            instead.
 
     Returns:
         A `Loader`. Close it, or use it as a context manager, to release its memory. `Loader.options` has the final
@@ -112,6 +118,8 @@ def build(
             classes.
 
     """
+    last_batch = canonical_last_batch(last_batch, other)
+    device, device_id = canonical_device(device, device_id)
     request = BuildRequest(
         dataset=dataset,
         split=split,
@@ -125,7 +133,7 @@ def build(
         world_size=world_size,
         seed=seed,
         num_threads=num_threads,
-        dtype=dtype,
+        dtype=canonical_dtype(dtype),
         layout=layout,
         last_batch=last_batch,
         fields=fields,
