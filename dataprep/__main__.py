@@ -1,4 +1,4 @@
-"""Makes ``python -m dataprep`` the same program as ``dataprep``."""
+"""``python -m dataprep``: the same program as ``dataprep``."""
 
 from dataprep.cli import run
 

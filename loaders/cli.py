@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from manifests.errors import DatasetError, ExitStatus, exit_status
+from manifests.program import end_of, run_program
 
 if TYPE_CHECKING:
     from loaders.dataset.split import OpenSplit
@@ -17,19 +17,8 @@ class Command(click.Command):
     """A command that prints an error as one line, and exits with the status of the error."""
 
     def invoke(self, ctx: click.Context) -> None:
-        """Run the command."""
-        status = ExitStatus.SUCCESS
-        try:
-            super().invoke(ctx)
-        except DatasetError as error:
-            click.echo(f"loaders: {error}", err=True)
-            status = exit_status(error)
-        except BrokenPipeError:  # The program that reads the output has ended: `loaders memory DATASET | head`.
-            pass
-        except KeyboardInterrupt:
-            click.echo("loaders: interrupted.", err=True)
-            status = ExitStatus.INTERRUPTED
-        ctx.exit(status)
+        """Run the command, print an error as one line, and exit."""
+        ctx.exit(end_of("loaders", lambda: super(Command, self).invoke(ctx)))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -37,7 +26,8 @@ class Command(click.Command):
 def main() -> None:
     """Tools for training with prepared datasets, which `loaders.build` reads in Python.
 
-    Exit status: 0 success; 1 the dataset is damaged; 2 wrong usage; 130 interrupted.
+    Exit status: 0 success; 1 the dataset is damaged; 2 wrong usage; 3 stopped by a problem such as too little memory;
+    130 interrupted.
     """
 
 
@@ -86,6 +76,6 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
         click.echo(f"  {preset:14}" + "".join(f"{total / 2**30:>8.2f} GiB" for total in totals.values()))
 
 
-def run() -> None:
-    """Run the program ``loaders``."""
-    main(prog_name="loaders")
+def run() -> NoReturn:
+    """Run the program ``loaders`` and end the process."""
+    run_program("loaders", __name__)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from manifests.text import printable
+from manifests.text import one_line
 
 
 class ExitStatus(IntEnum):
@@ -38,6 +38,10 @@ class ExitStatus(IntEnum):
     STOPPED = 3
     #: The user interrupted the command (128 + SIGINT).
     INTERRUPTED = 130
+
+
+#: Maximum length of each part of an error, in characters.
+MAX_MESSAGE = 2000
 
 
 class DatasetError(Exception):
@@ -63,13 +67,15 @@ class DatasetError(Exception):
         byte: int | None = None,
         hint: str = "",
     ) -> None:
+        # Parts of a message come from untrusted files: 200,000 feature names, or a string of 50 MB.
+        message = one_line(message, MAX_MESSAGE)
         super().__init__(message)
         self.message = message
         self.file = file
         self.record = record
         self.line = line
         self.byte = byte
-        self.hint = hint
+        self.hint = one_line(hint, MAX_MESSAGE)
 
     def __str__(self) -> str:
         text = f"{self.place}: {self.message}" if self.place else self.message
@@ -82,7 +88,7 @@ class DatasetError(Exception):
     def place(self) -> str:
         """The known parts of the location, joined: ``a.tar, record 3, byte 512``."""
         numbers = (("line", self.line), ("record", self.record), ("byte", self.byte))
-        parts = [printable(self.file)] if self.file else []
+        parts = [one_line(self.file, MAX_MESSAGE)] if self.file else []
         parts += [f"{name} {value}" for name, value in numbers if value is not None]
         return ", ".join(parts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _BYTES = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?)(i?)(B?)\s*", re.IGNORECASE | re.ASCII)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -31,22 +31,54 @@ def parse_bytes(text: str) -> int:
     )
 
 
+#: Suggestions list at most this many names, and compare with at most `_MAX_COMPARED`.
+_MAX_LISTED = 40
+_MAX_COMPARED = 10_000
+
+
 def suggest(name: object, known: Iterable[str], *, quote: bool = True) -> str:
     """Return a hint for an unknown name: the closest valid names, or all valid names if none is close.
 
     Args:
         name: what the user wrote.
-        known: the valid names.
+        known: the valid names. Of many, only the first ones are listed.
         quote: show names as Python strings.
 
     """
     names = tuple(known)
-    lowered = {known_name.lower(): known_name for known_name in names}
-    close = [lowered[match] for match in difflib.get_close_matches(str(name).lower(), lowered, n=2, cutoff=0.6)]
-    shown = [repr(item) if quote else item for item in close or names]
+    close = _close_names(str(name), names[:_MAX_COMPARED])
+    shown = [shorten(repr(item) if quote else item, 80) for item in close or names[:_MAX_LISTED]]
     if close:
         return f"did you mean {' or '.join(shown)}?"
-    return f"valid names are {', '.join(shown)}" if names else "there are no valid names"
+    more = f" and {len(names) - _MAX_LISTED:,} others" if len(names) > _MAX_LISTED else ""
+    return f"valid names are {', '.join(shown)}{more}" if names else "there are no valid names"
+
+
+def _close_names(name: str, known: Sequence[str]) -> list[str]:
+    """Return up to two names that `name` may be a misspelling or a part of, the closest first."""
+    if len(name) > 100:
+        return []
+    lowered = {known_name.lower(): known_name for known_name in known}
+    # A short name differs in one letter: `vel`, `val`.
+    cutoff = 0.8 if len(name) > 4 else 0.6
+    close = difflib.get_close_matches(name.lower(), lowered, n=2, cutoff=cutoff)
+    return [lowered[match] for match in close] or [item for item in lowered.values() if _is_part(name, item)][:2]
+
+
+def _is_part(name: str, other: str) -> bool:
+    """Return whether one name begins with the other or has all of its words: ``RandomFlip``, ``RandomVerticalFlip``."""
+    short, long = sorted((name.lower(), other.lower()), key=len)
+    parts, other_parts = _parts(name), _parts(other)
+    begins = len(short) > 2 and long.startswith(short)
+    return begins or (bool(parts and other_parts) and (parts <= other_parts or other_parts <= parts))
+
+
+_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+def _parts(name: str) -> frozenset[str]:
+    """Return the words in a name: ``RandomHorizontalFlip`` and ``random_horizontal_flip`` have the same three."""
+    return frozenset(part.lower() for part in _PART.findall(name))
 
 
 def plural(number: int, noun: str) -> str:
@@ -61,3 +93,20 @@ def printable(name: str) -> str:
     if name.isprintable():
         return name
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in name)
+
+
+#: Maximum length of a line for people, in characters.
+MAX_LINE = 8000
+
+
+def one_line(text: str, limit: int = MAX_LINE) -> str:
+    """Escape control characters in a text, and leave out its middle if it is longer than `limit` characters."""
+    return shorten(printable(shorten(text, limit)), limit)
+
+
+def shorten(text: str, limit: int) -> str:
+    """Leave out the middle of a text that is longer than `limit` characters, and say so in its place."""
+    if len(text) <= limit:
+        return text
+    tail = limit // 4
+    return f"{text[: limit - tail - 40]} … ({len(text) - limit:,} characters left out) … {text[-tail:]}"

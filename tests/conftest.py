@@ -58,7 +58,7 @@ def _accept_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-COMMAND = (sys.executable, "-m", "dataprep.cli")
+COMMAND = (sys.executable, "-m", "dataprep")
 
 
 def _argument(value: object) -> str | bytes | os.PathLike[str]:

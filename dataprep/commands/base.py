@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
-from manifests.errors import CallError, DatasetError, ExitStatus, SourceError, exit_status
+from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
+from manifests.program import end_of
+from manifests.text import one_line
 
 workers_option = click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Maximum number of processes.  [default: one per CPU]"
@@ -14,34 +16,26 @@ classes_option = click.option("--classes", metavar="FILE", help="File of class n
 
 
 class Command(click.Command):
-    """A command whose callback returns an `ExitStatus`.
-
-    Commands end only here. An exception that is not handled here is a bug and keeps its traceback.
-    """
+    """A command whose callback returns an `ExitStatus`. An error becomes one line and an exit status."""
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the callback, print an error as one line, and exit."""
-        try:
-            status = super().invoke(ctx)
-        except DatasetError as error:
-            print_error(str(error))
-            status = exit_status(error)
-        except BrokenPipeError:  # the other end of the pipe was closed: `dataprep info OUT | head`
-            status = ExitStatus.SUCCESS
-        except KeyboardInterrupt:
-            print_error("interrupted. Run the same command again; shards that `dataprep convert` finished are kept.")
-            status = ExitStatus.INTERRUPTED
-        ctx.exit(status)
+        ctx.exit(end_of("dataprep", lambda: super(Command, self).invoke(ctx)))
 
 
 def print_error(message: str) -> None:
     """Print an error to stderr."""
-    click.echo(f"dataprep: {message}", err=True)
+    click.echo(one_line(f"dataprep: {message}"), err=True)
 
 
 def print_note(message: str) -> None:
     """Print a notice for the user to stderr."""
-    click.echo(f"note: {message}", err=True)
+    click.echo(one_line(f"note: {message}"), err=True)
+
+
+def print_line(text: str = "") -> None:
+    """Print a line of the result to stdout."""
+    click.echo(one_line(text))
 
 
 def read_classes(file: str | None) -> tuple[str, ...] | None:

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from dataprep import engines
-from dataprep.commands.base import Command, classes_option, print_error, print_note, read_classes, workers_option
+from dataprep.commands.base import (
+    Command,
+    classes_option,
+    print_error,
+    print_line,
+    print_note,
+    read_classes,
+    workers_option,
+)
 from dataprep.commands.image_options import add_image_options, resolve_images
 from dataprep.commands.param_types import Fraction, byte_size
 from dataprep.commands.progress_bars import ImagesBar
@@ -18,8 +26,9 @@ from dataprep.humanize import format_bytes, format_totals
 from dataprep.images.base import MAX_PIXELS, Validation
 from dataprep.options import Filter, Fit, Options, Subsampling
 from manifests.errors import CallError, ExitStatus
+from manifests.interrupts import cleanup_on_interrupt
 from manifests.schema import Format, Store
-from manifests.text import plural, printable
+from manifests.text import one_line, plural
 
 if TYPE_CHECKING:
     from dataprep.convert import ConvertResult
@@ -209,7 +218,7 @@ def convert(
             ),
         )
         contents = f"{plural(len(source), 'image')} in {plural(len(source.classes), 'class')}"
-        click.echo(f"{printable(src)}: {source.layout}, {contents}", err=True)
+        click.echo(one_line(f"{src}: {source.layout}, {contents}"), err=True)
         for notice in source.notices:
             print_note(notice)
         out = out or _default_out(src, fmt)
@@ -219,7 +228,7 @@ def convert(
 
             print_plan(source, out, options, engine.workers, overwrite=overwrite)
             return ExitStatus.SUCCESS
-        with ImagesBar() as bar:
+        with ImagesBar() as bar, cleanup_on_interrupt():
             result = convert_dataset(source, out, options, engine=engine, overwrite=overwrite, progress=bar)
     return _print_result(result, out, max_rejected)
 
@@ -231,24 +240,24 @@ def _default_out(src: str, fmt: Format) -> str:
 
 def _print_result(result: ConvertResult, out: str, max_rejected: float) -> ExitStatus:
     for split in result.manifest.splits:
-        click.echo(f"{split.name}: {format_totals(split.samples, split.bytes, len(split.shards))}")
+        print_line(f"{split.name}: {format_totals(split.samples, split.bytes, len(split.shards))}")
     if result.resumed:
         were = "was" if result.resumed == 1 else "were"
-        click.echo(f"{plural(result.resumed, 'shard')} {were} done by an earlier run")
+        print_line(f"{plural(result.resumed, 'shard')} {were} done by an earlier run")
     if result.changes:
         for line in _change_table(result):
-            click.echo(line)
+            print_line(line)
     if result.rejected:
         fraction = result.rejected / result.images
         images = f"{result.rejected:,} of {plural(result.images, 'image')} ({fraction:.2%})"
-        click.echo(f"rejected: {images}, see {out}/rejected.jsonl")
+        print_line(f"rejected: {images}, see {out}/rejected.jsonl")
         if fraction > max_rejected:
             print_error(
                 f"the fraction of rejected images is greater than --max-rejected {max_rejected:g}. "
                 "Hint: replace these images, or raise --max-rejected to accept the dataset without them."
             )
             return ExitStatus.DATA_PROBLEM
-    click.echo(f"{out} is complete")
+    print_line(f"{out} is complete")
     return ExitStatus.SUCCESS
 
 

@@ -7,9 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 
-import click
-
-from dataprep.commands.base import print_note
+from dataprep.commands.base import print_line, print_note
 from dataprep.humanize import format_bytes, format_duration
 from dataprep.options import Downscale, Options, Raw
 from dataprep.plan import ShardPlan, make_plan
@@ -36,10 +34,10 @@ def print_plan(source: Source, out: str, options: Options, workers: int, *, over
     for split in plan.splits:
         shards = [shard for shard in plan.shards if shard.split == split]
         images = f"{plural(_count_images(shards), 'image')}, {format_bytes(_source_bytes(source, shards))}"
-        click.echo(f"{split}: {images}, {plural(len(shards), 'shard')}")
+        print_line(f"{split}: {images}, {plural(len(shards), 'shard')}")
     remaining = [shard for shard in plan.shards if shard.name not in finished]
     if finished:
-        click.echo(
+        print_line(
             f"done by an earlier run: {plural(len(finished), 'shard')}; to do: {plural(len(remaining), 'shard')}"
         )
     trial = run_trial(source, remaining, options)
@@ -47,12 +45,12 @@ def print_plan(source: Source, out: str, options: Options, workers: int, *, over
     size = trial.stored * images_left if options.changes_images else _source_bytes(source, remaining)
     free = shutil.disk_usage(writable).free
     about = "about " if options.downscale else ""
-    click.echo(f"out: {out}, {about}{format_bytes(size)} to write, {format_bytes(free)} free")
+    print_line(f"out: {out}, {about}{format_bytes(size)} to write, {format_bytes(free)} free")
     if not remaining:
         return
-    click.echo(_disk_line(source, remaining, options, trial))
+    print_line(_disk_line(source, remaining, options, trial))
     processes = min(workers, len(remaining))
-    click.echo(
+    print_line(
         f"time: about {format_duration(images_left / trial.rate / processes)} with {plural(processes, 'worker')}, at "
         f"{trial.rate:,.0f} images/s each, measured on {plural(trial.measured, 'image')} (without writing)"
     )

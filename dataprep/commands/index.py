@@ -6,12 +6,21 @@ from typing import get_args
 
 import click
 
-from dataprep.commands.base import Command, classes_option, print_error, print_note, read_classes, workers_option
+from dataprep.commands.base import (
+    Command,
+    classes_option,
+    print_error,
+    print_line,
+    print_note,
+    read_classes,
+    workers_option,
+)
 from dataprep.commands.progress_bars import ShardsBar
 from dataprep.humanize import format_totals
 from dataprep.images.base import Validation
 from dataprep.options import IndexOptions
 from manifests.errors import ExitStatus
+from manifests.interrupts import cleanup_on_interrupt
 from manifests.text import plural
 
 
@@ -80,7 +89,7 @@ def index(
         validate=validate,
         overwrite=overwrite,
     )
-    with ShardsBar() as bar:
+    with ShardsBar() as bar, cleanup_on_interrupt():
         result = index_shards(paths, options, workers=workers, progress=bar)
     for error in result.errors:
         print_error(str(error))
@@ -90,9 +99,9 @@ def index(
     for notice in result.notices:
         print_note(notice)
     for part in result.manifest.splits:
-        click.echo(f"{part.name}: {format_totals(part.samples, part.bytes, len(part.shards))}")
+        print_line(f"{part.name}: {format_totals(part.samples, part.bytes, len(part.shards))}")
     if result.rejected:
-        click.echo(f"left out of the index: {plural(result.rejected, 'record')}, see {result.folder}/rejected.jsonl")
+        print_line(f"left out of the index: {plural(result.rejected, 'record')}, see {result.folder}/rejected.jsonl")
         return ExitStatus.DATA_PROBLEM
-    click.echo(f"{result.folder} is complete")
+    print_line(f"{result.folder} is complete")
     return ExitStatus.SUCCESS

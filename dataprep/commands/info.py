@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dataprep.commands.base import Command
+from dataprep.commands.base import Command, print_line
 from dataprep.humanize import format_bytes, format_totals
 from manifests.errors import ExitStatus
-from manifests.text import plural, printable
+from manifests.text import plural, shorten
 
 if TYPE_CHECKING:
     from dataprep.summary import DatasetSummary, SplitSummary
@@ -48,20 +48,22 @@ def info(out: str, *, as_json: bool) -> ExitStatus:
 def _print_summary(out: str, summary: DatasetSummary) -> None:
     samples = f"{plural(summary.samples, 'sample')} in {plural(summary.classes, 'class')}"
     raw = f" raw {'x'.join(map(str, summary.pixels))}," if summary.pixels else ""
-    click.echo(f"{out}: {summary.format},{raw} {samples}, {format_bytes(summary.bytes)}")
+    print_line(f"{out}: {summary.format},{raw} {samples}, {format_bytes(summary.bytes)}")
     for name, split in summary.splits.items():
         _print_split(name, split)
     if summary.rejected:
-        click.echo(f"\nrejected: {plural(summary.rejected, 'image')}, see {out}/rejected.jsonl")
+        print_line()
+        print_line(f"rejected: {plural(summary.rejected, 'image')}, see {out}/rejected.jsonl")
 
 
 def _print_split(name: str, split: SplitSummary) -> None:
-    click.echo(f"\n{name}: {format_totals(split.samples, split.bytes, split.shards)}")
-    click.echo(f"  {'':14}" + "".join(f"{quantile:>10}" for quantile in split.width))
+    print_line()
+    print_line(f"{name}: {format_totals(split.samples, split.bytes, split.shards)}")
+    print_line(f"  {'':14}" + "".join(f"{quantile:>10}" for quantile in split.width))
     columns = {"width, pixels": split.width, "height, pixels": split.height, "size, bytes": split.size}
     for title, column in columns.items():
-        click.echo(f"  {title:14}" + "".join(f"{value:>10,}" for value in column.values()))
-    click.echo(f"  {_class_sizes(split.labels)}")
+        print_line(f"  {title:14}" + "".join(f"{value:>10,}" for value in column.values()))
+    print_line(f"  {_class_sizes(split.labels)}")
 
 
 def _class_sizes(labels: Mapping[str, int]) -> str:
@@ -69,6 +71,7 @@ def _class_sizes(labels: Mapping[str, int]) -> str:
         return "no classes"
     ordered = sorted(labels.items(), key=lambda item: item[1])
     (smallest, least), (_, median), (largest, most) = ordered[0], ordered[len(ordered) // 2], ordered[-1]
-    text = f"samples per class: {least:,} ({printable(smallest)}) to {most:,} ({printable(largest)}), median {median:,}"
+    low, high = f"{least:,} ({shorten(smallest, 80)})", f"{most:,} ({shorten(largest, 80)})"
+    text = f"samples per class: {low} to {high}, median {median:,}"
     empty = sum(samples == 0 for samples in labels.values())
     return text + (f"; {plural(empty, 'class')} without samples" if empty else "")

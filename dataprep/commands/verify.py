@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dataprep.commands.base import Command, workers_option
+from dataprep.commands.base import Command, print_line, workers_option
 from dataprep.commands.progress_bars import ShardsBar
 from manifests.errors import ExitStatus
 from manifests.text import plural
@@ -24,15 +24,15 @@ def verify(out: str, *, decode: bool, workers: int | None) -> ExitStatus:
     with ShardsBar() as bar:
         result = verify_dataset(out, decode=decode, workers=workers, progress=bar)
     for problem in result.problems:
-        click.echo(str(problem))
+        print_line(str(problem))
     if result.without_checksum:
         has = "has" if result.without_checksum == 1 else "have"
-        click.echo(
+        print_line(
             f"{plural(result.without_checksum, 'shard')} {has} no checksum, so their images were not checked. "
             "Hint: `dataprep index --validate header --overwrite` reads them and adds checksums."
         )
     if result.problems:
-        click.echo(f"{plural(len(result.problems), 'problem')} in {out}")
+        print_line(f"{plural(len(result.problems), 'problem')} in {out}")
         return ExitStatus.DATA_PROBLEM
-    click.echo(f"no problems in {out}: {plural(result.samples, 'sample')} in {plural(result.shards, 'shard')}")
+    print_line(f"no problems in {out}: {plural(result.samples, 'sample')} in {plural(result.shards, 'shard')}")
     return ExitStatus.SUCCESS

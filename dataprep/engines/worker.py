@@ -20,10 +20,24 @@ from typing import Any
 
 from dataprep.engines.base import Result, Task
 from manifests.errors import WorkerDiedError
+from manifests.faults import HINTS
+from manifests.program import debugs
+from manifests.streams import open_streams
 
 # --- in the parent process ----------------------------------------------------------------------
 
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from dataprep.engines.worker import serve; serve({module!r})"
+#: A worker that cannot start ends with the error number of the operating system as its exit status.
+_PROGRAM = """
+import os, sys
+try:
+    sys.path[:] = {path!r}
+    from dataprep.engines.worker import serve
+    serve({module!r})
+except BaseException as error:
+    if {debug!r}:
+        sys.excepthook(type(error), error, error.__traceback__)
+    os._exit(12 if isinstance(error, MemoryError) else getattr(error, "errno", None) or 1)
+"""
 
 
 class WorkerProcess:
@@ -35,7 +49,7 @@ class WorkerProcess:
     """
 
     def __init__(self, module: str) -> None:
-        program = _PROGRAM.format(path=sys.path, module=module)
+        program = _PROGRAM.format(path=sys.path, module=module, debug=debugs())
         command = [sys.executable, "-X", f"utf8={sys.flags.utf8_mode}", "-c", program]
         # Without this, NumPy starts one thread per CPU in each worker for linear algebra that no task uses.
         environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
@@ -55,10 +69,8 @@ class WorkerProcess:
             self._process.stdin.flush()  # type: ignore[union-attr]
             result, error, trace = pickle.load(self._process.stdout)  # type: ignore[arg-type]  # noqa: S301
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-            raise WorkerDiedError(
-                "a worker process was killed, possibly because memory ran out",
-                hint="run the same command again; if this happens again, use fewer --workers. Finished shards are kept",
-            ) from None
+            self.kill()
+            raise _died(self._process.wait()) from None
         if error is not None:
             raise error from _WorkerTraceback(trace)
         return result  # type: ignore[no-any-return]
@@ -75,11 +87,28 @@ class WorkerProcess:
                 stream.close()  # type: ignore[union-attr]
 
 
+def _died(status: int) -> WorkerDiedError:
+    """Return the error for a worker process that ended with this exit status; negative for a signal."""
+    hint = "run the same command again; if this happens again, use fewer --workers. Finished shards are kept"
+    if status == -signal.SIGKILL:
+        return WorkerDiedError("a worker process was killed, possibly because memory ran out", hint=hint)
+    if status < 0:
+        name = signal.Signals(-status).name
+        return WorkerDiedError(f"a worker process was killed by {name}, possibly because a library failed", hint=hint)
+    reason = os.strerror(status) if status > 1 and status in HINTS else f"exit status {status}"
+    return WorkerDiedError(f"a worker process could not start ({reason})", hint=HINTS.get(status, hint))
+
+
 class _WorkerTraceback(Exception):  # noqa: N818
     """Carries the worker's traceback, as the cause of the error that is raised in the parent."""
 
+    @property
+    def trace(self) -> str:
+        """The traceback as Python prints it."""
+        return str(self.args[0])
+
     def __str__(self) -> str:
-        return f"\n{self.args[0]}"
+        return f"\n{self.trace}"
 
 
 # --- in the worker process ----------------------------------------------------------------------
@@ -98,28 +127,47 @@ def serve(module: str) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of a task goes to standard error, so it cannot corrupt the answers
-    calls: queue.SimpleQueue[tuple[Callable[[Any], Any], Any]] = queue.SimpleQueue()
+    open_streams()
+    calls: _Calls = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(calls,), daemon=True).start()
     importlib.import_module(module)
-    while True:
-        function, task = calls.get()
-        pickle.dump(_answer(function, task), answers, pickle.HIGHEST_PROTOCOL)
+    while (call := calls.get()) is not None:
+        answers.write(_answer(*call))
         answers.flush()
 
 
-def _receive(calls: queue.SimpleQueue[tuple[Callable[[Any], Any], Any]]) -> None:
+#: Functions with their tasks; ends with `None`.
+_Calls = queue.SimpleQueue[tuple[Callable[[Any], Any], Any] | None]
+
+
+def _receive(calls: _Calls) -> None:
     try:
         while True:
             calls.put(pickle.load(sys.stdin.buffer))  # noqa: S301
     except (EOFError, pickle.UnpicklingError):  # the parent is gone
-        pass
-    except BaseException:
-        traceback.print_exc()
-    os._exit(1)
+        os._exit(1)
+    except BaseException as error:  # the module of the function cannot be imported, for example: answer that
+        calls.put((_raise, error))
+        calls.put(None)
 
 
-def _answer(function: Callable[[Any], Any], task: Any) -> tuple[Any, Exception | None, str]:
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _answer(function: Callable[[Any], Any], task: Any) -> bytes:
+    """Call a function; return its pickled result, error and traceback."""
     try:
-        return function(task), None, ""
-    except Exception as error:
-        return None, error, traceback.format_exc()
+        return pickle.dumps((function(task), None, ""), pickle.HIGHEST_PROTOCOL)
+    except BaseException as error:
+        trace = traceback.format_exc()
+        return pickle.dumps((None, _picklable(error), trace), pickle.HIGHEST_PROTOCOL)
+
+
+def _picklable(error: BaseException) -> BaseException:
+    """Return an error that the parent can unpickle; most classes of errors in libraries do not care about this."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")

@@ -5,29 +5,16 @@ Nothing here depends on the contents of a file. Each `OSError` becomes a `Storag
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from manifests.errors import StorageError
+from manifests.faults import HINTS, is_machine_fault
 
 #: Prefix of a file's name until the file is complete.
 PARTIAL_PREFIX = ".partial-"
-
-_HINTS = {
-    errno.ENOSPC: "free some space and run the same command again; finished shards are kept",
-    errno.EFBIG: "raise the limit on file sizes (ulimit -f) or lower --shard-size",
-    errno.EDQUOT: "free some of the quota and run the same command again; finished shards are kept",
-    errno.EACCES: "give this user permission to read and write it, or choose another folder",
-    errno.EPERM: "give this user permission to read and write it, or choose another folder",
-    errno.EROFS: "the file system is read-only; choose another folder",
-    errno.EIO: "check the disk or the network, then run the same command again",
-    errno.ENOENT: "the file or its folder was removed; restore it, then run the same command again",
-    errno.ENOTDIR: "a part of the path is a file, not a folder; choose another folder",
-    errno.EEXIST: "a file of this name exists; move it away, or choose another folder",
-}
 
 
 @contextmanager
@@ -36,8 +23,10 @@ def translate_errors(path: str, message: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if is_machine_fault(error):  # not a fault of this file, so no caller must take it for damage
+            raise
         raise StorageError(
-            f"{message}: {error.strerror or error}", file=path, hint=_HINTS.get(error.errno or 0, "")
+            f"{message}: {error.strerror or error}", file=path, hint=HINTS.get(error.errno or 0, "")
         ) from None
 
 

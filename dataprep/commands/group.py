@@ -1,0 +1,37 @@
+"""``dataprep`` itself: its commands, and what ``dataprep --help`` prints."""
+
+from __future__ import annotations
+
+import click
+
+from dataprep.commands.convert import convert
+from dataprep.commands.index import index
+from dataprep.commands.info import info
+from dataprep.commands.verify import verify
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="dataprep-loaders", prog_name="dataprep")
+def main() -> None:
+    """Convert image datasets into TFRecord or WebDataset shards with DALI indexes.
+
+    \b
+    dataprep convert --src ILSVRC2012/ --fmt tfrecord   write images into shards
+    dataprep index   downloaded-shards/                 index shards that other tools wrote
+    dataprep verify  ILSVRC2012-tfrecord/               check a dataset for damage
+    dataprep info    ILSVRC2012-tfrecord/               print what a dataset contains
+
+    \b
+    Exit status:
+      0    success
+      1    finished, but the data has a problem
+      2    wrong usage; nothing was written
+      3    stopped by a problem such as a full disk; run the same command again to resume
+      130  interrupted
+    """  # noqa: D301  (click reads the backslash)
+
+
+main.add_command(convert)
+main.add_command(index)
+main.add_command(verify)
+main.add_command(info)

@@ -1,0 +1,109 @@
+"""How the programs ``dataprep`` and ``loaders`` start and end.
+
+Whatever happens, a program prints one line about it, not a traceback, and ends with a documented status.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
+
+from manifests.errors import DatasetError, ExitStatus, StorageError, exit_status
+from manifests.faults import describe_bug, machine_fault
+from manifests.interrupts import MESSAGE, end_now, handle_interrupts, was_interrupted
+from manifests.streams import open_streams
+from manifests.text import one_line
+
+#: If this environment variable is set, an error also prints its traceback.
+DEBUG_VARIABLE = "DATAPREP_DEBUG"
+
+
+def run_program(program: str, module: str) -> NoReturn:
+    """Run the click command `main` of a module with the arguments of this process, and end the process."""
+    handle_interrupts(program)
+    if not debugs():
+        sys.excepthook = _print_nothing  # C extensions call it for an error that they replace by another
+        sys.unraisablehook = _end_if_interrupted
+    status = end_of(program, lambda: _start(program, module))
+    flushed = end_of(program, _flush)
+    # Skip Python's own shutdown. It reports an output that cannot be flushed once more, and it stops the threads of
+    # libraries, which aborts the process in about one run in a thousand.
+    os._exit(status if flushed == ExitStatus.SUCCESS else flushed)
+
+
+def end_of(program: str, command: Callable[[], int | None]) -> int:
+    """Call a command; print an error as one line; return the exit status."""
+    try:
+        return command() or ExitStatus.SUCCESS
+    except BaseException as error:
+        if debugs():
+            sys.__excepthook__(type(error), error, error.__traceback__)
+        message, status = _describe(program, error)
+        report(f"{program}: {message}")
+        return status
+
+
+def report(text: str) -> None:
+    """Print a line to stderr, or to stdout if stderr cannot be written."""
+    for stream in (sys.stderr, sys.stdout):
+        with suppress(Exception):
+            stream.write(f"{one_line(text)}\n")
+            stream.flush()
+            return
+
+
+def debugs() -> bool:
+    """Return whether the user asks for tracebacks."""
+    return bool(os.environ.get(DEBUG_VARIABLE))
+
+
+def _print_nothing(*_: object) -> None:
+    pass
+
+
+def _end_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
+    """End the process if Ctrl-C arrived where Python cannot raise an exception, for example in a destructor."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        end_now()
+
+
+def _describe(program: str, error: BaseException) -> tuple[str, int]:
+    if was_interrupted() or isinstance(error, KeyboardInterrupt):
+        return MESSAGE, ExitStatus.INTERRUPTED
+    known = error if isinstance(error, DatasetError) else machine_fault(error)
+    if known is None:
+        return describe_bug(program, error), ExitStatus.STOPPED
+    return str(known), exit_status(known)
+
+
+def _start(program: str, module: str) -> int:
+    open_streams()
+    try:
+        os.getcwd()
+    except OSError:
+        raise StorageError(
+            "the working directory does not exist any more", hint="change to another folder and run the command there"
+        ) from None
+    import click
+
+    main: click.Command = importlib.import_module(module).main
+    try:
+        return main.main(prog_name=program, standalone_mode=False) or ExitStatus.SUCCESS
+    except click.ClickException as error:
+        text = io.StringIO()
+        error.show(text)
+        for line in text.getvalue().rstrip().split("\n"):
+            report(line)
+        return error.exit_code
+    except click.Abort:
+        raise KeyboardInterrupt from None
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
