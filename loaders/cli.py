@@ -18,7 +18,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the command, print an error as one line, and exit."""
-        ctx.exit(end_of("loaders", lambda: super(Command, self).invoke(ctx)))
+        ctx.exit(end_of("loaders", lambda: super(Command, self).invoke(ctx), reraise=(click.ClickException,)))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -41,7 +41,7 @@ class ExitStatus(IntEnum):
 
 
 #: Maximum length of each part of an error, in characters.
-MAX_MESSAGE = 2000
+MAX_MESSAGE = 4000
 
 
 class DatasetError(Exception):

@@ -65,12 +65,21 @@ def _file_of(error: OSError) -> str | None:
     return os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else None
 
 
+#: What the dynamic linker says if it cannot map a library.
+_NO_MEMORY = ("failed to map segment", "cannot allocate memory")
+
+
 def _import_fault(error: ImportError) -> DatasetError:
+    while isinstance(error.__cause__, ImportError):  # NumPy wraps the error in a page of advice
+        error = error.__cause__
+    text = str(error)
+    if any(reason in text.lower() for reason in _NO_MEMORY):
+        return fault_of(errno.ENOMEM, "memory ran out")
     for number in MACHINE_ERRNOS:
-        if os.strerror(number) in str(error):
+        if os.strerror(number) in text:
             return fault_of(number, file=error.path)
     return StoppedError(
-        f"a Python package cannot be imported ({error})", hint="install the program again, with all of its packages"
+        f"a Python package cannot be imported: {text}", hint="install the program again, with all of its packages"
     )
 
 

@@ -25,27 +25,41 @@ DEBUG_VARIABLE = "DATAPREP_DEBUG"
 
 def run_program(program: str, module: str) -> NoReturn:
     """Run the click command `main` of a module with the arguments of this process, and end the process."""
-    handle_interrupts(program)
+    prepare_process(program)
     if not debugs():
-        sys.excepthook = _print_nothing  # C extensions call it for an error that they replace by another
-        sys.unraisablehook = _end_if_interrupted
-    status = end_of(program, lambda: _start(program, module))
+        sys.excepthook = _print_nothing  # C extensions call it for an error that they replace by another one
+    status = end_of(program, lambda: _run(program, module))
     flushed = end_of(program, _flush)
     # Skip Python's own shutdown. It reports an output that cannot be flushed once more, and it stops the threads of
     # libraries, which aborts the process in about one run in a thousand.
     os._exit(status if flushed == ExitStatus.SUCCESS else flushed)
 
 
-def end_of(program: str, command: Callable[[], int | None]) -> int:
-    """Call a command; print an error as one line; return the exit status."""
+def run_loaders() -> NoReturn:
+    """Run the program ``loaders``. It starts here because importing `loaders` takes time."""
+    run_program("loaders", "loaders.cli")
+
+
+def prepare_process(program: str) -> None:
+    """Handle Ctrl-C and everything that Python would print a traceback for."""
+    handle_interrupts(program)
+    # Without this, NumPy reserves memory and starts a thread for each CPU, for linear algebra that no command uses.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if not debugs():
+        sys.excepthook = lambda _, error, __: os._exit(_report_error(program, error))
+        sys.unraisablehook = _end_if_interrupted
+
+
+def end_of(program: str, command: Callable[[], int | None], reraise: tuple[type[BaseException], ...] = ()) -> int:
+    """Call a command and print an error as one line, except errors of the types `reraise`; return the exit status."""
     try:
         return command() or ExitStatus.SUCCESS
+    except reraise:
+        raise
     except BaseException as error:
         if debugs():
             sys.__excepthook__(type(error), error, error.__traceback__)
-        message, status = _describe(program, error)
-        report(f"{program}: {message}")
-        return status
+        return _report_error(program, error)
 
 
 def report(text: str) -> None:
@@ -72,6 +86,12 @@ def _end_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
         end_now()
 
 
+def _report_error(program: str, error: BaseException) -> int:
+    message, status = _describe(program, error)
+    report(f"{program}: {message}")
+    return status
+
+
 def _describe(program: str, error: BaseException) -> tuple[str, int]:
     if was_interrupted() or isinstance(error, KeyboardInterrupt):
         return MESSAGE, ExitStatus.INTERRUPTED
@@ -81,7 +101,7 @@ def _describe(program: str, error: BaseException) -> tuple[str, int]:
     return str(known), exit_status(known)
 
 
-def _start(program: str, module: str) -> int:
+def _run(program: str, module: str) -> int:
     open_streams()
     try:
         os.getcwd()

@@ -32,7 +32,7 @@ def parse_bytes(text: str) -> int:
 
 
 #: Suggestions list at most this many names, and compare with at most `_MAX_COMPARED`.
-_MAX_LISTED = 40
+_MAX_LISTED = 150
 _MAX_COMPARED = 10_000
 
 
@@ -96,7 +96,7 @@ def printable(name: str) -> str:
 
 
 #: Maximum length of a line for people, in characters.
-MAX_LINE = 8000
+MAX_LINE = 12_500
 
 
 def one_line(text: str, limit: int = MAX_LINE) -> str:

@@ -20,7 +20,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the callback, print an error as one line, and exit."""
-        ctx.exit(end_of("dataprep", lambda: super(Command, self).invoke(ctx)))
+        ctx.exit(end_of("dataprep", lambda: super(Command, self).invoke(ctx), reraise=(click.ClickException,)))
 
 
 def print_error(message: str) -> None:

@@ -80,7 +80,7 @@ def test_unknown_preset_suggests_the_nearest():
         get_preset("imagenet-trian")
     assert str(error.value) == (
         "transforms='imagenet-trian' is neither a preset nor an existing YAML file. Hint: did you mean "
-        "'imagenet-train' or 'imagenet-eval'?"
+        "'imagenet-train'?"
     )
 
 
