@@ -12,6 +12,7 @@ from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
 from dataprep.options import Options
 from manifests.errors import SourceVanishedError
+from manifests.faults import raise_machine_fault
 from manifests.schema import UNREADABLE
 
 
@@ -80,6 +81,7 @@ def _read_file(root: str, source: str, size: int) -> bytes:
         finally:
             os.close(handle)
     except OSError as error:
+        raise_machine_fault(error)
         if size == UNREADABLE or error.errno in _REJECTED_ERRNOS:
             raise Rejected("unreadable", error.strerror or str(error)) from None
         raise SourceVanishedError(

@@ -39,6 +39,12 @@ def is_machine_fault(error: BaseException) -> bool:
     return isinstance(error, MemoryError)
 
 
+def raise_machine_fault(error: BaseException) -> None:
+    """Raise an error again if it is a fault of the machine, before it is reported as damage to a file."""
+    if is_machine_fault(error):
+        raise error
+
+
 def machine_fault(error: BaseException) -> DatasetError | None:
     """Return the error for the user if an exception is a fault of the machine or of the input, `None` for a bug."""
     match error:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from manifests.faults import is_machine_fault
 from manifests.parquet_pages import DICTIONARY_PAGE, Page, read_pages
 from manifests.text import plural, printable
 
@@ -201,7 +202,7 @@ class _translated_errors:  # noqa: N801  (a context manager, named like a functi
     def __exit__(self, error_type: Any, error: BaseException | None, traceback: Any) -> None:
         import pyarrow as pa
 
-        if isinstance(error, MemoryError):  # pa.ArrowMemoryError is both
+        if error is not None and is_machine_fault(error):  # pa.ArrowMemoryError is a MemoryError too
             return
         if isinstance(error, (pa.ArrowException, OSError, ValueError, OverflowError)):
             reason = (str(error).splitlines() or [type(error).__name__])[0]

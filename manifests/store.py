@@ -12,6 +12,7 @@ from typing import Any
 from awscrt.checksums import crc32c
 
 from manifests.errors import CallError, ManifestError
+from manifests.faults import raise_machine_fault
 from manifests.files import MANIFEST, open_file, read_file
 from manifests.members import MemberError, parse_json
 from manifests.schema import SCHEMA_VERSION, Manifest
@@ -138,6 +139,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     except ValueError:
         raise CallError(f"{os.fspath(folder)!r} cannot be the name of a folder") from None
     except OSError as error:
+        raise_machine_fault(error)
         raise ManifestError(
             f"the manifest cannot be read ({error.strerror})",
             file=str(path),

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from manifests.errors import TableError
+from manifests.faults import raise_machine_fault
 from manifests.files import TABLE, open_file, read_file
 from manifests.members import MAX_INTEGER, parse_json
 from manifests.parquet import BoundedParquet, ParquetError
@@ -226,6 +227,7 @@ def _table_bytes(table: pa.Table) -> bytes:
 def _unreadable_table(path: str | os.PathLike[str], error: Exception) -> TableError:
     if isinstance(error, FileNotFoundError):
         return TableError("the sample table is missing", file=os.fspath(path), hint=_DAMAGED_HINT)
+    raise_machine_fault(error)
     reason = error.strerror if isinstance(error, OSError) else error
     return TableError(f"the sample table cannot be read ({reason})", file=os.fspath(path), hint=_DAMAGED_HINT)
 

@@ -24,6 +24,7 @@ from dataprep.sources.reid_folders import find_reid_layout, read_reid_folders
 from dataprep.sources.scan import has_folders, list_folders
 from dataprep.sources.tables import read_table
 from manifests.errors import CallError, SourceError
+from manifests.faults import raise_machine_fault
 from manifests.schema import UNREADABLE
 from manifests.text import plural, printable
 
@@ -52,6 +53,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     except FileNotFoundError as error:
         raise CallError(f"--src {src}: {error.filename or src} does not exist", hint="check the path") from None
     except OSError as error:
+        raise_machine_fault(error)
         raise SourceError(
             f"the path cannot be read ({error.strerror})", file=str(error.filename or src), hint="check its permissions"
         ) from None

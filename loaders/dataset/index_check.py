@@ -7,6 +7,7 @@ from awscrt.checksums import crc32c
 from loaders.dataset.split import RESTORE, OpenSplit
 from manifests.dali_index import parse_index
 from manifests.errors import IndexFileError
+from manifests.faults import raise_machine_fault
 from manifests.files import INDEX, read_file
 from manifests.schema import Format, Shard
 from manifests.store import checksum_text
@@ -19,6 +20,7 @@ def find_index_error(split: OpenSplit) -> IndexFileError | None:
         try:
             _check_index(read_file(path, INDEX), shard, split.manifest.format)
         except OSError as error:
+            raise_machine_fault(error)
             return IndexFileError(f"the index cannot be read ({error.strerror})", file=path, hint=RESTORE)
         except IndexFileError as error:
             return IndexFileError(error.message, file=path, line=error.line, hint=RESTORE)

@@ -13,6 +13,7 @@ from loaders.dataset.mapped_files import MappedFile, Mappings, prefetch
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import NO_CHECKSUM, VERIFY, SampleTables
 from manifests.errors import ShardError, TableError
+from manifests.faults import raise_machine_fault
 
 _RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was changed on purpose"
 
@@ -99,6 +100,7 @@ class Records:
             with self._map_lock:
                 return self._mappings.map(shard, lambda mapped: self._check_image(mapped, row, path))
         except OSError as error:
+            raise_machine_fault(error)
             raise ShardError(f"the shard cannot be read ({error.strerror})", file=path, hint=_RESTORE) from None
         except ValueError as error:
             raise ShardError(

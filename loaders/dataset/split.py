@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 
 from manifests.errors import CallError
+from manifests.faults import raise_machine_fault
 from manifests.files import INDEX, SHARD, FileKind, file_length
 from manifests.schema import File, Manifest, Shard
 from manifests.store import read_manifest
@@ -105,6 +106,7 @@ def _check_length(opened: OpenSplit, file: File, kind: FileKind) -> None:
     try:
         length = file_length(path, kind)
     except OSError as error:
+        raise_machine_fault(error)
         raise kind.error(f"the file cannot be read ({error.strerror})", file=path, hint=RESTORE) from None
     if length != file.bytes:
         raise kind.error(

@@ -103,8 +103,9 @@ def test_help_imports_nothing_heavy(arguments):
          f"dataprep: a thread cannot be started. Hint: {HINTS[errno.EAGAIN]}.\n"),
         (ImportError("libarrow.so: failed to map segment from shared object"), 3,
          f"dataprep: memory ran out. Hint: {HINTS[errno.ENOMEM]}.\n"),
-        (ImportError("No module named 'PIL'"), 3, "dataprep: a Python package cannot be imported: No module named 'PIL'. "
-                                                  "Hint: install the program again, with all of its packages.\n"),
+        (ImportError("No module named 'PIL'"), 3,
+         "dataprep: a Python package cannot be imported: No module named 'PIL'. "
+         "Hint: install the program again, with all of its packages.\n"),
         (RecursionError(), 2, "dataprep: the input is nested too deeply. "
                               "Hint: use folders, lists and files with fewer levels.\n"),
         (KeyboardInterrupt(), 130, "dataprep: interrupted. Run the same command again; "
