@@ -81,7 +81,7 @@ def _expand_braces(path: str) -> Iterator[str]:
 def _shards_of(path: str) -> Iterator[str]:
     if os.path.isdir(path):
         yield from sorted(_walk(path))
-    elif os.path.isfile(path):
+    elif os.path.exists(path):
         yield path
     else:
         raise CallError(f"{path} does not exist", hint="give a folder of shards, or the shard files")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from loaders.dataset.fields import Fields, shadowed_columns
+from loaders.dataset.index_check import check_indexes
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import SampleTables
@@ -132,6 +133,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     notes: tuple[str, ...] = ()
     shuffle = _first(request.shuffle, parsed.shuffle, _is_training(request))
     if sampler is None:
+        check_indexes(split)  # only DALI's readers, which read the stored order, use them
         order = stored_order(split, batching, shuffle=shuffle)
     else:
         order = planned_order(split, tables, batching, sampler)

@@ -31,7 +31,10 @@ The functions here write v1.2 and parse strictly. DALI 2.4 is less strict, so it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import io
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from operator import le
 from typing import NamedTuple
 
 from manifests.errors import IndexFileError
@@ -39,6 +42,9 @@ from manifests.schema import Format
 
 #: Block size of a tar archive in bytes. A header is one block, and data starts at a block.
 TAR_BLOCK = 512
+
+#: Longest number in an index, in digits: any such number fits in an int64.
+MAX_DIGITS = 18
 
 #: Number of tokens per component of a WebDataset index, by version.
 _TOKENS_PER_COMPONENT = {b"v1.1": 3, b"v1.2": 4}
@@ -102,7 +108,12 @@ def format_index(fmt: Format, lines: Sequence[str]) -> bytes:
 
 
 def parse_index(fmt: Format, data: bytes) -> list[IndexEntry]:
-    """Parse an index strictly.
+    """Parse an index strictly; see `iter_index`."""
+    return list(iter_index(fmt, data))
+
+
+def iter_index(fmt: Format, data: bytes) -> Iterator[IndexEntry]:
+    """Parse an index strictly, one sample at a time.
 
     Args:
         fmt: record format of the shard.
@@ -112,32 +123,30 @@ def parse_index(fmt: Format, data: bytes) -> list[IndexEntry]:
         IndexFileError: the index does not follow the grammar. The error has the line number, but no file.
 
     """
-    lines = data.split(b"\n")
-    if lines.pop():
-        raise IndexFileError("the index ends in the middle of a line", line=len(lines) + 1)
-    if not lines:
-        raise IndexFileError("the index is empty", line=1)
+    if not data.endswith(b"\n"):
+        number = data.count(b"\n") + 1
+        raise IndexFileError("the index ends in the middle of a line" if data else "the index is empty", line=number)
+    lines = enumerate(io.BytesIO(data), 1)
     if fmt == "tfrecord":
-        return [IndexEntry(number, _tfrecord_components(line, number)) for number, line in enumerate(lines, 1)]
-    version, count = _parse_header(lines[0])
-    entries = [
-        IndexEntry(number, _webdataset_components(line, number, version)) for number, line in enumerate(lines[1:], 2)
-    ]
-    if len(entries) != count:
-        message = f"the index has {len(entries)} samples, but its first line states {count}"
-        raise IndexFileError(message, line=1)
-    return entries
+        for number, line in lines:
+            yield IndexEntry(number, _tfrecord_components(line, number))
+        return
+    version, count = _parse_header(next(lines)[1])
+    number = 1
+    for number, line in lines:
+        yield IndexEntry(number, _webdataset_components(line, number, version))
+    if number - 1 != count:
+        raise IndexFileError(f"the index has {number - 1} samples, but its first line states {count}", line=1)
 
 
-def record_starts(fmt: Format, data: bytes) -> list[int]:
+def record_starts(fmt: Format, data: bytes) -> array[int]:
     """Return the first byte of each record in the shard, sorted, from an index that may be damaged.
 
     Skips lines that cannot be parsed. `dataprep verify` uses this to continue after a damaged record.
     """
-    lines = data.split(b"\n")
-    version = b"v1.1" if lines[0].startswith(b"v1.1") else b"v1.2"
-    starts = []
-    for number, line in enumerate(lines, 1):
+    version = b"v1.1" if data.startswith(b"v1.1") else b"v1.2"
+    starts = array("q")
+    for number, line in enumerate(io.BytesIO(data), 1):
         try:
             if fmt == "tfrecord":
                 starts.append(_tfrecord_components(line, number)[0].offset)
@@ -145,7 +154,7 @@ def record_starts(fmt: Format, data: bytes) -> list[int]:
                 starts.append(_webdataset_components(line, number, version)[0].offset - TAR_BLOCK)
         except IndexFileError:
             pass
-    return sorted(starts)
+    return starts if all(map(le, starts, starts[1:])) else array("q", sorted(starts))
 
 
 def _parse_header(line: bytes) -> tuple[bytes, int]:
@@ -185,7 +194,7 @@ def _component(extension: str, offset: bytes, size: bytes, name: str, number: in
 
 
 def _is_number(token: bytes) -> bool:
-    return token.isdigit() and len(token) < 20
+    return token.isdigit() and len(token) <= MAX_DIGITS
 
 
 def _text(token: bytes) -> str:

@@ -1,0 +1,173 @@
+"""A pipe, a device, a socket or a folder in the place of any file that is opened gives an error at once."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from helpers.special_files import SPECIAL_FILES, stopped_after
+
+import loaders
+from dataprep.cli import main
+from manifests.errors import CallError, DamagedError, ShardError
+from manifests.schema import FORMAT_NAMES
+from manifests.store import manifest_bytes, read_manifest
+
+RESIZE = [{"ResizeImage": {"size": [16, 16]}}]
+IMAGE_LIST = "class 0/00000.jpg 0\nclass 1/00001.png 1\n"
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    """Run the command line in this process; return its exit status and its output."""
+    with stopped_after():
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+@pytest.fixture(scope="module")
+def photo_folder(make_photos, tmp_path_factory):
+    return make_photos(tmp_path_factory.mktemp("source") / "photos", 6, side=24)
+
+
+@pytest.fixture(scope="module", params=FORMAT_NAMES)
+def finished(request, photo_folder, tmp_path_factory):
+    """A dataset with a list of rejected images."""
+    (photo_folder / "class 0" / "broken.jpg").write_bytes(b"no image")
+    out = tmp_path_factory.mktemp("finished") / "out"
+    status, output = run("convert", "--src", photo_folder, "--out", out, "--fmt", request.param, "--workers", 1)
+    assert status == 1, output
+    return out
+
+
+@pytest.fixture
+def dataset(finished, tmp_path):
+    return Path(shutil.copytree(finished, tmp_path / "out"))
+
+
+def shard_of(dataset: Path) -> Path:
+    return next(path for path in dataset.iterdir() if path.suffix in (".tar", ".tfrecord"))
+
+
+def replace_file(path: Path, special: str) -> None:
+    path.unlink()
+    SPECIAL_FILES[special](path)
+
+
+FILES = {
+    "manifest": lambda dataset: dataset / "manifest.json",
+    "shard": shard_of,
+    "index": lambda dataset: shard_of(dataset).with_suffix(".idx"),
+    "sample table": lambda dataset: shard_of(dataset).with_suffix(".parquet"),
+    "list of rejected images": lambda dataset: dataset / "rejected.jsonl",
+}
+
+
+@pytest.mark.parametrize("special", SPECIAL_FILES)
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_of_a_dataset(kind, special, dataset, photo_folder):
+    path = FILES[kind](dataset)
+    replace_file(path, special)
+    reason = f"the {kind} cannot be read: it is {special.removesuffix(', linked')}, not a regular file"
+    status, output = run("verify", dataset, "--workers", 1)
+    assert status == 1
+    assert path.name in output
+    assert reason in output
+    if kind == "sample table":
+        status, output = run("info", dataset)
+        assert status == 1
+        assert reason in output
+    again = ("convert", "--src", photo_folder, "--out", dataset, "--fmt", shard_format(dataset), "--workers", 1)
+    status, output = run(*again)
+    assert status == 2
+    assert str(dataset) in output
+    fields = ("index", "width") if kind == "sample table" else ("image", "label")
+    if kind != "list of rejected images":
+        with stopped_after(), pytest.raises(DamagedError) as caught:
+            loaders.build(dataset, batch_size=2, transforms=RESIZE, device="cpu", fields=fields).close()
+        assert (caught.value.message, caught.value.file) == (reason, str(path))
+    assert run("index", dataset, "--workers", 1)[0] in (0, 1, 2)
+
+
+def shard_format(dataset: Path) -> str:
+    return "webdataset" if list(dataset.glob("*.tar")) or not list(dataset.glob("*.tfrecord")) else "tfrecord"
+
+
+@pytest.mark.parametrize("special", SPECIAL_FILES)
+@pytest.mark.parametrize("name", ["list.txt", "table.csv", "table.tsv", "table.parquet"])
+def test_a_source(name, special, tmp_path):
+    SPECIAL_FILES[special](tmp_path / name)
+    status, output = run("convert", "--src", tmp_path / name, "--out", tmp_path / "out")
+    assert status == 2
+    if "folder" not in special:
+        assert f"it is {special.removesuffix(', linked')}, not a regular file" in output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("special", SPECIAL_FILES)
+def test_a_list_of_class_names(special, photo_folder, tmp_path):
+    SPECIAL_FILES[special](tmp_path / "classes.txt")
+    (tmp_path / "list.txt").write_text(IMAGE_LIST)
+    source = ("--src", tmp_path / "list.txt", "--image-root", photo_folder)
+    status, output = run("convert", *source, "--out", tmp_path / "out", "--classes", tmp_path / "classes.txt")
+    assert status == 2
+    assert "not a regular file" in output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("special", SPECIAL_FILES)
+def test_an_output_folder(special, photo_folder, tmp_path):
+    if "folder" in special:
+        pytest.skip("a folder is what it should be")
+    out = tmp_path / "out"
+    SPECIAL_FILES[special](out)
+    for path in (out, out / "below"):
+        status, output = run("convert", "--src", photo_folder, "--out", path)
+        assert status == 2
+        assert f"--out {path}" in output
+
+
+@pytest.mark.parametrize("special", SPECIAL_FILES)
+@pytest.mark.parametrize("suffix", [".tar", ".tfrecord"])
+def test_a_shard_to_index(suffix, special, tmp_path):
+    path = tmp_path / f"train-0{suffix}"
+    SPECIAL_FILES[special](path)
+    for argument in (path, tmp_path):
+        status, output = run("index", argument, "--workers", 1)
+        assert status in (1, 2)
+        assert "not a regular file" in output or ("folder" in special and "contains no" in output)
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "manifest.incomplete.json", "train-00000.idx", "train-00000.parquet"]
+)
+@pytest.mark.parametrize("special", SPECIAL_FILES)
+def test_a_file_in_the_place_of_an_output(name, special, photo_folder, tmp_path):
+    SPECIAL_FILES[special](tmp_path / name)
+    for overwrite in ((), ("--overwrite",)):
+        status, output = run("convert", "--src", photo_folder, "--out", tmp_path, "--workers", 1, *overwrite)
+        assert status in (0, 1, 2, 3), output
+        assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("special", SPECIAL_FILES)
+def test_a_config_file(special, dataset, tmp_path):
+    SPECIAL_FILES[special](tmp_path / "config.yaml")
+    with stopped_after(), pytest.raises(CallError, match="not a regular file"):
+        loaders.build(dataset, batch_size=2, transforms=str(tmp_path / "config.yaml"), device="cpu")
+
+
+def test_a_shard_of_no_bytes_is_not_opened(dataset):
+    """A manifest may state 0 bytes, which is the length of a named pipe; DALI would wait for it."""
+    path = shard_of(dataset)
+    replace_file(path, "a named pipe")
+    manifest = read_manifest(dataset)
+    (split,), (shard,) = manifest.splits, manifest.splits[0].shards
+    shard = replace(shard, file=replace(shard.file, bytes=0))
+    data = manifest_bytes(replace(manifest, splits=(replace(split, shards=(shard,)),)))
+    (dataset / "manifest.json").write_bytes(data)
+    with stopped_after(), pytest.raises(ShardError, match="named pipe"):
+        loaders.build(dataset, batch_size=2, transforms=RESIZE, device="cpu")

@@ -1,0 +1,165 @@
+"""The indexes are compared with the manifest before DALI reads them: every flipped bit, every position."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from awscrt.checksums import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+import loaders
+from loaders.dataset.index_check import check_indexes, is_well_formed
+from loaders.dataset.split import open_split
+from manifests.dali_index import format_index, iter_index, parse_index, tfrecord_line, webdataset_line
+from manifests.errors import IndexFileError
+from manifests.schema import FORMAT_NAMES
+from manifests.store import checksum_text, manifest_bytes, read_manifest
+
+RESIZE = [{"ResizeImage": {"size": [16, 16]}}]
+
+
+@pytest.fixture(scope="module", params=FORMAT_NAMES)
+def finished(request, make_photos, dataprep, tmp_path_factory):
+    root = tmp_path_factory.mktemp("indexes")
+    make_photos(root / "photos", 4, side=24)
+    assert dataprep("convert", "--src", root / "photos", "--fmt", request.param, "--out", root / "out").returncode == 0
+    return root / "out"
+
+
+@pytest.fixture
+def dataset(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "out")
+
+
+def index_of(dataset):
+    return next(dataset.glob("*.idx"))
+
+
+def store_index(dataset, data):
+    """Replace the index, and make the manifest describe the new one."""
+    index_of(dataset).write_bytes(data)
+    manifest = read_manifest(dataset)
+    shard = manifest.splits[0].shards[0]
+    shard = replace(shard, index=replace(shard.index, bytes=len(data), checksum=checksum_text(crc32c(data))))
+    split = replace(manifest.splits[0], shards=(shard,))
+    (dataset / "manifest.json").write_bytes(manifest_bytes(replace(manifest, splits=(split,))))
+
+
+def build(dataset):
+    return loaders.build(dataset, batch_size=2, transforms=RESIZE, device="cpu", shuffle=False)
+
+
+def test_a_flipped_bit_of_every_byte_is_found(dataset):
+    path = index_of(dataset)
+    data = path.read_bytes()
+    opened = open_split(dataset, "train")
+    check_indexes(opened)
+    for bit in range(0, 8 * len(data), 3):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises(IndexFileError) as caught:
+            check_indexes(opened)
+        assert caught.value.file == str(path)
+
+
+def test_another_size_of_a_label_is_not_read(finished, dataset):
+    """A size of 1 in place of 3 made label 123 read as 1."""
+    index = index_of(dataset)
+    last = index.read_bytes().rstrip()
+    index.write_bytes(last[:-1] + bytes((last[-1] ^ 1,)) + b"\n")
+    with pytest.raises(IndexFileError, match="checksum differs") as caught:
+        build(dataset)
+    assert caught.value.file == str(index)
+    build(finished).close()
+
+
+def replaced_number(data, column, number):
+    """Replace a number in the last line: the offset is column -2 in TFRecord and 1 in WebDataset."""
+    lines = data.split(b"\n")
+    tokens = lines[-2].split()
+    tokens[column] = b"%d" % number
+    lines[-2] = b" ".join(tokens)
+    return b"\n".join(lines)
+
+
+@pytest.mark.parametrize("number", [1 << 20, 512 * 10**15])
+@pytest.mark.parametrize("what", ["offset", "size"])
+def test_no_position_past_the_end_of_the_shard_is_read(what, number, dataset):
+    """DALI 2.4 hangs at such an offset of a TFRecord index, and crashes at such a size of a WebDataset index."""
+    index = index_of(dataset)
+    column = ("offset", "size").index(what) + (read_manifest(dataset).format == "webdataset")
+    store_index(dataset, replaced_number(index.read_bytes(), column, number))
+    with pytest.raises(IndexFileError, match="points past the end of its shard") as caught:
+        build(dataset)
+    assert caught.value.line == index.read_bytes().count(b"\n")
+
+
+def test_an_index_without_a_checksum_is_parsed(dataset):
+    manifest = read_manifest(dataset)
+    shard = manifest.splits[0].shards[0]
+    shard = replace(shard, index=replace(shard.index, checksum=None))
+    split = replace(manifest.splits[0], shards=(shard,))
+    (dataset / "manifest.json").write_bytes(manifest_bytes(replace(manifest, splits=(split,))))
+    build(dataset).close()
+    index = index_of(dataset)
+    index.write_bytes(index.read_bytes()[:-2] + b"x\n")
+    if manifest.format == "tfrecord":
+        with pytest.raises(IndexFileError, match="not a number"):
+            build(dataset)
+
+
+def test_an_index_of_version_1_1_is_accepted(dataset):
+    if read_manifest(dataset).format == "tfrecord":
+        pytest.skip("a TFRecord index has no version")
+    header, *lines = index_of(dataset).read_bytes().splitlines()
+    kept = [b" ".join(token for n, token in enumerate(line.split()) if n % 4 != 3) for line in lines]
+    store_index(dataset, b"\n".join([header.replace(b"v1.2", b"v1.1"), *kept, b""]))
+    with build(dataset) as loader:
+        assert sum(len(labels) for _, labels in loader) == 4
+
+
+# --- the two implementations of the same check --------------------------------------------------
+
+SHARD_BYTES = 10**6
+positions = st.integers(0, 1000)
+names = st.sampled_from(["jpg", "a.cls", "é.json"])
+tfrecords = st.lists(st.builds(tfrecord_line, positions, positions), min_size=1, max_size=4)
+components = st.tuples(names, positions.map(lambda n: 512 * n), positions, names)
+webdatasets = st.lists(st.lists(components, min_size=1, max_size=3).map(webdataset_line), min_size=1, max_size=4)
+edits = st.lists(
+    st.tuples(
+        st.integers(0, 200), st.sampled_from(b" \n\t\r\v\x00\x1c09x-v.\xff"), st.sampled_from(["set", "add", "cut"])
+    ),
+    max_size=3,
+)
+
+
+@given(st.one_of(tfrecords.map(lambda x: ("tfrecord", x)), webdatasets.map(lambda x: ("webdataset", x))), edits)
+def test_the_fast_check_accepts_no_index_that_the_parser_refuses(index, changes):
+    fmt, lines = index
+    data = bytearray(format_index(fmt, lines))
+    for position, byte, change in changes:
+        at = position % (len(data) + 1)
+        data[at : at + (change != "add")] = b"" if change == "cut" else bytes((byte,))
+    for samples in (len(lines), len(lines) + 1):
+        if is_well_formed(bytes(data), fmt, samples, SHARD_BYTES):
+            entries = parse_index(fmt, bytes(data))
+            assert len(entries) == samples
+            assert all(entry.end <= SHARD_BYTES for entry in entries)
+    if not changes:
+        fits = all(entry.end <= SHARD_BYTES for entry in iter_index(fmt, bytes(data)))
+        assert is_well_formed(bytes(data), fmt, len(lines), SHARD_BYTES) == fits
+
+
+@pytest.mark.parametrize("fmt", FORMAT_NAMES)
+def test_the_fast_check_at_the_last_byte(fmt):
+    line = tfrecord_line(512, 100) if fmt == "tfrecord" else webdataset_line([("jpg", 512, 100, "a.jpg")])
+    data = format_index(fmt, [line])
+    assert is_well_formed(data, fmt, 1, 612)
+    assert not is_well_formed(data, fmt, 1, 611)
+    assert not is_well_formed(data, fmt, 2, 612)
+    assert not is_well_formed(b"", fmt, 1, 612)
