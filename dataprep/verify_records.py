@@ -192,7 +192,7 @@ def _scan_from(base: int, check: ShardCheck, view: View, size: int, options: Sca
         yield record._replace(start=record.start + base, end=record.end + base, offset=record.offset + base)
 
 
-def _starts_in_index(check: ShardCheck) -> list[int]:
+def _starts_in_index(check: ShardCheck) -> Sequence[int]:
     try:
         return record_starts(check.manifest.format, read_index(check.path(check.shard.index.name)))
     except DatasetError:

@@ -80,17 +80,17 @@ def is_well_formed(data: bytes, fmt: Format, samples: int, shard_bytes: int) -> 
     header = b"v1.2 %d\n" % samples if fmt == "webdataset" else b""
     per_component = 4 if fmt == "webdataset" else 2
     text = np.frombuffer(data, np.uint8)[len(header) :]
-    ends = np.flatnonzero(text <= _SPACE)
-    if not data.startswith(header) or not len(ends) or ends[-1] != len(text) - 1 or len(ends) % per_component:
+    found = np.flatnonzero(text <= _SPACE)
+    if not data.startswith(header) or not len(found) or found[-1] != len(text) - 1 or len(found) % per_component:
         return False
-    ends = ends.reshape(-1, per_component)
+    ends = found.reshape(-1, per_component)
     separators = text[ends]
     newlines = separators[:, -1] == _LINE_FEED
     if (separators[:, :-1] != _SPACE).any() or not (newlines | (separators[:, -1] == _SPACE)).all():
         return False
     if np.count_nonzero(newlines) != samples or (fmt == "tfrecord" and not newlines.all()):
         return False
-    starts = np.concatenate([[0], ends.ravel()[:-1] + 1]).reshape(ends.shape)
+    starts = np.concatenate([[0], found[:-1] + 1]).reshape(ends.shape)
     if (starts >= ends).any():
         return False
     first = 1 if fmt == "webdataset" else 0
