@@ -81,7 +81,8 @@ def make_example(features: dict[str, Any]) -> bytes:
     return example.SerializeToString()
 
 
-def _masked(data: bytes) -> bytes:
+def masked_crc(data: bytes) -> bytes:
+    """Return the CRC of a TFRecord file for a length or a payload."""
     crc = crc32c.crc32c(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
@@ -91,17 +92,22 @@ def write_tfrecord(path: Path, payloads: Iterable[bytes]) -> None:
     with path.open("wb") as file:
         for payload in payloads:
             length = struct.pack("<Q", len(payload))
-            file.write(length + _masked(length) + payload + _masked(payload))
+            file.write(length + masked_crc(length) + payload + masked_crc(payload))
 
 
 def read_tfrecord(path: Path) -> list[bytes]:
     """Return the payloads of all records, after checking both CRCs."""
-    data, offset, payloads = path.read_bytes(), 0, []
+    return unframe(path.read_bytes())
+
+
+def unframe(data: bytes) -> list[bytes]:
+    """Return the payloads of all records of a TFRecord file, after checking both CRCs."""
+    offset, payloads = 0, []
     while offset < len(data):
         (length,) = struct.unpack_from("<Q", data, offset)
-        assert data[offset + 8 : offset + 12] == _masked(data[offset : offset + 8])
+        assert data[offset + 8 : offset + 12] == masked_crc(data[offset : offset + 8])
         payload = data[offset + 12 : offset + 12 + length]
-        assert data[offset + 12 + length : offset + 16 + length] == _masked(payload)
+        assert data[offset + 12 + length : offset + 16 + length] == masked_crc(payload)
         payloads.append(payload)
         offset += length + 16
     return payloads

@@ -1,0 +1,140 @@
+"""What the checks of all surfaces share: they run a command or the loader in a limited child process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import warnings
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+# Commands import these when they need them. Importing them here saves every child process the time.
+import dataprep.cli
+import dataprep.commands.dry_run
+import dataprep.convert
+import dataprep.index
+import dataprep.summary
+import dataprep.verify
+import loaders.loader
+import loaders.resolve
+from fuzz.isolation import Fault, Outcome, isolated
+from manifests.errors import DatasetError
+
+#: Files by name. The names are relative paths.
+Case: TypeAlias = dict[str, bytes]
+
+#: Longest line of a message. A message has two names of up to 4,096 bytes at most.
+_MAX_LINE = 10_000
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def write_case(case: Case, folder: Path) -> Path:
+    """Write the files of a case into a folder, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in case.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def read_folder(folder: Path) -> Case:
+    """Return every file below a folder, except hidden ones."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+def command(*arguments: object, writable: Sequence[Path], statuses: Collection[int] = (0, 1, 2)) -> Outcome:
+    """Run ``dataprep`` with these arguments.
+
+    Raises:
+        Fault: a property that every command has does not hold.
+
+    """
+    words = [os.fspath(word) if isinstance(word, os.PathLike) else str(word) for word in arguments]
+
+    def run() -> None:
+        sys.argv = ["dataprep", *words]
+        dataprep.cli.run()
+
+    try:
+        outcome = isolated(run, writable)
+    except Fault as fault:
+        raise Fault(f"dataprep {words[0] if words else ''}: {fault}") from None
+    for line in (outcome.stdout + outcome.stderr).split("\n"):
+        if len(line) > _MAX_LINE:
+            raise Fault(f"dataprep {words[0]}: a line of {len(line)} characters: {line[:300]!r}")
+        if _CONTROL.search(line):
+            raise Fault(f"dataprep {words[0]}: control characters in the output: {line[:300]!r}")
+    if outcome.status not in statuses:
+        raise Fault(f"dataprep {words[0]}: exit status {outcome.status}: {(outcome.stdout + outcome.stderr)[-2000:]!r}")
+    return outcome
+
+
+#: One sample that the loader returned: label, key, and a digest of its pixels.
+Loaded: TypeAlias = tuple[int, str, str]
+
+
+def load(folder: Path, **options: Any) -> list[Loaded] | DatasetError:
+    """Read one epoch with the loader on the CPU; return its samples, or the error that ended it.
+
+    Raises:
+        Fault: the loader raised another exception, crashed or exceeded a limit.
+
+    """
+    arguments = {
+        "split": "train",
+        "batch_size": 3,
+        "transforms": [{"ResizeImage": {"size": [16, 12]}}],
+        "shuffle": False,
+        "last_batch": "partial",
+        "fields": ("image", "label", "key"),
+        "dtype": "uint8",
+    }
+    return guarded(lambda: _epoch(folder, {**arguments, **options}), writable=[])
+
+
+def guarded(function: Any, writable: Sequence[Path]) -> Any:
+    """Call a function in a child process; return its result, or the `DatasetError` that it raised."""
+
+    def run() -> Any:
+        warnings.simplefilter("ignore")
+        try:
+            return function()
+        except DatasetError as error:
+            return error
+
+    try:
+        value = isolated(run, writable).value
+    except Fault as fault:
+        raise Fault(f"loaders: {fault}") from None
+    if isinstance(value, DatasetError) and len(str(value)) > _MAX_LINE:
+        raise Fault(f"loaders: a message of {len(str(value))} characters: {str(value)[:300]!r}")
+    return value
+
+
+def _epoch(folder: Path, arguments: dict[str, Any]) -> list[Loaded]:
+    samples: list[Loaded] = []
+    with loaders.build(folder, device="cpu", num_threads=1, framework="numpy", **arguments) as loader:
+        for images, labels, keys in loader:
+            digests = [hashlib.sha256(pixels.tobytes()).hexdigest()[:12] for pixels in images]
+            samples += zip(labels.tolist(), keys, digests, strict=True)
+    return samples
+
+
+def is_complete(outcome: Outcome) -> bool:
+    """Return whether `convert` or `index` ended with success."""
+    if (outcome.status == 0) != outcome.stdout.endswith("is complete\n"):
+        raise Fault(f"exit status {outcome.status}, but the output is {outcome.stdout[-300:]!r}")
+    return outcome.status == 0
+
+
+def require(holds: object, message: str) -> None:
+    """Raise `Fault` unless the property holds."""
+    if not holds:
+        raise Fault(message)

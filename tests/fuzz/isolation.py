@@ -1,0 +1,183 @@
+"""Run a function in a forked child process with limits, and report what it did. The parent has paid the imports."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import re
+import resource
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: Limits of one command. The harder limits below only protect the machine.
+MAX_MEMORY = 512 << 20
+MAX_SECONDS = 5
+
+_HARD_MEMORY = 3 << 30
+_HARD_SECONDS = 20
+#: A child that does not end in this many seconds, on a busy machine, hangs.
+_HANGS = 40
+_HARD_FILE_SIZE = 256 << 20
+
+#: Exit status of a child whose function raised an exception.
+_RAISED = 70
+
+
+class Fault(Exception):  # noqa: N818
+    """A property does not hold."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a function in a child process did.
+
+    Attributes:
+        status: exit status.
+        stdout: standard output.
+        stderr: standard error.
+        value: what the function returned; `None` if it ended the process.
+
+    """
+
+    status: int
+    stdout: str
+    stderr: str
+    value: Any
+
+
+def isolated(function: Callable[[], Any], writable: Sequence[Path]) -> Outcome:
+    """Call a function in a child process.
+
+    Raises:
+        Fault: the function raised an exception, the process died from a signal or exceeded a limit, or it wrote a file
+            outside of the folders `writable`, or executed something.
+
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    stdout, stderr, value, violations = (os.memfd_create(name) for name in ("stdout", "stderr", "value", "violations"))
+    before = _resident()
+    child = os.fork()
+    if not child:
+        try:
+            _limit()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(stdout, 1)
+            os.dup2(stderr, 2)
+            faulthandler.dump_traceback_later(_HANGS, exit=True, file=2)
+            _watch(violations, [os.path.realpath(folder) for folder in writable])
+            os.write(value, pickle.dumps(function()))
+            sys.stdout.flush()
+            os._exit(0)
+        except BaseException:
+            os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
+        os._exit(_RAISED)
+    _, wait_status, usage = os.wait4(child, 0)
+    texts = [_content(fd).decode("utf-8", "backslashreplace") for fd in (stdout, stderr, violations)]
+    returned = _content(value)
+    outcome = Outcome(os.waitstatus_to_exitcode(wait_status), *texts[:2], pickle.loads(returned) if returned else None)
+    for fd in (stdout, stderr, value, violations):
+        os.close(fd)
+    _require_limits(outcome, usage, usage.ru_maxrss * 1024 - before)
+    if texts[2]:
+        raise Fault(texts[2])
+    return outcome
+
+
+def _require_limits(outcome: Outcome, usage: resource.struct_rusage, memory: int) -> None:
+    seconds = usage.ru_utime + usage.ru_stime
+    if outcome.status < 0:
+        raise Fault(f"signal {-outcome.status} after {seconds:.1f} s\n{outcome.stderr[-2000:]}")
+    if outcome.stderr.startswith("Timeout (") or "\nTimeout (0:" in outcome.stderr:
+        raise Fault(f"hangs: {_first_frame(outcome.stderr)}\n{outcome.stderr[-4000:]}")
+    if outcome.status == _RAISED or "Traceback (most recent call last)" in outcome.stderr:
+        raise Fault(_last_line(outcome.stderr) + "\n" + outcome.stderr[-4000:])
+    if seconds > MAX_SECONDS:
+        raise Fault(f"more than {MAX_SECONDS} s of CPU time: {seconds:.1f} s")
+    if memory > MAX_MEMORY:
+        raise Fault(f"more than {MAX_MEMORY >> 20} MiB of memory: {memory >> 20} MiB")
+
+
+def _last_line(text: str) -> str:
+    """Return the function of this project that an exception passed through last, and the exception."""
+    frames = re.findall(r'File "[^"]*/((?:manifests|dataprep|loaders)/[^"]*)", line \d+, in (\w+)', text)
+    lines = [line for line in text.splitlines() if line[:1].strip()]
+    return f"traceback at {' '.join(frames[-1]) if frames else '?'}: {lines[-1][:300] if lines else ''}"
+
+
+def _first_frame(text: str) -> str:
+    """Return the function of this project in which the process was when it was ended."""
+    match = re.search(r'File "[^"]*/((?:manifests|dataprep|loaders)/[^"]*)", line \d+ in (\w+)', text)
+    return " ".join(match.groups()) if match else "?"
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def _limit() -> None:
+    with open("/proc/self/statm") as file:
+        size = int(file.read().split()[0]) * resource.getpagesize()
+    for kind, limit in (
+        (resource.RLIMIT_AS, size + _HARD_MEMORY),
+        (resource.RLIMIT_CPU, _HARD_SECONDS),
+        (resource.RLIMIT_FSIZE, _HARD_FILE_SIZE),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(kind, (limit, limit))
+
+
+def _content(fd: int) -> bytes:
+    return os.pread(fd, os.fstat(fd).st_size, 0)
+
+
+# --- what the child may not do ------------------------------------------------------------------
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+#: Audit events that change a path, and the numbers of their arguments that are the changed paths.
+_CHANGES = {
+    "os.mkdir": (0,),
+    "os.rmdir": (0,),
+    "os.remove": (0,),
+    "os.rename": (0, 1),
+    "os.link": (1,),
+    "os.symlink": (1,),
+    "os.truncate": (0,),
+    "os.chmod": (0,),
+    "os.chown": (0,),
+    "os.utime": (0,),
+}
+_EXECUTIONS = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect", "pickle.find_class")
+
+
+def _watch(report: int, writable: Sequence[str]) -> None:
+    """Report paths that are changed outside of the folders `writable`, and what is executed."""
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            paths = [arguments[0]] if arguments[2] & _WRITING else []
+        elif event in _CHANGES:
+            paths = [arguments[number] for number in _CHANGES[event]]
+        else:
+            if event in _EXECUTIONS:
+                os.write(report, f"executes: {event}{arguments!r:.300}\n".encode("utf-8", "backslashreplace"))
+            return
+        for path in paths:
+            if not isinstance(path, int) and not _is_within(os.fsdecode(path), writable):
+                os.write(
+                    report, f"writes outside of the output: {event} {path!r}\n".encode("utf-8", "backslashreplace")
+                )
+
+    sys.addaudithook(hook)
+
+
+def _is_within(path: str, folders: Sequence[str]) -> bool:
+    real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return real == os.devnull or any(real == folder or real.startswith(f"{folder}/") for folder in folders)

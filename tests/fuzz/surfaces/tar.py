@@ -1,0 +1,237 @@
+"""WebDataset shards of other tools: tar archives with mutated headers, members, ends and labels."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pyarrow.parquet as pq
+from helpers.oracles import read_with_dali, tar
+
+from fuzz import mutate
+from fuzz.checks import Case, command, is_complete, load, require, write_case
+from fuzz.seeds import images
+
+_SHARD = "train-00000.tar"
+_FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
+_IMAGES = ("jpg", "png", "webp")
+
+
+def make(rng: Random) -> Case:
+    shard = _archive(rng)
+    choice = rng.random()
+    if choice < 0.3:
+        shard = _odd_header(rng, shard)
+    elif choice < 0.55:
+        shard = _odd_end(rng, shard)
+    elif choice < 0.65:
+        shard = mutate.mutate_bytes(rng, shard)
+    options = ["--validate", rng.choice(("none", "header", "decode", "decode"))]
+    if rng.random() < 0.15:
+        options += rng.choice(
+            (["--label", "cls"], ["--image", "jpg"], ["--label-key", "label"], ["--label-offset", "-1"])
+        )
+    return {_SHARD: shard, "options": json.dumps(options).encode()}
+
+
+def _archive(rng: Random) -> bytes:
+    members = _members(rng)
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=rng.choice(_FORMATS), errors="surrogateescape") as archive:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            if rng.random() < 0.03:
+                info.type = rng.choice(
+                    (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, b"7", b"S")
+                )
+            if rng.random() < 0.05 and archive.format == tarfile.PAX_FORMAT:
+                info.pax_headers = {rng.choice(("comment", "path", "size", "mtime")): mutate.odd_text(rng)}
+            info.size = len(data)
+            with suppress(ValueError):  # a name that this format cannot store
+                archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def _members(rng: Random) -> list[tuple[str, bytes]]:
+    members: list[tuple[str, bytes]] = []
+    for number, (name, data) in enumerate(list(images().items())[: rng.randint(1, 4)]):
+        key, extension = name.split(".")
+        members += [(f"{key}.{extension}", data), (f"{key}.cls", b"%d" % (number % 3))]
+        if rng.random() < 0.5:
+            members.append((f"{key}.json", json.dumps({"label": number % 3, "name": "x"}).encode()))
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        _change_members(rng, members)
+    return members
+
+
+def _change_members(rng: Random, members: list[tuple[str, bytes]]) -> None:
+    at = rng.randrange(len(members))
+    name, data = members[at]
+    kind = rng.randrange(6)
+    if kind == 0:
+        members[at] = (_odd_name(rng, name), data)
+    elif kind == 1 and not name.endswith(_IMAGES):
+        members[at] = (name, _odd_content(rng, name, data))
+    elif kind == 2:
+        members.insert(rng.randrange(len(members)), members[at])
+    elif kind == 3 and len(members) > 1:
+        members.pop(at)
+    elif kind == 4:
+        rng.shuffle(members)
+    else:
+        members.insert(at, (rng.choice(("README", "a.b.c.d", "x/y/z.txt", ".hidden", "no extension")), b"text"))
+
+
+def _odd_name(rng: Random, name: str) -> str:
+    stem, _, extension = name.partition(".")
+    return rng.choice(
+        (
+            f"{'d/' * rng.choice((1, 60, 200))}{name}",
+            f"{'x' * rng.choice((90, 150, 300, 5000))}.{extension}",
+            f"./{name}",
+            f"../{name}",
+            f"/{name}",
+            f"{stem}.{extension.upper()}",
+            f"{stem}.a.{extension}",
+            f"{stem} {mutate.odd_text(rng)[:50]}.{extension}".replace("\udc80", ""),
+            f"{stem}.",
+            f".{extension}",
+            extension,
+        )
+    )
+
+
+def _odd_content(rng: Random, name: str, data: bytes) -> bytes:
+    if name.endswith(".json"):
+        return mutate.dump_json(mutate.mutate_json(rng, {"label": 1, "name": "x"}))
+    labels = (
+        b"",
+        b"1\n",
+        b" 1",
+        b"-1",
+        b"+1",
+        b"cat",
+        b"99999999",
+        b"9" * 30,
+        b"9" * 5000,
+        b"1.0",
+        b"1 2",
+        b"\xff",
+        b"0x1",
+    )
+    return rng.choice(labels)
+
+
+def _headers(shard: bytes) -> list[int]:
+    with tarfile.open(fileobj=io.BytesIO(shard)) as archive:
+        return [member.offset for member in archive] or [0]
+
+
+def _odd_header(rng: Random, shard: bytes) -> bytes:
+    """Change a field of a header; correct its checksum most of the time."""
+    result = bytearray(shard)
+    at = rng.choice(_headers(shard))
+    sizes = (b"00000000000\0", b"77777777777\0", b"-0000000001\0", b"\x80" + bytes(10) + b"\x20", b"\xff" * 12)
+    sizes += (b"            ", b"00000001000 ", b"0x000000001\0", b"\x80" + b"\x7f" * 11, b"999\0\0\0\0\0\0\0\0\0")
+    start, values = rng.choice(
+        (
+            (124, sizes),
+            (124, sizes),
+            (156, (b"0", b"\0", b"1", b"2", b"5", b"7", b"x", b"g", b"L", b"K", b"S", b"V", b"\xff")),
+            (257, (b"ustar  \0", b"ustar\x0000", bytes(8), b"USTAR\x0000")),
+            (0, (bytes(100), b"x" * 100, b"\xff" * 100, b"a\n.jpg\0")),
+            (345, (b"prefix\0", b"x" * 155)),
+            (rng.randrange(512), (bytes([rng.randrange(256)]),)),
+        )
+    )
+    value = rng.choice(values)
+    result[at + start : at + start + len(value)] = value
+    if rng.random() < 0.8:
+        result[at + 148 : at + 156] = b" " * 8
+        result[at + 148 : at + 156] = b"%06o\0 " % sum(result[at : at + 512])
+    return bytes(result)
+
+
+def _odd_end(rng: Random, shard: bytes) -> bytes:
+    """Cut, fill or repeat the end, or put zeros in the middle."""
+    body = shard.rstrip(b"\0")
+    body += bytes(-len(body) % 512)
+    at = rng.choice(_headers(shard))
+    return rng.choice(
+        (
+            body,
+            body + bytes(512),
+            body + bytes(1024),
+            body + bytes(1024) + b"x",
+            body + bytes(1024) + bytes(10240) + b"x" + bytes(511),
+            shard + shard,
+            body + body,
+            body + bytes(512) + body + bytes(1024),
+            shard[:at] + bytes(512) + shard[at + 512 :],
+            shard[:at] + bytes(512) + shard[at:],
+            shard[:at] + bytes(1024) + shard[at:],
+            shard[:at] + bytes(len(shard) - at),
+            shard[: rng.randrange(len(shard))],
+            body[: -rng.randrange(1, 512)],
+        )
+    )
+
+
+# --- oracles ------------------------------------------------------------------------------------
+
+
+def _samples(shard: bytes, image: tuple[str, ...]) -> list[tuple[bytes, bytes | None]]:
+    """Return the image and the ``.cls`` of each sample with an image, as Python's `tarfile` reads them."""
+    found: dict[str, dict[str, bytes]] = {}
+    with tarfile.open(fileobj=io.BytesIO(shard), ignore_zeros=True) as archive:
+        for member in archive:
+            if member.isreg():
+                folder, _, name = member.name.rpartition("/")
+                stem, _, extension = name.partition(".")
+                key = f"{folder}/{stem}"
+                found.setdefault(key, {}).setdefault(extension.lower(), shard[member.offset_data :][: member.size])
+    samples = []
+    for parts in found.values():
+        image_part = next((parts[extension] for extension in parts if extension in image), None)
+        if image_part is not None:
+            samples.append((image_part, parts.get("cls")))
+    return samples
+
+
+def check(case: Case, folder: Path) -> None:
+    shard, options = case[_SHARD], json.loads(case["options"])
+    data = write_case({_SHARD: shard}, folder / "data")
+    indexed = command("index", data, "--workers", 1, *options, writable=[data])
+    require((data / _SHARD).read_bytes() == shard, "index changed the shard")
+    if indexed.status and not (data / "manifest.json").exists():
+        require(len(list(data.iterdir())) == 1, f"index failed, but left {list(data.iterdir())}")
+        return
+    command("verify", data, "--workers", 1, writable=[], statuses=(0,))
+    samples = load(data)
+    if not is_complete(indexed):
+        return
+    try:
+        tar("--list", "--ignore-zeros", "--file", data / _SHARD)
+    except Exception as error:
+        require(False, f"index says complete, but tar fails: {getattr(error, 'stderr', error)!r}")
+    body = json.loads((data / "manifest.json").read_bytes())
+    components = body["components"]
+    rows = pq.read_table(data / "train-00000.parquet", use_threads=False).to_pylist()
+    found = sorted((shard[row["offset"] : row["offset"] + row["size"]], row["label"]) for row in rows)
+    stored = _samples(shard, tuple(components["image"]))
+    images = sorted(image for image, _ in stored)
+    require([image for image, _ in found] == images, f"{len(found)} samples, but Python's tarfile has {len(images)}")
+    if components["label"] == "cls":
+        labels = sorted((image, int(label or b"-1") + components["label_offset"]) for image, label in stored)
+        require(found == labels, "the table has other labels than Python's tarfile")
+        read = read_with_dali([data / _SHARD], [data / "train-00000.idx"], components["image"], "cls")
+        shifted = sorted((image, label + components["label_offset"]) for image, label in read)
+        require(shifted == labels, "the table has other samples than DALI reads")
+    if "decode" in options:
+        require(isinstance(samples, list), f"index says complete, but the loader fails: {samples}")
+    if isinstance(samples, list):
+        require([label for label, _, _ in samples] == [row["label"] for row in rows], f"other labels: {samples}")
