@@ -16,7 +16,15 @@ if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)] in {"loaders", "-mlo
 # Importing the submodule `loaders.build` sets the attribute `build` of this package to the submodule. This statement
 # then replaces it by the function. Python sets the attribute only once, so later imports keep the function.
 from loaders.build import build
-from loaders.samplers import ClassBalancedSampler, PKSampler, RepeatedSampler, ShuffledSampler, WeightedSampler
+from loaders.samplers import (
+    ClassBalancedSampler,
+    PKSampler,
+    RepeatedSampler,
+    SequentialSampler,
+    ShuffledSampler,
+    SubsetSampler,
+    WeightedSampler,
+)
 from manifests.errors import CallError, DamagedError, DatasetError
 
 if TYPE_CHECKING:
@@ -30,7 +38,9 @@ __all__ = [
     "Loader",
     "PKSampler",
     "RepeatedSampler",
+    "SequentialSampler",
     "ShuffledSampler",
+    "SubsetSampler",
     "WeightedSampler",
     "build",
 ]

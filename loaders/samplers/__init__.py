@@ -9,7 +9,9 @@ from loaders.samplers.base import Plan, Sampler
 from loaders.samplers.check import check_sampler
 from loaders.samplers.pk import PKSampler
 from loaders.samplers.repeated import RepeatedSampler
+from loaders.samplers.sequential import SequentialSampler
 from loaders.samplers.shuffled import ShuffledSampler
+from loaders.samplers.subset import SubsetSampler
 from loaders.samplers.weighted import WeightedSampler
 
 __all__ = [
@@ -18,7 +20,9 @@ __all__ = [
     "Plan",
     "RepeatedSampler",
     "Sampler",
+    "SequentialSampler",
     "ShuffledSampler",
+    "SubsetSampler",
     "WeightedSampler",
     "check_sampler",
 ]

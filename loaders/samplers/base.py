@@ -5,6 +5,7 @@ Reads no files and never imports DALI.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -171,3 +172,15 @@ def check_column_name(argument: str, name: object) -> None:
     """
     if not isinstance(name, str) or not name:
         raise CallError(f"{argument} must be the name of a column of the sample tables, got {name!r}")
+
+
+def array_text(array: NDArray[Any], dtype: str) -> str:
+    """Return a short text that differs for different arrays. Checkpoints compare it.
+
+    Args:
+        array: numbers.
+        dtype: little-endian type whose bytes identify the numbers, for example ``"<i8"``.
+
+    """
+    digest = hashlib.sha256(array.astype(dtype).tobytes()).hexdigest()[:16]
+    return f"<{len(array)} numbers, sha256 {digest}>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.options import require_int_field
-from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, check_not_empty, index_dtype
+from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, array_text, check_not_empty, index_dtype
 from loaders.samplers.quotas import QUOTA_BITS, draw_by_quota, quota_ends, round_quotas
 from loaders.samplers.shuffle import random_words, shuffled, uniform
 from manifests.errors import CallError
@@ -52,10 +51,7 @@ class WeightedSampler:
 
     def __repr__(self) -> str:
         # Checkpoints compare this text, so it identifies the values of an array.
-        weights = repr(self.weights)
-        if isinstance(self.weights, np.ndarray):
-            digest = hashlib.sha256(self.weights.astype("<f8").tobytes()).hexdigest()[:16]
-            weights = f"<{len(self.weights)} numbers, sha256 {digest}>"
+        weights = array_text(self.weights, "<f8") if isinstance(self.weights, np.ndarray) else repr(self.weights)
         return f"WeightedSampler(weights={weights}, replacement={self.replacement}, samples={self.samples})"
 
     def __eq__(self, other: object) -> bool:

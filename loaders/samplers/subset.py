@@ -1,0 +1,148 @@
+"""`SubsetSampler`: another sampler, over some of the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loaders.samplers.base import Plan, Rows, Sampler, array_text
+from loaders.samplers.shuffled import ShuffledSampler
+from manifests.errors import CallError
+from manifests.filters import filter_columns, matching_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SubsetSampler:
+    """Samples some rows of the split with another sampler. Give either `rows` or `where`.
+
+    Args:
+        rows: rows of the split, from 0, each once, in the order in which `SequentialSampler` reads them. What the field
+            ``"index"`` contains.
+        where: a filter over the columns of the sample tables, as in a SQL ``WHERE`` clause:
+            ``"width >= 64 and label in (1, 2)"``. Needs DuckDB: ``pip install "dataprep-loaders[sql]"``.
+        sampler: draws from these rows.
+
+    Raises:
+        CallError: an argument is wrong; the message names it.
+
+    """
+
+    rows: NDArray[np.int64] | Sequence[int] | None = None
+    where: str | None = None
+    sampler: Sampler = field(default_factory=ShuffledSampler)
+    _filter_columns: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if (self.rows is None) == (self.where is None):
+            raise CallError(
+                "SubsetSampler needs rows or where, and not both", hint='pass for example where="label < 10"'
+            )
+        if self.rows is not None:
+            object.__setattr__(self, "rows", _as_rows(self.rows))
+        object.__setattr__(self, "_filter_columns", () if self.where is None else filter_columns(self.where))
+
+    def __repr__(self) -> str:
+        chosen = f"where={self.where!r}" if self.where else f"rows={array_text(np.asarray(self.rows), '<i8')}"
+        return f"SubsetSampler({chosen}, sampler={self.sampler!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SubsetSampler) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the filter and of the other sampler."""
+        return tuple(dict.fromkeys((*self._filter_columns, *self.sampler.columns)))
+
+    def plan(
+        self, columns: Mapping[str, NDArray[Any]], *, samples: int, batch_size: int, world_size: int, seed: int
+    ) -> Plan:
+        """Fit the sampler to a split; see `Sampler`.
+
+        Raises:
+            CallError: a row is not in the split, no row matches, or the other sampler cannot sample the rows.
+
+        """
+        rows = self._chosen(columns, samples)
+        plan = self.sampler.plan(
+            {name: columns[name][rows] for name in self.sampler.columns},
+            samples=len(rows),
+            batch_size=batch_size,
+            world_size=world_size,
+            seed=seed,
+        )
+        return _SubsetPlan(plan, rows, samples)
+
+    def _chosen(self, columns: Mapping[str, NDArray[Any]], samples: int) -> Rows:
+        if self.where is None:
+            rows = np.asarray(self.rows, np.int64)
+            if rows.max() >= samples:
+                raise CallError(
+                    f"SubsetSampler has row {rows.max()}, but the split has rows from 0 to {samples - 1}",
+                    hint="remove rows that are not in the split",
+                )
+            return rows
+        rows = np.flatnonzero(matching_rows(self.where, _as_table(columns, self._filter_columns, samples)))
+        if not len(rows):
+            raise CallError(f"no sample of the split matches where={self.where!r}", hint="change the filter")
+        return rows
+
+
+def _as_table(columns: Mapping[str, NDArray[Any]], names: Sequence[str], samples: int) -> pa.Table:
+    import pyarrow as pa
+
+    # A filter without columns also applies to every row.
+    table = {"row": pa.array(np.arange(samples))}
+    for name in names:
+        values = columns[name]
+        table[name] = pa.array(values.tolist() if values.dtype == object else values)
+    return pa.table(table)
+
+
+def _as_rows(values: Any) -> Rows:
+    """Return a read-only int64 copy of the rows.
+
+    Raises:
+        CallError: they are not different integers of at least 0.
+
+    """
+    given = np.asarray(values)
+    if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
+        raise CallError(
+            f"rows must be a list of integers with at least one, got {given.dtype} {list(given.shape)}",
+            hint="np.flatnonzero(mask) turns a mask into rows" if given.dtype == bool else "",
+        )
+    rows = given.astype(np.int64)
+    if rows.min() < 0:
+        raise CallError(f"rows must be at least 0, got {rows.min()}")
+    unique, counts = np.unique(rows, return_counts=True)
+    if len(unique) < len(rows):
+        raise CallError(f"rows contains {unique[counts.argmax()]} twice", hint="WeightedSampler repeats samples")
+    rows.flags.writeable = False
+    return rows
+
+
+class _SubsetPlan:
+    def __init__(self, plan: Plan, rows: Rows, split_samples: int) -> None:
+        self._plan = plan
+        self._rows = rows
+        self._split_samples = split_samples
+        self.samples = plan.samples
+        self.order_version: int | None = getattr(plan, "order_version", None)
+        self.notes: tuple[str, ...] = tuple(getattr(plan, "notes", ()))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return (f"A subset of {len(self._rows):,} of the {self._split_samples:,} samples is read.", *self._plan.lines)
+
+    def batch(self, epoch: int, number: int) -> Rows:
+        return self._rows[self._plan.batch(epoch, number)]
