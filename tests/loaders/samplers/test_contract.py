@@ -16,7 +16,6 @@ from loaders.samplers import (
     ClassBalancedSampler,
     PKSampler,
     RepeatedSampler,
-    SequentialSampler,
     ShuffledSampler,
     SubsetSampler,
     WeightedSampler,
