@@ -11,7 +11,6 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from awscrt.checksums import crc32c
 
@@ -104,25 +103,9 @@ class ShardCheck:
         return Problem(self.shard.table.name, message, record, None, self.index_hint)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedRecords:
-    """The result of `check_records`.
-
-    Attributes:
-        index_lines: index lines of the records that have a table row.
-        end: first byte after the last record; 0 if there is no record.
-        damaged: numbers of the records with a problem.
-
-    """
-
-    index_lines: list[str]
-    end: int
-    damaged: set[int]
-
-
 def check_records(
     check: ShardCheck, view: View, size: int, rows: Sequence[Sample], problems: list[Problem]
-) -> CheckedRecords:
+) -> list[str]:
     """Compare every record with its table row, and append what is wrong to `problems`.
 
     Args:
@@ -132,9 +115,12 @@ def check_records(
         rows: the rows of its table. Empty if the table is damaged.
         problems: list that the problems are appended to.
 
+    Returns:
+        The index lines of the records that have a table row.
+
     """
     index_lines: list[str] = []
-    end = number = 0
+    number = 0
     damaged: set[int] = set()
     row_of_offset = {row.offset: row_number for row_number, row in enumerate(rows)}
 
@@ -146,7 +132,6 @@ def check_records(
         if isinstance(record, Problem):
             report(record)
             continue
-        end = record.end
         row_number = row_of_offset.pop(record.offset, None)
         if row_number is not None:
             report(*check_record(check, view, record, rows[row_number], row_number))
@@ -161,35 +146,27 @@ def check_records(
         if row_number not in damaged:
             message = "the record is missing, but the table has a row for it"
             report(check.shard_problem(message, record=row_number, byte=min(offset, size)))
-    return CheckedRecords(index_lines, end, damaged)
+    return index_lines
 
 
 def scan_past_damage(check: ShardCheck, view: View, size: int) -> Iterator[Record | Problem]:
     """Scan a shard. After a damaged record, yield a problem and continue at the next record in the index."""
     options = ScanOptions(check.manifest.components, check.manifest.options.get("label_key"), texts=False)
     starts = _starts_in_index(check)
-    base = 0
-    while base < size:
+    start = 0
+    while start < size:
         try:
-            yield from _scan_from(base, check, view, size, options)
+            yield from check.format.scan(view, size, check.shard.name, options, start)
         except ShardError as error:
-            byte = base + (error.byte or 0)
+            byte = start if error.byte is None else error.byte
             next_index = bisect_right(starts, byte)
             number = max(next_index - 1, 0) if starts else error.record
             yield check.shard_problem(error.message, record=number, byte=byte)
             if next_index >= len(starts):
                 return
-            base = starts[next_index]
+            start = starts[next_index]
         else:
             return
-
-
-def _scan_from(base: int, check: ShardCheck, view: View, size: int, options: ScanOptions) -> Iterator[Record]:
-    def view_from_base(at: int, n: int) -> tuple[Any, int]:
-        return view(at + base, n)
-
-    for record in check.format.scan(view_from_base, size - base, check.shard.name, options):
-        yield record._replace(start=record.start + base, end=record.end + base, offset=record.offset + base)
 
 
 def _starts_in_index(check: ShardCheck) -> Sequence[int]:

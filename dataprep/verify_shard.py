@@ -12,7 +12,7 @@ from dataprep import storage
 from dataprep.formats import View
 from dataprep.verify_records import Problem, ShardCheck, check_records, first_difference, read_index
 from manifests.dali_index import format_index
-from manifests.errors import DatasetError, ShardError, TableError
+from manifests.errors import DatasetError, TableError
 from manifests.files import INDEX, TABLE, FileKind
 from manifests.schema import File, Manifest, Sample, Shard
 from manifests.store import checksum_text, read_manifest
@@ -106,32 +106,13 @@ def _check_shard_file(check: ShardCheck, rows: list[Sample], problems: list[Prob
         if size != file.bytes:
             message = f"the shard has {size} bytes, but the manifest states {file.bytes}"
             problems.append(check.shard_problem(message, byte=min(size, file.bytes)))
-        records = check_records(check, view, size, rows, problems)
-        if records.end and len(rows) - 1 not in records.damaged:
-            problems += _check_end(check, view, size, records.end)
+        index_lines = check_records(check, view, size, rows, problems)
         checksum = _checksum(view, size) if file.checksum is not None else None
     # A damaged shard gives other index lines, so the index is compared only if everything else is intact.
-    if not problems and records.index_lines:
-        problems += _check_index(check, records.index_lines)
+    if not problems and index_lines:
+        problems += _check_index(check, index_lines)
     if file.checksum != checksum and not any(problem.file == file.name for problem in problems):
         problems.append(check.shard_problem("the shard does not match its checksum, but every record in it is intact"))
-
-
-def _check_end(check: ShardCheck, view: View, size: int, end: int) -> Iterator[Problem]:
-    """Check that only the end marker of the format and zeros follow the last record."""
-    try:
-        end = check.format.find_end(view, end, size, check.shard.name)
-    except ShardError as error:
-        yield check.shard_problem(error.message, byte=end + (error.byte or 0))
-        return
-    while end < size:
-        data, i = view(end, min(1 << 20, size - end))
-        rest = data[i:size]
-        if any(rest):
-            at = next(n for n, byte in enumerate(rest) if byte)
-            yield check.shard_problem("the bytes after the last record are not zeros", byte=end + at)
-            return
-        end += len(rest)
 
 
 def _check_index(check: ShardCheck, lines: list[str]) -> Iterator[Problem]:

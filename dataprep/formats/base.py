@@ -116,14 +116,15 @@ class RecordFormat(Protocol):
     def index_line(self, start: int, sample: PendingSample, frame: tuple[bytes, bytes]) -> str:
         """Return the DALI index line of a record that begins at byte `start` and has this frame."""
 
-    def scan(self, view: View, size: int, file: str, options: ScanOptions) -> Iterator[Record]:
-        """Walk the records of a shard by their headers, without reading the images.
+    def scan(self, view: View, size: int, file: str, options: ScanOptions, start: int = 0) -> Iterator[Record]:
+        """Walk the records of a shard by their headers, without reading the images, up to the end of the shard.
 
         Args:
             view: the shard.
             size: its length in bytes.
             file: its name, for errors.
             options: what to read from each record.
+            start: first byte of the first record to read.
 
         Raises:
             ShardError: the shard is truncated or damaged, or a record has no image of the name in `options`.
@@ -132,14 +133,6 @@ class RecordFormat(Protocol):
 
     def find_damage(self, view: View, record: Record, file: str) -> RecordDamage | None:
         """Read a whole record and check everything that the format protects, except the image itself."""
-
-    def find_end(self, view: View, at: int, size: int, file: str) -> int:
-        """Return the position from which the shard may contain only zeros. The last record ends at `at`.
-
-        Raises:
-            ShardError: the bytes after the last record are damaged.
-
-        """
 
     def find_components(self, view: View, size: int, file: str, image: str | None) -> Components:
         """Find the image and the label in the first record.

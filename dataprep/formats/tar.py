@@ -6,7 +6,7 @@ Written headers (USTAR, POSIX.1-1988) have fixed times and owners, so equal file
 from __future__ import annotations
 
 import zlib
-from collections.abc import Generator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from dataprep.formats.base import View
@@ -21,6 +21,11 @@ ZEROS = tuple(bytes(n) for n in range(BLOCK))
 #: Longest text to read, in bytes: a ``.cls``, a ``.json`` or a long name.
 MAX_TEXT = 1 << 20
 
+#: Programs that pad an archive after its two zero blocks fill a record of this many bytes (POSIX.1-2001, ``pax``).
+RECORD = 20 * BLOCK
+MAX_PADDING = RECORD + BLOCK
+
+_APPENDED_HINT = "copy it again; if archives were joined with cat, unpack it with tar --ignore-zeros and pack it again"
 _TRUNCATED_HINT = "the file was cut short; copy it again or make it again"
 _DAMAGED_HINT = "the file is damaged; copy it again or make it again"
 
@@ -68,30 +73,28 @@ class Member(NamedTuple):
     end: int
 
 
-def members(view: View, size: int, file: str, *, part: bool = False) -> Generator[Member, None, int]:
+def members(view: View, size: int, file: str, *, start: int = 0, part: bool = False) -> Iterator[Member]:
     """Walk the regular files of an archive. Long names (GNU ``L``, PAX ``x``) apply to the file that follows.
 
     Args:
-        view: the archive, or a part of it that starts at a header.
-        size: its length in bytes.
+        view: the archive.
+        size: its length in bytes, or the end of the part to read.
         file: its name, for errors.
-        part: whether `view` is a part, which need not end in two zero blocks.
-
-    Returns:
-        The position of the zero blocks that end the archive.
+        start: first byte to read: that of a header.
+        part: whether `size` is the end of a part, which need not end in zero blocks.
 
     Raises:
-        ShardError: the file is not a tar archive, or it is truncated or damaged.
+        ShardError: the file is not a tar archive, it is truncated or damaged, or there is more behind its end.
 
     """
-    at = start = 0
+    at = start
     long_name: str | None = None
     long_size: int | None = None
     while at < size:
         data, i = view(at, BLOCK)
         block = data[i : i + BLOCK]
         if block == ZERO_BLOCK:
-            return at
+            return _check_end(view, at, size, file)
         length = _checked_length(block, at, size, file)
         type_flag = block[156:157]
         if long_size is not None and type_flag in _REGULAR:
@@ -119,7 +122,25 @@ def members(view: View, size: int, file: str, *, part: bool = False) -> Generato
     if not part:
         message = "the archive ends without the two zero blocks that mark its end"
         raise ShardError(message, file=file, byte=size, hint=_TRUNCATED_HINT)
-    return at
+    return None
+
+
+def _check_end(view: View, at: int, size: int, file: str) -> None:
+    """Check that from byte `at`, a zero block, there are only zeros, and no more of them than tar writes.
+
+    Readers stop at this block. What follows is lost to them: the rest of an archive with a hole, or of an archive that
+    another one was appended to.
+    """
+    data, i = view(at, min(size - at, MAX_PADDING + 1))
+    zeros = data[i : i + min(size - at, MAX_PADDING + 1)]
+    if stripped := zeros.lstrip(b"\0"):
+        byte = at + len(zeros) - len(stripped)
+        message = f"the archive ends at byte {at} with zeros, but byte {byte} is not zero: the files behind it are lost"
+        raise ShardError(message, file=file, byte=byte, hint=_APPENDED_HINT)
+    if len(zeros) > len(END) and (size % RECORD or len(zeros) > MAX_PADDING):
+        message = f"the last {size - at} bytes are zeros, which is more than tar writes at the end of an archive"
+        hint = f"{_TRUNCATED_HINT}; if no file is missing, run `truncate -s {at + len(END)}` on it"
+        raise ShardError(message, file=file, byte=at, hint=hint)
 
 
 ZERO_BLOCK = bytes(BLOCK)

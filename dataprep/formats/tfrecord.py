@@ -86,7 +86,7 @@ def index_line(start: int, sample: PendingSample, frame: tuple[bytes, bytes]) ->
 _TEXTS = (b"image/class/text", b"image/filename")
 
 
-def scan(view: View, size: int, file: str, options: ScanOptions) -> Iterator[Record]:
+def scan(view: View, size: int, file: str, options: ScanOptions, start: int = 0) -> Iterator[Record]:
     """Walk the records of a shard by their headers; see `RecordFormat.scan`."""
     component = options.components.image[0]
     image_name = component.encode()
@@ -94,7 +94,7 @@ def scan(view: View, size: int, file: str, options: ScanOptions) -> Iterator[Rec
     texts = _TEXTS if options.texts else ()
     wanted = frozenset((image_name, label_name, *texts))
     class_name = source = ""
-    at = number = 0
+    at, number = start, 0
     while at < size:
         end = _record_end(view, at, size, file, number)
         try:
@@ -110,9 +110,9 @@ def scan(view: View, size: int, file: str, options: ScanOptions) -> Iterator[Rec
                 class_name, source = (read_text(view, values.get(name)) for name in texts)
         except MALFORMED:
             raise ShardError(_NOT_EXAMPLE, file=file, record=number, byte=at, hint=_DAMAGED_HINT) from None
-        _, start, stop = image
+        _, first, stop = image
         line = tfrecord_line(at, end - at)
-        yield Record(at, end, line, "", start, stop - start, component, label, class_name, source)
+        yield Record(at, end, line, "", first, stop - first, component, label, class_name, source)
         at = end
         number += 1
 
@@ -147,11 +147,6 @@ def find_damage(view: View, record: Record, file: str) -> RecordDamage | None:  
     if masked(crc) != _CRC.unpack_from(data, i)[0]:
         return RecordDamage("the CRC of the record's payload is wrong", start)
     return None
-
-
-def find_end(view: View, at: int, size: int, file: str) -> int:  # noqa: ARG001
-    """Return the end of the last record; nothing may follow it."""
-    return at
 
 
 # --- shards made by other tools -----------------------------------------------------------------

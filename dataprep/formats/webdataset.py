@@ -98,10 +98,10 @@ class _Group(NamedTuple):
     members: list[tuple[str, tar.Member]]
 
 
-def scan(view: View, size: int, file: str, options: ScanOptions) -> Iterator[Record]:
+def scan(view: View, size: int, file: str, options: ScanOptions, start: int = 0) -> Iterator[Record]:
     """Walk the samples of a shard by their headers; see `RecordFormat.scan`."""
     images = frozenset(options.components.image)
-    for number, group in enumerate(_groups(view, size, file, options)):
+    for number, group in enumerate(_groups(view, size, file, options, start)):
         members = _by_kind(group, images, file, number)
         image = members["image"]
         label, class_name, source = _read_label_and_texts(view, members, options, (file, number))
@@ -119,12 +119,12 @@ def scan(view: View, size: int, file: str, options: ScanOptions) -> Iterator[Rec
         )
 
 
-def _groups(view: View, size: int, file: str, options: ScanOptions) -> Iterator[_Group]:
+def _groups(view: View, size: int, file: str, options: ScanOptions, start: int = 0) -> Iterator[_Group]:
     """Group files by key. Errors get the number of the sample in which they occur."""
     group: _Group | None = None
     number = largest = 0
     try:
-        for member in tar.members(view, size, file):
+        for member in tar.members(view, size, file, start=start):
             key, extension = _split_name(member.name)
             if not key or key.endswith("/"):
                 continue
@@ -245,23 +245,13 @@ def _json_label(text: dict[str, Any], key: str, where: tuple[str, int]) -> int:
 
 def find_damage(view: View, record: Record, file: str) -> RecordDamage | None:
     """Check that the padding in a sample is zeros; `scan` checks the headers."""
-    for member in tar.members(lambda at, n: view(at + record.start, n), record.end - record.start, file, part=True):
-        at = record.start + member.data + member.size
-        length = record.start + member.end - at
+    for member in tar.members(view, record.end, file, start=record.start, part=True):
+        at = member.data + member.size
+        length = member.end - at
         data, i = view(at, length)
         if any(data[i : i + length]):
             return RecordDamage("the padding after a file is not zeros", at)
     return None
-
-
-def find_end(view: View, at: int, size: int, file: str) -> int:
-    """Skip folders and links after the last sample, and return the position of the zero blocks that end the archive."""
-    walk = tar.members(lambda start, n: view(start + at, n), size - at, file)
-    while True:
-        try:
-            next(walk)
-        except StopIteration as stop:
-            return at + int(stop.value)
 
 
 # --- shards made by other tools -----------------------------------------------------------------

@@ -1,0 +1,187 @@
+"""What follows the end of an archive: nothing is lost without a word. GNU tar is the oracle."""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+
+import pytest
+
+from dataprep.formats import FORMATS, ScanOptions, webdataset
+from dataprep.index import index_shards
+from dataprep.options import IndexOptions
+from dataprep.verify import verify_dataset
+from manifests.errors import ShardError
+
+BLOCK, RECORD = 512, 10240
+
+
+@pytest.fixture(scope="module")
+def files(photographs, tmp_path_factory):
+    """A folder with the files of eight samples."""
+    folder = tmp_path_factory.mktemp("samples")
+    for number, (extension, data) in enumerate(photographs[:8]):
+        (folder / f"{number:04d}.{extension.lower()}").write_bytes(data)
+        (folder / f"{number:04d}.cls").write_bytes(b"%d" % (number % 3))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def padded(files):
+    """An archive of GNU tar, which is padded to a multiple of 10,240 bytes."""
+    names = sorted(path.name for path in files.iterdir())
+    return subprocess.run(
+        ["tar", "cf", "-", "--format=ustar", *names], cwd=files, capture_output=True, check=True
+    ).stdout
+
+
+@pytest.fixture(scope="module")
+def records(padded):
+    return scan(padded)
+
+
+def scan(data):
+    return list(webdataset.scan(lambda at, _: (data, at), len(data), "a.tar", ScanOptions(webdataset.COMPONENTS)))
+
+
+def keys_for_tar(path, *options):
+    """The keys that GNU tar finds."""
+    listed = subprocess.run(["tar", "tf", path, *options], capture_output=True, text=True, check=False).stdout.split()
+    return {name.split(".")[0] for name in listed}
+
+
+def index(folder, validate):
+    return index_shards([str(folder)], IndexOptions(validate=validate), workers=1)
+
+
+def failed(folder, data):
+    """Index an archive in both ways, and return the error."""
+    (folder / "a.tar").write_bytes(data)
+    errors = []
+    for validate in ("none", "decode"):
+        result = index(folder, validate)
+        assert result.manifest is None
+        errors += result.errors
+    assert str(errors[0]) == str(errors[1])
+    return errors[0]
+
+
+def test_one_archive_after_another(padded, records, tmp_path):
+    """`cat a.tar b.tar`: tar and webdataset read the first one only."""
+    first = padded[: records[3].start] + webdataset.END
+    second = padded[records[3].start :]
+    error = failed(tmp_path, first + second)
+    assert keys_for_tar(tmp_path / "a.tar") < keys_for_tar(tmp_path / "a.tar", "--ignore-zeros")
+    assert error.byte == len(first)
+    assert error.message.startswith(
+        f"the archive ends at byte {records[3].start} with zeros, but byte {error.byte} is not"
+    )
+    assert "tar --ignore-zeros" in error.hint
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 7])
+@pytest.mark.parametrize("number", range(1, 8))
+def test_a_hole_of_zeros(number, blocks, padded, records, tmp_path):
+    start = records[number].start
+    hole = padded[:start] + bytes(blocks * BLOCK) + padded[start + blocks * BLOCK :]
+    error = failed(tmp_path, hole)
+    assert start + blocks * BLOCK <= error.byte < start + (blocks + 1) * BLOCK
+    assert hole[error.byte]
+    assert not any(hole[start : error.byte])
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+def test_a_tail_of_zeros(number, padded, records, tmp_path):
+    start = records[number].start
+    zeros = len(padded) - start
+    if zeros <= RECORD + BLOCK:
+        pytest.skip("tar pads by as much")
+    error = failed(tmp_path, padded[:start] + bytes(zeros))
+    assert error.byte == start
+    assert f"the last {zeros} bytes are zeros" in error.message
+    assert f"truncate -s {start + 1024}" in error.hint
+    (tmp_path / "a.tar").write_bytes(padded[:start] + bytes(1024))
+    assert index(tmp_path, "none").manifest.splits[0].samples == number
+
+
+def test_a_short_tail_of_zeros_in_an_archive_that_is_not_padded(padded, records, tmp_path):
+    end = records[-1].end
+    data = padded[: records[-1].start] + bytes(end - records[-1].start + 1024)
+    assert len(data) % RECORD
+    assert failed(tmp_path, data).byte == records[-1].start
+
+
+@pytest.mark.parametrize("options", [(), ("-b1",), ("--format=gnu",), ("--format=pax",), ("-b2",)])
+def test_archives_of_tar_are_accepted(options, files, tmp_path):
+    subprocess.run(["tar", "cf", tmp_path / "a.tar", *options, "-C", files, "."], check=True)
+    names = sorted(path.name for path in files.iterdir())
+    subprocess.run(["tar", "cf", tmp_path / "a.tar", *options, "-C", files, *names], check=True)
+    assert index(tmp_path, "decode").manifest.splits[0].samples == len(keys_for_tar(tmp_path / "a.tar"))
+    assert not verify_dataset(str(tmp_path), decode=True, workers=1).problems
+
+
+def test_archives_of_python_are_accepted(files, tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for path in sorted(files.iterdir()):
+            archive.add(path, path.name)
+    assert index(tmp_path, "none").manifest.splits[0].samples == 8
+
+
+@pytest.mark.parametrize("extra", [0, 1, 2, 3, 19, 20, 21])
+def test_zero_blocks_at_the_end(extra, padded, records):
+    """One block is enough for tar, and two are usual. A multiple of 10,240 bytes is usual, too."""
+    data = padded[: records[-1].end] + bytes(extra * BLOCK)
+    is_padding = len(data) % RECORD == 0 and extra <= RECORD // BLOCK + 1
+    if extra in (1, 2) or is_padding:
+        assert len(scan(data)) == 8
+        return
+    with pytest.raises(ShardError) as caught:
+        scan(data)
+    assert caught.value.byte == records[-1].end
+
+
+@pytest.mark.parametrize("where", [1, 511, 512, 1023, 5000])
+def test_one_byte_behind_the_end(where, padded, records):
+    data = bytearray(padded[: records[-1].end] + bytes(RECORD))
+    data[records[-1].end + where] = 1
+    with pytest.raises(ShardError) as caught:
+        scan(bytes(data))
+    # A block that is not all zeros is the header of a file.
+    assert caught.value.byte == records[-1].end + (where if where >= BLOCK else 0)
+
+
+def test_verify_finds_a_tail_of_zeros_and_a_hole(padded, records, tmp_path):
+    for start, end in ((records[3].start, len(padded)), (records[3].start, records[3].start + BLOCK)):
+        (tmp_path / "a.tar").write_bytes(padded)
+        index_shards([str(tmp_path)], IndexOptions(overwrite=True), workers=1)
+        (tmp_path / "a.tar").write_bytes(padded[:start] + bytes(end - start) + padded[end:])
+        problems = verify_dataset(str(tmp_path), workers=1).problems
+        assert problems[0].file == "a.tar"
+        assert problems[0].byte >= start
+
+
+@pytest.fixture(scope="module")
+def tfrecord_shard(image_folder, dataprep, tmp_path_factory):
+    out = tmp_path_factory.mktemp("out")
+    assert dataprep("convert", "--src", image_folder, "--out", out, "--workers", 1).returncode == 0
+    return (out / "train-00000.tfrecord").read_bytes()
+
+
+@pytest.mark.parametrize("zeros", [1, 12, 16, 512, 4096])
+@pytest.mark.parametrize("number", [1, 5, 8])
+def test_zeros_in_a_tfrecord_shard(zeros, number, tfrecord_shard):
+    """TFRecord has no end marker: zeros have no valid CRC. One shard after another is a valid shard."""
+    data = tfrecord_shard
+    module = FORMATS["tfrecord"]
+    options = ScanOptions(module.COMPONENTS)
+
+    def read(shard):
+        return list(module.scan(lambda at, _: (shard, at), len(shard), "a", options))
+
+    records = read(data)
+    start = records[number].start if number < len(records) else len(data)
+    for damaged in (data[:start] + bytes(zeros) + data[start + zeros :], data[:start] + bytes(zeros)):
+        with pytest.raises(ShardError) as caught:
+            read(damaged)
+        assert caught.value.byte == start
+    assert len(read(data + data)) == 2 * len(records)
