@@ -206,17 +206,19 @@ class Loader:
 
     def _images(self, outputs: Any, size: int) -> Any:
         options = self._spec.options
-        tensor = self._framework.images(outputs, options.dtype, options.device)[:size]
-        # The last batch of a rank may be empty, and functions need not handle that.
-        for function in self._spec.recipe.batch_functions if size else ():
+        # The last batch of a rank may be empty, and functions need not handle that. They get one image of those that
+        # fill DALI's batch, so that the empty result has the shape and the type of the other batches.
+        given = max(size, 1)
+        tensor = self._framework.images(outputs, options.dtype, options.device)[:given]
+        for function in self._spec.recipe.batch_functions:
             tensor = function(tensor)
-            if not hasattr(tensor, "__len__") or len(tensor) != size:
+            if not hasattr(tensor, "__len__") or len(tensor) != given:
                 name = getattr(function, "__name__", type(function).__name__)
                 raise CallError(
-                    f"the function {name} in transforms must return a tensor of {size} images",
+                    f"the function {name} in transforms must return a tensor of {given} images",
                     hint="change the batch that the function receives, and return all of its images",
                 )
-        return tensor
+        return tensor[:size]
 
     def _values(self, values: Any, size: int) -> Any:
         if isinstance(values, list):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from loaders.ranks import Device, Ranks
 from manifests.errors import CallError
+from manifests.text import shown
 
 if TYPE_CHECKING:
     from loaders.samplers import Sampler
@@ -177,9 +178,9 @@ def require_int(name: str, value: Any, least: int, *, most: int = _MAX_INT) -> i
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or number < least:
-        raise CallError(f"{name} must be an integer of at least {least}, got {value!r}")
+        raise CallError(f"{name} must be an integer of at least {least}, got {shown(value)}")
     if number > most:
-        raise CallError(f"{name} must be at most {most}, got {value!r}")
+        raise CallError(f"{name} must be at most {most}, got {shown(value)}")
     return number
 
 

@@ -46,12 +46,12 @@ def suggest(name: object, known: Iterable[str], *, quote: bool = True) -> str:
 
     """
     names = tuple(known)
-    close = _close_names(str(name), names[:_MAX_COMPARED])
-    shown = [shorten(repr(item) if quote else item, 80) for item in close or names[:_MAX_LISTED]]
+    close = _close_names(name if isinstance(name, str) else shown(name), names[:_MAX_COMPARED])
+    texts = [shorten(repr(item) if quote else item, 80) for item in close or names[:_MAX_LISTED]]
     if close:
-        return f"did you mean {' or '.join(shown)}?"
+        return f"did you mean {' or '.join(texts)}?"
     more = f" and {len(names) - _MAX_LISTED:,} others" if len(names) > _MAX_LISTED else ""
-    return f"valid names are {', '.join(shown)}{more}" if names else "there are no valid names"
+    return f"valid names are {', '.join(texts)}{more}" if names else "there are no valid names"
 
 
 def _close_names(name: str, known: Sequence[str]) -> list[str]:
@@ -98,10 +98,22 @@ def printable(name: str) -> str:
 #: Maximum length of a line for people, in characters.
 MAX_LINE = 12_500
 
+#: Maximum length of a value in a message, in characters.
+MAX_SHOWN = 200
+
 
 def one_line(text: str, limit: int = MAX_LINE) -> str:
     """Escape control characters in a text, and leave out its middle if it is longer than `limit` characters."""
     return shorten(printable(shorten(text, limit)), limit)
+
+
+def shown(value: object) -> str:
+    """Return the ``repr`` of a value for a message: one short line, whatever the value is."""
+    try:
+        text = repr(value)
+    except Exception:  # nested too deeply, an integer of over 4,300 digits, or an error in the value's own `repr`
+        return f"a value of type {type(value).__name__} that cannot be printed"
+    return one_line(text, MAX_SHOWN)
 
 
 def shorten(text: str, limit: int) -> str:

@@ -8,7 +8,9 @@ from typing import Any, Literal
 from loaders.options import require_int
 from loaders.samplers.base import Sampler
 from loaders.samplers.pk import PKSampler
+from loaders.transforms.limits import MAX_BATCH_SIZE, MAX_EPOCH_SAMPLES
 from manifests.errors import CallError
+from manifests.text import printable, shown
 
 #: PaddleClas samplers that read every sample once per epoch, as loaders without a sampler do.
 _PLAIN = [None, "BatchSampler", "DistributedBatchSampler"]
@@ -41,13 +43,14 @@ def configured_sampler(section: Mapping[str, Any], batch_size: int) -> tuple[Sam
     if name in _PLAIN:
         return None, ()
     if not isinstance(name, str):
-        raise CallError(f"the config's sampler.name must be a string, got {name!r}")
+        raise CallError(f"the config's sampler.name must be a string, got {shown(name)}")
     if name not in _PK:
-        return None, (f"the config's sampler {name} is not supported and ignored: every sample is read once per epoch",)
+        text = f"the config's sampler {printable(name[:100])} is not supported and ignored"
+        return None, (f"{text}: every sample is read once per epoch",)
     key = _PK[name]
     if section.get(key) is None:
         raise CallError(f"the config's sampler {name} has no {key}", hint=f"set {key} in the config")
-    k = require_int(f"the config's sampler.{key}", section[key], 1)
+    k = require_int(f"the config's sampler.{key}", section[key], 1, most=MAX_BATCH_SIZE)
     if batch_size % k:
         raise CallError(
             f"batch_size={batch_size} is not a multiple of the config's sampler.{key}={k}",
@@ -56,10 +59,10 @@ def configured_sampler(section: Mapping[str, Any], batch_size: int) -> tuple[Sam
     method = section.get("sample_method") or "sample_avg_prob"
     if method not in list(_WEIGHTS):  # it may be unhashable
         known = " or ".join(map(repr, _WEIGHTS))
-        raise CallError(f"the config's sampler.sample_method is {method!r}", hint=f"set it to {known}")
+        raise CallError(f"the config's sampler.sample_method is {shown(method)}", hint=f"set it to {known}")
     batches = section.get("max_iters")
     if batches is not None:
-        batches = require_int("the config's sampler.max_iters", batches, 1)
+        batches = require_int("the config's sampler.max_iters", batches, 1, most=MAX_EPOCH_SAMPLES // batch_size)
     sampler = PKSampler(batch_size // k, k, weight=_WEIGHTS[method], batches=batches)
     notes = [
         f"the config's sampler {name} becomes {sampler!r}, which draws identities in rounds instead of independently"

@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+from loaders.transforms.limits import MAX_PIXELS, MAX_SIDE, MAX_VALUES
 from manifests.errors import CallError
+from manifests.text import shown
 
 #: Height and width in pixels.
 Size: TypeAlias = tuple[int, int]
-
-#: Maximum length of a side. A batch of larger images exhausts memory, and the error does not explain why.
-MAX_SIDE = 2**15
 
 #: Minimum and maximum, both inclusive.
 Range: TypeAlias = tuple[float, float]
@@ -131,28 +130,31 @@ def check_size(name: str, value: object) -> None:
     """Check that a value is a `Size` with sides from 1 to `MAX_SIDE`."""
     if not (isinstance(value, tuple) and len(value) == 2 and all(_is_int(each) and each >= 1 for each in value)):
         raise CallError(
-            f"{name} must be (height, width), two integers of at least 1, got {value!r}", hint=_tuple_hint(value)
+            f"{name} must be (height, width), two integers of at least 1, got {shown(value)}", hint=_tuple_hint(value)
         )
     if max(value) > MAX_SIDE:
-        raise CallError(f"{name} must be (height, width), each at most {MAX_SIDE}, got {value!r}")
+        raise CallError(f"{name} must be (height, width), each at most {MAX_SIDE}, got {shown(value)}")
+    if value[0] * value[1] > MAX_PIXELS:
+        raise CallError(f"{name} must be (height, width) with a product of at most {MAX_PIXELS}, got {shown(value)}")
 
 
-def check_int(name: str, value: Any, minimum: int) -> None:
-    """Check that a value is an integer of at least `minimum`."""
-    if not _is_int(value) or value < minimum:
-        raise CallError(f"{name} must be an integer of at least {minimum}, got {value!r}")
+def check_int(name: str, value: Any, minimum: int, maximum: int | None = None) -> None:
+    """Check that a value is an integer of at least `minimum` and at most `maximum`, or what DALI can store."""
+    if not _is_int(value) or value < minimum or (maximum is not None and value > maximum):
+        bounds = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
+        raise CallError(f"{name} must be an integer {bounds}, got {shown(value)}")
 
 
 def check_bool(name: str, value: object) -> None:
     """Check that a value is a bool."""
     if not isinstance(value, bool):
-        raise CallError(f"{name} must be True or False, got {value!r}")
+        raise CallError(f"{name} must be True or False, got {shown(value)}")
 
 
 def check_number(name: str, value: Any, minimum: float = float("-inf"), maximum: float = float("inf")) -> None:
     """Check that a value is a finite number from `minimum` to `maximum`."""
     if not _is_number(value) or not minimum <= value <= maximum:
-        raise CallError(f"{name} must be a number{_bounds_text(minimum, maximum)}, got {value!r}")
+        raise CallError(f"{name} must be a number{_bounds_text(minimum, maximum)}, got {shown(value)}")
 
 
 def check_probability(name: str, value: object) -> None:
@@ -166,33 +168,35 @@ def check_range(name: str, value: Any, minimum: float = float("-inf"), maximum: 
     if not is_pair or not minimum <= value[0] <= value[1] <= maximum:
         bounds = _bounds_text(minimum, maximum)
         raise CallError(
-            f"{name} must be two numbers{bounds} in ascending order, got {value!r}", hint=_tuple_hint(value)
+            f"{name} must be two numbers{bounds} in ascending order, got {shown(value)}", hint=_tuple_hint(value)
         )
 
 
 def check_numbers(name: str, value: Any, count: int) -> None:
     """Check that a value is a tuple of `count` numbers."""
     if not (isinstance(value, tuple) and len(value) == count and all(map(_is_number, value))):
-        raise CallError(f"{name} must be {count} numbers, got {value!r}", hint=_tuple_hint(value))
+        raise CallError(f"{name} must be {count} numbers, got {shown(value)}", hint=_tuple_hint(value))
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Check that a value is one of the given strings."""
     choices = tuple(choices)
     if not isinstance(value, str) or value not in choices:
-        raise CallError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        raise CallError(f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")
 
 
 def check_type(name: str, value: object, *types: type) -> None:
     """Check that a value is an instance of one of the types."""
     if not isinstance(value, types):
-        raise CallError(f"{name} must be of type {_type_names(types)}, got {value!r}")
+        raise CallError(f"{name} must be of type {_type_names(types)}, got {shown(value)}")
 
 
 def check_tuple(name: str, value: object, *types: type) -> None:
     """Check that a value is a non-empty tuple of instances of the types."""
     if not isinstance(value, tuple) or not value:
-        raise CallError(f"{name} must be a tuple of at least one {_type_names(types)}, got {value!r}")
+        raise CallError(f"{name} must be a tuple of at least one {_type_names(types)}, got {shown(value)}")
+    if len(value) > MAX_VALUES:
+        raise CallError(f"{name} must contain at most {MAX_VALUES} values, got {len(value)}")
     for each in value:
         check_type(name, each, *types)
 

@@ -18,7 +18,9 @@ from loaders.transforms.base import (
     require_three_channels,
     require_uint8,
 )
+from loaders.transforms.limits import MAX_GAUSSIAN, MAX_MOTION, MAX_MOTION_ANGLE
 from manifests.errors import CallError
+from manifests.text import shown
 
 #: Color spaces that `ConvertColor` converts to.
 SPACES = ("RGB", "BGR", "GRAY", "LAB", "HSV", "YCbCr")
@@ -154,7 +156,9 @@ class GaussianBlur(Operation):
     def __post_init__(self) -> None:
         check_size("window", self.window)
         if not all(side % 2 for side in self.window):
-            raise CallError(f"window must be (height, width), two odd integers, got {self.window!r}")
+            raise CallError(f"window must be (height, width), two odd integers, got {shown(self.window)}")
+        if max(self.window) > MAX_GAUSSIAN:
+            raise CallError(f"window must be (height, width), each at most {MAX_GAUSSIAN}, got {shown(self.window)}")
         check_range("sigma", self.sigma, 0.01)
 
 
@@ -181,9 +185,9 @@ class RandomBlur(Operation):
 
     def __post_init__(self) -> None:
         check_probability("probability", self.probability)
-        check_int("motion_length", self.motion_length, 6)
-        check_int("motion_angle", self.motion_angle, 1)
-        check_int("gaussian_length", self.gaussian_length, 6)
+        check_int("motion_length", self.motion_length, 6, MAX_MOTION)
+        check_int("motion_angle", self.motion_angle, 1, MAX_MOTION_ANGLE)
+        check_int("gaussian_length", self.gaussian_length, 6, MAX_GAUSSIAN)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the same spec; images must be uint8."""

@@ -20,6 +20,7 @@ from loaders.transforms.base import (
     check_size,
 )
 from manifests.errors import CallError
+from manifests.text import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class RandomResizedCrop(Operation):
         check_choice("filter", self.filter, FILTERS)
         check_bool("antialias", self.antialias)
         if self.area[1] == 0:
-            raise CallError(f"the maximum of area must be above 0, got {self.area!r}")
+            raise CallError(f"the maximum of area must be above 0, got {shown(self.area)}")
         if self.sampling == "attempts" and not self.log_ratio:
             raise CallError(
                 'log_ratio=False needs sampling="bounded"', hint='set sampling="bounded" too, or remove log_ratio'
@@ -110,6 +111,7 @@ class CropAtRatio(Operation):
 
     def __post_init__(self) -> None:
         check_int("size", self.size, 1)
+        check_size("size", (self.size, self.size))
         check_number("share", self.share, 0.001, 1)
         check_choice("filter", self.filter, FILTERS)
 

@@ -16,6 +16,7 @@ from loaders.transforms.base import (
     require_uint8,
 )
 from manifests.errors import CallError
+from manifests.text import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,12 @@ class Normalize(Operation):
         check_numbers("mean", self.mean, 3)
         check_numbers("std", self.std, 3)
         check_number("scale", self.scale)
+        if self.scale == 0:
+            raise CallError(f"scale must not be 0, got {self.scale!r}")
         if not all(self.std):
-            raise CallError(f"std must not contain 0, got {self.std!r}")
+            raise CallError(f"std must not contain 0, got {shown(self.std)}")
         if self.channels not in (3, 4):
-            raise CallError(f"channels must be 3 or 4, got {self.channels!r}")
+            raise CallError(f"channels must be 3 or 4, got {shown(self.channels)}")
 
     @property
     def pointwise(self) -> bool:

@@ -19,6 +19,7 @@ from loaders.transforms.base import (
     check_range,
     check_size,
 )
+from loaders.transforms.limits import MAX_SIDE
 from manifests.errors import CallError
 
 
@@ -96,7 +97,7 @@ class Pad(Operation):
 
     def __post_init__(self) -> None:
         for name in ("left", "top", "right", "bottom"):
-            check_int(name, getattr(self, name), 0)
+            check_int(name, getattr(self, name), 0, MAX_SIDE)
         check_numbers("fill", self.fill, 3)
         check_choice("mode", self.mode, ("constant", "edge", "reflect", "symmetric"))
 
@@ -137,11 +138,11 @@ class PadTo(Operation):
     def __post_init__(self) -> None:
         if self.size is not None:
             check_size("size", self.size)
-        check_int("divisor", self.divisor, 1)
+        check_int("divisor", self.divisor, 1, MAX_SIDE)
         if isinstance(self.at, tuple):
             check_numbers("at", self.at, 2)
             for offset in self.at:
-                check_int("at", offset, 0)
+                check_int("at", offset, 0, MAX_SIDE)
         else:
             check_choice("at", self.at, ("center", "start", "end"))
         check_numbers("fill", self.fill, 3)

@@ -19,10 +19,13 @@ from loaders.transforms.base import (
     check_numbers,
     check_probability,
     check_range,
+    check_tuple,
     require_three_channels,
     require_uint8,
 )
+from loaders.transforms.limits import MAX_ANGLES, MAX_ATTEMPTS, MAX_HOLES, MAX_SIDE
 from manifests.errors import CallError
+from manifests.text import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class RandomErasing(Operation):
         check_range("area", self.area, 0, 1)
         check_range("ratio", self.ratio, 0.01, 100)
         check_bool("log_ratio", self.log_ratio)
-        check_int("attempts", self.attempts, 1)
+        check_int("attempts", self.attempts, 1, MAX_ATTEMPTS)
         check_choice("mode", self.mode, ("constant", "color", "pixels"))
         check_numbers("fill", self.fill, 3)
 
@@ -82,8 +85,8 @@ class Cutout(Operation):
     fill: tuple[float, float, float] | None = (0, 0, 0)
 
     def __post_init__(self) -> None:
-        check_int("holes", self.holes, 1)
-        check_int("length", self.length, 2)
+        check_int("holes", self.holes, 1, MAX_HOLES)
+        check_int("length", self.length, 2, MAX_SIDE)
         if self.fill is not None:
             check_numbers("fill", self.fill, 3)
 
@@ -114,8 +117,8 @@ class GridMask(Operation):
     def __post_init__(self) -> None:
         check_range("period", self.period, 2)
         for each in self.period:
-            check_int("period", each, 2)
-        check_int("angles", self.angles, 1)
+            check_int("period", each, 2, MAX_SIDE)
+        check_int("angles", self.angles, 1, MAX_ANGLES)
         check_number("ratio", self.ratio, 0, 1)
         check_choice("hide", self.hide, ("lines", "squares"))
         check_probability("probability", self.probability)
@@ -136,9 +139,10 @@ class HideAndSeek(Operation):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.sizes, tuple) and any(self.sizes)):
-            raise CallError(f"sizes must be a tuple of integers that are not all 0, got {self.sizes!r}")
+            raise CallError(f"sizes must be a tuple of integers that are not all 0, got {shown(self.sizes)}")
+        check_tuple("sizes", self.sizes, int)
         for each in self.sizes:
-            check_int("sizes", each, 0)
+            check_int("sizes", each, 0, MAX_SIDE)
         check_probability("probability", self.probability)
 
 
@@ -164,7 +168,7 @@ class KeepPart(Operation):
     def __post_init__(self) -> None:
         check_range("area", self.area, 0, 1)
         if self.area[1] == 0:
-            raise CallError(f"the maximum of area must be above 0, got {self.area!r}")
+            raise CallError(f"the maximum of area must be above 0, got {shown(self.area)}")
         check_range("ratio", self.ratio, 0.01, 100)
         check_number("fill", self.fill)
         check_probability("probability", self.probability)

@@ -19,7 +19,9 @@ from loaders.transforms.base import (
     check_range,
     check_tuple,
 )
+from loaders.transforms.limits import MAX_CLASSES
 from manifests.errors import CallError
+from manifests.text import shown
 
 #: Which image of the batch is the partner of image i: ``"shuffled"`` takes a random permutation, ``"previous"`` image
 #: i - 1 (the last one for the first), ``"reversed"`` image B - 1 - i of a batch of B.
@@ -235,9 +237,9 @@ def single_mixing(operations: Sequence[BatchOperation]) -> Mixing | None:
 def _check_alpha(name: str, value: float) -> None:
     check_number(name, value, 0)
     if value == 0:
-        raise CallError(f"{name} must be above 0, got {value!r}")
+        raise CallError(f"{name} must be above 0, got {shown(value)}")
 
 
 def _check_classes(value: int | None) -> None:
     if value is not None:
-        check_int("classes", value, 1)
+        check_int("classes", value, 1, MAX_CLASSES)

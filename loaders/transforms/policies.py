@@ -19,6 +19,7 @@ from loaders.transforms.base import (
     check_type,
     require_uint8,
 )
+from loaders.transforms.limits import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_STEPS
 from manifests.errors import CallError
 
 #: One value per channel, 0 to 255.
@@ -168,6 +169,8 @@ class SubPolicies(Operation):
         check_tuple("sequences", self.sequences, tuple)
         for steps in self.sequences:
             check_tuple("sequences", steps, Step)
+            if len(steps) > MAX_STEPS:
+                raise CallError(f"sequences must contain at most {MAX_STEPS} steps each, got {len(steps)}")
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the same spec; images must be uint8."""
@@ -194,7 +197,7 @@ class RandomSteps(Operation):
 
     def __post_init__(self) -> None:
         check_probability("probability", self.probability)
-        check_int("count", self.count, 0)
+        check_int("count", self.count, 0, MAX_STEPS)
         check_tuple("pool", self.pool, Step)
         if self.weights is not None:
             check_numbers("weights", self.weights, len(self.pool))
@@ -244,8 +247,8 @@ class MixedChains(Operation):
 
     def __post_init__(self) -> None:
         check_probability("probability", self.probability)
-        check_int("width", self.width, 1)
-        check_int("depth", self.depth, 0)
+        check_int("width", self.width, 1, MAX_CHAINS)
+        check_int("depth", self.depth, 0, MAX_CHAIN_STEPS)
         check_number("alpha", self.alpha, 0.01)
         check_tuple("pool", self.pool, Step)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from manifests.errors import CallError
-from manifests.text import suggest
+from manifests.text import shown, suggest
 
 #: Transforms as users write them.
 Items: TypeAlias = tuple[Any, ...]
@@ -55,6 +55,6 @@ def get_preset(name: str) -> tuple[Items, Items]:
     """
     if name not in PRESETS:
         raise CallError(
-            f"transforms={name!r} is neither a preset nor an existing YAML file", hint=suggest(name, PRESETS)
+            f"transforms={shown(name)} is neither a preset nor an existing YAML file", hint=suggest(name, PRESETS)
         )
     return PRESETS[name]

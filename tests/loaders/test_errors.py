@@ -40,7 +40,7 @@ def build(folder, **options):
         ({"last_batch": "keep"}, "last_batch must be one of 'drop', 'partial', 'pad', got 'keep'"),
         ({"shuffle": "yes"}, "shuffle must be True, False or None, got 'yes'"),
         ({"device_id": 0}, 'device_id=0 selects a GPU, but device is "cpu"'),
-        ({"transforms": "imagenet-trian"}, "did you mean 'imagenet-train' or 'imagenet-eval'?"),
+        ({"transforms": "imagenet-trian"}, "did you mean 'imagenet-train'?"),
         (
             {"transforms": "zzz"},
             "valid names are 'imagenet-train', 'imagenet-eval', 'reid-train', 'reid-eval', 'modern-train'",

@@ -13,9 +13,11 @@ from loaders.transforms.color import (
     RandomBlur,
     RandomGrayscale,
 )
+from loaders.transforms.limits import MAX_GAUSSIAN, MAX_MOTION, MAX_MOTION_ANGLE
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import parse_number, parse_pair, parse_width_height
 from manifests.errors import CallError
+from manifests.text import shown
 
 
 def _factor_range(value: Any, name: str) -> Range:
@@ -24,7 +26,7 @@ def _factor_range(value: Any, name: str) -> Range:
         return parse_pair(value, name)
     amount = parse_number(value, name)
     if amount < 0:
-        raise CallError(f"{name} must not be negative, got {value!r}")
+        raise CallError(f"{name} must not be negative, got {shown(value)}")
     return max(0.0, 1 - amount), 1 + amount
 
 
@@ -33,7 +35,7 @@ def _hue_range(value: Any) -> Range:
         return parse_pair(value, "hue")
     amount = parse_number(value, "hue")
     if not 0 <= amount <= 0.5:
-        raise CallError(f"hue must be a number from 0 to 0.5, or two numbers from -0.5 to 0.5, got {value!r}")
+        raise CallError(f"hue must be a number from 0 to 0.5, or two numbers from -0.5 to 0.5, got {shown(value)}")
     return -amount, amount
 
 
@@ -47,7 +49,7 @@ def color_jitter(prob: float = 2, brightness: Any = 0, contrast: Any = 0, satura
     """Change brightness, contrast, saturation and hue in random order, with probability `prob` (above 1: always)."""
     probability = parse_number(prob, "prob")
     if probability < 0:
-        raise CallError(f"prob must not be negative, got {prob!r}")
+        raise CallError(f"prob must not be negative, got {shown(prob)}")
     yield ColorJitter(
         brightness=_factor_range(brightness, "brightness"),
         contrast=_factor_range(contrast, "contrast"),
@@ -75,7 +77,7 @@ def grayscale(num_output_channels: int = 3) -> Parsed:
     """Convert every image to three equal gray channels."""
     if num_output_channels != 3:
         raise CallError(
-            f"num_output_channels must be 3, got {num_output_channels!r}",
+            f"num_output_channels must be 3, got {shown(num_output_channels)}",
             hint="remove it, and use one channel of each batch",
         )
     yield ConvertColor("GRAY")
@@ -137,7 +139,7 @@ def gaussian_blur(kernel_size: Any, sigma: Any = (0.1, 2.0)) -> Parsed:
     bounds = parse_pair(sigma, "sigma") if isinstance(sigma, (list, tuple)) else (parse_number(sigma, "sigma"),) * 2
     window = parse_width_height(kernel_size, "kernel_size")
     if not all(side % 2 for side in window):
-        raise CallError(f"kernel_size must be odd, got {kernel_size!r}")
+        raise CallError(f"kernel_size must be odd, got {shown(kernel_size)}")
     yield GaussianBlur(window, bounds)
 
 
@@ -152,9 +154,9 @@ def blur_image(
     """Blur an image with probability `ratio`, by defocus or motion."""
     probability = parse_number(ratio, "ratio")
     check_probability("ratio", probability)
-    check_int("motion_max_ksize", motion_max_ksize, 6)
-    check_int("motion_max_angle", motion_max_angle, 1)
-    check_int("gaussian_max_ksize", gaussian_max_ksize, 6)
+    check_int("motion_max_ksize", motion_max_ksize, 6, MAX_MOTION)
+    check_int("motion_max_angle", motion_max_angle, 1, MAX_MOTION_ANGLE)
+    check_int("gaussian_max_ksize", gaussian_max_ksize, 6, MAX_GAUSSIAN)
     yield RandomBlur(probability, motion_max_ksize, motion_max_angle, gaussian_max_ksize)
     yield Note("PaddleClas also returns blur_image, which is True for a blurred image; here only the image is returned")
     yield Note(

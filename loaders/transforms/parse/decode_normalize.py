@@ -10,6 +10,7 @@ from loaders.transforms.parse.interpolation import parse_backend
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import parse_channels, parse_number
 from manifests.errors import CallError
+from manifests.text import shown
 
 
 @register(
@@ -71,7 +72,7 @@ def normalize_image(
     check_choice("order", order, ("chw", "hwc", ""))
     check_bool("output_fp16", output_fp16)
     if channel_num not in (3, 4):
-        raise CallError(f"channel_num must be 3 or 4, got {channel_num!r}")
+        raise CallError(f"channel_num must be 3 or 4, got {shown(channel_num)}")
     yield Normalize(
         (0.485, 0.456, 0.406) if mean is None else parse_channels(mean, "mean"),
         (0.229, 0.224, 0.225) if std is None else parse_channels(std, "std"),

@@ -18,13 +18,14 @@ from loaders.transforms.parse.values import (
     parse_width_height,
 )
 from manifests.errors import CallError
+from manifests.text import shown
 
 
 @register("RandFlipImage", "PaddleClas")
 def rand_flip_image(flip_code: int = 1) -> Parsed:
     """Flip with a probability of 0.5; `flip_code` 1 swaps left and right, 0 swaps top and bottom, -1 swaps both."""
     if flip_code not in (-1, 0, 1):
-        raise CallError(f"flip_code must be 1, 0 or -1, got {flip_code!r}")
+        raise CallError(f"flip_code must be 1, 0 or -1, got {shown(flip_code)}")
     yield Flip(0.5, {1: "horizontal", 0: "vertical", -1: "both"}[flip_code])  # type: ignore[arg-type]
 
 
@@ -97,7 +98,7 @@ def parse_padding(padding: Any, fill: Any, mode: str) -> Pad:
     """Parse torchvision's padding: one number, (left and right, top and bottom), or (left, top, right, bottom)."""
     sides = tuple(padding) if isinstance(padding, (list, tuple)) else (padding,)
     if len(sides) not in (1, 2, 4) or not all(isinstance(each, int) for each in sides):
-        raise CallError(f"padding must be one, two or four integers, got {padding!r}")
+        raise CallError(f"padding must be one, two or four integers, got {shown(padding)}")
     left, top, right, bottom = sides * (4 // len(sides))
     values = parse_numbers(fill, "fill") if isinstance(fill, (list, tuple)) else (parse_number(fill, "fill"),) * 3
     return Pad(left, top, right, bottom, values, mode)  # type: ignore[arg-type]
@@ -133,7 +134,7 @@ def pad_v2(
 ) -> Parsed:
     """Pad to (width, height); `pad_mode` 0 pads right and bottom, 1 all sides, 2 left and top, -1 uses `offsets`."""
     if pad_mode not in (-1, 0, 1, 2):
-        raise CallError(f"pad_mode must be one of -1, 0, 1, 2, got {pad_mode!r}")
+        raise CallError(f"pad_mode must be one of -1, 0, 1, 2, got {shown(pad_mode)}")
     if pad_mode == -1 and offsets is None:
         raise CallError("pad_mode=-1 needs offsets", hint="set offsets to [left, top], or use another pad_mode")
     offset = None if offsets is None else parse_width_height(offsets, "offsets")

@@ -8,6 +8,7 @@ from typing import Any
 from loaders.transforms.base import Filter, check_choice
 from loaders.transforms.parse.registry import Note
 from manifests.errors import CallError
+from manifests.text import shown
 
 _FILTERS: dict[str, dict[str, Filter]] = {
     "cv2": {
@@ -65,19 +66,20 @@ class Interpolation:
 
 def parse_backend(backend: Any) -> str:
     """Parse PaddleClas's ``backend``: ``"cv2"`` or ``"pil"``, in any case."""
-    library = str(backend).lower()
+    library = backend.lower() if isinstance(backend, str) else backend
     check_choice("backend", library, _FILTERS)
-    return library
+    return str(library)
 
 
 def parse_paddleclas_interpolation(interpolation: Any, backend: Any) -> Interpolation:
     """Parse PaddleClas's ``interpolation`` and ``backend``. Only Pillow's filters and OpenCV's area are antialiased."""
     library = parse_backend(backend)
     filters = _FILTERS[library]
-    name = "bilinear" if interpolation is None else str(interpolation).lower()
+    name = "bilinear" if interpolation is None else interpolation
+    name = name.lower() if isinstance(name, str) else ""
     if name not in filters:
         raise CallError(
-            f"interpolation must be one of {', '.join(filters)} for backend {library!r}, got {interpolation!r}"
+            f"interpolation must be one of {', '.join(filters)} for backend {library!r}, got {shown(interpolation)}"
         )
     note = _NOTES.get((library, name))
     antialias = library == "pil" or filters[name] == "triangular"
@@ -86,7 +88,8 @@ def parse_paddleclas_interpolation(interpolation: Any, backend: Any) -> Interpol
 
 def parse_torchvision_interpolation(interpolation: Any) -> Filter:
     """Parse torchvision's ``interpolation``: a name or an ``InterpolationMode``."""
-    name = str(getattr(interpolation, "value", interpolation)).lower()
+    value = getattr(interpolation, "value", interpolation)
+    name = value.lower() if isinstance(value, str) else ""
     if name not in _TORCHVISION:
-        raise CallError(f"interpolation must be one of {', '.join(_TORCHVISION)}, got {interpolation!r}")
+        raise CallError(f"interpolation must be one of {', '.join(_TORCHVISION)}, got {shown(interpolation)}")
     return _TORCHVISION[name]

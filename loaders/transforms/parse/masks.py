@@ -15,6 +15,7 @@ from loaders.transforms.parse.values import (
     parse_pair,
 )
 from manifests.errors import CallError
+from manifests.text import shown
 
 _PADDLECLAS_ERASING = ("EPSILON", "sl", "sh", "r1", "mean", "attempt", "use_log_aspect", "mode")
 _TORCHVISION_ERASING = ("p", "scale", "ratio", "value", "inplace")
@@ -61,7 +62,7 @@ def _paddleclas_erasing(given: dict[str, Any]) -> RandomErasing:
     mode = given.get("mode", "const")
     check_choice("mode", mode, modes)
     if ratio <= 0:
-        raise CallError(f"r1 must be above 0, got {given['r1']!r}")
+        raise CallError(f"r1 must be above 0, got {shown(given['r1'])}")
     return RandomErasing(
         probability=_parse_probability(given.get("EPSILON", 0.5), "EPSILON"),
         area=(parse_number(given.get("sl", 0.02), "sl"), parse_number(given.get("sh", 0.4), "sh")),
@@ -111,9 +112,9 @@ def grid_mask(
 ) -> Parsed:
     """Set a grid to 0: its lines with mode 0, the squares between them with mode 1."""
     if mode not in (0, 1):
-        raise CallError(f"mode must be 0 or 1, got {mode!r}")
+        raise CallError(f"mode must be 0 or 1, got {shown(mode)}")
     if not (isinstance(d1, int) and isinstance(d2, int) and 2 <= d1 < d2):
-        raise CallError(f"d1 and d2 must be integers of at least 2 with d1 < d2, got {d1!r} and {d2!r}")
+        raise CallError(f"d1 and d2 must be integers of at least 2 with d1 < d2, got {shown(d1)} and {shown(d2)}")
     squares = bool(mode)
     yield GridMask(
         (d1, d2 - 1),
@@ -153,9 +154,9 @@ def crop_with_padding(
     """Fill everything outside a random region with `padding_num`."""
     parse_height_width(size)
     if key is not None:
-        raise CallError(f"key is not supported, got {key!r}", hint="remove it")
+        raise CallError(f"key is not supported, got {shown(key)}", hint="remove it")
     if not isinstance(interpolation, str):
-        raise CallError(f"interpolation must be a string, got {interpolation!r}")
+        raise CallError(f"interpolation must be a string, got {shown(interpolation)}")
     yield KeepPart(
         area=_parse_scale(scale),
         ratio=parse_pair(ratio, "ratio"),

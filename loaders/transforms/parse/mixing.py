@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from loaders.transforms.base import check_bool, check_choice, check_int
+from loaders.transforms.limits import MAX_CLASSES
 from loaders.transforms.mixing import Cutmix, Fmix, Mixing, MixOneOf, Mixup, MixupCutmix
 from loaders.transforms.parse.registry import Note, Parsed, parse_transform, register
 from loaders.transforms.parse.values import parse_number, parse_pair
 from manifests.errors import CallError
-from manifests.text import suggest
+from manifests.text import shown, suggest
 
 
 @register("MixupOperator", "PaddleClas")
@@ -89,10 +90,11 @@ def op_sampler(class_num: int | None = None, **operators: Any) -> Parsed:
     probabilities = []
     for name, arguments in operators.items():
         if name not in _OPERATORS:
-            raise CallError(f"{name!r} is not an operator that OpSampler can draw", hint=suggest(name, _OPERATORS))
+            raise CallError(f"{shown(name)} is not an operator that OpSampler can draw", hint=suggest(name, _OPERATORS))
         if arguments is not None and not isinstance(arguments, Mapping):
             raise CallError(
-                f"{name} takes named arguments, got {arguments!r}", hint=f"write {{{name!r}: {{argument: value}}}}"
+                f"{name} takes named arguments, got {shown(arguments)}",
+                hint=f"write {{{shown(name)}: {{argument: value}}}}",
             )
         others = {key: value for key, value in (arguments or {}).items() if key != "prob"}
         probability = parse_number((arguments or {}).get("prob", 0), f"prob of {name}")
@@ -127,4 +129,4 @@ def cut_mix(alpha: float = 1.0, num_classes: int | None = None) -> Parsed:
 
 def _check_classes(name: str, value: Any) -> None:
     if value is not None:
-        check_int(name, value, 1)
+        check_int(name, value, 1, MAX_CLASSES)

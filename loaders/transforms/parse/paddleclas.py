@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+from loaders.transforms.limits import MAX_BATCH_SIZE, MAX_CLASSES
 from loaders.transforms.parse.yaml_file import load_yaml
 from manifests.errors import CallError
-from manifests.text import suggest
+from manifests.text import printable, shown, suggest
 
 #: Side in pixels of PaddleClas datasets that contain only square images of one size. Their configs do not set it.
 _DATASET_SIDES = {"AdaFaceDataset": 112, "Cifar10": 32, "Cifar100": 32}
 
 _TRANSFORM_KEYS = ("transform_ops", "transform")
+
+#: Names in a message or in notes, and characters of each name in a message.
+_LISTED = 50
 
 _EXPECTED = (
     "write a list of transforms, a mapping with transform_ops, or a PaddleClas config with "
@@ -87,7 +92,7 @@ def _config(content: Any, split: str) -> Config:
     return Config(
         tuple(transforms),
         tuple(dataset.items("batch_transform_ops")) if dataset.content.get("batch_transform_ops") is not None else (),
-        sampler.positive_int("batch_size", "first_bs") if sampler else None,
+        sampler.positive_int(MAX_BATCH_SIZE, "batch_size", "first_bs") if sampler else None,
         dict(sampler.content) if sampler else None,
         sampler.flag("drop_last") if sampler else None,
         sampler.flag("shuffle") if sampler else None,
@@ -105,8 +110,8 @@ def _find_section(content: dict[Any, Any], split: str) -> tuple[_Section, list[s
         if not {"dataset", *_TRANSFORM_KEYS} & set(content):
             raise top.missing("DataLoader", hint=_EXPECTED)
         return top, []
-    others = [str(name) for name, value in top.content.items() if name not in ("Train", "Eval") and _has_dataset(value)]
-    notes = [f"{top.key_path(name)} is ignored: a loader reads one dataset" for name in others]
+    others = (str(name) for name, value in top.content.items() if name not in ("Train", "Eval") and _has_dataset(value))
+    notes = [f"{top.key_path(name)} is ignored: a loader reads one dataset" for name in islice(others, _LISTED)]
     section = top.mapping("Train" if split == "train" else "Eval")
     if "dataset" not in section.content and {"Query", "Gallery"} & set(section.content):
         section = section.mapping("Gallery" if split == "gallery" else "Query")
@@ -120,6 +125,12 @@ def _ignored_keys(dataset: _Section, sampler: _Section | None) -> Iterable[str]:
         yield f"{dataset.key_path('bbox_crop')} is ignored: crop images to their boxes before converting them"
 
 
+def _listed(names: list[str]) -> str:
+    """Return the first names, separated by commas."""
+    more = ["..."] if len(names) > _LISTED else []
+    return ", ".join([printable(name[:_LISTED]) for name in names[:_LISTED]] + more)
+
+
 def _has_dataset(value: Any) -> bool:
     """Return whether a value is a section that contains a dataset at any depth."""
     return isinstance(value, dict) and any(key == "dataset" or _has_dataset(each) for key, each in value.items())
@@ -129,7 +140,7 @@ def _num_classes(content: dict[Any, Any]) -> int | None:
     for name in ("Arch", "Global"):
         section = content.get(name)
         if isinstance(section, dict) and section.get("class_num") is not None:
-            return _Section(section, name).positive_int("class_num")
+            return _Section(section, name).positive_int(MAX_CLASSES, "class_num")
     return None
 
 
@@ -149,7 +160,7 @@ class _Section:
         if suggestion.startswith("did you mean"):
             hint = suggestion
         elif not hint:
-            hint = f"{self.path or 'the file'} {'has only ' + ', '.join(names) if names else 'is empty'}"
+            hint = f"{self.path or 'the file'} {'has only ' + _listed(names) if names else 'is empty'}"
         return CallError(f"{self.key_path(key)} is missing", hint=hint)
 
     def mapping(self, key: str) -> _Section:
@@ -157,13 +168,13 @@ class _Section:
             raise self.missing(key)
         value = self.content[key]
         if not isinstance(value, dict):
-            raise CallError(f"{self.key_path(key)} must be a mapping, got {_shortened(value)}")
+            raise CallError(f"{self.key_path(key)} must be a mapping, got {shown(value)}")
         return _Section(value, self.key_path(key))
 
     def items(self, key: str) -> list[Any]:
         value = self.content[key]
         if not isinstance(value, list):
-            raise CallError(f"{self.key_path(key)} must be a list, got {_shortened(value)}")
+            raise CallError(f"{self.key_path(key)} must be a list, got {shown(value)}")
         return value
 
     def transforms(self) -> list[Any]:
@@ -172,24 +183,19 @@ class _Section:
                 return self.items(key)
         raise self.missing("transform_ops")
 
-    def positive_int(self, *keys: str) -> int | None:
-        """Return the value of the first of the keys that is set."""
+    def positive_int(self, most: int, *keys: str) -> int | None:
+        """Return the value of the first of the keys that is set, from 1 to `most`."""
         for key in keys:
             value = self.content.get(key)
             if value is None:
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise CallError(f"{self.key_path(key)} must be an integer of at least 1, got {_shortened(value)}")
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+                raise CallError(f"{self.key_path(key)} must be an integer from 1 to {most}, got {shown(value)}")
             return value
         return None
 
     def flag(self, key: str) -> bool | None:
         value = self.content.get(key)
         if value is not None and not isinstance(value, bool):
-            raise CallError(f"{self.key_path(key)} must be true or false, got {_shortened(value)}")
+            raise CallError(f"{self.key_path(key)} must be true or false, got {shown(value)}")
         return value
-
-
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

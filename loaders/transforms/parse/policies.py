@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from loaders.transforms.base import check_int, check_number, check_probability
+from loaders.transforms.limits import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_STEPS
 from loaders.transforms.parse.autoaugment_tables import IMAGENET
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import parse_channels
 from loaders.transforms.policies import Amount, Color, Level, MixedChains, RandomSteps, Step, SubPolicies
 from manifests.errors import CallError
+from manifests.text import shown
 
 _Filter = Literal["nearest", "linear"]
 
@@ -34,7 +36,7 @@ STEPS_WITHOUT_ARGUMENT = ("autocontrast", "equalize", "invert")
 def check_interpolation(value: Any, choices: tuple[str, ...]) -> tuple[Note, ...]:
     """Check an interpolation name. Return a note unless it is bilinear, because the filter is always bilinear."""
     if value not in choices:
-        raise CallError(f"interpolation must be one of {', '.join(choices)}, got {value!r}")
+        raise CallError(f"interpolation must be one of {', '.join(choices)}, got {shown(value)}")
     return () if value == "bilinear" else (BICUBIC_NOTE,)
 
 
@@ -101,7 +103,7 @@ def auto_augment() -> Parsed:
 @register("RandAugment", "PaddleClas", differs=_BICUBIC_DIFFERS)
 def rand_augment(num_layers: int = 2, magnitude: float = 5, fillcolor: Any = _GRAY) -> Parsed:
     """Run `num_layers` random steps of 14, all of strength `magnitude`."""
-    check_int("num_layers", num_layers, 0)
+    check_int("num_layers", num_layers, 0, MAX_STEPS)
     steps = _rand_augment_steps("linear", parse_channels(fillcolor, "fillcolor"), both_directions=False)
     yield RandomSteps(_at_level(steps, _fixed_level(magnitude)), num_layers)
     yield BICUBIC_NOTE
@@ -112,7 +114,7 @@ def rand_augment_v2(
     num_layers: int = 2, magnitude: float = 5, progress_magnitude: Any = None, fillcolor: Any = _GRAY
 ) -> Parsed:
     """Run `num_layers` random steps of 16, as in the training of EfficientNetV2."""
-    check_int("num_layers", num_layers, 0)
+    check_int("num_layers", num_layers, 0, MAX_STEPS)
     fill = parse_channels(fillcolor, "fillcolor")
     steps = _rand_augment_steps("nearest", fill, both_directions=True)
     for name in ENHANCEMENTS:
@@ -132,7 +134,7 @@ def rand_augment_v3(
     num_layers: int = 2, magnitude: float = 3, fillcolor: Any = (0, 0, 0), interpolation: str = "bicubic"
 ) -> Parsed:
     """Run `num_layers` random steps of 14, as in the training of MobileViTv2."""
-    check_int("num_layers", num_layers, 0)
+    check_int("num_layers", num_layers, 0, MAX_STEPS)
     notes = check_interpolation(interpolation, ("bilinear", "bicubic"))
     fill = parse_channels(fillcolor, "fillcolor")
     steps = _rand_augment_steps("linear", fill, both_directions=True)
@@ -165,8 +167,8 @@ def aug_mix(
     """Mix an image with augmented copies of it; with a `mixture_depth` of 0 or -1, a copy gets 1, 2 or 3 steps."""
     check_probability("prob", prob)
     check_number("aug_prob_coeff", aug_prob_coeff, 0.01)
-    check_int("mixture_width", mixture_width, 1)
-    check_int("mixture_depth", mixture_depth, -1)
+    check_int("mixture_width", mixture_width, 1, MAX_CHAINS)
+    check_int("mixture_depth", mixture_depth, -1, MAX_CHAIN_STEPS)
     check_number("aug_severity", aug_severity, 0.1)
     black: Color = (0, 0, 0)
     shear = Amount(0, 0.3 / MAX_LEVEL, signed=True)
@@ -194,7 +196,8 @@ def aug_mix(
 def trivial_augment_wide(num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = 0) -> Parsed:
     """Run one random step of 14 with a random strength (https://arxiv.org/abs/2103.10158)."""
     check_int("num_magnitude_bins", num_magnitude_bins, 2)
-    name = str(getattr(interpolation, "value", interpolation)).lower()
+    name = getattr(interpolation, "value", interpolation)
+    name = name.lower() if isinstance(name, str) else name
     notes = () if name == "nearest" else check_interpolation(name, ("nearest", "bilinear", "bicubic"))
     filter_: _Filter = "nearest" if name == "nearest" else "linear"
     color = parse_channels(0 if fill is None else fill, "fill")

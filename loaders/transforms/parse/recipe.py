@@ -8,9 +8,12 @@ from typing import Any, TypeAlias
 
 from loaders.transforms.base import BatchOperation, ImageSpec, Operation, Size
 from loaders.transforms.decode_normalize import Decode, Unpack
+from loaders.transforms.limits import MAX_PIXELS, MAX_SIDE, MAX_TRANSFORMS
 from loaders.transforms.mixing import Mixing
 from loaders.transforms.parse.registry import Note, parse_transform
+from loaders.transforms.parse.scaling import Values, values_after
 from manifests.errors import CallError
+from manifests.text import shown
 
 #: A user's function that takes and returns the tensor of a whole batch; called last.
 BatchFunction: TypeAlias = Callable[[Any], Any]
@@ -123,6 +126,8 @@ def read_recipe(
     located = [(f"{source}[{number}]", item) for number, item in enumerate(items)]
     file, colon, name = source.rpartition(": ")
     located += [(f"{file}{colon}batch_{name}[{number}]", item) for number, item in enumerate(batch)]
+    if len(located) > MAX_TRANSFORMS:
+        raise CallError(f"{source} has {len(located)} transforms, but at most {MAX_TRANSFORMS} are supported")
     for location, item in located:
         if callable(item) and not isinstance(item, (Operation, type)):
             functions.append(item)
@@ -144,14 +149,14 @@ def _parse_item(location: str, item: Any) -> RecipeItem:
         item = {item: None}
     if not (isinstance(item, Mapping) and len(item) == 1 and all(isinstance(name, str) for name in item)):
         raise CallError(
-            f"{location} is not a transform: {item!r}",
+            f"{location} is not a transform: {shown(item)}",
             hint="write a name, or a name with arguments: {'ResizeImage': {...}}",
         )
     ((name, arguments),) = item.items()
     if arguments is not None and not isinstance(arguments, Mapping):
         raise CallError(
-            f"{location}: {name} takes named arguments, got {arguments!r}",
-            hint=f"write {{{name!r}: {{argument: value}}}}",
+            f"{location}: {name} takes named arguments, got {shown(arguments)}",
+            hint=f"write {{{shown(name)}: {{argument: value}}}}",
         )
     arguments = arguments or {}
     try:
@@ -160,7 +165,7 @@ def _parse_item(location: str, item: Any) -> RecipeItem:
         raise CallError(f"{location}: {error.message}", hint=error.hint) from None
     return RecipeItem(
         location,
-        f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})",
+        f"{name}({', '.join(f'{key}={shown(value)}' for key, value in arguments.items())})",
         tuple(each for each in parsed if isinstance(each, Operation)),
         tuple(each.text for each in parsed if isinstance(each, Note)),
     )
@@ -169,6 +174,7 @@ def _parse_item(location: str, item: Any) -> RecipeItem:
 def _check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
     """Check that each operation supports its predecessor's output, and return the spec of the final images."""
     spec, last, mixing = Decode().output(ImageSpec()), None, None
+    values = Values.BYTES
     for number, item in enumerate(items):
         for operation in item.operations:
             if isinstance(operation, Decode) and any(each.operations for each in items[:number]):
@@ -187,14 +193,24 @@ def _check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
                     hint="move transforms that mix images to the end",
                 )
             try:
-                spec = operation.output(spec)
+                spec, values = operation.output(spec), values_after(operation, values)
             except CallError as error:
                 raise CallError(f"{item.location}: {error.message}", hint=error.hint) from None
+            _check_known_size(item, spec)
         if item.operations:
             last = item
     if spec.size is None:
         raise _sizes_vary(source, last, "a batch needs one size")
     return spec
+
+
+def _check_known_size(item: RecipeItem, spec: ImageSpec) -> None:
+    height, width = spec.size or (1, 1)
+    if max(height, width) > MAX_SIDE or height * width > MAX_PIXELS:
+        raise CallError(
+            f"{item.location}: {item.description} makes images of {height} x {width} pixels, but at most "
+            f"{MAX_SIDE} per side and {MAX_PIXELS} in all are supported"
+        )
 
 
 def _sizes_vary(location: str, last: RecipeItem | None, requirement: str, position: str = "") -> CallError:

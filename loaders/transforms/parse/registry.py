@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from loaders.transforms.base import Operation
 from manifests.errors import CallError
-from manifests.text import suggest
+from manifests.text import shown, suggest
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +123,18 @@ def parse_transform(name: str, arguments: Mapping[str, Any]) -> tuple[Operation 
 
     """
     if name not in _ENTRIES:
-        raise CallError(f"{name!r} is not a known transform", hint=suggest(name, _ENTRIES))
+        raise CallError(f"{shown(name)} is not a known transform", hint=suggest(name, _ENTRIES))
     parser = _ENTRIES[name].parser
     parameters = inspect.signature(parser).parameters
     accepts_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     for argument in arguments:
         if not isinstance(argument, str) or (argument not in parameters and not accepts_any):
             hint = suggest(argument, parameters, quote=False) if parameters else f"{name} takes no arguments"
-            raise CallError(f"{name} has no argument {argument!r}", hint=hint)
+            raise CallError(f"{name} has no argument {shown(argument)}", hint=hint)
     for each in parameters.values():
         if each.default is each.empty and each.kind is not each.VAR_KEYWORD and each.name not in arguments:
-            hint = f"write {{{name!r}: {{{each.name!r}: ...}}}}"
-            raise CallError(f"{name} needs the argument {each.name!r}", hint=hint)
+            hint = f"write {{{shown(name)}: {{{shown(each.name)}: ...}}}}"
+            raise CallError(f"{name} needs the argument {shown(each.name)}", hint=hint)
     try:
         return tuple(parser(**arguments))
     except CallError as error:

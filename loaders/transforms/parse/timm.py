@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 from loaders.transforms.base import check_int, check_probability
+from loaders.transforms.limits import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_POLICY_LENGTH, MAX_STEPS
 from loaders.transforms.parse.autoaugment_tables import IMAGENET, TPU_V0
 from loaders.transforms.parse.policies import (
     ENHANCEMENTS,
@@ -20,6 +22,7 @@ from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import parse_channels, parse_height_width, parse_number
 from loaders.transforms.policies import Amount, Color, Level, MixedChains, RandomSteps, Step, SubPolicies
 from manifests.errors import CallError
+from manifests.text import shown
 
 _RAND_STEPS = (
     "autocontrast", "equalize", "invert", "rotate", "posterize", "solarize", "solarize_add", "color", "contrast",
@@ -42,6 +45,8 @@ _AUTO_POLICIES = {
     "original": (IMAGENET, Amount(4, 4 / MAX_LEVEL, "down")),
     "originalr": (IMAGENET, Amount(4, -4 / MAX_LEVEL, "down")),
 }
+#: Largest value of a section that sets how many steps run.
+_MOST = {"rand n": MAX_STEPS, "w": MAX_CHAINS, "d": MAX_CHAIN_STEPS}
 #: Sections that each family of policies accepts.
 _SECTIONS = {
     "rand": ("m", "n", "w", "mstd", "inc"),
@@ -85,7 +90,7 @@ def timm_auto_augment(
     if config_str is None:
         yield Note("config_str=None does nothing; PaddleClas raises an error")
         return
-    red, green, blue = (min(255, round(255 * value)) for value in parse_channels(mean, "mean"))
+    red, green, blue = (round(max(-1.0, min(255.0, 255 * value))) for value in parse_channels(mean, "mean"))
     config = _parse_config(config_str)
     makers = {"auto": _auto_policy, "rand": _rand_policy, "augmix": _augmix_policy}
     yield makers[config.family](config, (red, green, blue), prob)
@@ -156,13 +161,15 @@ def _noisy_level(level: float, std: float) -> Level:
 
 
 def _parse_config(config: Any) -> _Config:
+    if isinstance(config, str) and len(config) > MAX_POLICY_LENGTH:
+        raise CallError(f"config_str must have at most {MAX_POLICY_LENGTH} characters, got {len(config)}")
     first, *parts = config.strip().split("-") if isinstance(config, str) else ("",)
     if first == "auto" and parts:
         first, *parts = parts
     family = "auto" if first in _AUTO_POLICIES else first
     if family not in _SECTIONS or (family == "auto" and first not in _AUTO_POLICIES):
         raise CallError(
-            f"config_str {config!r} does not start with a known policy",
+            f"config_str {shown(config)} does not start with a known policy",
             hint=f"start it with one of rand, augmix, {', '.join(_AUTO_POLICIES)}",
         )
     known, sections = _SECTIONS[family], {}
@@ -170,7 +177,7 @@ def _parse_config(config: Any) -> _Config:
         match = re.fullmatch(r"([a-z]+)(\d+(?:\.\d+)?)", part)
         if match is None or match[1] not in known:
             raise CallError(
-                f"config_str {config!r} has an unknown section {part!r}",
+                f"config_str {shown(config)} has an unknown section {shown(part)}",
                 hint=f"{family} takes the sections {', '.join(known)}, each followed by a number",
             )
         sections[match[1]] = parse_number(match[2], match[1])
@@ -181,10 +188,14 @@ def _parse_config(config: Any) -> _Config:
 def _check_sections(config: str, family: str, sections: dict[str, float]) -> None:
     for name, value in sections.items():
         if name not in ("mstd", "a") and value != int(value):
-            raise CallError(f"config_str {config!r}: {name} must be an integer, got {value:g}")
+            raise CallError(f"config_str {shown(config)}: {name} must be an integer, got {value:g}")
+        most = _MOST.get(name if family != "rand" else f"rand {name}", math.inf)
+        if value > most:
+            raise CallError(f"config_str {shown(config)}: {name} must be at most {most:g}, got {value:g}")
     if family == "rand" and sections.get("w", 0) != 0:
         raise CallError(
-            f"config_str {config!r}: w must be 0, got {sections['w']:g}", hint="write w0, timm's only set of weights"
+            f"config_str {shown(config)}: w must be 0, got {sections['w']:g}",
+            hint="write w0, timm's only set of weights",
         )
 
 

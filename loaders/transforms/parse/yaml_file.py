@@ -13,6 +13,13 @@ from manifests.files import CONFIG, read_file
 MAX_VALUES = 100_000
 MAX_DEPTH = 64
 
+#: Maximum length of a value in characters. YAML reads ``1:1:1:...`` as one integer in base 60, which takes time that
+#: grows with the square of its length.
+MAX_LENGTH = 4096
+
+#: Maximum length of a parser's message, which may quote the file.
+_SHOWN = 200
+
 
 def load_yaml(file: str) -> Any:
     """Load a YAML file.
@@ -54,13 +61,13 @@ def _parse(text: str) -> Any:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "it cannot be parsed"
         column = f" at column {mark.column + 1}" if mark else ""
-        raise CallError(f"invalid YAML{column}: {problem}", line=mark.line + 1 if mark else None) from None
+        raise CallError(f"invalid YAML{column}: {problem[:_SHOWN]}", line=mark.line + 1 if mark else None) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise CallError(f"invalid YAML: {error.reason}", line=line) from None
     except ValueError as error:
         # For example a date that does not exist, or an integer that is too long to convert.
-        raise CallError(f"invalid YAML: {error}") from None
+        raise CallError(f"invalid YAML: {str(error)[:_SHOWN]}") from None
 
 
 def _check_limits(text: str) -> None:
@@ -68,7 +75,7 @@ def _check_limits(text: str) -> None:
     anchored: dict[str, int] = {}
     # For each open collection: its anchor, and the number of values before it.
     open_collections: list[tuple[str | None, int]] = []
-    total = 0
+    total = longest = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         mark: Any = event.start_mark
         if isinstance(event, yaml.AliasEvent):
@@ -84,10 +91,20 @@ def _check_limits(text: str) -> None:
                 anchored[anchor] = total - before
         elif isinstance(event, yaml.ScalarEvent):
             total += 1
+            longest = max(longest, len(event.value))
             if event.anchor is not None:
                 anchored[event.anchor] = 1
-        if total > MAX_VALUES or len(open_collections) > MAX_DEPTH:
-            limit = f"{MAX_VALUES} values" if total > MAX_VALUES else f"{MAX_DEPTH} levels of nesting"
+        limit = _exceeded(total, len(open_collections), longest)
+        if limit:
             raise CallError(
                 f"the file has more than {limit}", line=mark.line + 1, hint="check that this is the config file"
             )
+
+
+def _exceeded(values: int, depth: int, length: int) -> str:
+    """Return the limit that these numbers exceed, as text, or an empty string."""
+    if values > MAX_VALUES:
+        return f"{MAX_VALUES} values"
+    if depth > MAX_DEPTH:
+        return f"{MAX_DEPTH} levels of nesting"
+    return f"{MAX_LENGTH} characters in one value" if length > MAX_LENGTH else ""

@@ -455,7 +455,7 @@ def test_notes():
         ({"MixupOperator": {"alpha": 0}}, "MixupOperator: alpha must be above 0"),
         ({"MixupOperator": {"alpha": -1}}, "alpha must be a number of at least 0, got -1"),
         ({"MixupOperator": {"alpha": "much"}}, "alpha must be a number"),
-        ({"MixupOperator": {"class_num": 0}}, "class_num must be an integer of at least 1, got 0"),
+        ({"MixupOperator": {"class_num": 0}}, "class_num must be an integer from 1 to 1000000, got 0"),
         ({"MixupOperator": {"alfa": 1}}, "no argument 'alfa'. Hint: did you mean alpha"),
         ({"CutmixOperator": {"alpha": True}}, "alpha must be a number"),
         ({"FmixOperator": {"max_soft": 0.7}}, "softness must be a number from 0 to 0.5, got 0.7"),

@@ -697,7 +697,7 @@ def test_notes_state_what_is_ignored() -> None:
         ("TimmAutoAugment", {"config_str": "rand-n6-w0"}, "count=6 allows 1235520 orders of the weighted steps"),
         (
             "TimmAutoAugment",
-            {"config_str": "rand-n60-w0"},
+            {"config_str": "rand-n14-w0"},
             "count must be at most 13, the number of steps with a weight",
         ),
         ("TimmAutoAugment", {"config_str": "auto-v1"}, "does not start with a known policy"),

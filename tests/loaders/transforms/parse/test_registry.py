@@ -106,10 +106,12 @@ def test_name_parses_or_states_the_missing_argument(name):
 def test_name_works_in_a_list(name):
     arguments = valid_arguments(name)
     mixes = any(isinstance(each, Mixing) for each in parse_transform(name, arguments))
-    recipe = read_recipe([CROP, {name: arguments}] if mixes else [{name: arguments}, CROP])
+    # Normalize needs values from 0 to 1, and mixing needs images of one size.
+    before = [CROP] if mixes else ["ToTensor"] if name == "Normalize" else []
+    recipe = read_recipe([*before, {name: arguments}, *([] if mixes else [CROP])])
     assert isinstance(recipe.operations[0], Decode)
     assert recipe.size == (8, 8)
-    item = recipe.items[1 if mixes else 0]
+    item = recipe.items[len(before)]
     assert item.description.startswith(f"{name}(")
     assert all(f"{key}={value!r}" in item.description for key, value in arguments.items())
 

@@ -64,7 +64,7 @@ def test_numbers_and_fractions(value, expected):
 @pytest.mark.parametrize(
     "value",
     ["__import__('os')", "1/0", "1.0/255.0/2", "1+1", "2**9", "1/-2", "", ".", "1.2.3", "1e", "0x10", "1_000", "nan",
-     "inf", "1e999", "9" * 400, 10**400, math.inf, math.nan, True, None, [1], {}, "1/255 # half", "(1)/2", "1//2"],
+     "inf", "1e999", 10**400, math.inf, math.nan, True, None, [1], {}, "1/255 # half", "(1)/2", "1//2"],
 )  # fmt: skip
 def test_other_values_are_not_numbers(value):
     with pytest.raises(CallError, match="scale must be a number or a fraction"):

@@ -44,7 +44,7 @@ def assert_load_error(path, message):
         ("- a\n- !!python/object/apply:os.system [ls]\n", "column 3: could not determine a constructor", 2),
         ("? [a, b]\n: 1\n? {c: d}\n: 2\n", "invalid YAML at column 3: found unhashable key", 1),
         ("- 2001-99-99\n", "invalid YAML: month must be in", None),
-        (f"- {'9' * 5000}\n", "invalid YAML: Exceeds the limit", None),
+        (f"- {'9' * 5000}\n", "more than 4096 characters in one value", 1),
     ],
 )
 def test_invalid_yaml(write, text, message, line):

@@ -1,0 +1,188 @@
+"""Limits: no transform, list or config takes unbounded memory or time, and the message states the limit."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.graphs import run_operation
+from helpers.parsing import INFO, named_parameters, recipe_error, valid_arguments
+
+from loaders.samplers.from_config import configured_sampler
+from loaders.transforms import limits
+from loaders.transforms.base import Operation
+from loaders.transforms.color import GaussianBlur, RandomBlur
+from loaders.transforms.geometry import Pad, PadTo
+from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, RandomErasing
+from loaders.transforms.mixing import Mixup
+from loaders.transforms.parse import known_transforms, read_recipe
+from loaders.transforms.parse.paddleclas import read_config
+from loaders.transforms.parse.registry import parse_transform
+from loaders.transforms.policies import MixedChains, RandomSteps, Step, SubPolicies
+from loaders.transforms.resize import Resize
+from manifests.errors import CallError
+
+CROP = {"CropImage": {"size": 8}}
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+#: Values that take long or much memory to handle without limits, or that cannot be printed.
+EXTREME = [
+    10**9, -(10**9), 10**5000, 10**300, 1e308, 5e-324, " " * 10**4 + "x", "1" + " " * 10**4, "1:" * 10**4 + "1",
+    "x" * 10**6, [1] * 10**5, nested(5000), {"a": nested(5000)}, (10**9, 10**9), [10**5000] * 2, "rand-m9-n1000000",
+    b"\xff" * 10**6,
+]  # fmt: skip
+
+
+def error_text(name: str, arguments: dict[str, Any]) -> str:
+    """Return the message of the error for these arguments; empty if they are valid."""
+    try:
+        parse_transform(name, arguments)
+    except CallError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", known_transforms())
+def test_extreme_arguments_are_parsed_or_refused_at_once(name: str) -> None:
+    for parameter in named_parameters(name):
+        for value in EXTREME:
+            started = time.process_time()
+            text = error_text(name, valid_arguments(name) | {parameter: value})
+            assert len(text) < 2000
+            assert "\n" not in text
+            assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize("name", known_transforms())
+def test_extreme_names_of_arguments(name: str) -> None:
+    for argument in ("x" * 10**6, 10**5000, nested(5000).__len__):
+        assert 0 < len(error_text(name, {argument: 1})) < 2000  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ({"RandAugment": {"num_layers": 10**6}}, "num_layers must be an integer from 0 to 20, got 1000000"),
+        ({"RandAugmentV3": {"num_layers": 21}}, "num_layers must be an integer from 0 to 20, got 21"),
+        ({"AugMix": {"mixture_width": 9}}, "mixture_width must be an integer from 1 to 8, got 9"),
+        ({"AugMix": {"mixture_depth": 9}}, "mixture_depth must be an integer from -1 to 8, got 9"),
+        ({"TimmAutoAugment": {"config_str": "rand-m9-n1000000"}}, "n must be at most 20, got 1e+06"),
+        ({"TimmAutoAugment": {"config_str": "augmix-w9"}}, "w must be at most 8, got 9"),
+        ({"TimmAutoAugment": {"config_str": "augmix-d9"}}, "d must be at most 8, got 9"),
+        ({"TimmAutoAugment": {"config_str": "rand" + "-m9" * 99}}, "config_str must have at most 200 characters"),
+        ({"RandomErasing": {"attempt": 10**9}}, "attempts must be an integer from 1 to 1000, got 1000000000"),
+        ({"Cutout": {"n_holes": 10**6}}, "holes must be an integer from 1 to 1000, got 1000000"),
+        ({"GridMask": {"rotate": 361}}, "angles must be an integer from 1 to 360, got 361"),
+        ({"GridMask": {"d2": 10**6}}, "period must be an integer from 2 to 32768, got 999999"),
+        ({"GaussianBlur": {"kernel_size": 1001}}, "window must be (height, width), each at most 999"),
+        ({"BlurImage": {"motion_max_ksize": 25}}, "motion_max_ksize must be an integer from 6 to 24, got 25"),
+        ({"BlurImage": {"motion_max_angle": 91}}, "motion_max_angle must be an integer from 1 to 90, got 91"),
+        ({"Pad": {"padding": 10**9}}, "left must be an integer from 0 to 32768, got 1000000000"),
+        ({"Padv2": {"size_divisor": 10**9}}, "divisor must be an integer from 1 to 32768, got 1000000000"),
+        ({"CropImage": {"size": 32768}}, "with a product of at most 268435456"),
+        ({"CropImageAtRatio": {"size": 10**6, "pad": 1}}, "each at most 32768"),
+        ({"NormalizeImage": {"scale": "1" + " " * 10**4}}, "scale must have at most 100 characters, got 10001"),
+        ({"NormalizeImage": {"scale": 0}}, "scale must not be 0"),
+        ({"MixupOperator": {"class_num": 10**9}}, "class_num must be an integer from 1 to 1000000, got 1000000000"),
+    ],
+)  # fmt: skip
+def test_messages_state_the_limit(item: dict[str, Any], message: str) -> None:
+    assert message in recipe_error([CROP, item])
+
+
+def test_lists_have_a_limit() -> None:
+    most = limits.MAX_TRANSFORMS
+    assert len(read_recipe([CROP] * most).items) == most
+    assert (
+        recipe_error([CROP] * (most + 1)) == f"transforms has {most + 1} transforms, but at most {most} are supported"
+    )
+
+
+def test_images_of_known_size_have_a_limit() -> None:
+    items = [{"Resize": {"size": [32768, 1]}}, {"Resize": {"size": 16384}}, CROP]
+    assert "transforms[1]: Resize(size=16384) makes images of 536870912 x 16384 pixels" in recipe_error(items)
+    text = recipe_error([{"CropImage": {"size": 16384}}, {"Pad": {"padding": 16384}}, CROP])
+    assert "makes images of 49152 x 49152 pixels, but at most 32768 per side" in text
+
+
+def most_of_everything() -> Iterator[Operation]:
+    """Return operations whose counts and lengths are as large as the limits allow."""
+    steps = tuple(Step(name) for name in ("rotate", "color", "sharpness", "equalize", "cutout", "posterize"))
+    yield RandomErasing(1.0, (0.0, 1.0), attempts=limits.MAX_ATTEMPTS, mode="pixels")
+    yield Cutout(limits.MAX_HOLES, limits.MAX_SIDE)
+    yield Cutout(100, 8, None)
+    yield GridMask((2, limits.MAX_SIDE), limits.MAX_ANGLES)
+    yield HideAndSeek((1, limits.MAX_SIDE))
+    yield GaussianBlur((limits.MAX_GAUSSIAN, 1))
+    yield RandomBlur(1.0, limits.MAX_MOTION, limits.MAX_MOTION_ANGLE, limits.MAX_GAUSSIAN)
+    yield RandomSteps(steps, limits.MAX_STEPS)
+    yield SubPolicies((steps * 3,))
+    yield MixedChains(steps, limits.MAX_CHAINS, limits.MAX_CHAIN_STEPS)
+    yield Pad(100, 100, 100, 100)
+    yield PadTo(None, 1000)
+    yield Resize((300, 300))
+
+
+@pytest.mark.parametrize("operation", [*most_of_everything()], ids=lambda each: type(each).__name__)
+def test_the_largest_operations_run(operation: Operation) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    images = [np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)] * 2
+    outputs = run_operation(operation, images)
+    assert all(each.dtype == np.uint8 for each in outputs)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 512 * 1024  # KiB
+
+
+def test_values_of_configs_have_limits(tmp_path) -> None:
+    def error(text: str) -> str:
+        path = tmp_path / "config.yaml"
+        path.write_text(text)
+        with pytest.raises(CallError) as caught:
+            read_recipe(read_config(path).transforms)
+        return str(caught.value)
+
+    assert "from 1 to 65536, got 1000000" in error("transform_ops: []\nsampler: {batch_size: 1000000}\n")
+    assert "Arch.class_num must be an integer from 1 to 1000000" in error(
+        "transform_ops: []\nArch: {class_num: 2000000}\n"
+    )
+    assert "more than 4096 characters in one value" in error("- CropImage: {size: " + "1:" * 10**4 + "1}\n")
+    text = error("- CropImage: {size: " + "1:" * 2000 + "1}\n")
+    assert "two integers of at least 1, got " in text
+    assert len(text) < 600
+    assert len(error("- &" + "x" * 10**4 + " a\n- *" + "y" * 10**4)) < 600
+    assert len(error("{" + ", ".join(f"k{number}: 1" for number in range(3_000)) + "}")) < 2000
+    assert len(error("Train: {" + ", ".join(f"k{number}: 1" for number in range(3_000)) + "}")) < 2000
+
+
+def test_samplers_of_configs_have_limits() -> None:
+    for section, message in (
+        ({"sample_per_id": 10**9}, "sampler.sample_per_id must be at most 65536, got 1000000000"),
+        ({"sample_per_id": 10**5000}, "sampler.sample_per_id must be at most 65536, got a value of type int"),
+        ({"sample_per_id": 4, "max_iters": 10**9}, "sampler.max_iters must be at most 524288, got 1000000000"),
+        ({"sample_per_id": 4, "sample_method": "x" * 10**6}, "sampler.sample_method is 'xxx"),
+    ):
+        with pytest.raises(CallError) as caught:
+            configured_sampler({"name": "PKSampler", **section}, 64)
+        assert message in str(caught.value)
+        assert len(str(caught.value)) < 600
+    _, notes = configured_sampler({"name": "x" * 10**6}, 64)
+    assert len(notes[0]) < 300
+
+
+def test_number_of_classes_is_limited_by_records() -> None:
+    with pytest.raises(CallError, match="classes must be an integer from 1 to 1000000"):
+        Mixup(classes=10**7)
+
+
+def test_every_name_is_tried() -> None:
+    assert set(INFO) == set(known_transforms())
