@@ -28,6 +28,7 @@ class RecipeItem:
         description: the item as Python code, such as ``CropImage(size=224)``.
         operations: its operations; may be empty.
         notes: its differences from the library that its name comes from.
+        function: the user's function if the item is one.
 
     """
 
@@ -35,6 +36,7 @@ class RecipeItem:
     description: str
     operations: tuple[Operation, ...] = ()
     notes: tuple[str, ...] = ()
+    function: BatchFunction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +133,13 @@ def read_recipe(
     for location, item in located:
         if callable(item) and not isinstance(item, (Operation, type)):
             functions.append(item)
-            parsed.append(RecipeItem(location, f"{getattr(item, '__name__', type(item).__name__)}(images)"))
+            name = getattr(item, "__name__", type(item).__name__)
+            parsed.append(RecipeItem(location, f"{name}(images)", function=item))
         elif functions:
+            function = next(item for item in parsed if item.function)
             raise CallError(
-                f"{location}: this transform comes after a function, but functions are called with the finished batch",
+                f"{function.location}: {function.description} is a function, which is called with the finished batch, "
+                f"but {location} comes after it",
                 hint="move functions to the end of the list",
             )
         else:

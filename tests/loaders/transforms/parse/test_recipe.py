@@ -164,11 +164,12 @@ def test_arguments_must_be_named(arguments):
 def test_functions_come_last():
     text = recipe_error([CROP, doubled, "NormalizeImage"])
     assert text == (
-        "transforms[2]: this transform comes after a function, but functions are called with the finished batch. "
-        "Hint: move functions to the end of the list."
+        "transforms[1]: doubled(images) is a function, which is called with the finished batch, but transforms[2] "
+        "comes after it. Hint: move functions to the end of the list."
     )
-    assert recipe_error([CROP, doubled], batch=["MixUp"]).startswith(
-        "batch_transforms[0]: this transform comes after a"
+    assert recipe_error([Halved(), CROP]).startswith("transforms[0]: Halved(images) is a function")
+    assert recipe_error([CROP, doubled], batch=["MixUp"]).endswith(
+        "but batch_transforms[0] comes after it. Hint: move functions to the end of the list."
     )
 
 
