@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import resource
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,9 @@ from manifests.interrupts import MESSAGE, end_now, handle_interrupts, was_interr
 from manifests.streams import open_streams
 from manifests.text import one_line
 
+#: Callbacks that C calls, which must never be freed.
+_kept: list[object] = []
+
 #: If this environment variable is set, an error also prints its traceback.
 DEBUG_VARIABLE = "DATAPREP_DEBUG"
 
@@ -29,10 +33,11 @@ def run_program(program: str, module: str) -> NoReturn:
     if not debugs():
         sys.excepthook = _print_nothing  # C extensions call it for an error that they replace by another one
     status = end_of(program, lambda: _run(program, module))
-    flushed = end_of(program, _flush)
+    if status != ExitStatus.STOPPED:
+        status = end_of(program, sys.stdout.flush) or status
     # Skip Python's own shutdown. It reports an output that cannot be flushed once more, and it stops the threads of
     # libraries, which aborts the process in about one run in a thousand.
-    os._exit(status if flushed == ExitStatus.SUCCESS else flushed)
+    os._exit(status)
 
 
 def run_loaders() -> NoReturn:
@@ -48,6 +53,22 @@ def prepare_process(program: str) -> None:
     if not debugs():
         sys.excepthook = lambda _, error, __: os._exit(_report_error(program, error))
         sys.unraisablehook = _end_if_interrupted
+    _catch_exits_of_libraries()
+
+
+def _catch_exits_of_libraries() -> None:
+    """Change the exit status of a library that ends the process because memory ran out, as OpenBLAS does.
+
+    Its status 1 would say that something is wrong with the data.
+    """
+    if sys.platform != "linux" or resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        return
+    import ctypes
+
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)(lambda *_: os._exit(ExitStatus.STOPPED))
+    _kept.append(callback)
+    with suppress(AttributeError):  # musl has no `on_exit`
+        ctypes.CDLL(None).on_exit(callback, None)
 
 
 def end_of(program: str, command: Callable[[], int | None], reraise: tuple[type[BaseException], ...] = ()) -> int:
@@ -122,8 +143,3 @@ def _run(program: str, module: str) -> int:
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
-
-
-def _flush() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()

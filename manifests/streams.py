@@ -19,7 +19,7 @@ def open_streams() -> None:
     """Make the standard streams of this process safe to use.
 
     What is written to a pipe without a reader is dropped, so a command that is piped into ``head`` ends with the same
-    status as alone. Any other failure to write raises `StorageError`, once for each stream.
+    status as alone. Any other failure to write raises `StorageError`.
 
     Raises:
         StorageError: stdout or stderr is closed.
@@ -65,21 +65,17 @@ def _text(number: int, name: str) -> io.TextIOWrapper:
 
 
 class _Output(io.FileIO):
-    """Writes to a standard stream as long as that is possible."""
+    """Writes to a standard stream as long as somebody reads it."""
 
     def __init__(self, number: int, title: str) -> None:
         super().__init__(number, "wb", closefd=False)
         self._title = title
-        self._failed = False
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write data. After a failure, later data is dropped, so that the failure is reported once."""
-        if not self._failed:
-            try:
-                return super().write(data)
-            except BrokenPipeError:
-                self._failed = True
-            except OSError as error:
-                self._failed = True
-                raise StorageError(f"{self._title} cannot be written: {error.strerror}", hint=_HINT) from None
-        return memoryview(data).nbytes
+        """Write data, or drop it if the reader of a pipe is gone."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return memoryview(data).nbytes
+        except OSError as error:
+            raise StorageError(f"{self._title} cannot be written: {error.strerror}", hint=_HINT) from None

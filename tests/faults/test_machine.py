@@ -1,0 +1,272 @@
+"""Every command under every fault of its environment: one line, and the status that the fault deserves."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+if sys.platform != "linux":
+    pytest.skip("limits of processes and /dev/full are those of Linux", allow_module_level=True)
+
+DATAPREP, LOADERS = ("-m", "dataprep"), ("-m", "loaders")
+
+
+class Case(NamedTuple):
+    """A command with the exit status of an undisturbed run."""
+
+    program: tuple[str, ...]
+    arguments: tuple[str, ...]
+    status: int = 0
+
+
+CASES = {
+    "convert": Case(DATAPREP, ("convert", "--src", "photos", "--out", "out", "--samples-per-shard", "3")),
+    "dry run": Case(DATAPREP, ("convert", "--src", "photos", "--out", "out", "--dry-run")),
+    "rejected": Case(DATAPREP, ("convert", "--src", "broken", "--out", "out", "--workers", "1"), 1),
+    "index": Case(DATAPREP, ("index", "tars", "--workers", "2")),
+    "verify": Case(DATAPREP, ("verify", "sound", "--workers", "2")),
+    "verify damaged": Case(DATAPREP, ("verify", "damaged", "--workers", "2"), 1),
+    "info": Case(DATAPREP, ("info", "sound", "--json")),
+    "info damaged": Case(DATAPREP, ("info", "damaged"), 1),
+    "missing": Case(DATAPREP, ("info", "none"), 2),
+    "wrong option": Case(DATAPREP, ("verify", "--nope"), 2),
+    "help": Case(DATAPREP, ("--help",)),
+    "memory": Case(LOADERS, ("memory", "sound", "--batch-size", "8")),
+    "memory damaged": Case(LOADERS, ("memory", "damaged", "--batch-size", "8"), 1),
+    "loaders help": Case(LOADERS, ("memory", "--help")),
+}
+#: Commands that do something. The others only print.
+WORKING = ("convert", "index", "verify", "verify damaged", "info", "memory")
+
+
+@pytest.fixture(scope="module")
+def prepared(make_photos, dataprep, tmp_path_factory):
+    """A folder with sources and datasets, sound and damaged ones."""
+    folder = tmp_path_factory.mktemp("prepared")
+    make_photos(folder / "photos", 9)
+    make_photos(folder / "broken", 9)
+    next((folder / "broken").glob("*/*.png")).write_bytes(b"")
+    for name in ("sound", "damaged", "tars"):
+        fmt = ["--fmt", "webdataset"] if name == "tars" else []
+        call = ["convert", "--src", folder / "photos", "--out", folder / name, "--samples-per-shard", "3", *fmt]
+        assert dataprep(*call).returncode == 0
+    for path in (folder / "tars").iterdir():
+        if path.suffix != ".tar":
+            path.unlink()
+    table = folder / "damaged" / "train-00001.parquet"
+    table.write_bytes(table.read_bytes()[:-20])
+    return folder
+
+
+@pytest.fixture
+def run(prepared, tmp_path):
+    """A function that runs a case in a copy of the prepared folder."""
+    shutil.copytree(prepared, tmp_path / "work")
+
+    def call(case: Case, **options: object) -> subprocess.CompletedProcess[str]:
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path / "work", **options}
+        command = [sys.executable, *case.program, *case.arguments]
+        return subprocess.run(command, check=False, text=True, timeout=60, **options)
+
+    return call
+
+
+def is_done(case: Case, folder: Path) -> bool:
+    """Return whether the command has written what it should write."""
+    written = {"convert": "out/manifest.json", "index": "tars/manifest.json"}.get(case.arguments[0])
+    return written is None or "--dry-run" in case.arguments or (folder / written).exists()
+
+
+def error_of(done: subprocess.CompletedProcess[str], text: str | None = None) -> str:
+    """Check that a command stopped with status 3 and one line about it; return the line."""
+    text = done.stderr if text is None else text
+    lines = [line for line in text.splitlines() if not line.startswith(("note: ", "photos: ", "broken: "))]
+    assert done.returncode == 3, (done.returncode, text)
+    assert len(lines) == 1, text
+    assert lines[0].startswith(("dataprep: ", "loaders: "))
+    assert " Hint: " in lines[0]
+    return lines[0]
+
+
+# --- standard streams ---------------------------------------------------------------------------
+
+
+BOTH = ("stdout", "stderr")
+
+
+@pytest.mark.parametrize(
+    ("name", "streams"),
+    [
+        *((name, BOTH) for name in CASES),
+        *((name, (stream,)) for name in ("convert", "verify damaged") for stream in BOTH),
+    ],
+)
+def test_a_reader_that_is_gone_changes_nothing(name, streams, run, tmp_path):
+    case = CASES[name]
+    read, write = os.pipe()
+    os.close(read)
+    done = run(case, **dict.fromkeys(streams, write))
+    os.close(write)
+    assert done.returncode == case.status, done.stderr
+    assert is_done(case, tmp_path / "work")
+    assert "Traceback" not in (done.stderr or "")
+    assert "rokenPipe" not in (done.stderr or "")
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.status < 2 and name != "info damaged"])
+def test_a_full_disk_behind_stdout(name, run):
+    if name == "memory damaged":
+        pytest.skip("prints nothing to stdout")
+    with open("/dev/full", "w") as full:
+        done = run(CASES[name], stdout=full)
+    assert "standard output cannot be written: No space left on device" in error_of(done)
+
+
+@pytest.mark.parametrize("name", ["convert", "missing"])
+def test_a_full_disk_behind_stderr(name, run):
+    """The line goes to stdout. The status is that of the command, or 3 if it stopped for this reason."""
+    with open("/dev/full", "w") as full:
+        done = run(CASES[name], stderr=full)
+    assert done.returncode == {"convert": 3, "missing": 2}[name]
+    assert len(done.stdout.splitlines()) == 1
+    assert "Hint: " in done.stdout
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("name", ["convert", "verify", "help", "memory"])
+def test_a_closed_stream(name, number, run, tmp_path):
+    done = run(CASES[name], preexec_fn=lambda: os.close(number))
+    stream = {1: "standard output", 2: "standard error"}[number]
+    assert f"{stream} is closed. Hint: redirect it" in error_of(done, done.stdout or done.stderr)
+    assert not (tmp_path / "work" / "out").exists()
+
+
+def test_all_streams_closed(run, tmp_path):
+    """No file of the dataset gets the number of a standard stream."""
+    assert run(CASES["convert"], preexec_fn=lambda: os.closerange(0, 3)).returncode == 3
+    assert run(CASES["convert"], preexec_fn=lambda: os.close(0)).returncode == 0
+    verify = CASES["verify"]._replace(arguments=("verify", "out"))
+    assert run(verify).returncode == 0
+
+
+# --- the working directory ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["help", *WORKING])
+def test_a_deleted_working_directory(name, prepared, tmp_path):
+    case = CASES[name]
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    done = subprocess.run(
+        [sys.executable, *case.program, *case.arguments], capture_output=True, text=True, check=False, timeout=60,
+        cwd=gone, preexec_fn=gone.rmdir,
+    )  # fmt: skip
+    assert "the working directory does not exist any more. Hint: change to another folder" in error_of(done)
+
+
+# --- limits -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [8, 13, 20])
+@pytest.mark.parametrize("name", WORKING)
+def test_few_open_files(name, limit, run, tmp_path):
+    """The command works with as few files, or says that it needs more. It never takes this for damage."""
+    case = CASES[name]
+    more = ("--workers", "4") if name == "convert" else ()
+    done = run(
+        case._replace(arguments=(*case.arguments, *more)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
+    )
+    if done.returncode != case.status:
+        line = error_of(done)
+        assert "Too many open files" in line
+        assert "Hint: raise the limit on open files (ulimit -n)" in line
+    else:
+        assert is_done(case, tmp_path / "work")
+
+
+#: What C libraries print before they end the process, because their callers have no way to handle the error.
+LIBRARIES_THAT_EXIT = ("OpenBLAS error", "std::bad_alloc", "cannot allocate memory for thread-local data")
+
+
+@pytest.mark.parametrize("megabytes", [150, 300])
+@pytest.mark.parametrize("name", WORKING)
+def test_little_memory(name, megabytes, run, tmp_path):
+    case = CASES[name]
+    limit = megabytes << 20
+    done = run(case, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    if any(message in done.stderr for message in LIBRARIES_THAT_EXIT):
+        assert done.returncode in {3, 127, -signal.SIGABRT}
+        assert "Traceback" not in done.stderr
+    elif done.returncode != case.status:
+        error_of(done)
+    else:
+        assert is_done(case, tmp_path / "work")
+
+
+# --- Ctrl-C -------------------------------------------------------------------------------------
+
+#: Starts a program in a process that sends itself SIGINT when the given number of modules has been imported.
+INTERRUPT = """
+import os, signal, sys
+class Interrupt:
+    left = int(sys.argv.pop(1))
+    def find_spec(self, name, path=None, target=None):
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+{start}
+sys.meta_path.insert(0, Interrupt())
+run()
+"""
+START = {
+    "dataprep": "from dataprep.cli import run; sys.argv[0] = 'dataprep'",
+    "loaders": "from manifests.program import run_loaders as run; sys.argv[0] = 'loaders'",
+}
+
+
+@pytest.mark.parametrize("count", [2, 12, 40, 90, 200, 300])
+@pytest.mark.parametrize("name", ["convert", "info", "memory"])
+def test_an_interrupt_during_any_import_is_one_line(name, count, run):
+    """Also where C code imports a module, and replaces the error that a handler raises by another."""
+    case = CASES[name]
+    program = case.program[1]
+    start = INTERRUPT.format(start=START[program])
+    done = run(case._replace(program=("-c", start, str(count))), preexec_fn=default_interrupts)
+    if done.returncode == 0:  # the program imports fewer modules
+        assert count >= 200
+        return
+    assert done.returncode == 130, done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[-1].startswith(f"{program}: interrupted. Run the same command again")
+    assert len([line for line in lines if not line.startswith("photos: ")]) == 1
+
+
+def test_an_interrupt_of_python_m_loaders_is_one_line(prepared):
+    """`python -m loaders` imports the package, with NumPy, before the program."""
+    hook = INTERRUPT.format(
+        start="import runpy; run = lambda: runpy.run_module('loaders', run_name='__main__', alter_sys=True)"
+    )
+    source = hook.replace(
+        "run()", "sys.argv[0] = '-m'; sys.orig_argv[:] = ['python', '-m', 'loaders', *sys.argv[1:]]; run()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source, "60", "memory", prepared / "sound", "--batch-size", "8"], check=False,
+        capture_output=True, text=True, timeout=60, preexec_fn=default_interrupts,
+    )  # fmt: skip
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.startswith("loaders: interrupted. ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def default_interrupts() -> None:
+    # A shell that runs the tests in the background makes its children ignore SIGINT.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
