@@ -7,11 +7,13 @@ of all its values is known: a page of a few bytes can repeat a long text a milli
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from manifests.faults import is_machine_fault
+from manifests.members import shorten
 from manifests.parquet_pages import DICTIONARY_PAGE, Page, read_pages
 from manifests.text import plural, printable
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 #: A file with more columns is refused.
-MAX_COLUMNS = 5000
+MAX_COLUMNS = 1000
 
 #: Every file may have this many rows; a larger file may have more, in proportion to its length.
 FREE_ROWS = 1 << 16
@@ -80,6 +82,8 @@ class BoundedParquet:
         self._check_names()
         self.rows: int = self._count_rows(FREE_ROWS + int(rows_per_byte * self._length))
         self._leaves = {self._footer.schema.column(at).path: at for at in range(self._footer.num_columns)}
+        # Arrow reads these with a column of the same name.
+        self._parents = {leaf[: dot.start()] for leaf in self._leaves for dot in re.finditer(r"\.", leaf)}
 
     def _open(self, footer: Any, dictionaries: list[str]) -> pq.ParquetFile:
         import pyarrow as pa
@@ -98,7 +102,7 @@ class BoundedParquet:
     def _check_names(self) -> None:
         if len(set(self.names)) < len(self.names):
             repeated = next(name for name, count in Counter(self.names).items() if count > 1)
-            raise ParquetError(f"two columns have the name {_quoted(repeated)}")
+            raise ParquetError(f"two columns have the name {shorten(repeated)}")
 
     def _count_rows(self, limit: int) -> int:
         with _translated_errors():
@@ -129,25 +133,24 @@ class BoundedParquet:
                 page.bytes * (_DICTIONARY_FACTOR if page.type == DICTIONARY_PAGE else 1) for page in pages[name]
             )
             if budget < 0:
-                raise ParquetError(f"column {_quoted(name)} unpacks to more bytes than a file of this length may")
+                raise ParquetError(f"column {shorten(name)}: it unpacks to more bytes than a file of this length may")
         coded = [
             name for name in names if self._is_text(name) and any(page.type == DICTIONARY_PAGE for page in pages[name])
         ]
         parquet = self._open(self._footer, coded) if coded else self._parquet
         with _translated_errors():
             table = parquet.read(list(names), use_threads=self._threads).select(list(names))
-            if table.num_rows != self.rows and names:
-                raise ParquetError(f"the columns have {plural(table.num_rows, 'row')}, not {self.rows:,}")
-            for name in coded:
-                budget -= _text_bytes(table[name])
-                if budget < 0:
-                    raise ParquetError(f"column {_quoted(name)} unpacks to more bytes than a file of this length may")
-            for at, name in enumerate(names):
-                if table.schema.field(at).type != self.schema.field(name).type:
-                    column = _without_dictionary(table[name], self.schema.field(name).type)
-                    table = table.set_column(at, self.schema.field(name), column)
-            table.validate(full=True)
-            return table.cast(pa.schema([self.schema.field(name) for name in names], self.schema.metadata))
+        if names and table.num_rows != self.rows:
+            raise ParquetError(f"the columns have {plural(table.num_rows, 'row')}, not {self.rows:,}")
+        columns = []
+        for name, column in zip(names, table.columns, strict=True):
+            with _translated_errors(f"column {shorten(name)}: "):
+                if name in coded:
+                    budget -= _text_bytes(column)
+                    if budget < 0:
+                        raise ParquetError("it unpacks to more bytes than a file of this length may")
+                columns.append(_as_type(column, self.schema.field(name).type))
+        return pa.table(columns, pa.schema([self.schema.field(name) for name in names], self.schema.metadata))
 
     def _is_text(self, name: str) -> bool:
         return bool(self._footer.schema.column(self._leaves[name]).physical_type == "BYTE_ARRAY")
@@ -159,13 +162,12 @@ class BoundedParquet:
             ParquetError: the column does not exist, is nested, or its pages contradict the footer.
 
         """
-        # A nested column has the name of a leaf with a dot, and Arrow would read it as well.
-        if name not in self._leaves or any(leaf.startswith(f"{name}.") for leaf in self._leaves):
+        if name not in self._leaves or name in self._parents:
             raise ParquetError(
-                f"column {_quoted(name)} is nested" if name in self.names else f"no column {_quoted(name)}"
+                f"column {shorten(name)} is nested" if name in self.names else f"no column {shorten(name)}"
             )
         pages: list[Page] = []
-        with _translated_errors(f"column {_quoted(name)}: "):
+        with _translated_errors(f"column {shorten(name)}: "):
             for number in range(self._footer.num_row_groups):
                 group = self._footer.row_group(number)
                 pages += self._pages_in_group(group.column(self._leaves[name]), group.num_rows)
@@ -209,8 +211,10 @@ class _translated_errors:  # noqa: N801  (a context manager, named like a functi
             raise ParquetError(f"{self._place}{printable(reason[:200])}") from None
 
 
-def _quoted(name: str) -> str:
-    return repr(name if len(name) <= 80 else f"{name[:80]}...")
+def shorten_type(arrow_type: pa.DataType) -> str:
+    """Return the name of an Arrow type for a message. Names of nested types can be very long."""
+    text = printable(str(arrow_type))
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
@@ -224,11 +228,14 @@ def _text_bytes(column: pa.ChunkedArray) -> int:
     return total
 
 
-def _without_dictionary(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
+def _as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
+    """Convert a column to the type that the schema states, and check all of its values."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(arrow_type):
-        return pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], column.type.value_type).cast(
-            arrow_type
-        )
-    return column.cast(arrow_type)
+        parts = [chunk.dictionary_decode() for chunk in column.chunks]
+        column = pa.chunked_array(parts, column.type.value_type)
+    if column.type != arrow_type:
+        column = column.cast(arrow_type)
+    column.validate(full=True)
+    return column

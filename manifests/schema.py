@@ -36,8 +36,12 @@ SPLIT_ALIASES = {
 #: Columns of every sample table, in this order. Extra columns of the source follow.
 TABLE_COLUMNS = ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
 
-#: Larger labels are treated as a mistake, because the manifest names every class up to the largest label.
+#: Largest label of any dataset.
 MAX_LABEL = 10_000_000
+
+#: By default, integer labels without class names stay below this limit, because the manifest names every class up to
+#: the largest label. A number that is no class, such as an image ID, would make it very long.
+DEFAULT_MAX_CLASSES = 1_000_000
 
 #: Largest amount that is added to a stored label to get the label in the table.
 MAX_LABEL_OFFSET = (1 << 31) - 1

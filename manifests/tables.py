@@ -15,10 +15,9 @@ from manifests.errors import TableError
 from manifests.faults import raise_machine_fault
 from manifests.files import TABLE, open_file, read_file
 from manifests.members import MAX_INTEGER, parse_json
-from manifests.parquet import BoundedParquet, ParquetError
+from manifests.parquet import BoundedParquet, ParquetError, shorten_type
 from manifests.schema import MAX_LABEL, TABLE_COLUMNS, Sample, TableMetadata
 from manifests.serialization import metadata_from_json, metadata_to_json
-from manifests.text import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,12 +149,14 @@ class TableFile:
         arrow_type = self._parquet.schema.field(name).type
         required = _COLUMN_TYPES.get(name)
         if required and str(arrow_type) != required:
-            raise self._error(f"column {name!r} has the type {_short(arrow_type)}, but {required} is required")
+            raise self._error(f"column {name!r} has the type {shorten_type(arrow_type)}, but {required} is required")
         types = pa.types
         is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_boolean(arrow_type)
         is_text = types.is_string(arrow_type) or types.is_large_string(arrow_type)
         if not (is_number or is_text or types.is_null(arrow_type)):
-            message = f"column {name!r} has the type {_short(arrow_type)}, which is not text, a number or a boolean"
+            message = (
+                f"column {name!r} has the type {shorten_type(arrow_type)}, which is not text, a number or a boolean"
+            )
             raise self._error(message)
 
     def _check_values(self, name: str, column: pa.ChunkedArray) -> None:
@@ -230,8 +231,3 @@ def _unreadable_table(path: str | os.PathLike[str], error: Exception) -> TableEr
     raise_machine_fault(error)
     reason = error.strerror if isinstance(error, OSError) else error
     return TableError(f"the sample table cannot be read ({reason})", file=os.fspath(path), hint=_DAMAGED_HINT)
-
-
-def _short(arrow_type: pa.DataType) -> str:
-    text = printable(str(arrow_type))
-    return text if len(text) <= 60 else f"{text[:60]}..."

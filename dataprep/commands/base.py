@@ -7,12 +7,22 @@ import click
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
 from manifests.program import end_of
+from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL
 from manifests.text import one_line
 
 workers_option = click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Maximum number of processes.  [default: one per CPU]"
 )
 classes_option = click.option("--classes", metavar="FILE", help="File of class names in label order, one per line.")
+max_classes_option = click.option(
+    "--max-classes",
+    type=click.IntRange(1, MAX_LABEL + 1),
+    metavar="N",
+    default=DEFAULT_MAX_CLASSES,
+    show_default=True,
+    help="Refuse integer labels of N and more, unless --classes names them. The manifest lists every class up to the "
+    "largest label.",
+)
 
 
 class Command(click.Command):

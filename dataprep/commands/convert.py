@@ -13,6 +13,7 @@ from dataprep import engines
 from dataprep.commands.base import (
     Command,
     classes_option,
+    max_classes_option,
     print_error,
     print_line,
     print_note,
@@ -126,6 +127,7 @@ if TYPE_CHECKING:
     "* matches any text, ? one character. The label is {identity} or {label}.",
 )
 @classes_option
+@max_classes_option
 @workers_option
 @click.option(
     "--overwrite",
@@ -162,6 +164,7 @@ def convert(
     split_column: str | None,
     pattern: str | None,
     classes: str | None,
+    max_classes: int,
     workers: int | None,
     overwrite: bool,
     dry_run: bool,
@@ -215,6 +218,7 @@ def convert(
                 split_column=split_column,
                 classes=read_classes(classes),
                 pattern=pattern,
+                max_classes=max_classes,
             ),
         )
         contents = f"{plural(len(source), 'image')} in {plural(len(source.classes), 'class')}"

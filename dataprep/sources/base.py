@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from manifests.schema import TABLE_COLUMNS
+from manifests.schema import DEFAULT_MAX_CLASSES, TABLE_COLUMNS
 
 #: Default names of the label column. A column with one of these names is not also kept as an extra column.
 LABEL_COLUMNS = ("label", "class", "target")
@@ -31,6 +31,7 @@ class SourceOptions:
         split_column: column of a table with the split; `None` is ``split`` if there is such a column.
         classes: class names in label order; `None` takes them from the source.
         pattern: pattern of the file names, as in `dataprep.sources.patterns.parse_pattern`.
+        max_classes: integer labels in a list or table must be less than this, unless `classes` is given.
 
     """
 
@@ -40,6 +41,7 @@ class SourceOptions:
     split_column: str | None = None
     classes: tuple[str, ...] | None = None
     pattern: str | None = None
+    max_classes: int = DEFAULT_MAX_CLASSES
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import os
 import stat
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -15,14 +16,14 @@ from numpy.typing import NDArray
 
 from dataprep.sources.base import Source
 from manifests.errors import SourceError
-from manifests.schema import MAX_LABEL, UNREADABLE
+from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL, UNREADABLE
 
 #: Returns the file and the line that a row comes from. The line is `None` if the file has no lines.
 Locate = Callable[[int], tuple[str, int | None]]
 
 
 def number_labels(
-    text: pa.Array, classes: tuple[str, ...] | None, locate: Locate
+    text: pa.Array, classes: tuple[str, ...] | None, locate: Locate, *, max_classes: int = DEFAULT_MAX_CLASSES
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Convert labels from text to numbers.
 
@@ -33,6 +34,7 @@ def number_labels(
         text: large_string [n].
         classes: class names in label order; `None` takes them from `text`.
         locate: returns the file and line of a row, for errors.
+        max_classes: class indices must be less than this if `classes` is `None`.
 
     Returns:
         The labels, int32 [n], and the class names.
@@ -44,22 +46,25 @@ def number_labels(
     integers = bool(pc.all(pc.match_substring_regex(text, r"^[+-]?[0-9]+$"), min_count=0).as_py())
     are_names = classes is not None and bool(pc.all(pc.is_in(text, pa.array(classes, text.type))).as_py())
     if integers and not are_names:
-        return _integer_labels(text, classes, locate)
+        return _integer_labels(text, classes, locate, max_classes)
     names = classes or tuple(sorted(pc.unique(text).to_pylist()))
     label = pc.index_in(text, pa.array(names, pa.large_string()))
     if label.null_count:
         row = pc.index(pc.is_null(label), True).as_py()
         file, line = locate(row)
         raise SourceError(
-            f"label {text[row].as_py()!r} is not in --classes", file=file, line=line, hint="add it to the class names"
+            f"label {_shorten(text[row].as_py())!r} is not in --classes",
+            file=file,
+            line=line,
+            hint="add it to the class names",
         )
     return np.asarray(label).astype(np.int32), names
 
 
 def _integer_labels(
-    text: pa.Array, classes: tuple[str, ...] | None, locate: Locate
+    text: pa.Array, classes: tuple[str, ...] | None, locate: Locate, max_classes: int
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    limit = len(classes) if classes is not None else MAX_LABEL + 1
+    limit = len(classes) if classes is not None else max_classes
     digits = pc.replace_substring_regex(text, r"^\+?0*([0-9]+)$", r"\1")
     short = pc.less_equal(pc.utf8_length(digits), 9)
     value = np.asarray(pc.if_else(short, digits, "-1").cast(pa.int64()))
@@ -68,14 +73,35 @@ def _integer_labels(
         file, line = locate(int(wrong[0]))
         limited_by = f", because --classes has {limit:,} names" if classes is not None else ""
         raise SourceError(
-            f"label {text[int(wrong[0])].as_py()} is out of the range 0 to {limit - 1}{limited_by}"
+            f"label {_shorten(text[int(wrong[0])].as_py())} is out of the range 0 to {limit - 1}{limited_by}"
             f" ({len(wrong):,} in total)",
             file=file,
             line=line,
-            hint="add names to --classes" if classes is not None else "number the classes from 0",
+            hint="add names to --classes" if classes is not None else _label_hint(max_classes),
         )
     names = classes or tuple(str(number) for number in range(int(value.max(initial=-1)) + 1))
     return value.astype(np.int32), names
+
+
+#: Parts of a path that `os.path.normpath` removes.
+_NOT_NORMAL = r"(^|/)\.{0,2}(/|$)"
+
+
+def normalize_paths(path: pa.Array) -> pa.Array:
+    """Return paths as `os.path.normpath` does, large_string [n]."""
+    if not pc.any(pc.match_substring_regex(path, _NOT_NORMAL)).as_py():
+        return path
+    parts = [pa.array(map(os.path.normpath, part), pa.large_string()) for part in _slices(path)]
+    return concat(parts)
+
+
+def _label_hint(max_classes: int) -> str:
+    raise_limit = f", or set --max-classes to a number up to {MAX_LABEL + 1:,}" if max_classes <= MAX_LABEL else ""
+    return f"number the classes from 0{raise_limit}"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def file_sizes(root: str, path: pa.Array) -> NDArray[np.int64]:
@@ -92,8 +118,11 @@ def file_sizes(root: str, path: pa.Array) -> NDArray[np.int64]:
 
 
 def _iterate(column: pa.Array) -> Iterator[str]:
-    for at in range(0, len(column), 1 << 16):
-        yield from column.slice(at, 1 << 16).to_pylist()
+    return chain.from_iterable(_slices(column))
+
+
+def _slices(column: pa.Array) -> Iterator[list[str]]:
+    return (column.slice(at, 1 << 16).to_pylist() for at in range(0, len(column), 1 << 16))
 
 
 def check_paths(source: Source, locate: Locate) -> None:

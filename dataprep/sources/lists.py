@@ -31,7 +31,7 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
     """
     paths, labels, locate = parse_lists(files)
     path = concat(paths)
-    label, classes = number_labels(labels, options.classes, locate)
+    label, classes = number_labels(labels, options.classes, locate, max_classes=options.max_classes)
     source = Source(
         root=root,
         layout="PaddleClas lists" if len(files) > 1 else "list file",

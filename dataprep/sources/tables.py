@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -11,15 +12,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dataprep.sources.base import LABEL_COLUMNS, MAX_COLUMN_NAME, RESERVED_COLUMNS, Source, SourceOptions
-from dataprep.sources.columns import Locate, check_paths, file_sizes, number_labels
+from dataprep.sources.columns import Locate, check_paths, file_sizes, normalize_paths, number_labels
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_TABLE, open_file, read_lines
+from manifests.members import shorten
+from manifests.parquet import MAX_COLUMNS, BoundedParquet, ParquetError, shorten_type
 from manifests.schema import SPLIT_ALIASES, split_order
-from manifests.text import plural, suggest
+from manifests.text import plural, printable, suggest
+
+#: A table may have this many rows for each of its bytes, and some more. Generated paths, compressed by Zstandard, need
+#: about half a byte each.
+ROWS_PER_BYTE = 4.0
+
+#: Longest name of a split, in characters. File names have at most 255 bytes.
+MAX_SPLIT_NAME = 100
 
 PATH_COLUMNS = ("path", "image", "file", "filename", "filepath", "image_path")
 
@@ -45,9 +54,10 @@ def read_table(file: str, options: SourceOptions) -> Source:
     for name in {path_name, label_name, *([split_name] if split_name else [])}:
         _check_filled(table[name], name, locate)
     root = options.image_root or os.path.dirname(file) or "."
-    paths = _text_column(table, path_name, file).to_pylist()
-    path = pa.array([os.path.normpath(name) for name in paths], pa.large_string())
-    label, classes = number_labels(_label_column(table, label_name, file), options.classes, locate)
+    path = normalize_paths(_text_column(table, path_name, file))
+    label, classes = number_labels(
+        _label_column(table, label_name, file), options.classes, locate, max_classes=options.max_classes
+    )
     splits, split = _number_splits(table, split_name, file)
     source = Source(
         root=root,
@@ -72,15 +82,35 @@ def _load_parquet(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     """Read all columns with their types; return them with the row numbers, from 1."""
     try:
         with open_file(file, SOURCE_TABLE) as opened:
-            table = pq.ParquetFile(opened).read()
-        table.validate(full=True)
-    except (pa.ArrowException, ValueError) as error:
+            parquet = BoundedParquet(opened, rows_per_byte=ROWS_PER_BYTE, threads=True)
+            for name in parquet.names:
+                _check_type(parquet.schema.field(name).type, name, file)
+            table = parquet.read(parquet.names)
+    except ParquetError as error:
         raise SourceError(
-            f"the file is not a valid Parquet table ({str(error).splitlines()[0]})",
-            file=file,
-            hint="write the file again",
+            f"the file is not a valid Parquet table ({error})", file=file, hint="write the file again"
         ) from None
     return table, np.arange(1, len(table) + 1)
+
+
+def _check_type(arrow_type: pa.DataType, name: str, file: str) -> None:
+    """Check that a column contains text, numbers, booleans or times. Only these are read."""
+    types = pa.types
+    if types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    if not (
+        _is_text(arrow_type)
+        or types.is_integer(arrow_type)
+        or types.is_floating(arrow_type)
+        or types.is_boolean(arrow_type)
+        or types.is_null(arrow_type)
+        or types.is_temporal(arrow_type)
+    ):
+        raise SourceError(
+            f"column {shorten(name)} has the type {shorten_type(arrow_type)}, which is not text, a number or a boolean",
+            file=file,
+            hint="convert or remove it",
+        )
 
 
 def _load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
@@ -89,8 +119,15 @@ def _load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     batches, lines = [], []
     try:
         header = next(reader, [])
+        if len(header) > MAX_COLUMNS:
+            message = f"the table has {len(header):,} columns, but the limit is {MAX_COLUMNS:,}"
+            raise SourceError(message, file=file, line=1, hint="remove the columns that are not needed")
         if not header:
             raise SourceError("the table has no header", file=file, hint="write the names of the columns in line 1")
+        if len(set(header)) < len(header):
+            repeated = next(name for name, count in Counter(header).items() if count > 1)
+            message = f"two columns have the name {shorten(repeated)}"
+            raise SourceError(message, file=file, line=1, hint="rename one of them")
         filled = ((reader.line_num, row) for row in reader if row)
         while rows := list(islice(filled, 1 << 16)):
             batches.append(_to_table(rows, header, file))
@@ -99,9 +136,6 @@ def _load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
         raise SourceError(
             f"the line is not valid CSV: {error}", file=file, line=reader.line_num, hint="check its quotation marks"
         ) from None
-    if len(set(header)) < len(header):
-        repeated = next(name for name in header if header.count(name) > 1)
-        raise SourceError(f"two columns have the name {repeated!r}", file=file, line=1, hint="rename one of them")
     empty = pa.table({name: pa.array([], pa.large_string()) for name in header})
     return pa.concat_tables([empty, *batches]), np.concatenate([*lines, np.empty(0, np.int64)])
 
@@ -160,7 +194,9 @@ def _check_filled(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
 def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
     if not _is_text(table[name].type):
         raise SourceError(
-            f"column {name!r} has the type {table[name].type}, not text", file=file, hint="convert it to text"
+            f"column {name!r} has the type {shorten_type(table[name].type)}, not text",
+            file=file,
+            hint="convert it to text",
         )
     return table[name].combine_chunks().cast(pa.large_string())
 
@@ -173,7 +209,7 @@ def _label_column(table: pa.Table, name: str, file: str) -> pa.Array:
             file=file,
             hint="convert it, or set --label-column",
         )
-    return _one_array(table[name].cast(pa.large_string()))
+    return _as_text(table[name], name, file)
 
 
 def _number_splits(table: pa.Table, name: str | None, file: str) -> tuple[tuple[str, ...], NDArray[np.int8]]:
@@ -183,9 +219,11 @@ def _number_splits(table: pa.Table, name: str | None, file: str) -> tuple[tuple[
     given = _text_column(table, name, file).to_pylist()
     split_of = {text: SPLIT_ALIASES.get(text.lower(), text) for text in set(given)}
     for text in sorted(split_of):
-        if not text.replace("_", "").replace("-", "").isalnum() or not text.isascii():
+        if not text.replace("_", "").replace("-", "").isalnum() or not text.isascii() or len(text) > MAX_SPLIT_NAME:
             raise SourceError(
-                f"split {text!r} cannot be part of a file name", file=file, hint="use letters, digits, - and _"
+                f"split {shorten(text)} cannot be part of a file name",
+                file=file,
+                hint=f"use at most {MAX_SPLIT_NAME} letters, digits, - and _",
             )
     splits = split_order(set(split_of.values()))
     if len(splits) > 127:
@@ -197,7 +235,7 @@ def _number_splits(table: pa.Table, name: str | None, file: str) -> tuple[tuple[
 
 
 def _extra_columns(table: pa.Table, used: set[str | None], file: str) -> pa.Table:
-    """Return all columns that are not in `used`, as text, integers, floats or booleans."""
+    """Return all columns that are not in `used`, as text, numbers or booleans."""
     names = [name for name in table.column_names if name not in used]
     columns = {}
     for name in names:
@@ -216,21 +254,19 @@ def _extra_columns(table: pa.Table, used: set[str | None], file: str) -> pa.Tabl
 def _extra_column(column: pa.Array, name: str, file: str) -> pa.Array:
     types, arrow_type = pa.types, column.type
     if types.is_dictionary(arrow_type) or types.is_temporal(arrow_type):
-        return column.cast(pa.large_string())
+        return _as_text(column, name, file)
     if _is_text(arrow_type):
         return _infer_type(column) if file.lower().endswith((".csv", ".tsv")) else column
-    if (
-        types.is_integer(arrow_type)
-        or types.is_floating(arrow_type)
-        or types.is_boolean(arrow_type)
-        or types.is_null(arrow_type)
-    ):
-        return column
-    raise SourceError(
-        f"column {name!r} has the type {arrow_type}, but extra columns must be text, numbers or booleans",
-        file=file,
-        hint="convert or remove it",
-    )
+    return column
+
+
+def _as_text(column: pa.Array | pa.ChunkedArray, name: str, file: str) -> pa.Array:
+    try:
+        return _one_array(column.cast(pa.large_string()))
+    except pa.ArrowInvalid as error:  # for example, an unknown time zone
+        reason = printable(str(error).splitlines()[0][:200])
+        message = f"column {shorten(name)} cannot be converted to text ({reason})"
+        raise SourceError(message, file=file, hint="convert it, or remove it") from None
 
 
 #: Numbers without leading zeros: 007 stays text.
@@ -247,7 +283,9 @@ def _infer_type(column: pa.Array) -> pa.Array:
             number = filled.cast(arrow_type)
             # Different texts must not become the same number: 1.10 and 1.1, or more digits than a float keeps.
             same = pc.count_distinct(number).as_py() == pc.count_distinct(filled).as_py()
-            return number if same else column
+            # A number like 1e999 would become infinite.
+            finite = arrow_type != pa.float64() or pc.all(pc.is_finite(number)).as_py()
+            return number if same and finite else column
     return column
 
 
