@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,7 @@ from dataprep import storage
 from dataprep.formats import FORMATS, ScanOptions
 from dataprep.options import IndexOptions
 from manifests.errors import CallError, ShardError, TableError
+from manifests.members import is_unicode
 from manifests.schema import SPLIT_ALIASES, Format, TableMetadata
 from manifests.tables import read_table_metadata
 
@@ -104,8 +106,10 @@ def _common_folder(files: Sequence[str]) -> str:
 
 def _check_names(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
-        repeated = next(name for name in names if names.count(name) > 1)
+        repeated = next(name for name, count in Counter(names).items() if count > 1)
         raise CallError(f"{repeated} is given twice", hint="give each shard once")
+    if wrong := [name for name in names if not is_unicode(name)]:
+        raise CallError(f"the name {wrong[0]!r} is not valid UTF-8", hint="rename the file or its folder")
     by_stem: dict[str, str] = {}
     for name in names:
         other = by_stem.setdefault(shard_stem(name), name)
@@ -183,6 +187,8 @@ def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
         ShardError: the first record cannot be read.
 
     """
+    if options.split and not is_unicode(options.split):
+        raise CallError(f"--split {options.split!r} is not valid UTF-8", hint="use letters, digits, - and _")
     if options.label and options.label_key:
         raise CallError("--label and --label-key cannot be used together", hint="leave one of them out")
     if options.label_key and shards.format != "webdataset":

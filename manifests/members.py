@@ -82,13 +82,13 @@ class Member:
         if not isinstance(self.value, list):
             self.fail("an array of text")
         # A manifest can have a million classes: only a wrong one needs its path.
-        if not all(isinstance(value, str) for value in self.value) or not _is_unicode("".join(self.value)):
+        if not all(isinstance(value, str) for value in self.value) or not is_unicode("".join(self.value)):
             return tuple(item.text() for item in self.items())
         return tuple(self.value)
 
     def text(self) -> str:
         """Return text. Halves of surrogate pairs are not text: they cannot be written as UTF-8."""
-        if not isinstance(self.value, str) or not _is_unicode(self.value):
+        if not isinstance(self.value, str) or not is_unicode(self.value):
             self.fail("text")
         return self.value
 
@@ -126,7 +126,11 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Return whether text can be written as UTF-8: whether it has no half of a surrogate pair.
+
+    Python represents bytes of a file name that are not UTF-8 by such halves.
+    """
     try:
         return text.isascii() or bool(text.encode() or True)
     except UnicodeEncodeError:

@@ -153,3 +153,83 @@ def test_texts_that_would_become_the_same_number_stay_text(make_tree):
     extra = read(make_tree({**dict.fromkeys(names, "x"), "l.csv": text}) / "l.csv").extra
     assert extra["identity"].to_pylist() == values
     assert extra["version"].to_pylist() == ["1.1", "1.10", "2"]
+
+
+# --- files that come from anybody ---------------------------------------------------------------
+
+
+def write_parquet(root, columns, **options):
+    pq.write_table(pa.table({"path": list(IMAGES)[:2], "label": [0, 1]} | columns), root / "l.parquet", **options)
+    return root / "l.parquet"
+
+
+def invalid_utf8():
+    return pa.Array.from_buffers(pa.string(), 2, pa.array([b"a\xff", b"b"]).buffers())
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (lambda: pa.array([b"a\xff", b"b"]).dictionary_encode(), "column 'x' has the type binary"),
+        (lambda: pa.array([0, 1], pa.timestamp("us", tz="Mars/Olympus")), "column 'x' cannot be converted to text"),
+        (invalid_utf8, r"\(column 'x': .*Invalid UTF8"),
+        (lambda: pa.array([{"a": 1}, None]), "column 'x' has the type struct<a: int64>"),
+        (lambda: pa.array([{"a" * 500: 1}, None]), r"column 'x' has the type struct<a{53}\.\.\., which"),
+        (lambda: pa.array([b"a", b"b"], pa.binary(1)), r"column 'x' has the type fixed_size_binary\[1\]"),
+    ],
+)
+def test_a_column_that_cannot_be_read_is_named(make_tree, values, message):
+    with pytest.raises(SourceError, match=message) as caught:
+        read(write_parquet(make_tree(IMAGES), {"x": values()}))
+    assert caught.value.file.endswith("l.parquet")
+
+
+def test_two_columns_of_one_name(make_tree):
+    root = make_tree(IMAGES)
+    columns = [pa.array(["1.jpg"]), *[pa.array([0])] * 3]
+    pq.write_table(pa.Table.from_arrays(columns, ["path", "label", "x", "x"]), root / "l.parquet")
+    with pytest.raises(SourceError, match="two columns have the name 'x'"):
+        read(root / "l.parquet")
+
+
+@pytest.mark.parametrize("label", ["9" * 4000, str(2**63), str(2**64), "1000000", "-" + "9" * 4000])
+def test_a_label_that_is_no_class_is_named(make_tree, label):
+    root = make_tree({**IMAGES, "l.csv": f"path,label\n1.jpg,0\n2.jpg,{label}\n"})
+    with pytest.raises(SourceError, match=r"is out of the range 0 to 999999 .*--max-classes to a number") as caught:
+        read(root / "l.csv")
+    assert caught.value.line == 3
+    assert len(str(caught.value)) < 400
+
+
+def test_max_classes_limits_integer_labels_only(make_tree):
+    root = make_tree({**IMAGES, "l.csv": "path,label\n1.jpg,0\n2.jpg,7\n", "n.csv": "path,label\n1.jpg,a\n2.jpg,b\n"})
+    assert len(read(root / "l.csv", max_classes=8).classes) == 8
+    with pytest.raises(SourceError, match="label 7 is out of the range 0 to 6"):
+        read(root / "l.csv", max_classes=7)
+    assert read(root / "n.csv", max_classes=1).classes == ("a", "b")
+    assert len(read(root / "l.csv", max_classes=1, classes=tuple("abcdefgh")).classes) == 8
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 4000, "1." + "3" * 4000])
+def test_a_number_that_no_float_contains_stays_text(make_tree, number):
+    root = make_tree({**IMAGES, "l.csv": f"path,label,x\n1.jpg,0,{number}\n2.jpg,1,1.5\n"})
+    (first, _) = read(root / "l.csv").extra["x"].to_pylist()
+    assert first == (number if len(number) < 10 or "." not in number else pytest.approx(4 / 3))
+
+
+def test_the_name_of_a_split_fits_into_a_file_name(make_tree):
+    root = make_tree({**IMAGES, "l.csv": f"path,label,split\n1.jpg,0,{'a' * 100}\n"})
+    assert read(root / "l.csv").splits == ("a" * 100,)
+    (root / "l.csv").write_text(f"path,label,split\n1.jpg,0,{'a' * 101}\n")
+    with pytest.raises(SourceError, match=r"cannot be part of a file name. Hint: use at most 100 letters"):
+        read(root / "l.csv")
+
+
+def test_too_many_columns(make_tree):
+    names = ",".join(f"c{number}" for number in range(999))
+    root = make_tree({**IMAGES, "l.csv": f"path,label,{names}\n"})
+    with pytest.raises(SourceError, match="the table has 1,001 columns, but the limit is 1,000"):
+        read(root / "l.csv")
+    write_parquet(root, {name: [0, 1] for name in names.split(",")})
+    with pytest.raises(SourceError, match="the file has 1,001 columns, but the limit is 1,000"):
+        read(root / "l.parquet")
