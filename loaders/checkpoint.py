@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from manifests.errors import CallError
+from manifests.members import MAX_INTEGER, Member, MemberError, shorten
 
 VERSION = 1
 
@@ -185,45 +186,59 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
 
     """
     try:
-        version, saved, stored_position, checkpoint = (
-            state["version"],
-            dict(state["built"]),
-            state["position"],
-            state["checkpoint"],
-        )
-        position = Position(*(stored_position[name] for name in ("epoch", "batch", "read", "started")))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CallError(
-            f"this is not the state of a loader ({type(error).__name__}: {error})", hint=_LOAD_ANOTHER
-        ) from None
-    if version != VERSION:
-        raise CallError(
-            f"this state has version {version!r}, but this release reads version {VERSION}",
-            hint="load it with the release that saved it",
-        )
-    consistent = isinstance(checkpoint, bytes) and bool(checkpoint) == bool(position.read)
-    if not (consistent and _is_possible(position, batches)):
-        raise CallError("this is not the state of a loader: its values contradict each other", hint=_LOAD_ANOTHER)
+        whole = Member(state)
+        version = whole["version"].integer(0, _MAX_COUNT)
+        if version != VERSION:
+            raise CallError(
+                f"this state has version {version}, but this release reads version {VERSION}",
+                hint="load it with the release that saved it",
+            )
+        saved = {name: _plain(member) for name, member in whole["built"].members().items()}
+        position = _position(whole["position"], batches)
+        checkpoint = whole["checkpoint"].value
+        if not isinstance(checkpoint, bytes) or bool(checkpoint) != bool(position.read):
+            whole["checkpoint"].fail("bytes, and empty before the first batch")
+    except MemberError as error:
+        raise CallError(f"this is not the state of a loader ({error})", hint=_LOAD_ANOTHER) from None
     for name, value in built.items():
-        if name == "sample_order" and saved.get(name) != value:
+        stored = saved.get(name)
+        if name == "sample_order" and stored != value:
             raise CallError(
                 f"this state was saved by a release whose samplers draw other samples (sample order "
-                f"{saved.get(name) or 1}; this release draws order {value})",
+                f"{stored or 1}; this release draws order {value})",
                 hint="resume it with the release that saved it, or start a new epoch without load_state_dict()",
             )
-        if saved.get(name) != value:
+        if stored != value:
             raise CallError(
-                f"the state was saved by a loader with {name}={saved.get(name)!r}, but this loader has "
-                f"{name}={value!r}",
+                f"the state was saved by a loader with {name}={shorten(stored, 1000)}, but this loader has "
+                f"{name}={shorten(value, 1000)}",
                 hint="build the loader with the same arguments",
             )
     return State(saved, position, checkpoint)
 
 
-def _is_possible(position: Position, batches: int) -> bool:
-    numbers = (position.epoch, position.batch, position.read, position.started)
-    counted = all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in numbers)
-    return counted and position.batch <= min(batches, position.read) and position.started <= position.epoch
+def _position(member: Member, batches: int) -> Position:
+    epoch, read = member["epoch"].integer(0, _MAX_EPOCH), member["read"].integer(0, _MAX_COUNT)
+    return Position(
+        epoch=epoch,
+        batch=member["batch"].integer(0, min(batches, read)),
+        read=read,
+        started=member["started"].integer(0, epoch),
+    )
 
 
+def _plain(member: Member) -> Any:
+    """Return a choice of a loader: `None`, text, a number, or a list of text. Other values could be of any size."""
+    if isinstance(member.value, (list, tuple)):
+        return list(member.texts())
+    if isinstance(member.value, str):
+        return member.text()
+    if member.value is None or isinstance(member.value, (bool, float)):
+        return member.value
+    return member.integer(-MAX_INTEGER)
+
+
+#: Larger numbers of epochs, as `Loader.set_epoch` takes them, and of batches are a mistake.
+_MAX_EPOCH = 2**31 - 1
+_MAX_COUNT = 1 << 53
 _LOAD_ANOTHER = "pass the unchanged result of Loader.state_dict()"

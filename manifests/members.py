@@ -13,14 +13,16 @@ Name = TypeVar("Name", bound=str)
 #: Largest integer that Arrow, NumPy and DALI store.
 MAX_INTEGER = (1 << 63) - 1
 
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 60
-_SHORT.maxlevel = 2
 
-
-def shorten(value: object) -> str:
-    """Return a value as Python writes it, with at most about 60 characters of each text in it."""
-    return _SHORT.repr(value)
+def shorten(value: object, length: int = 60) -> str:
+    """Return a value as Python writes it, with at most about `length` characters of each text in it."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = length
+    short.maxlevel = 2
+    try:
+        return short.repr(value)
+    except ValueError:  # an integer of more than 4,300 digits
+        return "an integer that is too long to be shown"
 
 
 class MemberError(ValueError):
@@ -34,7 +36,7 @@ class Member:
     The methods return the value as one type, or raise a `MemberError` that names it.
 
     Attributes:
-        value: what `parse_json` returned, or a part of it.
+        value: what `parse_json` returned, or a part of it. An object can be any mapping, an array a list or a tuple.
         path: names of the members and numbers of the items that lead to it. Empty for the whole.
 
     """
@@ -73,13 +75,13 @@ class Member:
 
     def items(self) -> list[Member]:
         """Return the items of an array."""
-        if not isinstance(self.value, list):
+        if not isinstance(self.value, (list, tuple)):
             self.fail("an array")
         return [Member(value, f"{self.path}[{number}]") for number, value in enumerate(self.value)]
 
     def texts(self) -> tuple[str, ...]:
         """Return an array of text."""
-        if not isinstance(self.value, list):
+        if not isinstance(self.value, (list, tuple)):
             self.fail("an array of text")
         # A manifest can have a million classes: only a wrong one needs its path.
         if not all(isinstance(value, str) for value in self.value) or not is_unicode("".join(self.value)):

@@ -55,8 +55,8 @@ def test_help_lists_every_command_and_exit_status(invoke):
     [
         ("convert", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction split-by validate "
                     "max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter store "
-                    "raw-size raw-fit image-root path-column label-column split-column pattern classes workers "
-                    "overwrite dry-run"),
+                    "raw-size raw-fit image-root path-column label-column split-column pattern classes max-classes "
+                    "workers overwrite dry-run"),
         ("index", "image label label-key label-offset classes split validate workers overwrite"),
         ("verify", "decode workers"),
         ("info", "json"),

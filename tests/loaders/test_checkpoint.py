@@ -1,5 +1,6 @@
 """The state machine of a loader, without DALI: which epoch comes next, when the pipeline restarts, what is saved."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -154,3 +155,60 @@ def test_a_state_of_another_loader_is_rejected():
     state = State(BUILT, Position(), b"").to_dict()
     with pytest.raises(CallError, match="by a loader with batch_size=4, but this loader has batch_size=5"):
         read_state(state, {"batch_size": 5}, batches=BATCHES)
+
+
+VALID = State({"batch_size": 4, "fields": ["image"], "shuffle": None}, Position(1, 2, 9, 0), b"checkpoint").to_dict()
+
+
+class Endless:
+    """A value whose comparison and text must not be asked for."""
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return "x" * 10**6
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("path", ["version", "built", "built.batch_size", "built.fields", "position", "checkpoint",
+                                  *(f"position.{name}" for name in ("epoch", "batch", "read", "started"))])  # fmt: skip
+@pytest.mark.parametrize(
+    "value",
+    [None, 1.5, float("nan"), "x", "\ud800", b"x", -1, 2**63, 10**5000, [[1]], [b"x"], {}, {1: 2}, {"\ud800": 1},
+     object(), Endless(), nested(50_000), np.zeros(3), "x" * 10**6],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_a_damaged_member_is_named(path, value):
+    first, _, second = path.partition(".")
+    state = {**VALID, first: {**VALID[first], second: value} if second else value}
+    if path == "checkpoint" and type(value) is bytes:
+        pytest.skip("this is valid")
+    with pytest.raises(CallError) as caught:
+        read_state(state, VALID["built"], batches=3)
+    assert (path.split(".")[-1] if type(value) is not dict or path != "built" or value else "batch_size=None") in str(
+        caught.value
+    )
+    assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize("missing", ["version", "built", "position", "checkpoint"])
+def test_a_missing_member_is_named(missing):
+    state = {name: value for name, value in VALID.items() if name != missing}
+    with pytest.raises(CallError, match=rf"^this is not the state of a loader \({missing} is missing\)"):
+        read_state(state, VALID["built"], batches=3)
+
+
+@pytest.mark.parametrize("name", ["epoch", "batch", "read", "started"])
+def test_a_missing_number_is_named(name):
+    position = {each: value for each, value in VALID["position"].items() if each != name}
+    with pytest.raises(CallError, match=rf"\(position\.{name} is missing\)"):
+        read_state({**VALID, "position": position}, VALID["built"], batches=3)
