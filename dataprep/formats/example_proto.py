@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from dataprep.formats.base import View
+from dataprep.formats.example_wire import BYTES, INTS, Value, locate_features_of_any, read_varint
 
 #: Tag of field 1 with a length: ``Example.features``, an item of the map, its key, the value of a list.
 _FIELD_1 = b"\x0a"
@@ -106,20 +107,18 @@ def _varint(value: int) -> bytes:
 
 # --- locate -------------------------------------------------------------------------------------
 
-#: Location of the single value of a feature: (kind, first byte, end). The kind is the field number of the list in
-#: ``Feature``: `BYTES`, 2 (floats) or `INTS`. It is 0 if the list has several values.
-Value = tuple[int, int, int]
-BYTES = 1
-INTS = 3
-
 #: Errors that the functions below raise on bytes that are not an Example.
 MALFORMED = (IndexError, struct.error, ValueError)
 
 #: Longest text in bytes (a class name, a file name) that is read.
 MAX_TEXT = 4096
 
-#: Bytes to read for the tags, the lengths and the name of one feature. A record with a longer name cannot be read.
+#: Bytes to read for the tags, the lengths and the name of one feature, if the name has at most 127 bytes.
 _FEATURE_HEAD = 512
+
+
+#: Tags of the lists in a ``Feature``: bytes, floats, integers.
+_LISTS = frozenset((0x0A, 0x12, 0x1A))
 
 
 class _AllNames:
@@ -143,11 +142,19 @@ def locate_features(view: View, at: int, end: int, wanted: Container[bytes] = _A
         IndexError, ValueError: the payload is not an Example (see `MALFORMED`).
 
     """
+    try:
+        return _locate_usual(view, at, end, wanted)
+    except MALFORMED:
+        return locate_features_of_any(view, at, end, wanted)
+
+
+def _locate_usual(view: View, at: int, end: int, wanted: Container[bytes]) -> dict[bytes, Value]:
+    """Locate features in an Example of the usual layout; raise one of `MALFORMED` for any other."""
     values: dict[bytes, Value] = {}
     while at < end:
         data, i = view(at, min(_FEATURE_HEAD, end - at))
         base, tag = at - i, data[i]
-        length, i = _read_varint(data, i + 1)
+        length, i = read_varint(data, i + 1)
         at = base + i + length
         if tag != 0x0A or at > end:
             raise ValueError("not an Example")
@@ -172,75 +179,45 @@ def _locate_items(view: View, at: int, end: int, wanted: Container[bytes], value
         length = data[i + 1]
         i += 2
         if length >= 0x80:
-            length, i = _read_varint(data, i - 1)
+            length, i = read_varint(data, i - 1)
         if data[i] != 0x0A or base + i + length > end:
             raise ValueError("not a feature")
-        # Only names shorter than 128 bytes are supported: the length of a longer name takes two bytes, so
-        # the byte read as the value's tag would be wrong.
         name_end = i + 2 + data[i + 1]
         name = data[i + 2 : name_end]
         i += length
-        if name in wanted and (value := _locate_value(data, name_end, base, i)) is not None:
-            values[name] = value
+        if not name.isascii():
+            name.decode()  # protobuf refuses other names than UTF-8; UnicodeDecodeError is a ValueError
+        if name in wanted:
+            values[name] = _locate_value(data, name_end, base, i)
+            continue
+        length, start = _length(data, name_end + 1)
+        if data[name_end] != 0x12 or start + length != i:
+            raise ValueError("not the usual layout")
 
 
-def _locate_value(data: Any, i: int, base: int, end: int) -> Value | None:
-    """Locate the value in a map item: a ``Feature`` with a list of one value. `None` if no value is set.
+def _locate_value(data: Any, i: int, base: int, end: int) -> Value:
+    """Locate the value in a map item: a ``Feature`` with a list of one value.
 
     The value field of the map item is in bytes `i` to `end` of the buffer `data`. Adding `base` gives positions in
     the shard.
     """
     if end - i < 0x80 and end - i > 6:  # the common case: every length is one byte
         value, outer, kind, middle, item, inner = data[i : i + 6]
-        if value == 0x12 and item == 0x0A and outer == end - i - 2 == middle + 2 == inner + 4:
+        if value == 0x12 and item == 0x0A and kind in _LISTS and outer == end - i - 2 == middle + 2 == inner + 4:
             return kind >> 3, base + i + 6, base + end
-    if i == end:
-        return None
-    if data[i] != 0x12:
-        raise ValueError("a feature without a value")
-    _, i = _length(data, i + 1)
-    if i == end:
-        return None
-    kind = data[i] >> 3
-    length, i = _length(data, i + 1)
-    if i + length != end:
-        raise ValueError("a feature with two values")
-    if i == end:
-        return None
-    start = _list_start(data, i, end, kind)
-    return (0, base + i, base + end) if start is None else (kind, base + start, base + end)
-
-
-def _list_start(data: Any, i: int, end: int, kind: int) -> int | None:
-    """Return the start of a list's value: bytes, packed numbers, or one unpacked integer. `None` for several values."""
-    if data[i] == 0x0A:
+    kind = 0
+    for level in range(3):  # the value of the map item, the list, and the value in it
+        tag = data[i]
         length, i = _length(data, i + 1)
-        if i + length == end:
-            return i
-        if kind == BYTES and i + length < end:
-            return None
-        raise ValueError("a length beyond the end of the list")
-    if kind == INTS and data[i] == 0x08:
-        return i + 1
-    raise ValueError("a list of another kind")
+        if i + length != end or (tag not in _LISTS if level == 1 else tag != (0x12, 0, 0x0A)[level]):
+            raise ValueError("not the usual layout")
+        kind = tag >> 3 if level == 1 else kind
+    return kind, base + i, base + end
 
 
 def _length(data: Any, i: int) -> tuple[int, int]:
     length = data[i]
-    return (length, i + 1) if length < 0x80 else _read_varint(data, i)
-
-
-def _read_varint(data: Any, i: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[i]
-        i += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, i
-        shift += 7
-        if shift > 63:
-            raise ValueError("varint of more than ten bytes")
+    return (length, i + 1) if length < 0x80 else read_varint(data, i)
 
 
 def read_int(view: View, value: Value | None) -> int | None:
@@ -248,7 +225,7 @@ def read_int(view: View, value: Value | None) -> int | None:
     if value is None or value[0] != INTS:
         return None
     data, i = view(value[1], min(10, value[2] - value[1]))
-    number, after = _read_varint(data, i)
+    number, after = read_varint(data, i)
     if after - i != value[2] - value[1]:
         return None
     return number - (1 << 64) if number >> 63 else number

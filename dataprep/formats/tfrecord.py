@@ -14,9 +14,7 @@ from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep.formats.base import PendingSample, Record, RecordDamage, ScanOptions, View, image_header
 from dataprep.formats.example_proto import (
-    BYTES,
     MALFORMED,
-    Value,
     bytes_feature,
     bytes_head,
     cached_feature,
@@ -26,10 +24,12 @@ from dataprep.formats.example_proto import (
     read_int,
     read_text,
 )
+from dataprep.formats.example_wire import BYTES, Value
 from dataprep.images.base import Rejected
 from manifests.dali_index import tfrecord_line
 from manifests.errors import CallError, ShardError
 from manifests.schema import Components
+from manifests.text import printable
 
 SUFFIX = ".tfrecord"
 SUFFIXES: tuple[str, ...] = (".tfrecord", ".tfrecords", ".tfrec", ".record")
@@ -89,10 +89,10 @@ _TEXTS = (b"image/class/text", b"image/filename")
 def scan(view: View, size: int, file: str, options: ScanOptions, start: int = 0) -> Iterator[Record]:
     """Walk the records of a shard by their headers; see `RecordFormat.scan`."""
     component = options.components.image[0]
-    image_name = component.encode()
-    label_name = options.components.label.encode() if options.components.label else b""
+    image_name = _encoded(component)
+    label_name = _encoded(options.components.label) if options.components.label else None
     texts = _TEXTS if options.texts else ()
-    wanted = frozenset((image_name, label_name, *texts))
+    wanted = frozenset((image_name, *([label_name] if label_name else []), *texts))
     class_name = source = ""
     at, number = start, 0
     while at < size:
@@ -105,7 +105,7 @@ def scan(view: View, size: int, file: str, options: ScanOptions, start: int = 0)
                 names = _list_names(features)
                 message = f"the record has no image under the feature {component!r}; its features are: {names}"
                 raise ShardError(message, file=file, record=number, byte=at)
-            label = read_int(view, values.get(label_name))
+            label = read_int(view, values.get(label_name)) if label_name else None
             if texts:
                 class_name, source = (read_text(view, values.get(name)) for name in texts)
         except MALFORMED:
@@ -162,7 +162,7 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
     end = _record_end(view, 0, size, file, 0)
     try:
         features = locate_features(view, _PREFIX.size, end - _CRC.size)
-        names = [image.encode()] if image else _image_names(view, features)
+        names = [_encoded(image)] if image else _image_names(view, features)
     except MALFORMED:
         raise ShardError(_NOT_EXAMPLE, file=file, record=0, byte=0, hint=_DAMAGED_HINT) from None
     if image and features.get(names[0], (0,))[0] != BYTES:
@@ -179,8 +179,19 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
     return Components(image=(names[0].decode(),), label=label)
 
 
+#: Most feature names, and most characters of each, in a message.
+_MAX_NAMES, _MAX_NAME = 20, 80
+
+
+def _encoded(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")  # no feature has a name with surrogates
+
+
 def _list_names(features: Mapping[bytes, Value]) -> str:
-    return ", ".join(sorted(name.decode("utf-8", "replace") for name in features)) or "none"
+    names = [name.decode("utf-8", "replace") for name in sorted(features)[:_MAX_NAMES]]
+    shown = [printable(name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}...") for name in names]
+    more = [f"and {len(features) - _MAX_NAMES:,} more"] if len(features) > _MAX_NAMES else []
+    return ", ".join((*shown, *more)) or "none"
 
 
 def _image_names(view: View, features: Mapping[bytes, Value]) -> list[bytes]:

@@ -42,6 +42,10 @@ def _example_class() -> Any:
         ("float_list", 2, field.TYPE_MESSAGE, optional, ".oracle.FloatList"),
         ("int64_list", 3, field.TYPE_MESSAGE, optional, ".oracle.Int64List"),
     )
+    one_of = file.message_type[-1]
+    one_of.oneof_decl.add(name="kind")
+    for each in one_of.field:
+        each.oneof_index = 0
     # On the wire, a map is a repeated message. This declaration lets tests choose the order of the features.
     message(
         "Entry",

@@ -1,0 +1,243 @@
+"""Valid Examples of any layout are read as protobuf reads them, and anything else is refused."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from google.protobuf.message import DecodeError
+from helpers.oracles import Example, make_example, write_tfrecord
+from hypothesis import given
+from hypothesis import strategies as st
+
+import loaders
+from dataprep.formats import example_proto, tfrecord
+from dataprep.formats.base import ScanOptions
+from dataprep.formats.example_wire import BYTES, FLOATS, INTS, locate_features_of_any
+from dataprep.index import index_shards
+from dataprep.verify import verify_dataset
+from manifests.errors import ShardError
+from manifests.schema import Components
+
+# --- the wire format ----------------------------------------------------------------------------
+
+
+def varint(value: int, padding: int = 0) -> bytes:
+    """Encode a number, in more bytes than needed if `padding` is not 0."""
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    padding = min(padding, 10 - len(out))
+    for _ in range(padding):
+        out[-1] |= 0x80
+        out.append(0)
+    return bytes(out)
+
+
+def message(number: int, data: bytes, padding: int = 0) -> bytes:
+    return varint(number << 3 | 2) + varint(len(data), padding) + data
+
+
+numbers = st.integers(4, 1 << 20)
+unknown = st.one_of(
+    st.builds(lambda n, v: varint(n << 3) + varint(v), numbers, st.integers(0, 1 << 64)),
+    st.builds(lambda n, v: varint(n << 3 | 1) + v, numbers, st.binary(min_size=8, max_size=8)),
+    st.builds(lambda n, v: varint(n << 3 | 5) + v, numbers, st.binary(min_size=4, max_size=4)),
+    st.builds(message, numbers, st.binary(max_size=200)),
+    st.builds(lambda n, v: varint(n << 3 | 3) + message(1, v) + varint(n << 3 | 4), numbers, st.binary(max_size=9)),
+)
+
+
+def of(*parts: st.SearchStrategy[bytes], max_size: int = 3) -> st.SearchStrategy[bytes]:
+    """A message of some of these fields in any order, possibly repeated."""
+    return st.lists(st.one_of(*parts), max_size=max_size).map(b"".join)
+
+
+paddings = st.sampled_from([0, 0, 0, 1, 3])
+int64 = st.integers(-(1 << 63), (1 << 63) - 1)
+bytes_list = of(st.binary(max_size=300).map(lambda v: message(1, v)), unknown)
+int_list = of(
+    st.builds(lambda v, p: b"\x08" + varint(v, p), int64, paddings),
+    st.lists(int64, max_size=2).map(lambda v: message(1, b"".join(map(varint, v)))),
+    unknown,
+)
+float_list = of(
+    st.floats(width=32).map(lambda v: b"\x0d" + struct.pack("<f", v)),
+    st.lists(st.floats(width=32), max_size=2).map(lambda v: message(1, struct.pack(f"<{len(v)}f", *v))),
+    unknown,
+)
+feature = of(
+    st.builds(message, st.just(1), bytes_list, paddings),
+    st.builds(message, st.just(2), float_list, paddings),
+    st.builds(message, st.just(3), int_list, paddings),
+    unknown,
+    max_size=2,
+)
+names = st.one_of(st.sampled_from(["image/encoded", "label", "", "größe"]), st.text(min_size=100, max_size=400))
+entry = of(names.map(lambda name: message(1, name.encode())), feature.map(lambda value: message(2, value)), unknown)
+features = of(st.builds(message, st.just(1), entry, paddings), unknown, max_size=4)
+example = of(st.builds(message, st.just(1), features, paddings), unknown)
+
+
+def view_of(data: bytes):
+    return lambda at, _: (data, at)
+
+
+def pages_of(data: bytes):
+    """A view that returns no byte more than requested, as at the end of a shard."""
+    return lambda at, n: (data[at : at + n], 0)
+
+
+def parsed(data: bytes) -> dict[bytes, tuple[int, list]]:
+    """Kind and values of every feature that has a value, as protobuf parses them."""
+    found: dict[bytes, tuple[int, list]] = {}
+    for item in Example.FromString(data).features.feature:
+        kind = item.value.WhichOneof("kind")
+        found[item.key.encode()] = (0, [])
+        if kind:
+            number = {"bytes_list": BYTES, "float_list": FLOATS, "int64_list": INTS}[kind]
+            found[item.key.encode()] = (number, list(getattr(item.value, kind).value))
+    return found
+
+
+@given(example)
+def test_every_valid_example_is_read(data):
+    expected = parsed(data)
+    for view in (view_of(data), pages_of(data), view_of(data + bytes(4))):
+        for located in (
+            example_proto.locate_features(view, 0, len(data)),
+            example_proto.locate_features(view, 0, len(data), frozenset((b"label", b"image/encoded"))),
+            locate_features_of_any(view, 0, len(data), frozenset(expected)),
+        ):
+            for name, (kind, values) in expected.items():
+                value = located.get(name)
+                if value is None:
+                    assert not values or name not in (b"label", b"image/encoded") or len(values) == 0
+                    continue
+                number = example_proto.read_int(view, value)
+                assert number == (values[0] if kind == INTS and len(values) == 1 else None)
+                if kind == BYTES:
+                    assert (value[0] == BYTES) == (len(values) == 1)
+                    assert value[0] == 0 or data[value[1] : value[2]] == values[0]
+    complete = example_proto.locate_features(view_of(data), 0, len(data))
+    assert {name for name, (_, values) in expected.items() if values} <= set(complete)
+
+
+@given(example, st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=3), st.integers(0, 50))
+def test_no_bytes_make_another_error(data, edits, cut):
+    damaged = bytearray(data)
+    for at, byte in edits:
+        if damaged:
+            damaged[at % len(damaged)] = byte
+    payload = bytes(damaged[: max(len(damaged) - cut, 0)])
+    try:
+        located = example_proto.locate_features(pages_of(payload), 0, len(payload))
+    except example_proto.MALFORMED:
+        with pytest.raises(DecodeError):
+            Example.FromString(payload)
+    else:
+        assert all(0 <= start <= end <= len(payload) for _, start, end in located.values())
+
+
+# --- shards -------------------------------------------------------------------------------------
+
+IMAGE, LABEL = "image/encoded", "image/class/label"
+
+
+def entry_of(name: bytes, value: bytes) -> bytes:
+    return message(1, message(1, name) + message(2, value))
+
+
+def unusual_examples(image: bytes, label: int) -> dict[str, bytes]:
+    """Valid Examples with an image and a label, each with something that TensorFlow's writer does not write."""
+    usual = make_example({IMAGE: image, LABEL: label})
+    image_value, label_value = message(1, message(1, image)), message(3, message(1, varint(label)))
+    image_entry, label_entry = entry_of(IMAGE.encode(), image_value), entry_of(LABEL.encode(), label_value)
+
+    def with_entry(data: bytes) -> bytes:
+        return message(1, data + image_entry + label_entry)
+
+    return {
+        "a long name": with_entry(entry_of(b"n" * 200, message(3, b"\x08\x01"))),
+        "a name of 128 bytes": with_entry(entry_of(b"n" * 128, message(1, message(1, b"x")))),
+        "unpacked floats": with_entry(entry_of(b"box", message(2, b"\x0d" + bytes(4) + b"\x0d" + bytes(4)))),
+        "an unpacked label": message(1, image_entry + entry_of(LABEL.encode(), message(3, b"\x08" + varint(label)))),
+        "value before key": message(1, message(1, message(2, image_value) + message(1, IMAGE.encode())) + label_entry),
+        "an unknown field": usual + message(15, b"more") + b"\x78\x05",
+        "unknown fields inside": message(1, message(9, b"x") + image_entry + label_entry + b"\x38\x01"),
+        "an unknown field in a feature": message(
+            1, entry_of(IMAGE.encode(), message(7, b"note") + image_value) + label_entry
+        ),
+        "a repeated feature": message(1, entry_of(LABEL.encode(), message(3, b"\x08\x63")) + image_entry + label_entry),
+        "a feature without a value": with_entry(message(1, message(1, b"empty"))),
+        "two messages of features": message(1, image_entry) + message(1, label_entry),
+        "lengths in more bytes": message(
+            1, image_entry + message(1, message(1, LABEL.encode(), 2) + message(2, label_value)), 3
+        ),
+    }
+
+
+@pytest.mark.parametrize("what", unusual_examples(b"", 0))
+def test_unusual_records_are_indexed_verified_and_loaded(what, jpegs, tmp_path):
+    payloads = [unusual_examples(image, 3 + number)[what] for number, image in enumerate(jpegs[:3])]
+    path = tmp_path / "train-00000.tfrecord"
+    write_tfrecord(path, payloads)
+    for payload, image in zip(payloads, jpegs, strict=False):
+        assert parsed(payload)[IMAGE.encode()] == (BYTES, [image])
+    result = index_shards([str(tmp_path)], workers=1)
+    assert result.manifest is not None, result.errors
+    assert not verify_dataset(str(tmp_path), decode=True, workers=1).problems
+    resize = [{"ResizeImage": {"size": [16, 16]}}]
+    with loaders.build(
+        tmp_path, batch_size=3, transforms=resize, device="cpu", shuffle=False, framework="numpy"
+    ) as loader:
+        ((images, labels),) = loader
+    assert labels.tolist() == [3, 4, 5]
+    assert images.shape == (3, 3, 16, 16)
+
+
+@pytest.mark.parametrize("name", [b"\xff", b"image/\xe9ncoded", b"\xed\xa0\x80"])
+def test_names_that_are_not_utf_8_are_refused(name, jpegs, tmp_path):
+    """Protobuf refuses them, and so does DALI."""
+    payload = make_example({IMAGE: jpegs[0], LABEL: 1})
+    payload = payload + message(1, entry_of(name, message(1, message(1, jpegs[1]))))
+    with pytest.raises(DecodeError):
+        Example.FromString(payload)
+    write_tfrecord(tmp_path / "a.tfrecord", [payload])
+    with pytest.raises(ShardError, match=r"not a tf\.train\.Example") as caught:
+        index_shards([str(tmp_path)], workers=1)
+    assert caught.value.record == 0
+
+
+def scan(data: bytes, components: Components):
+    return list(tfrecord.scan(view_of(data), len(data), "a", ScanOptions(components)))
+
+
+def test_names_in_messages_are_bounded(tmp_path, jpegs):
+    payload = make_example({f"feature {number} " + "x" * 500: 1 for number in range(2000)})
+    write_tfrecord(tmp_path / "a.tfrecord", [payload])
+    with pytest.raises(ShardError, match="and 1,980 more") as caught:
+        index_shards([str(tmp_path)], workers=1)
+    assert len(str(caught.value)) < 3000
+    write_tfrecord(tmp_path / "a.tfrecord", [make_example({"line\nfeed": 1, IMAGE: jpegs[0]})])
+    with pytest.raises(ShardError, match=r"line\\nfeed"):
+        scan((tmp_path / "a.tfrecord").read_bytes(), Components(("missing",), None))
+
+
+def test_names_with_surrogates_are_of_no_feature(jpegs, tmp_path):
+    """A manifest of another tool may name such a feature."""
+    write_tfrecord(tmp_path / "a.tfrecord", [make_example({IMAGE: jpegs[0], LABEL: 1})])
+    data = (tmp_path / "a.tfrecord").read_bytes()
+    with pytest.raises(ShardError, match="no image under the feature"):
+        scan(data, Components(("\ud800",), None))
+    (record,) = scan(data, Components((IMAGE,), "\ud800"))
+    assert record.label is None
+
+
+def test_a_feature_without_a_name_is_not_the_label(jpegs, tmp_path):
+    write_tfrecord(tmp_path / "a.tfrecord", [make_example({IMAGE: jpegs[0], "": 5})])
+    (record,) = scan((tmp_path / "a.tfrecord").read_bytes(), Components((IMAGE,), None))
+    assert record.label is None
