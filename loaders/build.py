@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def build(
-    dataset: str | os.PathLike[str],
+    dataset: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
+    mix: Sequence[float] | None = None,
     split: str = "train",
     batch_size: int | None = None,
     transforms: str | os.PathLike[str] | Sequence[Any],
@@ -59,7 +60,11 @@ def build(
     as long as you keep it.
 
     Args:
-        dataset: folder that ``dataprep convert`` or ``dataprep index`` wrote.
+        dataset: folder that ``dataprep convert`` or ``dataprep index`` wrote. Or a list of folders, which are read as
+            one dataset: classes of the same name are one class, and labels number the classes in the order in which
+            they first appear. All must store encoded images, or all raw pixels of one size.
+        mix: share of each dataset in an epoch, positive numbers, for example ``[0.7, 0.3]``. A sample of a dataset with
+            a larger share than its size repeats. `None` reads every sample once.
         split: name of the split.
         batch_size: number of samples per batch on this rank (B). Optional if a PaddleClas config gives it.
         transforms: operations on each image, and optionally on the batch:
@@ -122,6 +127,7 @@ def build(
     device, device_id = canonical_device(device, device_id)
     request = BuildRequest(
         dataset=dataset,
+        mix=mix,
         split=split,
         batch_size=batch_size,
         transforms=transforms,

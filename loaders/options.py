@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+import numpy as np
+
 from loaders.ranks import Device, Ranks
 from manifests.errors import CallError
-from manifests.text import shown
+from manifests.text import plural, shown
 
 if TYPE_CHECKING:
     from loaders.samplers import Sampler
@@ -38,7 +40,8 @@ class BuildRequest:
 
     """
 
-    dataset: str | os.PathLike[str]
+    dataset: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    mix: Sequence[float] | None
     split: str
     batch_size: int | None
     transforms: str | os.PathLike[str] | Sequence[Any]
@@ -60,10 +63,7 @@ class BuildRequest:
     memory_limit: int | str | None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.dataset, (str, os.PathLike)) or not os.fspath(self.dataset):
-            raise CallError(
-                f"dataset must be a path, got {self.dataset!r}", hint="pass the folder of a prepared dataset"
-            )
+        self._check_datasets()
         if not isinstance(self.split, str):
             raise CallError(
                 f"split must be the name of a split, got {self.split!r}", hint='pass a name, for example split="train"'
@@ -78,6 +78,37 @@ class BuildRequest:
             )
         if self.framework == "numpy" and self.dtype == "bfloat16":
             raise CallError('NumPy has no dtype "bfloat16"', hint='set dtype="float32" or dtype="float16"')
+
+    def _check_datasets(self) -> None:
+        datasets = self.dataset if isinstance(self.dataset, (list, tuple)) else [self.dataset]
+        for dataset in datasets:
+            if not isinstance(dataset, (str, os.PathLike)) or not os.fspath(dataset):
+                raise CallError(
+                    f"dataset must be a path, got {dataset!r}", hint="pass the folder of a prepared dataset"
+                )
+        if not datasets:
+            raise CallError("dataset is an empty list", hint="pass the folders of prepared datasets")
+        if self.mix is not None:
+            self._check_mix(self.mix, len(datasets))
+
+    def _check_mix(self, mix: Sequence[float], datasets: int) -> None:
+        shares = np.asarray(mix)
+        if (
+            shares.shape != (datasets,)
+            or shares.dtype.kind not in "iuf"
+            or not (np.isfinite(shares) & (shares > 0)).all()
+        ):
+            raise CallError(
+                f"mix must be one positive number for each of {plural(datasets, 'dataset')}, got {mix!r}",
+                hint="pass for example loaders.build([a, b], mix=[0.7, 0.3])",
+            )
+        if datasets == 1:
+            raise CallError("mix gives the shares of several datasets, but dataset names one", hint="remove mix")
+        if self.sampler is not None or self.shuffle is not None:
+            raise CallError(
+                "mix decides what an epoch contains, so it cannot be combined with sampler or shuffle",
+                hint="remove mix, or remove sampler and shuffle",
+            )
 
     def _check_numbers(self) -> None:
         require_int_field(self, "seed", 0, most=2**63)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from loaders.dataset.fields import Fields, shadowed_columns
 from loaders.dataset.index_check import check_indexes
+from loaders.dataset.joined import JoinedSplit, join_splits, mix_weights
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import SampleTables
@@ -24,7 +25,7 @@ from loaders.memory import (
 )
 from loaders.options import DTYPE_BYTES, BuildRequest, LastBatch, ResolvedOptions, require_int
 from loaders.ranks import find_device, find_ranks, local_processes
-from loaders.samplers import Sampler, ShuffledSampler
+from loaders.samplers import Sampler, SequentialSampler, ShuffledSampler, WeightedSampler
 from loaders.samplers.from_config import configured_sampler
 from loaders.samplers.order import Batching, PlannedOrder, StoredOrder, planned_order, sampler_warnings, stored_order
 from loaders.transforms.cost import (
@@ -120,7 +121,8 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     parsed = parse_transforms(request.transforms, split=request.split)
     batching = _batching(request, parsed)
     recipe, sampler = _recipe_and_sampler(request, parsed, batching.batch_size)
-    split = open_split(request.dataset, request.split)
+    split = _open(request)
+    sampler = _sampler_of_joined(split, request, sampler)
     tables = SampleTables(split)
     if split.manifest.pixels is not None:
         recipe = replace(recipe, raw_size=split.manifest.pixels[:2])
@@ -250,6 +252,22 @@ def load_settings(recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, s
         spread=spread,
         encoded=recipe.raw_size is None,
     )
+
+
+def _open(request: BuildRequest) -> OpenSplit:
+    if isinstance(request.dataset, (str, os.PathLike)):
+        return open_split(request.dataset, request.split)
+    return join_splits([open_split(dataset, request.split) for dataset in request.dataset])
+
+
+def _sampler_of_joined(split: OpenSplit, request: BuildRequest, sampler: Sampler | None) -> Sampler | None:
+    """Return the sampler that reads several datasets: DALI's own readers read one."""
+    if not isinstance(split, JoinedSplit) or sampler is not None:
+        return sampler
+    if request.mix is not None:
+        return WeightedSampler(mix_weights(split.parts, request.mix), replacement=False)
+    shuffle = _is_training(request) if request.shuffle is None else request.shuffle
+    return ShuffledSampler() if shuffle else SequentialSampler()
 
 
 def _is_training(request: BuildRequest) -> bool:

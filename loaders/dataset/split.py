@@ -6,6 +6,9 @@ import hashlib
 import os
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from manifests.errors import CallError
 from manifests.faults import raise_machine_fault
 from manifests.files import INDEX, SHARD, FileKind, file_length
@@ -46,6 +49,16 @@ class OpenSplit:
         """16 hex digits that identify the content: equal for copies, different for other or rebuilt splits."""
         content = repr([(shard.file, shard.index) for shard in self.shards])
         return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    @property
+    def first_shards(self) -> tuple[int, ...]:
+        """Number of the first shard of each dataset among `shards`."""
+        return (0,)
+
+    def joined_labels(self, shard: int, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the labels of a shard, which several datasets may number differently."""
+        del shard
+        return labels
 
     def path(self, file: File) -> str:
         """Return the path of a file of the dataset."""

@@ -41,15 +41,16 @@ class SampleTables:
     def _files(self) -> list[TableFile]:
         return [TableFile(self._split.path(shard.table)) for shard in self._split.shards]
 
-    @property
+    @cached_property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the columns, as in the first table.
+        """Names of the columns, as in the first table of each dataset.
 
         Raises:
             TableError: a table is missing or damaged.
 
         """
-        return self._files[0].column_names
+        first, *others = (self._files[number].column_names for number in self._split.first_shards)
+        return tuple(name for name in first if all(name in names for names in others))
 
     def columns(
         self, names: Sequence[str], *, requested_by: str, other_names: Sequence[str] = ()
@@ -108,6 +109,8 @@ class SampleTables:
         if name == "crc32c":
             parts = [part.fill_null(NO_CHECKSUM) for part in parts]
         arrays = [part.to_numpy() if not part.null_count else _objects(part) for part in parts]
+        if name == "label":
+            arrays = [self._split.joined_labels(number, labels) for number, labels in enumerate(arrays)]
         # No NumPy type contains every int64 and every float64.
         if len({array.dtype.kind for array in arrays}) > 1 or arrays[0].dtype.kind not in "iufb":
             arrays = [array if array.dtype == object else array.astype(object) for array in arrays]

@@ -205,7 +205,9 @@ def planned_order(split: OpenSplit, tables: SampleTables, batching: Batching, sa
         size = plan.samples
         plan = _fit(sampler, columns, split, batching, size)
     # Checkpoints identify a sampler without its own __repr__ by its class.
-    text = f"{name}()" if type(sampler).__repr__ is object.__repr__ else short_repr(sampler)
+    text = getattr(sampler, "text", None) or (
+        f"{name}()" if type(sampler).__repr__ is object.__repr__ else short_repr(sampler)
+    )
     spread = getattr(sampler, "spread", False) is True
     order = PlannedOrder(plan, split.samples, ranks, size, batching.last_batch, text, spread)
     if order.batches == 0:

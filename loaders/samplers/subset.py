@@ -59,6 +59,11 @@ class SubsetSampler:
         return hash(repr(self))
 
     @property
+    def text(self) -> str:
+        """How `explain()` and checkpoints name the sampler."""
+        return repr(self)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the filter and of the other sampler."""
         return tuple(dict.fromkeys((*self._filter_columns, *self.sampler.columns)))

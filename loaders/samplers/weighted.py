@@ -61,6 +61,11 @@ class WeightedSampler:
         return hash(repr(self))
 
     @property
+    def text(self) -> str:
+        """How `explain()` and checkpoints name the sampler."""
+        return repr(self)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The column that contains the weights; empty if they are an array."""
         return (self.weights,) if isinstance(self.weights, str) else ()

@@ -17,6 +17,7 @@ from loaders.resolve import MAX_THREADS_COMPUTING, default_threads
 from loaders.transforms.fuse import fuse
 
 DEFAULTS = {
+    "mix": None,
     "split": "train",
     "batch_size": 4,
     "transforms": "imagenet-eval",

@@ -1,0 +1,119 @@
+"""Join the splits of several datasets into one, with one numbering of their classes."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loaders.dataset.split import OpenSplit
+from manifests.errors import CallError, TableError
+from manifests.schema import File, Shard
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedSplit(OpenSplit):
+    """The same split of several datasets, one after the other. Its files have absolute paths as names.
+
+    `manifest` is that of the first dataset, except for the classes, which are those of all datasets.
+
+    Attributes:
+        parts: the splits.
+
+    """
+
+    parts: tuple[OpenSplit, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that identify the content and the order of the parts, wherever they are stored."""
+        content = " ".join(part.fingerprint for part in self.parts) + repr(self.manifest.classes)
+        return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    @property
+    def first_shards(self) -> tuple[int, ...]:
+        """Number of the first shard of each dataset among `shards`."""
+        return tuple(accumulate((len(part.shards) for part in self.parts[:-1]), initial=0))
+
+    def joined_labels(self, shard: int, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the labels of a shard in the numbering of all datasets.
+
+        Raises:
+            TableError: a label is not a class of the shard's dataset.
+
+        """
+        number = bisect_right(self.first_shards, shard) - 1
+        part = self.parts[number]
+        named = part.manifest.classes
+        if not named:
+            return labels
+        wrong = labels[(labels < 0) | (labels >= len(named))]
+        if wrong.size:
+            raise TableError(
+                f"the table has the label {wrong[0]}, but labels go from 0 to {len(named) - 1}",
+                file=self.shards[shard].table.name,
+                hint="run `dataprep verify` to find the damage",
+            )
+        numbers = {name: number for number, name in enumerate(self.manifest.classes)}
+        return np.array([numbers[name] for name in named], np.int64)[labels]
+
+
+def join_splits(parts: Sequence[OpenSplit]) -> JoinedSplit:
+    """Join splits of several datasets. Classes of the same name become one class.
+
+    Args:
+        parts: at least one.
+
+    Raises:
+        CallError: two are the same split, some datasets name their classes and others do not, or they store pixels
+            differently.
+
+    """
+    first = parts[0]
+    for number, part in enumerate(parts[1:], 1):
+        if any(part.root == other.root for other in parts[:number]):
+            raise CallError(f"dataset contains {part.folder} twice", hint="list each dataset once; mix sets its share")
+        if (part.manifest.store, part.manifest.pixels) != (first.manifest.store, first.manifest.pixels):
+            raise CallError(
+                f"{first.folder} stores {_stored(first)}, but {part.folder} stores {_stored(part)}",
+                hint="convert both with the same --store and --resize options",
+            )
+    unnamed = [part.folder for part in parts if not part.manifest.classes]
+    if unnamed and len(unnamed) < len(parts):
+        raise CallError(
+            f"{unnamed[0]} does not name its classes, so they cannot be matched with those of the other datasets",
+            hint="convert it with --classes",
+        )
+    classes = tuple(dict.fromkeys(name for part in parts for name in part.manifest.classes))
+    shards = tuple(_with_paths(part, shard) for part in parts for shard in part.shards)
+    folder = " + ".join(part.folder for part in parts)
+    return JoinedSplit(folder, "/", first.name, replace(first.manifest, classes=classes), shards, tuple(parts))
+
+
+def mix_weights(parts: Sequence[OpenSplit], mix: Sequence[float]) -> NDArray[np.float64]:
+    """Return the weight of each row of joined splits, float64 [samples]: each part gets its share of an epoch.
+
+    Args:
+        parts: the splits.
+        mix: the share of each part; they need not add up to 1.
+
+    """
+    samples = np.array([part.samples for part in parts])
+    return np.repeat(np.asarray(mix, np.float64) / samples, samples)
+
+
+def _stored(split: OpenSplit) -> str:
+    pixels = split.manifest.pixels
+    return "encoded images" if pixels is None else f"raw pixels of {pixels[1]} x {pixels[0]}"
+
+
+def _with_paths(part: OpenSplit, shard: Shard) -> Shard:
+    def absolute(file: File) -> File:
+        return replace(file, name=part.path(file))
+
+    return replace(shard, file=absolute(shard.file), index=absolute(shard.index), table=absolute(shard.table))
