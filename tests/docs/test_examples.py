@@ -117,7 +117,12 @@ def make_shards(folder: Path, arguments: list[str]) -> None:
                 archive.addfile(member, BytesIO(data))
 
 
-DATASETS = {"photos-tfrecord": "photos", "people-tfrecord": "people.csv", "Market-1501-tfrecord": "Market-1501"}
+DATASETS = {
+    "photos-tfrecord": "photos",
+    "web-photos-tfrecord": "photos",
+    "people-tfrecord": "people.csv",
+    "Market-1501-tfrecord": "Market-1501",
+}
 
 
 @pytest.fixture
