@@ -67,6 +67,8 @@ def command(*arguments: object, writable: Sequence[Path], statuses: Collection[i
     except Fault as fault:
         raise Fault(f"dataprep {words[0] if words else ''}: {fault}") from None
     for line in (outcome.stdout + outcome.stderr).split("\n"):
+        if "a bug in dataprep" in line:
+            raise Fault(line[:1000])
         if len(line) > _MAX_LINE:
             raise Fault(f"dataprep {words[0]}: a line of {len(line)} characters: {line[:300]!r}")
         if _CONTROL.search(line):

@@ -17,6 +17,17 @@ NAMES = {
     "index": "index",
     "tfrecord": "tfrecord",
     "tar": "tar",
+    "jpeg": "images",
+    "png": "images",
+    "webp": "images",
+    "bmp": "images",
+    "tiff": "images",
+    "list": "lists",
+    "csv": "lists",
+    "parquet": "lists",
+    "yaml": "yaml_config",
+    "command": "command_line",
+    "checkpoint": "checkpoint",
 }
 
 

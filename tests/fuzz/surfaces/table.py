@@ -28,7 +28,7 @@ def make(rng: Random) -> Case:
     if rng.random() < 0.75:
         table = pq.read_table(io.BytesIO(data), use_threads=False)
         for _ in range(rng.choice((1, 1, 2))):
-            table = rng.choice(_CHANGES)(rng, table)
+            table = rng.choice(CHANGES)(rng, table)
         data = _written(rng, table)
     if rng.random() < 0.3:
         data = mutate.mutate_bytes(rng, data)
@@ -127,7 +127,7 @@ def _metadata(rng: Random, table: pa.Table) -> pa.Table:
     return table.replace_schema_metadata({_KEY: mutate.dump_json(value)})
 
 
-_CHANGES = (_replace, _change_value, _change_value, _change_value, _add, _remove, _rename, _rows, _metadata)
+CHANGES = (_replace, _change_value, _change_value, _change_value, _add, _remove, _rename, _rows, _metadata)
 
 
 def check(case: Case, folder: Path) -> None:

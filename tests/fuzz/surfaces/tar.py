@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import tarfile
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pyarrow.parquet as pq
-from helpers.oracles import read_with_dali, tar
+from helpers.oracles import read_with_dali
 
 from fuzz import mutate
 from fuzz.checks import Case, command, is_complete, load, require, write_case
@@ -210,14 +211,15 @@ def check(case: Case, folder: Path) -> None:
     if indexed.status and not (data / "manifest.json").exists():
         require(len(list(data.iterdir())) == 1, f"index failed, but left {list(data.iterdir())}")
         return
-    command("verify", data, "--workers", 1, writable=[], statuses=(0,))
+    # Without validation, `index` reads no padding and no image, but `verify` does.
+    command("verify", data, "--workers", 1, writable=[], statuses=(0, 1) if "none" in options else (0,))
     samples = load(data)
     if not is_complete(indexed):
         return
-    try:
-        tar("--list", "--ignore-zeros", "--file", data / _SHARD)
-    except Exception as error:
-        require(False, f"index says complete, but tar fails: {getattr(error, 'stderr', error)!r}")
+    listed = subprocess.run(
+        ["tar", "--list", "--ignore-zeros", "--file", data / _SHARD], capture_output=True, check=False
+    )
+    require(listed.returncode == 0, f"index says complete, but tar fails: {listed.stderr!r}")
     body = json.loads((data / "manifest.json").read_bytes())
     components = body["components"]
     rows = pq.read_table(data / "train-00000.parquet", use_threads=False).to_pylist()

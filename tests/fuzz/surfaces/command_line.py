@@ -1,0 +1,195 @@
+"""Command lines of ``dataprep``: any options with any values, and paths that are no regular files or folders."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from random import Random
+
+import click
+
+import dataprep.cli
+from fuzz import mutate
+from fuzz.checks import Case, command, require, write_case
+from fuzz.seeds import dataset, images, table
+
+#: Paths that `_make_files` makes.
+_PATHS = (
+    *("source", "source/list.csv", "source/list.csv/x", "source/list.txt", "source/classes.txt", "empty", "missing"),
+    *(
+        "tfrecord",
+        "webdataset",
+        "shards",
+        "tfrecord/train-00000.tfrecord",
+        "webdataset/train-00000.tar",
+        "tfrecord/manifest.json",
+    ),
+    *(
+        "fifo",
+        "fifo.csv",
+        "fifo.tar",
+        "zero",
+        "zero.tar",
+        "zero.parquet",
+        "loop",
+        "broken",
+        "odd",
+        "deep",
+        "out",
+        "out/a/b",
+    ),
+    *(
+        "to-source",
+        "source/out",
+        "to-source/out",
+        ".",
+        "..",
+        "",
+        "x" * 300,
+        "x\0y",
+        "\udcff",
+        "line\nfeed",
+        "-",
+        "~",
+        "/dev/null",
+    ),
+)
+
+_VALUES = (
+    *(
+        "0",
+        "1",
+        "2",
+        "8",
+        "-1",
+        "1.5",
+        "100",
+        "1e3",
+        "0.5",
+        "1/2",
+        "1/0",
+        "50%",
+        "nan",
+        "inf",
+        "1KiB",
+        "0B",
+        "1 MB",
+        "tfrecord",
+    ),
+    *(
+        "webdataset",
+        "none",
+        "header",
+        "decode",
+        "raw",
+        "encoded",
+        "lanczos",
+        "bicubic",
+        "420",
+        "444",
+        "path",
+        "label",
+        "identity",
+    ),
+    *(
+        "split",
+        "train",
+        "val",
+        "{identity}_c{camera}s*",
+        "{",
+        "{}",
+        "{a}{b}",
+        "*" * 30,
+        "{label}*",
+        "[",
+        "train/../x",
+        "a" * 300,
+    ),
+    *("1" + " " * 10_000 + "/2", "image/encoded", "jpg", "cls", "json", "x y", "9" * 30),
+)
+
+
+def make(rng: Random) -> Case:
+    name = rng.choice(sorted(dataprep.cli.main.commands))
+    parameters = dataprep.cli.main.commands[name].params
+    options = [each for each in parameters if isinstance(each, click.Option) and not each.hidden]
+    words = [name, "--workers", "1"] if name != "info" else [name]
+    if name == "convert":
+        words += ["--src", _path(rng), "--out", rng.choice(("out", "out", _path(rng)))]
+    else:
+        words += [_path(rng) for _ in range(rng.choice((1, 1, 1, 2)))]
+    for option in mutate.pick(rng, options, 4) if rng.random() < 0.8 else []:
+        words.append(rng.choice(option.opts))
+        if not option.is_flag and rng.random() < 0.97:
+            words.append(_value(rng, option))
+    return {"arguments": json.dumps(words).encode()}
+
+
+def _path(rng: Random) -> str:
+    return rng.choice(_PATHS[:12]) if rng.random() < 0.5 else rng.choice(_PATHS)
+
+
+def _value(rng: Random, option: click.Option) -> str:
+    choice = rng.random()
+    if isinstance(option.type, click.Choice) and choice < 0.7:
+        return str(rng.choice(option.type.choices))
+    if option.name == "workers":
+        return rng.choice(("1", "0", "x"))  # more workers are processes that start slowly
+    if choice < 0.25:
+        return _path(rng)
+    return rng.choice(_VALUES) if choice < 0.9 else mutate.odd_text(rng)[:10_000]
+
+
+def _make_files(folder: Path) -> None:
+    write_case({**images(), "list.csv": table().encode(), "classes.txt": b"cat\ndog\nowl\n"}, folder / "source")
+    write_case({f"cat/{name}": data for name, data in images().items()}, folder / "source/folders")
+    (folder / "source/list.txt").write_text("".join(f"{name} 0\n" for name in images()))
+    for kind in ("tfrecord", "webdataset"):
+        write_case(dataset(kind), folder / kind)
+    write_case({name: data for name, data in dataset("webdataset").items() if name.endswith(".tar")}, folder / "shards")
+    (folder / "empty").mkdir()
+    for name in ("fifo", "fifo.csv", "fifo.tar"):
+        os.mkfifo(folder / name)
+    for name, target in {"zero": "/dev/zero", "zero.tar": "/dev/zero", "zero.parquet": "/dev/zero"}.items():
+        (folder / name).symlink_to(target)
+    (folder / "loop").symlink_to("loop")
+    (folder / "broken").symlink_to("nowhere")
+    (folder / "to-source").symlink_to("source")
+    # Files of odd kinds where images and files of a dataset should be.
+    odd = write_case({"class/a.jpg": next(iter(images().values()))}, folder / "odd")
+    os.mkfifo(odd / "class/b.jpg")
+    os.mkfifo(odd / "manifest.json")
+    (odd / "class/c.jpg").symlink_to("/dev/zero")
+    (odd / "class/d.jpg").symlink_to("d.jpg")
+    (odd / "class/e.jpg").mkdir()
+    (odd / "class/up").symlink_to("..")
+    (folder / "deep" / "/".join(["d"] * 100)).mkdir(parents=True)
+
+
+def _snapshot(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Return mode, size and time of everything below a folder, without following links."""
+    found = {}
+    for path, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            status = os.lstat(os.path.join(path, name))
+            is_folder = os.path.isdir(os.path.join(path, name))
+            found[os.path.join(path, name)] = (status.st_mode, status.st_size, 0 if is_folder else status.st_mtime_ns)
+    return found
+
+
+def check(case: Case, folder: Path) -> None:
+    words = json.loads(case["arguments"])
+    work = folder / "work"
+    work.mkdir()
+    _make_files(work)
+    os.chdir(work)
+    before = _snapshot(work)
+    outcome = command(*words, writable=[work])
+    after = _snapshot(work)
+    if outcome.status == 2 or words[0] in ("verify", "info"):
+        changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+        require(not changed, f"exit status {outcome.status}, but files are changed: {sorted(changed)}")
+    gone = {name for name in before if name.endswith((".jpg", ".png", ".webp")) and name not in after}
+    require(not gone, f"images are gone: {gone}")
+    require(outcome.status == 0 or outcome.stdout + outcome.stderr, "a status without a message")
