@@ -106,7 +106,7 @@ _VALUES = (
         "train/../x",
         "a" * 300,
     ),
-    *("1" + " " * 10_000 + "/2", "image/encoded", "jpg", "cls", "json", "x y", "9" * 30),
+    *("1" + " " * 9_000 + "/2", "image/encoded", "jpg", "cls", "json", "x y", "9" * 30),
 )
 
 
@@ -123,7 +123,7 @@ def make(rng: Random) -> Case:
         words.append(rng.choice(option.opts))
         if not option.is_flag and rng.random() < 0.97:
             words.append(_value(rng, option))
-    return {"arguments": json.dumps(words).encode()}
+    return {"arguments": json.dumps([word.replace("\0", "") for word in words]).encode()}  # a word cannot contain NUL
 
 
 def _path(rng: Random) -> str:
@@ -138,7 +138,7 @@ def _value(rng: Random, option: click.Option) -> str:
         return rng.choice(("1", "0", "x"))  # more workers are processes that start slowly
     if choice < 0.25:
         return _path(rng)
-    return rng.choice(_VALUES) if choice < 0.9 else mutate.odd_text(rng)[:10_000]
+    return rng.choice(_VALUES) if choice < 0.9 else mutate.odd_text(rng)[:9_000]
 
 
 def _make_files(folder: Path) -> None:
