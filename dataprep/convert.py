@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -17,11 +17,13 @@ from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import components
 from dataprep.images.base import EXTENSIONS
 from dataprep.options import Options
+from dataprep.output import check_output
 from dataprep.plan import ConversionPlan, ShardPlan, key_of, make_plan
 from dataprep.progress import Progress
-from dataprep.resume import check_output, find_resumable, mark_complete, mark_incomplete, remove_outdated
+from dataprep.resume import Resumable, find_resumable, mark_complete, mark_incomplete, remove_outdated
 from dataprep.shards import ShardResult, ShardTask, write_shard
 from dataprep.sources import Source
+from dataprep.stamps import write_stamps
 from manifests.errors import CallError
 from manifests.schema import Components, File, Manifest, Split
 from manifests.store import REJECTED_NAME, read_manifest, rejected_bytes
@@ -59,12 +61,13 @@ def convert_dataset(
     workers: int | None = None,
     engine: Engine | None = None,
     overwrite: bool = False,
+    check_shards: bool = False,
     progress: Progress[ShardResult] | None = None,
 ) -> ConvertResult:
     """Write the images of a source into shards, with indexes, sample tables and a manifest, in the folder `out`.
 
     Shards that an earlier run with the same source and options finished are kept. The bytes of every file depend
-    neither on the number of workers nor on interruptions.
+    neither on the number of workers nor on interruptions, except for `stamps.STAMPS_NAME`.
 
     Args:
         source: the samples to convert.
@@ -73,11 +76,15 @@ def convert_dataset(
         workers: number of processes; `None` means one per CPU.
         engine: runs the shard tasks instead of a new `LocalEngine`. Its workers may already be running; the thread
             that started them must live until this call returns. The engine is closed at the end.
-        overwrite: replace a dataset in `out` that was made from another source or with other options.
+        overwrite: start anew, and replace a dataset in `out` that was made from another source or with other options.
+            Resumes only a run that was itself started with `overwrite`.
+        check_shards: read the shards that an earlier run finished, and write those with another checksum again. The
+            checksums of indexes and tables are always compared.
         progress: receives the number of images, then each finished shard, including those of earlier runs.
 
     Raises:
-        CallError: the options do not fit the source, or `out` cannot be used or contains another dataset.
+        CallError: the options do not fit the source, `out` cannot be used or contains another dataset, or its dataset
+            is complete and images were replaced since.
         StoppedError: a problem outside of the program stopped the run; the same call resumes it.
 
     """
@@ -85,11 +92,14 @@ def convert_dataset(
     plan = make_plan(source, options)
     _make_folder(out)
     engine = engine or LocalEngine(workers)
-    with storage.locked(out), storage.clean_partials([out]), closing(engine):
-        resumable = find_resumable(plan, out, options, overwrite=overwrite)
-        if not resumable.is_complete:
-            mark_incomplete(out, plan, options)
-        remove_outdated(out, resumable)
+    with ExitStack() as stack:
+        stack.enter_context(closing(engine))
+        is_locked = stack.enter_context(storage.locked(out))
+        storage.check_partials([out])
+        resumable = find_resumable(source, plan, out, options, overwrite=overwrite, check_shards=check_shards)
+        if not resumable.is_complete or resumable.stamps or storage.has_partials(out):
+            stack.enter_context(storage.partials([out], is_locked=is_locked))
+            _prepare_folder(out, plan, options, resumable, overwrite=overwrite, is_locked=is_locked)
         if progress:
             progress.start(len(source))
         remaining = [shard for shard in plan.shards if shard.name not in resumable.shards]
@@ -101,7 +111,7 @@ def convert_dataset(
                 if progress:
                     progress.advance(result)
         in_order = [results[shard.name] for shard in plan.shards]
-        manifest = _finish(source, out, options, plan, in_order)
+        manifest = read_manifest(out) if resumable.is_complete else _finish(source, out, options, plan, in_order)
     return ConvertResult(
         manifest,
         images=len(source) + len(source.rejected),
@@ -118,6 +128,18 @@ def _make_folder(out: str) -> None:
     except OSError as error:
         hint = "make its parent writable for this user, or choose another folder with --out"
         raise CallError(f"--out {printable(out)}: the folder cannot be made ({error.strerror})", hint=hint) from None
+
+
+def _prepare_folder(
+    out: str, plan: ConversionPlan, options: Options, resumable: Resumable, *, overwrite: bool, is_locked: bool
+) -> None:
+    """Remove what this run replaces. Every kill in between leaves a folder that the same call can resume."""
+    if not resumable.is_complete:
+        mark_incomplete(out, plan, options, overwrite=overwrite)
+    remove_outdated(out, resumable)
+    if resumable.stamps:  # after the old shards are gone, which have other stamps
+        write_stamps(out, plan, resumable.stamps)
+    storage.sweep(out, is_locked=is_locked)  # only now: a table among them can prove whose an outdated shard is
 
 
 def _shard_task(source: Source, out: str, options: Options, plan: ConversionPlan, shard: ShardPlan) -> ShardTask:

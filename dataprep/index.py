@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from dataprep import engines, storage
 from dataprep.discover import FoundShards, find_components, find_shards, shard_stem, split_of, table_metadata
@@ -24,6 +25,7 @@ from manifests.store import (
     read_manifest,
     rejected_bytes,
 )
+from manifests.text import printable
 
 #: By default, one process per this many bytes of shards. Starting a process takes about 0.25 s; in that time, a process
 #: reads the headers of 10,000 records.
@@ -78,24 +80,47 @@ def index_shards(
     shards = find_shards(paths)
     if progress:
         progress.start(len(shards.names))
-    with storage.locked(shards.folder), storage.clean_partials({os.path.dirname(path) for path in shards.paths}):
+    folders = {shards.folder, *(os.path.dirname(path) for path in shards.paths)}
+    with storage.locked(*folders) as is_locked:
+        storage.check_partials(folders)
+        _refuse_folders(shards)
         if not options.overwrite:
             _refuse_to_replace(shards)
         scan = find_components(shards, options)
-        results: dict[str, IndexedShard | FailedShard] = {}
-        tasks, workers = _make_tasks(shards, scan, options, workers or _default_workers(shards))
-        with closing(engines.run(index_batch, tasks, workers)) as batches:
-            for batch in batches:
-                for result in batch:
-                    results[result.name] = result
-                    if progress:
-                        progress.advance(result)
-        in_order = [results[name] for name in shards.names]
-        errors = tuple(result.error for result in in_order if isinstance(result, FailedShard))
-        if errors:
-            return IndexResult(shards.folder, None, errors)
-        indexed = [result for result in in_order if isinstance(result, IndexedShard)]
-        return _commit(shards, indexed, scan, options)
+        with storage.partials(folders, is_locked=is_locked):
+            return _index(shards, scan, options, workers, progress)
+
+
+def _index(
+    shards: FoundShards,
+    scan: ScanOptions,
+    options: IndexOptions,
+    workers: int | None,
+    progress: Progress[IndexedShard | FailedShard] | None,
+) -> IndexResult:
+    """Index all shards, then give the files their final names."""
+    results: dict[str, IndexedShard | FailedShard] = {}
+    tasks, workers = _make_tasks(shards, scan, options, workers or _default_workers(shards))
+    with closing(engines.run(index_batch, tasks, workers)) as batches:
+        for batch in batches:
+            for result in batch:
+                results[result.name] = result
+                if progress:
+                    progress.advance(result)
+    in_order = [results[name] for name in shards.names]
+    errors = tuple(result.error for result in in_order if isinstance(result, FailedShard))
+    if errors:
+        return IndexResult(shards.folder, None, errors)
+    indexed = [result for result in in_order if isinstance(result, IndexedShard)]
+    return _commit(shards, indexed, scan, options)
+
+
+def _refuse_folders(shards: FoundShards) -> None:
+    """Refuse folders under the names of files that will be written, which no option can replace."""
+    per_shard = (shard_stem(path) + suffix for path in shards.paths for suffix in (".idx", ".samples.parquet"))
+    for path in chain(per_shard, (os.path.join(shards.folder, name) for name in (MANIFEST_NAME, REJECTED_NAME))):
+        if os.path.isdir(path):
+            raise CallError(f"{printable(path)} is a folder, but a file of this name is needed", hint="move it away")
 
 
 def _refuse_to_replace(shards: FoundShards) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +21,14 @@ from numpy.typing import NDArray
 
 from dataprep.options import CHANGE_COLUMNS, Options
 from dataprep.sources import Source
+from dataprep.sources.base import LABEL_COLUMNS
 from manifests.errors import CallError
 from manifests.text import plural
 
 __all__ = ["ConversionPlan", "Options", "ShardPlan", "key_of", "make_plan"]
+
+#: Longest name of a split, in bytes. File systems allow 255 for the temporary name of a shard, which contains it.
+MAX_SPLIT_NAME = 100
 
 # Second number of the random seed, so the split and the order use separate random streams.
 _SPLIT_STREAM, _ORDER_STREAM = 1, 2
@@ -68,6 +73,7 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
     """
     _check_columns(source, options)
     splits, split_index = _assign_splits(source, options)
+    _check_names(splits)
     shards = []
     for number, name in enumerate(splits):
         rows = np.flatnonzero(split_index == number)
@@ -87,6 +93,16 @@ def _check_columns(source: Source, options: Options) -> None:
             raise CallError(
                 f"the source has a column {name!r}, and resizing or --store raw adds a column of that name",
                 hint="rename the column of the source",
+            )
+
+
+def _check_names(splits: Sequence[str]) -> None:
+    for name in splits:
+        if len(os.fsencode(name)) > MAX_SPLIT_NAME:
+            raise CallError(
+                f"split {name[:40]!r}... has a name of {len(os.fsencode(name))} bytes, but the limit is "
+                f"{MAX_SPLIT_NAME}, because shards are named after it",
+                hint="write shorter names into the split column",
             )
 
 
@@ -129,13 +145,7 @@ def _choose_samples(train: NDArray[np.int64], options: Options) -> NDArray[np.in
 
 def _choose_groups(source: Source, train: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
     """Choose rows for val in whole groups: visit the groups in random order and take each that still fits."""
-    if options.split_by not in source.extra.column_names:
-        known = ", ".join(source.extra.column_names)
-        hint = (
-            f"choose one of: {known}" if known else "leave it out: only tables and --pattern have columns to split by"
-        )
-        raise CallError(f"--split-by {options.split_by}: the source has no column of that name", hint=hint)
-    column = source.extra[options.split_by].take(pa.array(train)).combine_chunks()
+    column = _split_column(source, options).take(pa.array(train))
     values = column.dictionary_encode(null_encoding="encode")
     # Number groups by value, not by first occurrence. Rows without a value form a group of their own.
     rank = np.asarray(pc.rank(values.dictionary.cast(pa.large_string()), tiebreaker="first")).astype(np.int64) - 1
@@ -154,6 +164,18 @@ def _choose_groups(source: Source, train: NDArray[np.int64], options: Options) -
             hint="choose another fraction, or a column with more values",
         )
     return train[np.isin(group, chosen)]
+
+
+def _split_column(source: Source, options: Options) -> pa.Array:
+    """Return the column that ``--split-by`` names; every source has the column ``label``, the name of the class."""
+    if options.split_by in source.extra.column_names:
+        return source.extra[options.split_by].combine_chunks()
+    if options.split_by in LABEL_COLUMNS:
+        return pa.array(source.classes, pa.large_string()).take(pa.array(source.label))
+    known = ", ".join([*source.extra.column_names, "label"])
+    raise CallError(
+        f"--split-by {options.split_by}: the source has no column of that name", hint=f"choose one of: {known}"
+    )
 
 
 def _permutation(count: int, *stream: int) -> NDArray[np.int64]:

@@ -1,10 +1,10 @@
-"""The output folder before and after a run: which files to keep, to replace, and to leave alone.
+"""What a run finds in the output folder: which files to keep, to replace, and to leave alone.
 
-A file name proves nothing, because other tools also call their shards ``train-00000.tar``. So a run starts only in a
-folder without files of other datasets, and first writes `INCOMPLETE_NAME`, which contains the fingerprint of its plan.
-While `INCOMPLETE_NAME` exists, all files with names from this plan belong to the plan, even a shard that a killed run
-left without a table. The last step replaces `INCOMPLETE_NAME` by ``manifest.json``. Without `INCOMPLETE_NAME`, a file
-belongs to the plan only if the manifest or an intact sample table lists its name and length.
+A file name proves nothing, because other tools also call their shards ``train-00000.tar``. A file belongs to the plan
+of a run only if the manifest or an intact sample table of the plan lists its name and length. A run that is killed
+between the renames of a shard's files leaves the table among its temporary files, and that table counts too.
+
+A run first writes `INCOMPLETE_NAME`, with the fingerprint of its plan. The last step replaces it by ``manifest.json``.
 """
 
 from __future__ import annotations
@@ -13,76 +13,33 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dataprep import storage
 from dataprep.formats import FORMATS
-from dataprep.options import Options, library_versions
+from dataprep.mismatch import foreign_file_error
+from dataprep.options import Options
+from dataprep.output import refuse_folders
 from dataprep.plan import ConversionPlan
 from dataprep.shards import ShardResult
 from dataprep.sources import Source
+from dataprep.stamps import STAMPS_NAME, find_replaced, read_stamps, stamps_of
 from manifests.errors import CallError, DamagedError, ManifestError, TableError
 from manifests.files import MANIFEST, REJECTED, read_file, read_lines
-from manifests.schema import SPLIT_NAMES, File, Manifest
-from manifests.store import MANIFEST_NAME, REJECTED_NAME, manifest_bytes, may_replace_manifest, read_manifest
+from manifests.schema import SPLIT_NAMES, Conversion, File, Manifest
+from manifests.store import (
+    MANIFEST_NAME,
+    REJECTED_NAME,
+    manifest_bytes,
+    may_replace_manifest,
+    parse_manifest,
+    read_manifest,
+)
 from manifests.tables import has_canonical_bytes, read_table_metadata
 from manifests.text import printable
 
 #: Marks an incomplete dataset: JSON whose member ``options`` contains the fingerprint of the plan.
 INCOMPLETE_NAME = "manifest.incomplete.json"
-
-
-# --- may this run use the folder? ---------------------------------------------------------------
-
-
-def check_output(source: Source, out: str) -> None:
-    """Check, before anything is written, that `out` can be an output folder.
-
-    Raises:
-        CallError: `out` is a file, is inside a file, or is inside the folder that is the source.
-
-    """
-    path = os.path.abspath(out)
-    root = os.path.abspath(source.root)
-    if source.scanned and os.path.commonpath([path, root]) == root:
-        raise CallError(
-            f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run would read it "
-            "as images",
-            hint="choose a folder outside the source",
-        )
-    existing = _nearest_existing(path)
-    if not os.path.isdir(existing):
-        raise CallError(
-            f"--out {printable(out)}: {printable(existing)} is a file, not a folder",
-            hint="choose another folder with --out",
-        )
-
-
-def check_writable(out: str) -> str:
-    """Return the nearest existing folder, `out` or one of its parents, after checking that it can be written.
-
-    Raises:
-        CallError: this user has no permission to write.
-        StorageError: another run is writing to `out`.
-
-    """
-    existing = _nearest_existing(os.path.abspath(out))
-    if not os.access(existing, os.W_OK | os.X_OK):
-        hint = "give this user permission to write there, or choose another folder with --out"
-        raise CallError(f"--out {printable(out)}: this user cannot write to {printable(existing)}", hint=hint)
-    if os.path.isdir(out):
-        with storage.locked(out):
-            pass
-    return existing
-
-
-def _nearest_existing(path: str) -> str:
-    while not os.path.lexists(path):
-        path = os.path.dirname(path)
-    return path
-
-
-# --- what is in the folder? ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,52 +50,91 @@ class Resumable:
         shards: finished shards of this plan, by name. They are kept.
         outdated: names of files to remove before shards are written, the manifest first.
         is_complete: whether all shards are finished and the manifest of this plan exists.
+        stamps: what `stamps.write_stamps` is to record; empty if nothing new is known.
 
     """
 
     shards: dict[str, ShardResult]
     outdated: tuple[str, ...] = ()
     is_complete: bool = False
+    stamps: dict[str, str] = field(default_factory=dict)
 
 
-def find_resumable(plan: ConversionPlan, out: str, options: Options, *, overwrite: bool) -> Resumable:
+def find_resumable(
+    source: Source, plan: ConversionPlan, out: str, options: Options, *, overwrite: bool, check_shards: bool = False
+) -> Resumable:
     """Find the shards of this plan that are finished. Nothing in the folder is changed.
 
+    The checksum of every index and table is compared, that of a shard only with `check_shards`.
+
     Args:
+        source: the source of the plan.
         plan: the plan to resume.
         out: output folder; it may not exist yet.
         options: options of the conversion.
-        overwrite: return files of other datasets as outdated, instead of raising.
+        overwrite: keep nothing, except what an interrupted run with `overwrite` has written.
+        check_shards: read the shards too; a shard with another checksum is written again.
 
     Raises:
-        CallError: the run would replace a file that does not belong to this plan.
+        CallError: the run would replace a file that does not belong to this plan, or a folder; or the dataset is
+            complete, but images of the source were replaced since.
 
     """
+    now = stamps_of(source, plan)
     if not os.path.isdir(out):
-        return Resumable({})
+        return Resumable({}, stamps=now)
+    refuse_folders(out, (MANIFEST_NAME, INCOMPLETE_NAME, STAMPS_NAME, *_dataset_files(plan, out)))
     in_manifest = _files_in_manifest(plan, out)
     tables = [_read_table(plan, out, shard.name, in_manifest) for shard in plan.shards]
-    listed = dict(in_manifest)
-    for result in filter(None, tables):
-        listed |= {file.name: file for file in (result.conversion.shard, result.conversion.index, result.table)}
-    foreign = next(_foreign_files(plan, out, options, listed), None)
+    foreign = next(_foreign_files(plan, out, options, _listed_files(plan, out, in_manifest, tables)), None)
     if foreign and not overwrite:
-        raise _foreign_file_error(out, foreign, options)
-    shards = {} if foreign else {result.name: result for result in tables if result and _can_keep(out, result)}
-    if len(shards) == len(plan.shards):
-        return Resumable(shards, is_complete=bool(in_manifest))
-    # The manifest is removed first, so an incomplete dataset never has one.
-    names = (MANIFEST_NAME, *_dataset_files(plan, out))
-    outdated = (name for name in names if os.path.splitext(name)[0] not in shards)
-    return Resumable(shards, tuple(name for name in outdated if os.path.lexists(os.path.join(out, name))))
+        raise foreign_file_error(out, foreign, options, (MANIFEST_NAME, INCOMPLETE_NAME))
+    starts_anew = overwrite and _read_mark(out) != (plan.fingerprint, True)
+    found = [] if foreign or starts_anew else [result for result in tables if result]
+    kept = {result.name: result for result in found if _can_keep(out, result, check_shards=check_shards)}
+    before = read_stamps(out, plan)
+    for shard in plan.shards:
+        if shard.name not in kept or not now or now[shard.name] == before.get(shard.name):
+            continue
+        replaced = find_replaced(source, shard, out, kept[shard.name].conversion, options)
+        if replaced is not None and in_manifest and not overwrite:
+            raise _replaced_error(out, replaced, options)
+        if replaced is not None:
+            del kept[shard.name]
+    if len(kept) == len(plan.shards):
+        is_complete = _has_all_of(out, in_manifest)
+        return Resumable(kept, is_complete=is_complete, stamps={} if is_complete and now == before else now)
+    return Resumable(kept, _outdated(plan, out, kept), stamps=now)
+
+
+def _outdated(plan: ConversionPlan, out: str, kept: Mapping[str, ShardResult]) -> tuple[str, ...]:
+    """Return the files to remove. A kill in between must leave neither a manifest, nor a shard without its table."""
+    names = (name for name in _dataset_files(plan, out) if os.path.splitext(name)[0] not in kept)
+    in_order = (MANIFEST_NAME, STAMPS_NAME, *sorted(names, key=lambda name: name.endswith(".parquet")))
+    return tuple(name for name in in_order if os.path.lexists(os.path.join(out, name)))
+
+
+# --- finished shards ----------------------------------------------------------------------------
 
 
 def _files_in_manifest(plan: ConversionPlan, out: str) -> dict[str, File]:
     """Return the files that ``manifest.json`` lists, by name; empty if it is not a manifest of this plan."""
     try:
-        manifest = read_manifest(out)
+        return _files_of(plan, read_manifest(out))
     except ManifestError:
         return {}
+
+
+def _files_in_mark(plan: ConversionPlan, out: str) -> dict[str, File]:
+    """Do the same for `INCOMPLETE_NAME`, which is the complete manifest while `mark_complete` renames it."""
+    try:
+        return _files_of(plan, parse_manifest(read_file(os.path.join(out, INCOMPLETE_NAME), MANIFEST)))
+    except (OSError, ManifestError):
+        return {}
+
+
+def _files_of(plan: ConversionPlan, manifest: Manifest) -> dict[str, File]:
+    """Return the files that a manifest lists, by name; empty if it is of another plan."""
     if manifest.options.get("plan") != plan.fingerprint:
         return {}
     shards = [shard for split in manifest.splits for shard in split.shards]
@@ -152,37 +148,90 @@ def _read_table(plan: ConversionPlan, out: str, name: str, in_manifest: Mapping[
     if not os.path.isfile(path):
         return None
     table = storage.describe(out, f"{name}.parquet")
-    if table != in_manifest.get(table.name) and not has_canonical_bytes(path):
-        return None
+    is_intact = table == in_manifest[table.name] if table.name in in_manifest else has_canonical_bytes(path)
+    conversion = _read_conversion(plan, path) if is_intact else None
+    return ShardResult(name, conversion, table, resumed=True) if conversion else None
+
+
+def _read_conversion(plan: ConversionPlan, path: str) -> Conversion | None:
+    """Read the metadata of a sample table; `None` if it is damaged or of another plan."""
     try:
         metadata = read_table_metadata(path)
     except TableError:
         return None
     conversion = metadata.conversion if metadata else None
-    if conversion is None or conversion.plan != plan.fingerprint:
-        return None
-    return ShardResult(name, conversion, table, resumed=True)
+    return conversion if conversion and conversion.plan == plan.fingerprint else None
 
 
-def _can_keep(out: str, result: ShardResult) -> bool:
+def _can_keep(out: str, result: ShardResult, *, check_shards: bool) -> bool:
     if any(row["reason"] == "unreadable" for row in result.conversion.rejected):
         return False  # these images may be readable now
-    files = (result.shard.file, result.shard.index) if result.shard else ()
-    return all(_length(os.path.join(out, file.name)) == file.bytes for file in files)
+    if result.shard is None:
+        return True
+    shard, index = result.shard.file, result.shard.index
+    return (
+        _length(os.path.join(out, shard.name)) == shard.bytes
+        and _has_checksum(out, index)
+        and (not check_shards or _has_checksum(out, shard))
+    )
+
+
+def _has_checksum(out: str, file: File) -> bool:
+    path = os.path.join(out, file.name)
+    return _length(path) == file.bytes and os.path.isfile(path) and storage.describe(out, file.name) == file
+
+
+def _has_all_of(out: str, in_manifest: Mapping[str, File]) -> bool:
+    """Return whether there is a manifest, and the list of rejected images is as it says."""
+    rejected = in_manifest.get(REJECTED_NAME)
+    is_listed = rejected is not None or not os.path.lexists(os.path.join(out, REJECTED_NAME))
+    return bool(in_manifest) and is_listed and (rejected is None or _has_checksum(out, rejected))
+
+
+def _replaced_error(out: str, path: str, options: Options) -> CallError:
+    if options.changes_images:
+        message = f"images of the source, {printable(path)} or others of its shard, may have been replaced"
+    else:
+        message = f"image {printable(path)} of the source was replaced"
+    return CallError(
+        f"--out {printable(out)} is complete, but {message} since",
+        hint="make the dataset again with --overwrite, or choose another folder",
+    )
+
+
+# --- whose files are in the folder? -------------------------------------------------------------
+
+
+def _listed_files(
+    plan: ConversionPlan, out: str, in_manifest: Mapping[str, File], tables: list[ShardResult | None]
+) -> dict[str, File]:
+    """Return the files that belong to the plan, by name."""
+    listed: dict[str, File] = {**_files_in_mark(plan, out), **in_manifest}
+    for shard, result in zip(plan.shards, tables, strict=True):
+        if result is not None:
+            listed[result.table.name] = result.table
+        for conversion in [result.conversion] if result else _unpublished_tables(plan, out, f"{shard.name}.parquet"):
+            listed |= {file.name: file for file in (conversion.shard, conversion.index)}
+    return listed
+
+
+def _unpublished_tables(plan: ConversionPlan, out: str, name: str) -> Iterator[Conversion]:
+    """Read the tables that killed runs left under temporary names. They are complete before a shard gets its name."""
+    for path in storage.partials_named(out, name):
+        if os.path.isfile(path) and has_canonical_bytes(path) and (conversion := _read_conversion(plan, path)):
+            yield conversion
 
 
 def _foreign_files(plan: ConversionPlan, out: str, options: Options, listed: Mapping[str, File]) -> Iterator[str]:
     """Yield the files of other datasets and tools that this run would remove or replace."""
     if not may_replace_manifest(out):
         yield MANIFEST_NAME
-    is_marked = _marked_plan(out) == plan.fingerprint
     suffixes = (FORMATS[options.fmt].SUFFIX, ".idx", ".parquet")
     planned = {REJECTED_NAME, *(shard.name + suffix for shard in plan.shards for suffix in suffixes)}
     for name in _dataset_files(plan, out):
         path = os.path.join(out, name)
         is_listed = name in listed and listed[name].bytes == _length(path)
-        is_ours = is_marked or is_listed or (name == REJECTED_NAME and _is_rejected_list(path))
-        if name not in planned or not is_ours:
+        if name not in planned or not (is_listed or (name == REJECTED_NAME and _is_rejected_list(path))):
             yield name
 
 
@@ -190,7 +239,7 @@ def _is_rejected_list(path: str) -> bool:
     """Return whether the first line of a file looks like one of ``rejected.jsonl``."""
     try:
         return set(json.loads(next(read_lines(path, REJECTED), b""))) == {"source", "reason", "detail"}
-    except (OSError, ValueError, TypeError, DamagedError):
+    except (OSError, ValueError, TypeError, RecursionError, DamagedError):
         return False
 
 
@@ -209,46 +258,21 @@ def _length(path: str) -> int:
         return -1
 
 
-def _foreign_file_error(out: str, name: str, options: Options) -> CallError:
-    versions = _other_versions(out) if options.changes_images else ""
-    and_versions = " and library versions" if versions else ""
-    return CallError(
-        f"--out {printable(out)} contains {name!r}, which was not made from this source with these options{versions}, "
-        "or is damaged",
-        hint=f"move it away, choose another folder, use the options{and_versions} of the earlier run, or "
-        "replace everything with --overwrite",
-    )
-
-
-def _other_versions(out: str) -> str:
-    """Describe the installed library versions and those that made the dataset; empty if they are the same."""
-    installed = library_versions()
-    try:
-        used = read_manifest(out).options.get("made_by", installed)
-    except ManifestError:
-        return f" and {_join_versions(installed)}"
-    return "" if used == installed else f" and {_join_versions(installed)} (but with {_join_versions(used)})"
-
-
-def _join_versions(versions: object) -> str:
-    items = versions.items() if isinstance(versions, dict) else ()
-    return " and ".join(printable(f"{name} {version}") for name, version in items) or "unknown versions"
-
-
 # --- begin and complete a dataset ---------------------------------------------------------------
 
 
-def mark_incomplete(out: str, plan: ConversionPlan, options: Options) -> None:
-    """Write `INCOMPLETE_NAME`. From now on, all files in the folder with names from this plan belong to the plan."""
+def mark_incomplete(out: str, plan: ConversionPlan, options: Options, *, overwrite: bool = False) -> None:
+    """Write `INCOMPLETE_NAME`. With `overwrite`, the same call resumes this run instead of starting anew."""
     note = "dataprep convert has not completed this dataset. Run the same command again to resume."
-    members = {"note": note, "options": {**options.as_json(), "plan": plan.fingerprint}}
+    members = {"note": note, "overwrite": overwrite, "options": {**options.as_json(), "plan": plan.fingerprint}}
     storage.replace_file(os.path.join(out, INCOMPLETE_NAME), (json.dumps(members, indent=1) + "\n").encode())
 
 
-def _marked_plan(out: str) -> str | None:
-    """Return the fingerprint in `INCOMPLETE_NAME`; `None` if there is no such file."""
+def _read_mark(out: str) -> tuple[str, bool] | None:
+    """Return the fingerprint in `INCOMPLETE_NAME`, and whether its run overwrites; `None` if there is no such file."""
     try:
-        return str(json.loads(read_file(os.path.join(out, INCOMPLETE_NAME), MANIFEST))["options"]["plan"])
+        members = json.loads(read_file(os.path.join(out, INCOMPLETE_NAME), MANIFEST))
+        return str(members["options"]["plan"]), members["overwrite"] is True
     except (OSError, ValueError, TypeError, KeyError, RecursionError, DamagedError):
         return None
 

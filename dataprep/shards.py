@@ -141,7 +141,7 @@ def _write_files(task: ShardTask, shard_path: str, index_path: str, table_path: 
     with storage.translate_errors(table_path, "the file cannot be written"):
         table = build_table(_table_columns(task, records), TableMetadata(conversion))
         write_table(table, storage.partial_path(table_path))
-    described = storage.describe(task.out, os.path.basename(storage.partial_path(table_path)))
+    described = storage.describe(*os.path.split(storage.partial_path(table_path)))
     return conversion, replace(described, name=os.path.basename(table_path))
 
 

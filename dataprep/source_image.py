@@ -53,14 +53,11 @@ def load_image(root: str, source: str, size: int, options: Options) -> LoadedIma
     return LoadedImage(*prepare(data, options))
 
 
-#: Errors that concern a single file. Any other error is a problem of the source or its disk, and stops the run.
-_REJECTED_ERRNOS = (
-    errno.EACCES,
-    errno.EPERM,
-    errno.ELOOP,
-    errno.EISDIR,
-    errno.ENXIO,
-    errno.ENAMETOOLONG,
+#: Errors that concern the source as a whole, its disk or its network: they stop the run. Any other error
+#: concerns one file, and rejects it. The next run tries it again.
+_STOPPING_ERRNOS = (
+    *(errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENODEV),
+    *(errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH),
 )
 
 
@@ -82,7 +79,7 @@ def _read_file(root: str, source: str, size: int) -> bytes:
             os.close(handle)
     except OSError as error:
         raise_machine_fault(error)
-        if size == UNREADABLE or error.errno in _REJECTED_ERRNOS:
+        if size == UNREADABLE or error.errno not in _STOPPING_ERRNOS:
             raise Rejected("unreadable", error.strerror or str(error)) from None
         raise SourceVanishedError(
             f"the image existed when the source was scanned, but cannot be read now ({error.strerror})",

@@ -95,9 +95,9 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
                     )
                 named.add(file.name)
     for name in sorted(os.listdir(folder)):
-        if name.startswith(storage.PARTIAL_PREFIX):
-            hint = "run the same command again, or remove the file"
-            yield Problem(name, "the file is left over from an interrupted run", hint=hint)
+        if name == storage.PARTIALS_NAME:
+            hint = "run the same command again, or remove the folder"
+            yield Problem(name, "the folder is left over from an interrupted run", hint=hint)
         elif name.endswith(_SUFFIXES) and name not in named and manifest.creator == "convert":
             yield Problem(name, "the file is not in the manifest", hint="remove it, or make the dataset again")
     if manifest.rejected is not None:

@@ -132,7 +132,13 @@ if TYPE_CHECKING:
 @click.option(
     "--overwrite",
     is_flag=True,
-    help="Replace a dataset in OUT that was made from another source or with other options.",
+    help="Start anew, and replace a dataset in OUT that was made from another source or with other options.",
+)
+@click.option(
+    "--check-shards",
+    is_flag=True,
+    help="Read the shards that an earlier run finished, and write damaged ones again. Indexes and tables are always "
+    "checked.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the plan; write nothing.")
 def convert(
@@ -167,6 +173,7 @@ def convert(
     max_classes: int,
     workers: int | None,
     overwrite: bool,
+    check_shards: bool,
     dry_run: bool,
 ) -> ExitStatus:
     """Write images into shards.
@@ -206,7 +213,7 @@ def convert(
             raise CallError("--out is empty", hint="set a folder")
 
         from dataprep.convert import convert_dataset
-        from dataprep.resume import check_output
+        from dataprep.output import check_output
         from dataprep.sources import SourceOptions, read_source
 
         source = read_source(
@@ -233,7 +240,9 @@ def convert(
             print_plan(source, out, options, engine.workers, overwrite=overwrite)
             return ExitStatus.SUCCESS
         with ImagesBar() as bar, cleanup_on_interrupt():
-            result = convert_dataset(source, out, options, engine=engine, overwrite=overwrite, progress=bar)
+            result = convert_dataset(
+                source, out, options, engine=engine, overwrite=overwrite, check_shards=check_shards, progress=bar
+            )
     return _print_result(result, out, max_rejected)
 
 

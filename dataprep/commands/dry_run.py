@@ -10,8 +10,9 @@ from dataclasses import replace
 from dataprep.commands.base import print_line, print_note
 from dataprep.humanize import format_bytes, format_duration
 from dataprep.options import Downscale, Options, Raw
+from dataprep.output import check_writable
 from dataprep.plan import ShardPlan, make_plan
-from dataprep.resume import check_writable, find_resumable
+from dataprep.resume import find_resumable
 from dataprep.sources import Source
 from dataprep.trial import Trial, run_trial
 from manifests.text import plural
@@ -30,7 +31,7 @@ def print_plan(source: Source, out: str, options: Options, workers: int, *, over
     """
     plan = make_plan(source, options)
     writable = check_writable(out)
-    finished = find_resumable(plan, out, options, overwrite=overwrite).shards
+    finished = find_resumable(source, plan, out, options, overwrite=overwrite).shards
     for split in plan.splits:
         shards = [shard for shard in plan.shards if shard.split == split]
         images = f"{plural(_count_images(shards), 'image')}, {format_bytes(_source_bytes(source, shards))}"

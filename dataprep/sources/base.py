@@ -61,6 +61,9 @@ class Source:
         notices: messages for the user, one line each.
         rejected: rows for ``rejected.jsonl``: files that the scan itself rejected.
         scanned: whether the images were found by scanning `root`; if so, the output must not be inside `root`.
+        stamp: int64 [n, 2], modification time in ns and inode of each file, -1 if not known. Two runs compare them to
+            find files that were replaced by others of the same size. `None` if the source cannot tell.
+        folders: device and inode of each folder that was scanned.
 
     """
 
@@ -76,6 +79,8 @@ class Source:
     notices: tuple[str, ...] = ()
     rejected: tuple[dict[str, str], ...] = ()
     scanned: bool = False
+    stamp: NDArray[np.int64] | None = None
+    folders: frozenset[tuple[int, int]] = frozenset()
 
     def __len__(self) -> int:
         return len(self.label)

@@ -82,8 +82,8 @@ def read_filenames(
     """
     label_name = find_label(pattern, options.label_column, (*LABEL_COLUMNS, "identity"))
     scan, order = Scan(src), split_order(set(splits))
-    counts = [scan.add(splits[split]) for split in order]
-    path, size = scan.path, scan.size
+    counts = [number for split in order for number in scan.add(splits[split])]
+    path, size, stamp = scan.path, scan.size, scan.stamp
     split = np.repeat(np.arange(len(order), dtype=np.int8), counts)
     columns = read_names(path, pattern, src)
     notices = scan.notices
@@ -92,7 +92,7 @@ def read_filenames(
         rows = np.flatnonzero(keep)
         if skipped := len(path) - len(rows):
             notices = [*notices, f"skipped {plural(skipped, 'junk image')} ({label_name} {junk})"]
-        path, size, split = path.filter(keep), size[rows], split[rows]
+        path, size, stamp, split = path.filter(keep), size[rows], stamp[rows], split[rows]
         columns = {name: column.filter(keep) for name, column in columns.items()}
     text = columns[label_name]
     label, classes = number_labels(
@@ -113,4 +113,6 @@ def read_filenames(
         notices=tuple(notices),
         rejected=tuple(scan.rejected),
         scanned=True,
+        stamp=stamp,
+        folders=frozenset(scan.folders),
     )

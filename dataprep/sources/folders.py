@@ -10,7 +10,16 @@ import numpy as np
 import pyarrow as pa
 
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.scan import Scan, has_folders, is_utf8, list_folders, list_images, map_splits, stray_notices
+from dataprep.sources.scan import (
+    Scan,
+    has_folders,
+    hidden_notices,
+    is_utf8,
+    list_folders,
+    list_images,
+    map_splits,
+    stray_notices,
+)
 from manifests.errors import SourceError
 from manifests.schema import SPLIT_ALIASES, split_order
 
@@ -42,6 +51,7 @@ def read_image_folders(src: str, folders: Sequence[str], options: SourceOptions)
     stray = [name for split in class_folders for name in list_images(src, splits[split])]
     source = read_class_folders(src, class_folders, f"ImageFolder with {' and '.join(class_folders)}", options)
     notices += stray_notices([*list_images(src), *stray], "outside of class folders")
+    notices += hidden_notices(src, ("", *(splits[split] for split in class_folders)))
     return replace(source, notices=(*notices, *source.notices))
 
 
@@ -55,7 +65,7 @@ def _read_one(src: str, folders: Sequence[str], options: SourceOptions) -> Sourc
         )
     source = read_class_folders(src, {"train": [(name, name) for name in folders]}, "ImageFolder", options)
     stray = stray_notices(list_images(src), "outside of class folders")
-    return replace(source, notices=(*stray, *source.notices))
+    return replace(source, notices=(*stray, *hidden_notices(src), *source.notices))
 
 
 def _split_folders(src: str, folders: Sequence[str]) -> dict[str, str]:
@@ -81,7 +91,8 @@ def read_class_folders(
         SourceError: a class name is not valid UTF-8, or not in `options.classes`.
 
     """
-    scan, counts = Scan(root), []
+    scan = Scan(root)
+    counts: list[int] = []
     names: list[str] = []
     split_numbers: list[int] = []
     for number, folders in enumerate(class_folders.values()):
@@ -89,9 +100,9 @@ def read_class_folders(
             if not is_utf8(name):
                 escaped = os.fsencode(folder).decode("utf-8", "backslashreplace")
                 raise SourceError("the name of the class folder is not valid UTF-8", file=escaped, hint="rename it")
-            counts.append(scan.add(folder))
             names.append(name)
             split_numbers.append(number)
+        counts += scan.add(*(folder for folder, _ in folders))
     classes = options.classes or tuple(sorted(set(names)))
     label_of = {name: label for label, name in enumerate(classes)}
     if unknown := sorted(set(names) - set(classes)):
@@ -113,4 +124,6 @@ def read_class_folders(
         notices=tuple(scan.notices),
         rejected=tuple(scan.rejected),
         scanned=True,
+        stamp=scan.stamp,
+        folders=frozenset(scan.folders),
     )

@@ -55,6 +55,8 @@ def read_kaggle_imagenet(root: str, options: SourceOptions) -> Source:
         label=np.concatenate([source.label, labels]),
         split=np.concatenate([source.split, np.ones(len(labels), np.int8)]),
         size=np.concatenate([source.size, scan.size]),
+        stamp=None if source.stamp is None else np.concatenate([source.stamp, scan.stamp]),
+        folders=source.folders | scan.folders,
         notices=(*source.notices, *scan.notices, *notices),
         rejected=(*source.rejected, *scan.rejected),
     )

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.columns import Locate, check_paths, concat, file_sizes, number_labels
+from dataprep.sources.columns import Locate, check_paths, concat, file_stats, number_labels
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.schema import SPLIT_ALIASES
@@ -31,7 +31,12 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
     """
     paths, labels, locate = parse_lists(files)
     path = concat(paths)
+<<<<<<< HEAD
     label, classes = number_labels(labels, options.classes, locate, max_classes=options.max_classes)
+=======
+    label, classes = number_labels(labels, options.classes, locate)
+    stats = file_stats(root, path)
+>>>>>>> 00e63df (Runs touch only files that they can prove to be their own, and notice replaced images)
     source = Source(
         root=root,
         layout="PaddleClas lists" if len(files) > 1 else "list file",
@@ -40,7 +45,8 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
         path=path,
         label=label,
         split=np.repeat(np.arange(len(files), dtype=np.int8), [len(part) for part in paths]),
-        size=file_sizes(root, path),
+        size=stats[:, 0],
+        stamp=stats[:, 1:],
         extra=pa.table({}),
     )
     check_paths(source, locate)

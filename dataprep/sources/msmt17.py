@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.columns import check_paths, concat, file_sizes, number_labels
+from dataprep.sources.columns import check_paths, concat, file_stats, number_labels
 from dataprep.sources.lists import parse_lists
 from dataprep.sources.patterns import INTEGER, parse_pattern, read_names, sorted_values
 from manifests.errors import SourceError
@@ -66,6 +66,7 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
     names = pa.array([f"{number:04d}" for number in identity.tolist()], pa.large_string())
     label, classes = number_labels(names, options.classes or sorted_values(names), locate)
     camera = read_names(path, FILE_NAMES, src)["camera"].cast(pa.int64())
+    stats = file_stats(src, path)
     source = Source(
         root=src,
         layout="MSMT17",
@@ -74,7 +75,8 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
         path=path,
         label=label,
         split=split,
-        size=file_sizes(src, path),
+        size=stats[:, 0],
+        stamp=stats[:, 1:],
         extra=pa.table({"identity": pa.array(identity), "camera": camera}),
         notices=(f"identities in {train_and_test[1]}/ are renumbered from {first}, after {train_and_test[0]}/",),
     )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dataprep.sources.columns import concat
+from dataprep.sources.columns import NO_STATS, concat, stats_of
 from manifests.errors import SourceError
-from manifests.schema import UNREADABLE
 from manifests.text import plural, printable
 
 #: Files with other suffixes are skipped, and reported in a notice. The content of a file decides its actual format.
@@ -24,32 +24,52 @@ IMAGE_SUFFIXES = frozenset(
 )
 
 
+#: How many skipped links to name, each in a message of its own.
+MAX_LINK_NOTICES = 5
+
+#: Device and inode of a folder.
+FolderId = tuple[int, int]
+
+#: An image: path, size in bytes, modification time in ns, inode.
+_Image = tuple[str, int, int, int]
+
+
 class Scan:
-    """Collects the images of folders, one folder after the other.
+    """Collects the images of folders, one split after the other.
 
     Attributes:
         root: folder that paths are relative to.
         rejected: rows for ``rejected.jsonl``: files whose names are not valid UTF-8.
+        folders: the folders that were visited, and those above them up to `root`.
 
     """
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.rejected: list[dict[str, str]] = []
+        self.folders: set[FolderId] = {_identify(root)}
         self._paths: list[pa.Array] = []
-        self._sizes: list[NDArray[np.int64]] = []
+        self._stats: list[NDArray[np.int64]] = []
         self._skipped: Counter[str] = Counter()
-        self._notices: list[str] = []
+        self._links: list[str] = []
 
-    def add(self, folder: str) -> int:
-        """List all images in a folder and its subfolders, sorted by path; return their number."""
-        images: list[tuple[str, int]] = []
-        self._walk(folder, [], images)
-        images.sort()
-        if images:
-            self._paths.append(pa.array([path for path, _ in images], pa.large_string()))
-            self._sizes.append(np.array([size for _, size in images], np.int64))
-        return len(images)
+    def add(self, *folders: str) -> list[int]:
+        """List the images in the folders of a split and in their subfolders, sorted by path; return their numbers.
+
+        Each real folder is visited once, however many links lead to it: by its real path if that is in one of the
+        folders, else by the first link in sorted order.
+        """
+        visit = _Visit(self.root, folders)
+        self.folders |= visit.run()
+        self.rejected += visit.rejected
+        self._skipped += visit.skipped
+        self._links += visit.notices
+        for images in visit.images:
+            images.sort()
+            if images:
+                self._paths.append(pa.array([path for path, *_ in images], pa.large_string()))
+                self._stats.append(np.array([stats for _, *stats in images], np.int64))
+        return [len(images) for images in visit.images]
 
     @property
     def path(self) -> pa.Array:
@@ -59,39 +79,123 @@ class Scan:
     @property
     def size(self) -> NDArray[np.int64]:
         """File sizes in bytes, int64 [n]; `UNREADABLE` if a size is not known."""
-        return np.concatenate([*self._sizes, np.empty(0, np.int64)])
+        return self._all_stats[:, 0]
+
+    @property
+    def stamp(self) -> NDArray[np.int64]:
+        """Modification times in ns and inodes, int64 [n, 2]; see `Source.stamp`."""
+        return self._all_stats[:, 1:]
+
+    @property
+    def _all_stats(self) -> NDArray[np.int64]:
+        return np.concatenate([*self._stats, np.empty((0, 3), np.int64)])
 
     @property
     def notices(self) -> list[str]:
         """Messages about files and links that were skipped."""
+        notices = self._links[:MAX_LINK_NOTICES]
+        if more := len(self._links) - len(notices):
+            notices.append(f"skipped {plural(more, 'more link')} to folders that are visited already")
         if not self._skipped:
-            return self._notices
+            return notices
         counts = ", ".join(f"{suffix} {count:,}" for suffix, count in self._skipped.most_common(8))
-        return [*self._notices, f"skipped files that are not images by name: {counts}"]
+        return [*notices, f"skipped files that are not images by name: {counts}"]
 
-    def _walk(self, folder: str, parents: list[tuple[int, int]], images: list[tuple[str, int]]) -> None:
-        status = os.stat(os.path.join(self.root, folder))
-        here = (status.st_dev, status.st_ino)
-        if here in parents:
-            self._notices.append(f"skipped {printable(folder)}: it is a link to a folder above it")
-            return
-        with os.scandir(os.path.join(self.root, folder)) as entries:
+
+class _Visit:
+    """One walk through the folders of a split. Real folders come first, then links to folders, in sorted order.
+
+    Attributes:
+        images: for each of the folders, its images.
+        rejected: as in `Scan`.
+        skipped: number of skipped files by suffix.
+        notices: messages about skipped links.
+
+    """
+
+    def __init__(self, root: str, folders: Sequence[str]) -> None:
+        self.images: list[list[_Image]] = [[] for _ in folders]
+        self.rejected: list[dict[str, str]] = []
+        self.skipped: Counter[str] = Counter()
+        self.notices: list[str] = []
+        self._root = root
+        self._folders = folders
+        self._seen: dict[FolderId, str] = {}
+        self._above: set[FolderId] = set()
+        self._links: list[tuple[str, int]] = []
+
+    def run(self) -> set[FolderId]:
+        """Walk; return the folders that were visited, and those above them."""
+        self._above = {_identify(os.path.join(self._root, parent)) for parent in _parents(self._folders)}
+        for number, folder in enumerate(self._folders):
+            if os.path.islink(os.path.join(self._root, folder)):
+                heapq.heappush(self._links, (folder, number))
+            else:
+                self._walk(folder, number)
+        while self._links:
+            self._walk(*heapq.heappop(self._links))
+        return {*self._seen, *self._above}
+
+    def _walk(self, folder: str, number: int) -> None:
+        """Visit a folder and its real subfolders, without recursion: folders may be nested thousands deep."""
+        pending = [folder]
+        while pending:
+            folder = pending.pop()
+            identity = _identify(os.path.join(self._root, folder))
+            if other := self._reason_to_skip(folder, identity):
+                self.notices.append(f"skipped {printable(folder)}: it is {other}")
+                continue
+            self._seen[identity] = folder
+            subfolders = self._list(folder, self.images[number], number)
+            pending += sorted(subfolders, reverse=True)
+
+    def _reason_to_skip(self, folder: str, identity: FolderId) -> str:
+        first = self._seen.get(identity)
+        if identity in self._above or first == "" or (first and folder.startswith(f"{first}/")):
+            return "a link to a folder above it"
+        return f"the same folder as {printable(first)}" if first else ""
+
+    def _list(self, folder: str, images: list[_Image], number: int) -> list[str]:
+        """Append the images of one folder; return its subfolders. Links to folders are visited later."""
+        subfolders = []
+        with os.scandir(os.path.join(self._root, folder)) as entries:
             for entry in entries:
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.name.startswith("."):
-                    self._skipped["hidden files"] += 1
+                    self.skipped["hidden folders" if is_folder(entry) else "hidden files"] += 1
                 elif not is_utf8(path):
                     self._reject(path, "bad-name", "the file name is not valid UTF-8; rename the file")
                 elif is_folder(entry):
-                    self._walk(path, [*parents, here], images)
+                    if entry.is_symlink():
+                        heapq.heappush(self._links, (path, number))
+                    else:
+                        subfolders.append(path)
                 elif (suffix := _suffix_of(entry.name)) not in IMAGE_SUFFIXES:
-                    self._skipped[suffix or "no extension"] += 1
+                    self.skipped[suffix or "no extension"] += 1
                 else:
-                    images.append((path, _size_of(entry)))
+                    images.append((path, *_stats_of(entry)))
+        return subfolders
 
     def _reject(self, path: str, reason: str, detail: str) -> None:
         escaped = os.fsencode(path).decode("utf-8", "backslashreplace")
         self.rejected.append({"source": escaped, "reason": reason, "detail": detail})
+
+
+def _identify(folder: str) -> FolderId:
+    status = os.stat(folder)
+    return status.st_dev, status.st_ino
+
+
+def _parents(folders: Sequence[str]) -> set[str]:
+    """Return the paths above all folders, with the empty path for the root."""
+    above: set[str] = set()
+    pending = [os.path.dirname(folder) for folder in folders if folder]
+    while pending:
+        parent = pending.pop()
+        if parent not in above:
+            above.add(parent)
+            pending += [os.path.dirname(parent)] if parent else []
+    return above
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
@@ -116,16 +220,32 @@ def _suffix_of(name: str) -> str:
     return name[name.rfind(".") :].lower() if "." in name else ""
 
 
-def _size_of(entry: os.DirEntry[str]) -> int:
+def _stats_of(entry: os.DirEntry[str]) -> tuple[int, int, int]:
     try:
-        return entry.stat().st_size
+        return stats_of(entry.stat())
     except OSError:
-        return UNREADABLE
+        return NO_STATS
 
 
 def list_folders(path: str) -> list[str]:
     """Return the sorted names of the folders in a folder, without hidden ones."""
-    return sorted(entry.name for entry in os.scandir(path) if is_folder(entry) and not entry.name.startswith("."))
+    return [name for name in _folder_names(path) if not name.startswith(".")]
+
+
+def hidden_notices(root: str, folders: Iterable[str] = ("",)) -> list[str]:
+    """Return a message about hidden folders directly in these folders. Empty if there are none."""
+    hidden = [
+        f"{os.path.join(folder, name)}/"
+        for folder in folders
+        for name in _folder_names(os.path.join(root, folder))
+        if name.startswith(".")
+    ]
+    return [f"skipped {plural(len(hidden), 'hidden folder')}: {_first(hidden)}"] if hidden else []
+
+
+def _folder_names(path: str) -> list[str]:
+    with os.scandir(path) as entries:
+        return sorted(entry.name for entry in entries if is_folder(entry))
 
 
 def has_folders(path: str) -> bool:

@@ -15,7 +15,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.sources.base import LABEL_COLUMNS, MAX_COLUMN_NAME, RESERVED_COLUMNS, Source, SourceOptions
+<<<<<<< HEAD
 from dataprep.sources.columns import Locate, check_paths, file_sizes, normalize_paths, number_labels
+=======
+from dataprep.sources.columns import Locate, check_paths, file_stats, number_labels
+>>>>>>> 00e63df (Runs touch only files that they can prove to be their own, and notice replaced images)
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_TABLE, open_file, read_lines
 from manifests.members import shorten
@@ -59,6 +63,7 @@ def read_table(file: str, options: SourceOptions) -> Source:
         _label_column(table, label_name, file), options.classes, locate, max_classes=options.max_classes
     )
     splits, split = _number_splits(table, split_name, file)
+    stats = file_stats(root, path)
     source = Source(
         root=root,
         layout="table",
@@ -67,7 +72,8 @@ def read_table(file: str, options: SourceOptions) -> Source:
         path=path,
         label=label,
         split=split,
-        size=file_sizes(root, path),
+        size=stats[:, 0],
+        stamp=stats[:, 1:],
         # A label column with a specific name, such as `identity`, is also kept as an extra column.
         extra=_extra_columns(table, {path_name, split_name, *({label_name} & {*LABEL_COLUMNS})}, file),
     )

@@ -1,38 +1,42 @@
-"""Files on disk: `local` writes and publishes them, `views` reads them by position."""
+"""Files on disk: `local` writes them, `partials` publishes them when complete, `views` reads them by position."""
 
-from dataprep.storage.local import (
-    PARTIAL_PREFIX,
-    clean_partials,
+from dataprep.storage.local import flush, locked, remove, translate_errors, write_all
+from dataprep.storage.partials import (
+    PARTIALS_NAME,
+    check_partials,
     discard,
-    flush,
-    locked,
+    has_partials,
     partial_path,
+    partials,
+    partials_named,
     publish,
     publish_all,
-    remove,
     replace_file,
-    translate_errors,
-    write_all,
+    sweep,
     write_partial,
 )
 from dataprep.storage.views import FileView, ReadBack, describe, is_cached, open_view
 
 __all__ = [
-    "PARTIAL_PREFIX",
+    "PARTIALS_NAME",
     "FileView",
     "ReadBack",
-    "clean_partials",
+    "check_partials",
     "describe",
     "discard",
     "flush",
+    "has_partials",
     "is_cached",
     "locked",
     "open_view",
     "partial_path",
+    "partials",
+    "partials_named",
     "publish",
     "publish_all",
     "remove",
     "replace_file",
+    "sweep",
     "translate_errors",
     "write_all",
     "write_partial",

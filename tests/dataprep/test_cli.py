@@ -18,6 +18,7 @@ from dataprep import storage
 from dataprep.commands.base import Command
 from dataprep.commands.param_types import byte_size
 from dataprep.resume import INCOMPLETE_NAME
+from dataprep.stamps import STAMPS_NAME
 from manifests.errors import CallError, ExitStatus, ShardError, SourceError, StorageError
 from manifests.faults import HINTS
 
@@ -56,7 +57,7 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("convert", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction split-by validate "
                     "max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter store "
                     "raw-size raw-fit image-root path-column label-column split-column pattern classes max-classes "
-                    "workers overwrite dry-run"),
+                    "workers overwrite check-shards dry-run"),
         ("index", "image label label-key label-offset classes split validate workers overwrite"),
         ("verify", "decode workers"),
         ("info", "json"),
@@ -165,7 +166,7 @@ def test_convert_verify_info(image_folder, out, invoke, fmt):
     assert f"{fmt}, 14 samples in 3 classes" in text
     suffix = {"tfrecord": "tfrecord", "webdataset": "tar"}[fmt]
     expected = {f"{split}-00000.{kind}" for split in ("train", "val") for kind in (suffix, "idx", "parquet")}
-    assert set(files(out)) == expected | {"manifest.json"}
+    assert set(files(out)) == expected | {"manifest.json", STAMPS_NAME}
 
 
 def test_info_names_the_command_that_estimates_memory(image_folder, out, invoke):

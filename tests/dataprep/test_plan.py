@@ -171,7 +171,7 @@ def test_split_by_keeps_groups_in_one_split(data, kind, fraction, seed):
         (
             make_source([1] * 4),
             Options(split_by="x", val_fraction=0.5),
-            "--split-by x: the source has no column of that name. Hint: leave it out: only tables and",
+            "--split-by x: the source has no column of that name. Hint: choose one of: label.",
         ),
         (
             make_source([1] * 4, identity=[1] * 4),

@@ -1,4 +1,4 @@
-"""`manifest.incomplete.json` decides which files in the output folder belong to the plan of a run."""
+"""Which files in the output folder belong to the plan of a run, and which of them the next run keeps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dataprep import shards
+from dataprep import shards, storage
 from dataprep.convert import convert_dataset
 from dataprep.plan import Options, make_plan
 from dataprep.resume import INCOMPLETE_NAME, find_resumable, mark_incomplete
@@ -55,13 +55,37 @@ def test_stopped_run_leaves_the_mark_and_the_next_run_removes_it(source, complet
 LEFT_BY_A_KILL = ["train-00001.tfrecord", "train-00001.idx"]
 
 
+def write_mark(source, out):
+    plan = make_plan(source, OPTIONS)
+    with storage.partials([str(out)], is_locked=True):
+        mark_incomplete(str(out), plan, OPTIONS)
+    return plan
+
+
 @pytest.mark.parametrize("count", [1, 2])
-def test_shard_without_table_is_rewritten_if_the_mark_names_the_plan(count, source, complete, out, snapshot):
+def test_shard_without_table_is_rewritten_if_its_table_is_among_the_temporary_files(
+    count, source, complete, out, snapshot
+):
+    """A kill between the renames of a shard's files leaves this."""
+    write_mark(source, out)
     for name in LEFT_BY_A_KILL[:count]:
         (out / name).write_bytes(complete[name])
-    mark_incomplete(str(out), make_plan(source, OPTIONS), OPTIONS)
+    (out / storage.PARTIALS_NAME).mkdir()
+    (out / storage.PARTIALS_NAME / "made-by-dataprep").touch()
+    (out / storage.PARTIALS_NAME / "123-train-00001.parquet").write_bytes(complete["train-00001.parquet"])
     assert convert_dataset(source, str(out), OPTIONS, workers=1).resumed == 0
     assert snapshot(out) == complete
+
+
+@pytest.mark.parametrize("name", [*LEFT_BY_A_KILL, "train-00001.parquet", "rejected.jsonl"])
+def test_the_mark_does_not_make_files_of_others_ours(name, source, out, snapshot):
+    """Another tool may write a file under a planned name while a dataset is incomplete."""
+    write_mark(source, out)
+    (out / name).write_bytes(b"of another tool")
+    before = snapshot(out)
+    with pytest.raises(CallError, match=f"'{name}', which was not made from this source with these options"):
+        convert_dataset(source, str(out), OPTIONS, workers=1)
+    assert snapshot(out) == before
 
 
 @pytest.mark.parametrize("mark", [None, b"", b"[]", b"{}", b'{"options": {"plan": "another"}}'])
@@ -79,11 +103,10 @@ def test_files_are_refused_if_nothing_names_the_plan(mark, name, source, out, sn
 @pytest.mark.parametrize("name", ["train-00003.tfrecord", "val-00000.idx", "train-00000.tar"])
 def test_files_that_the_plan_does_not_write_are_refused_even_with_the_mark(name, source, out):
     (out / name).write_bytes(b"of another tool")
-    plan = make_plan(source, OPTIONS)
-    mark_incomplete(str(out), plan, OPTIONS)
+    plan = write_mark(source, out)
     with pytest.raises(CallError, match=name):
-        find_resumable(plan, str(out), OPTIONS, overwrite=False)
-    assert find_resumable(plan, str(out), OPTIONS, overwrite=True).outdated == (name,)
+        find_resumable(source, plan, str(out), OPTIONS, overwrite=False)
+    assert find_resumable(source, plan, str(out), OPTIONS, overwrite=True).outdated == (name,)
 
 
 def test_finished_shards_without_mark_are_resumed(source, complete, out, snapshot):

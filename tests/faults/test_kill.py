@@ -16,6 +16,7 @@ import pytest
 from helpers import HELPERS
 from helpers.pictures import encode, photo
 
+from dataprep.stamps import STAMPS_NAME
 from dataprep.verify import verify_dataset
 
 FORMATS = ("tfrecord", "webdataset")
@@ -46,8 +47,8 @@ def undisturbed(command, dataprep, snapshot, tmp_path_factory):
     assert dataprep(*command, "--out", out, "--workers", 1).returncode == 0
     assert verify_dataset(str(out), workers=1).problems == ()
     files = snapshot(out)
-    assert {"manifest.json", "rejected.jsonl"} < set(files)
-    assert len(files) == 2 + 3 * len([name for name in files if name.endswith(".idx")]) > 40
+    assert {"manifest.json", "rejected.jsonl", STAMPS_NAME} < set(files)
+    assert len(files) == 3 + 3 * len([name for name in files if name.endswith(".idx")]) > 40
     return files
 
 
@@ -69,7 +70,7 @@ def test_killed_at_every_file_operation(fmt, image_options, stride, make_photos,
     assert result["killed"] == len(range(0, result["calls"], stride))
     assert result["different"] == []
     assert result["early_manifest"] == [], "the manifest existed before all other files"
-    assert len(result["files"]) == 2 + 3 * 3
+    assert len(result["files"]) == 3 + 3 * 3
 
 
 def group_members(group: int) -> list[int]:
@@ -246,9 +247,11 @@ def test_same_bytes_for_any_number_of_workers_and_any_source_folder(
     workers, command, undisturbed, dataprep, snapshot, tmp_path
 ):
     copy = Path(shutil.copytree(command[2], tmp_path / "a copy" / "of it", copy_function=shutil.copyfile))
+    undisturbed = {name: data for name, data in undisturbed.items() if name != STAMPS_NAME}
     moved = [copy if argument == command[2] else argument for argument in command]
     done = dataprep(*moved, "--out", tmp_path / "out", "--workers", workers)
     assert done.returncode == 0, done.stderr
+    (tmp_path / "out" / STAMPS_NAME).unlink()
     assert snapshot(tmp_path / "out") == undisturbed
 
 

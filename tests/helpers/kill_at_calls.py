@@ -79,7 +79,7 @@ def install(switch: KillSwitch) -> None:
 
 
 def files(folder: str) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.is_file()}
 
 
 def main() -> None:

@@ -1,0 +1,90 @@
+"""May a run write to this output folder? Everything here is checked before anything is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from dataprep import storage
+from dataprep.sources import Source
+from manifests.errors import CallError
+from manifests.text import printable
+
+#: Longest path of an output folder, in bytes: Linux allows 4,096 for the path of a file in it.
+MAX_PATH = 3800
+
+
+def check_output(source: Source, out: str) -> None:
+    """Check that `out` can be an output folder.
+
+    Raises:
+        CallError: `out` is a file, is inside a file or a folder that the scan of the source reads, or is too long.
+
+    """
+    existing = _nearest_existing(os.path.realpath(out))
+    if len(os.fsencode(out)) > MAX_PATH:
+        raise CallError(
+            f"--out {printable(out[:80])}... is {len(os.fsencode(out)):,} bytes long, but the limit is {MAX_PATH:,}",
+            hint="choose a folder with a shorter path",
+        )
+    if source.scanned and _is_scanned(existing, source):
+        raise CallError(
+            f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run would read it "
+            "as images",
+            hint="choose a folder outside the source",
+        )
+    if not os.path.isdir(existing):
+        raise CallError(
+            f"--out {printable(out)}: {printable(existing)} is a file, not a folder",
+            hint="choose another folder with --out",
+        )
+
+
+def _is_scanned(path: str, source: Source) -> bool:
+    """Return whether a path without links, or a folder above it, is one that the scan read, by whatever path."""
+    while True:
+        status = os.stat(path)
+        if (status.st_dev, status.st_ino) in source.folders:
+            return True
+        path, below = os.path.dirname(path), path
+        if path == below:
+            return False
+
+
+def check_writable(out: str) -> str:
+    """Return the nearest existing folder, `out` or one of its parents, after checking that it can be written.
+
+    Raises:
+        CallError: this user has no permission to write.
+        StorageError: another run is writing to `out`.
+
+    """
+    existing = _nearest_existing(os.path.abspath(out))
+    if not os.access(existing, os.W_OK | os.X_OK):
+        hint = "give this user permission to write there, or choose another folder with --out"
+        raise CallError(f"--out {printable(out)}: this user cannot write to {printable(existing)}", hint=hint)
+    if os.path.isdir(out):
+        with storage.locked(out):
+            pass
+    return existing
+
+
+def refuse_folders(out: str, names: Iterable[str]) -> None:
+    """Check that no folder has the name of a file that the run writes or replaces.
+
+    Raises:
+        CallError: there is one. Running the same command again would not help, and folders are never removed.
+
+    """
+    for name in names:
+        if os.path.isdir(os.path.join(out, name)) and not os.path.islink(os.path.join(out, name)):
+            raise CallError(
+                f"--out {printable(out)} contains a folder {name!r}, but a file of this name is needed",
+                hint="move it away, or choose another folder",
+            )
+
+
+def _nearest_existing(path: str) -> str:
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path

@@ -1,0 +1,162 @@
+"""Temporary files: each stays in a folder of its own kind, next to its final place, until it is complete.
+
+A file name proves nothing, so the folder contains a record of its owner. Only files in a folder with this record are
+ever removed, and only by the process that holds the lock of the folder above it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from dataprep.storage.local import flush, translate_errors
+from manifests.errors import CallError
+from manifests.text import printable
+
+#: The folder of temporary files in each output folder. It exists only during a run, or after a run was killed.
+PARTIALS_NAME = ".partial-dataprep"
+
+#: An empty file: the owner record in that folder. It is created in one step, so it is never incomplete.
+_RECORD_NAME = "made-by-dataprep"
+
+#: Names of temporary files: the process that writes it, and the final name.
+_TEMPORARY = re.compile(r"[0-9]+-(?s:.+)")
+
+
+def partial_path(path: str) -> str:
+    """Return the temporary path of a file: on the same file system, and different for each process."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, PARTIALS_NAME, f"{os.getpid()}-{name}")
+
+
+def has_partials(folder: str) -> bool:
+    """Return whether the folder for temporary files exists, because a run was killed."""
+    return os.path.lexists(os.path.join(folder, PARTIALS_NAME))
+
+
+def partials_named(folder: str, name: str) -> list[str]:
+    """Return the paths of temporary files, of any process, whose final name is `name`."""
+    inside = os.path.join(folder, PARTIALS_NAME)
+    return [os.path.join(inside, entry) for entry in _temporary_files(inside) if entry.partition("-")[2] == name]
+
+
+def check_partials(folders: Iterable[str]) -> None:
+    """Check that the folders for temporary files do not exist, or were made by this program.
+
+    Raises:
+        CallError: a file or a folder of another program has this name.
+
+    """
+    for folder in folders:
+        path = os.path.join(folder, PARTIALS_NAME)
+        with translate_errors(path, "the folder cannot be read"):
+            try:
+                is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
+            except FileNotFoundError:
+                continue
+            # A run that is killed right after it makes the folder, or right before it removes it, leaves it empty.
+            if is_folder and (not (names := os.listdir(path)) or _RECORD_NAME in names):
+                continue
+        raise CallError(
+            f"{printable(path)} was not made by dataprep, which needs this name for temporary files",
+            hint="move it away",
+        )
+
+
+@contextmanager
+def partials(folders: Iterable[str], *, is_locked: bool) -> Iterator[None]:
+    """Make the folders for temporary files; at the end, even after an error, remove them.
+
+    Call `check_partials` first. Files that a killed run left stay until `sweep` or the end of the block.
+
+    Args:
+        folders: the folders to write to.
+        is_locked: whether this process holds their locks. If not, only its own temporary files are removed.
+
+    """
+    folders = list(folders)
+    try:
+        for folder in folders:
+            path = os.path.join(folder, PARTIALS_NAME)
+            with translate_errors(folder, "the folder cannot be written"):
+                with suppress(FileExistsError):
+                    os.mkdir(path)
+                os.close(os.open(os.path.join(path, _RECORD_NAME), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+        yield
+    finally:
+        for folder in folders:
+            with suppress(OSError):  # what remains is removed by the next run
+                sweep(folder, is_locked=is_locked)
+                _remove_folder(os.path.join(folder, PARTIALS_NAME))
+
+
+def sweep(folder: str, *, is_locked: bool) -> None:
+    """Remove the temporary files in a folder; without a lock, only those of this process."""
+    inside = os.path.join(folder, PARTIALS_NAME)
+    for name in _temporary_files(inside):
+        if is_locked or name.startswith(f"{os.getpid()}-"):
+            with suppress(FileNotFoundError):  # a worker of a killed run may remove or rename it first
+                os.unlink(os.path.join(inside, name))
+
+
+def _temporary_files(inside: str) -> list[str]:
+    try:
+        names = os.listdir(inside)
+    except OSError:
+        return []
+    return sorted(name for name in names if _TEMPORARY.fullmatch(name)) if _RECORD_NAME in names else []
+
+
+def _remove_folder(inside: str) -> None:
+    if os.listdir(inside) == [_RECORD_NAME]:
+        os.unlink(os.path.join(inside, _RECORD_NAME))
+        os.rmdir(inside)
+
+
+# --- temporary name, flush, rename --------------------------------------------------------------
+
+
+def publish(paths: Sequence[str]) -> None:
+    """Rename complete files from their `partial_path` to their final names, in this order."""
+    publish_all((partial_path(path), path) for path in paths)
+
+
+def publish_all(pairs: Iterable[tuple[str, str]]) -> None:
+    """Rename complete files from temporary to final paths, in this order, after all of them are flushed to disk."""
+    pairs = list(pairs)
+    for temporary, path in pairs:
+        with translate_errors(path, "the file cannot be written"):
+            flush(temporary)
+    for temporary, path in pairs:
+        with translate_errors(path, "the file cannot be renamed"):
+            os.rename(temporary, path)
+    for folder in {os.path.dirname(path) for _, path in pairs}:
+        with translate_errors(folder, "the folder cannot be written"):
+            flush(folder or ".")
+
+
+def discard(paths: Sequence[str]) -> None:
+    """Remove the temporary files of these paths that this process wrote, if they exist."""
+    for path in paths:
+        with suppress(OSError):
+            os.unlink(partial_path(path))
+
+
+def write_partial(path: str, data: bytes) -> None:
+    """Write a small file under its temporary name."""
+    with translate_errors(path, "the file cannot be written"):
+        try:
+            with open(partial_path(path), "wb") as file:
+                file.write(data)
+        except OSError:
+            discard([path])
+            raise
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """Write a small file atomically: a reader sees the old content or all of the new."""
+    write_partial(path, data)
+    publish([path])

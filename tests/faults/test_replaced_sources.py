@@ -1,0 +1,188 @@
+"""Source images that are replaced by others of the same size, and finished files that are damaged at equal length."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+
+import pytest
+from helpers.pictures import encode, photo
+
+from dataprep import shards, stamps
+from dataprep.convert import convert_dataset
+from dataprep.options import Downscale, Options, Raw
+from dataprep.resume import INCOMPLETE_NAME
+from dataprep.sources import read_source
+from dataprep.stamps import STAMPS_NAME
+from dataprep.verify import verify_dataset
+from manifests.errors import CallError
+from manifests.tables import read_table
+
+OPTIONS = Options(shard_samples=4, shuffle=False)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An ImageFolder of BMP images, which all have the same size, and of one broken image."""
+    (tmp_path / "photos" / "a").mkdir(parents=True)
+    for number in range(11):
+        (tmp_path / "photos" / "a" / f"{number:02d}.bmp").write_bytes(encode(photo(number, 20, 16), "bmp"))
+    (tmp_path / "photos" / "a" / "11.bmp").write_bytes(b"x" * len(encode(photo(0, 20, 16), "bmp")))
+    return tmp_path / "photos"
+
+
+def run(folder, out, options=OPTIONS, **arguments):
+    return convert_dataset(read_source(str(folder)), str(out), options, workers=1, **arguments)
+
+
+def stored(out):
+    """Return the CRC-32C of each stored image by its path in the source."""
+    tables = [read_table(path) for path in sorted(out.glob("*.parquet"))]
+    return {row["source"]: row["crc32c"] for table in tables for row in table.to_pylist()}
+
+
+def replace_image(folder, way):
+    """Replace an image by another of the same size."""
+    path, data = folder / "a" / "05.bmp", encode(photo(99, 20, 16), "bmp")
+    status = path.stat()
+    assert len(data) == status.st_size
+    if way == "in place":
+        path.write_bytes(data)
+    else:
+        (folder.parent / "new.bmp").write_bytes(data)
+        os.utime(folder.parent / "new.bmp", ns=(status.st_atime_ns, status.st_mtime_ns))  # as `cp -p` and tar do
+        os.replace(folder.parent / "new.bmp", path)
+
+
+WAYS = ("in place", "renamed, with the old time")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("extra", [{}, {"downscale": Downscale(shorter=8)}, {"raw": Raw(8)}])
+def test_replaced_image_is_noticed_and_overwrite_starts_anew(way, extra, folder, tmp_path, snapshot):
+    out, options = tmp_path / "out", replace(OPTIONS, **extra)
+    run(folder, out, options)
+    before = snapshot(out)
+    replace_image(folder, way)
+    with pytest.raises(CallError, match=r"is complete, but .* replaced since. Hint: .* --overwrite"):
+        run(folder, out, options)
+    assert snapshot(out) == before
+    assert run(folder, out, options, overwrite=True).resumed == 0
+    run(folder, tmp_path / "fresh", options)
+    assert snapshot(out) == snapshot(tmp_path / "fresh")
+    assert run(folder, out, options).resumed == 3
+
+
+def test_the_replaced_image_is_named(folder, tmp_path):
+    run(folder, tmp_path / "out")
+    replace_image(folder, "in place")
+    with pytest.raises(CallError, match=r"image a/05\.bmp of the source was replaced since"):
+        run(folder, tmp_path / "out")
+
+
+@pytest.mark.parametrize("extra", [{}, {"downscale": Downscale(shorter=8)}])
+def test_an_interrupted_run_reads_replaced_images_again(extra, folder, tmp_path, snapshot):
+    out, options = tmp_path / "out", replace(OPTIONS, **extra)
+    run(folder, out, options)
+    (out / "manifest.json").rename(out / INCOMPLETE_NAME)
+    replace_image(folder, "in place")
+    assert run(folder, out, options).resumed == 2
+    run(folder, tmp_path / "fresh", options)
+    assert snapshot(out) == snapshot(tmp_path / "fresh")
+
+
+def test_rejected_image_that_was_repaired_is_noticed(folder, tmp_path):
+    run(folder, tmp_path / "out")
+    assert "a/11.bmp" in (tmp_path / "out" / "rejected.jsonl").read_text()
+    (folder / "a" / "11.bmp").write_bytes(encode(photo(7, 20, 16), "bmp"))
+    with pytest.raises(CallError, match=r"image a/11\.bmp of the source was replaced"):
+        run(folder, tmp_path / "out")
+
+
+@pytest.mark.parametrize("change", ["copy", "touch", "no stamps", "damaged stamps"])
+def test_checksums_prove_that_unchanged_images_are_the_same(change, folder, tmp_path, snapshot):
+    """A copied source has other times and inodes; the rerun reads it, and records them."""
+    out, source = tmp_path / "out", folder
+    run(folder, out)
+    before = snapshot(out)
+    if change == "copy":
+        source = shutil.copytree(folder, tmp_path / "copy", copy_function=shutil.copyfile)
+    elif change == "touch":
+        for path in folder.glob("*/*"):
+            path.touch()
+    else:
+        (out / STAMPS_NAME).write_bytes(b"[{" if change == "damaged stamps" else b"")
+    assert run(source, out).resumed == 3
+    assert {name: data for name, data in snapshot(out).items() if name != STAMPS_NAME} == {
+        name: data for name, data in before.items() if name != STAMPS_NAME
+    }
+
+
+def test_images_are_not_read_again_while_their_stamps_are_the_same(folder, tmp_path, monkeypatch):
+    run(folder, tmp_path / "out")
+    monkeypatch.setattr(stamps, "load_image", None)
+    assert run(folder, tmp_path / "out").resumed == 3
+
+
+def test_overwrite_starts_anew_and_resumes_only_itself(folder, tmp_path, monkeypatch, snapshot):
+    out = tmp_path / "out"
+    run(folder, out)
+    before, times = snapshot(out), {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+
+    def stop(task):
+        if task.name == "train-00002":
+            raise KeyboardInterrupt
+        return shards.write_shard(task)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dataprep.convert.write_shard", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(folder, out, overwrite=True)
+    assert not (out / "manifest.json").exists()
+    assert run(folder, out, overwrite=True).resumed == 2
+    assert snapshot(out) == before
+    assert not times.items() & {path.name: path.stat().st_mtime_ns for path in out.iterdir()}.items()
+    assert run(folder, out, overwrite=True).resumed == 0
+
+
+# --- damage at equal length ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("name", ["train-00001.idx", "train-00001.parquet"])
+@pytest.mark.parametrize("damage", ["zeros", "one bit"])
+def test_a_rerun_compares_the_checksums_of_indexes_and_tables(complete, name, damage, folder, tmp_path, snapshot):
+    out = tmp_path / "out"
+    run(folder, out)
+    before = snapshot(out)
+    if not complete:
+        (out / "manifest.json").rename(out / INCOMPLETE_NAME)
+    data = bytearray(before[name])
+    data = bytes(len(data)) if damage == "zeros" else data[:9] + bytes([data[9] ^ 1]) + data[10:]
+    (out / name).write_bytes(data)
+    assert run(folder, out).resumed == 2
+    assert snapshot(out) == before
+    assert verify_dataset(str(out), workers=1).problems == ()
+
+
+def test_a_rerun_compares_shards_on_request(folder, tmp_path, snapshot, dataprep):
+    out = tmp_path / "out"
+    call = ["convert", "--src", folder, "--out", out, "--samples-per-shard", 4, "--max-rejected", 1]
+    assert dataprep(*call).returncode == 0
+    before = snapshot(out)
+    data = bytearray(before["train-00001.tfrecord"])
+    data[200] ^= 1
+    (out / "train-00001.tfrecord").write_bytes(data)
+    assert "3 shards were done by an earlier run" in dataprep(*call).stdout
+    assert "2 shards were done by an earlier run" in dataprep(*call, "--check-shards").stdout
+    assert snapshot(out) == before
+
+
+def test_a_lost_list_of_rejected_images_is_written_again(folder, tmp_path, snapshot):
+    out = tmp_path / "out"
+    run(folder, out)
+    before = snapshot(out)
+    (out / "rejected.jsonl").unlink()
+    assert run(folder, out).resumed == 3
+    assert snapshot(out) == before
