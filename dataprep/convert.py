@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from dataprep import storage
+from dataprep.completion import mark_complete, mark_incomplete
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import components
 from dataprep.images.base import EXTENSIONS
@@ -20,7 +21,7 @@ from dataprep.options import Options
 from dataprep.output import check_output
 from dataprep.plan import ConversionPlan, ShardPlan, key_of, make_plan
 from dataprep.progress import Progress
-from dataprep.resume import Resumable, find_resumable, mark_complete, mark_incomplete, remove_outdated
+from dataprep.resume import Resumable, find_resumable, remove_outdated
 from dataprep.shards import ShardResult, ShardTask, write_shard
 from dataprep.sources import Source
 from dataprep.stamps import write_stamps

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dataprep import storage
+from dataprep.completion import INCOMPLETE_NAME, read_mark
 from dataprep.formats import FORMATS
 from dataprep.mismatch import foreign_file_error
 from dataprep.options import Options
@@ -30,16 +31,12 @@ from manifests.schema import SPLIT_NAMES, Conversion, File, Manifest
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
-    manifest_bytes,
     may_replace_manifest,
     parse_manifest,
     read_manifest,
 )
 from manifests.tables import has_canonical_bytes, read_table_metadata
 from manifests.text import printable
-
-#: Marks an incomplete dataset: JSON whose member ``options`` contains the fingerprint of the plan.
-INCOMPLETE_NAME = "manifest.incomplete.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,7 @@ def find_resumable(
     foreign = next(_foreign_files(plan, out, options, _listed_files(plan, out, in_manifest, tables)), None)
     if foreign and not overwrite:
         raise foreign_file_error(out, foreign, options, (MANIFEST_NAME, INCOMPLETE_NAME))
-    starts_anew = overwrite and _read_mark(out) != (plan.fingerprint, True)
+    starts_anew = overwrite and read_mark(out) != (plan.fingerprint, True)
     found = [] if foreign or starts_anew else [result for result in tables if result]
     kept = {result.name: result for result in found if _can_keep(out, result, check_shards=check_shards)}
     before = read_stamps(out, plan)
@@ -112,6 +109,12 @@ def _outdated(plan: ConversionPlan, out: str, kept: Mapping[str, ShardResult]) -
     names = (name for name in _dataset_files(plan, out) if os.path.splitext(name)[0] not in kept)
     in_order = (MANIFEST_NAME, STAMPS_NAME, *sorted(names, key=lambda name: name.endswith(".parquet")))
     return tuple(name for name in in_order if os.path.lexists(os.path.join(out, name)))
+
+
+def remove_outdated(out: str, resumable: Resumable) -> None:
+    """Remove the files that this run writes again."""
+    for name in resumable.outdated:
+        storage.remove(os.path.join(out, name))
 
 
 # --- finished shards ----------------------------------------------------------------------------
@@ -256,53 +259,3 @@ def _length(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return -1
-
-
-# --- begin and complete a dataset ---------------------------------------------------------------
-
-
-def mark_incomplete(out: str, plan: ConversionPlan, options: Options, *, overwrite: bool = False) -> None:
-    """Write `INCOMPLETE_NAME`. With `overwrite`, the same call resumes this run instead of starting anew."""
-    note = "dataprep convert has not completed this dataset. Run the same command again to resume."
-    members = {"note": note, "overwrite": overwrite, "options": {**options.as_json(), "plan": plan.fingerprint}}
-    storage.replace_file(os.path.join(out, INCOMPLETE_NAME), (json.dumps(members, indent=1) + "\n").encode())
-
-
-def _read_mark(out: str) -> tuple[str, bool] | None:
-    """Return the fingerprint in `INCOMPLETE_NAME`, and whether its run overwrites; `None` if there is no such file."""
-    try:
-        members = json.loads(read_file(os.path.join(out, INCOMPLETE_NAME), MANIFEST))
-        return str(members["options"]["plan"]), members["overwrite"] is True
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, DamagedError):
-        return None
-
-
-def remove_outdated(out: str, resumable: Resumable) -> None:
-    """Remove the files that this run writes again."""
-    for name in resumable.outdated:
-        storage.remove(os.path.join(out, name))
-
-
-def mark_complete(out: str, manifest: Manifest) -> None:
-    """Write ``manifest.json``, unless it already exists, and remove `INCOMPLETE_NAME`.
-
-    The manifest is renamed twice: first to `INCOMPLETE_NAME`, then to its own name. So a kill never leaves a complete
-    dataset with `INCOMPLETE_NAME`, or an incomplete dataset without it.
-    """
-    path, marker = os.path.join(out, MANIFEST_NAME), os.path.join(out, INCOMPLETE_NAME)
-    data = manifest_bytes(manifest)
-    if _read_existing(path) == data:
-        storage.remove(marker)
-        return
-    storage.write_partial(path, data)
-    storage.publish_all([(storage.partial_path(path), marker)])
-    storage.publish_all([(marker, path)])
-
-
-def _read_existing(path: str) -> bytes | None:
-    try:
-        return read_file(path, MANIFEST)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CallError(f"--out: {printable(path)} cannot be read ({error.strerror})", hint="move it away") from None

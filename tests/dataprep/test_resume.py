@@ -7,9 +7,10 @@ import json
 import pytest
 
 from dataprep import shards, storage
+from dataprep.completion import INCOMPLETE_NAME, mark_incomplete
 from dataprep.convert import convert_dataset
 from dataprep.plan import Options, make_plan
-from dataprep.resume import INCOMPLETE_NAME, find_resumable, mark_incomplete
+from dataprep.resume import find_resumable
 from dataprep.sources import read_source
 from manifests.errors import CallError
 

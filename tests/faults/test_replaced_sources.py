@@ -10,9 +10,9 @@ import pytest
 from helpers.pictures import encode, photo
 
 from dataprep import shards, stamps
+from dataprep.completion import INCOMPLETE_NAME
 from dataprep.convert import convert_dataset
 from dataprep.options import Downscale, Options, Raw
-from dataprep.resume import INCOMPLETE_NAME
 from dataprep.sources import read_source
 from dataprep.stamps import STAMPS_NAME
 from dataprep.verify import verify_dataset

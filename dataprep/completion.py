@@ -1,0 +1,59 @@
+"""Mark an output folder as incomplete before the first shard, and as complete after the last one."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from dataprep import storage
+from dataprep.options import Options
+from dataprep.plan import ConversionPlan
+from manifests.errors import CallError, DamagedError
+from manifests.files import MANIFEST, read_file
+from manifests.schema import Manifest
+from manifests.store import MANIFEST_NAME, manifest_bytes
+from manifests.text import printable
+
+#: Marks an incomplete dataset: JSON whose member ``options`` contains the fingerprint of the plan.
+INCOMPLETE_NAME = "manifest.incomplete.json"
+
+
+def mark_incomplete(out: str, plan: ConversionPlan, options: Options, *, overwrite: bool = False) -> None:
+    """Write `INCOMPLETE_NAME`. With `overwrite`, the same call resumes this run instead of starting anew."""
+    note = "dataprep convert has not completed this dataset. Run the same command again to resume."
+    members = {"note": note, "overwrite": overwrite, "options": {**options.as_json(), "plan": plan.fingerprint}}
+    storage.replace_file(os.path.join(out, INCOMPLETE_NAME), (json.dumps(members, indent=1) + "\n").encode())
+
+
+def read_mark(out: str) -> tuple[str, bool] | None:
+    """Return the fingerprint in `INCOMPLETE_NAME`, and whether its run overwrites; `None` if there is no such file."""
+    try:
+        members = json.loads(read_file(os.path.join(out, INCOMPLETE_NAME), MANIFEST))
+        return str(members["options"]["plan"]), members["overwrite"] is True
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, DamagedError):
+        return None
+
+
+def mark_complete(out: str, manifest: Manifest) -> None:
+    """Write ``manifest.json``, unless it already exists, and remove `INCOMPLETE_NAME`.
+
+    The manifest is renamed twice: first to `INCOMPLETE_NAME`, then to its own name. So a kill never leaves a complete
+    dataset with `INCOMPLETE_NAME`, or an incomplete dataset without it.
+    """
+    path, marker = os.path.join(out, MANIFEST_NAME), os.path.join(out, INCOMPLETE_NAME)
+    data = manifest_bytes(manifest)
+    if _read_existing(path) == data:
+        storage.remove(marker)
+        return
+    storage.write_partial(path, data)
+    storage.publish_all([(storage.partial_path(path), marker)])
+    storage.publish_all([(marker, path)])
+
+
+def _read_existing(path: str) -> bytes | None:
+    try:
+        return read_file(path, MANIFEST)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CallError(f"--out: {printable(path)} cannot be read ({error.strerror})", hint="move it away") from None
