@@ -83,7 +83,6 @@ def _integer_labels(
     return value.astype(np.int32), names
 
 
-<<<<<<< HEAD
 #: Parts of a path that `os.path.normpath` removes.
 _NOT_NORMAL = r"(^|/)\.{0,2}(/|$)"
 
@@ -105,10 +104,6 @@ def _shorten(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:80]}..."
 
 
-def file_sizes(root: str, path: pa.Array) -> NDArray[np.int64]:
-    """Return the size of each file in bytes, int64 [n]; `UNREADABLE` if it is not a regular file."""
-    sizes = np.full(len(path), UNREADABLE, np.int64)
-=======
 #: `stats_of` a file that cannot be read.
 NO_STATS = (UNREADABLE, -1, -1)
 
@@ -121,7 +116,6 @@ def stats_of(status: os.stat_result) -> tuple[int, int, int]:
 def file_stats(root: str, path: pa.Array) -> NDArray[np.int64]:
     """Return size, modification time in ns, and inode of each file, int64 [n, 3]; `UNREADABLE` and -1 if not a file."""
     stats = np.full((len(path), 3), NO_STATS, np.int64)
->>>>>>> 00e63df (Runs touch only files that they can prove to be their own, and notice replaced images)
     for row, name in enumerate(_iterate(path)):
         try:
             status = os.stat(os.path.join(root, name))

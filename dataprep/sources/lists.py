@@ -31,12 +31,8 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
     """
     paths, labels, locate = parse_lists(files)
     path = concat(paths)
-<<<<<<< HEAD
     label, classes = number_labels(labels, options.classes, locate, max_classes=options.max_classes)
-=======
-    label, classes = number_labels(labels, options.classes, locate)
     stats = file_stats(root, path)
->>>>>>> 00e63df (Runs touch only files that they can prove to be their own, and notice replaced images)
     source = Source(
         root=root,
         layout="PaddleClas lists" if len(files) > 1 else "list file",

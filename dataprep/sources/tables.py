@@ -15,11 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.sources.base import LABEL_COLUMNS, MAX_COLUMN_NAME, RESERVED_COLUMNS, Source, SourceOptions
-<<<<<<< HEAD
-from dataprep.sources.columns import Locate, check_paths, file_sizes, normalize_paths, number_labels
-=======
-from dataprep.sources.columns import Locate, check_paths, file_stats, number_labels
->>>>>>> 00e63df (Runs touch only files that they can prove to be their own, and notice replaced images)
+from dataprep.sources.columns import Locate, check_paths, file_stats, normalize_paths, number_labels
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_TABLE, open_file, read_lines
 from manifests.members import shorten
