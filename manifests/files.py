@@ -48,7 +48,7 @@ _GIVE_FILE = "write its content to a regular file, and give that file"
 
 SOURCE_TABLE = FileKind("table", 16 << 30, SourceError, _GIVE_FILE)
 SOURCE_LIST = FileKind("list", 16 << 30, SourceError, _GIVE_FILE)
-CLASS_NAMES = FileKind("--classes file", 1 << 30, CallError, _GIVE_FILE)
+CLASS_NAMES = FileKind("--classes file", 1 << 27, CallError, _GIVE_FILE)
 CONFIG = FileKind("config file", 1 << 20, CallError, "give a YAML file")
 MANIFEST = FileKind("manifest", 1 << 28, ManifestError, _REMAKE)
 SHARD = FileKind("shard", 1 << 40, ShardError, "restore the shard from a copy, or make it again")

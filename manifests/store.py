@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ _HEAD_BYTES = 4096
 #: A manifest has three objects for each shard, in about 300 bytes.
 _BYTES_PER_BRACKET = 16
 _FREE_BRACKETS = 4096
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_TEXT_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[{\[]')
 
 
 # --- manifest.json ------------------------------------------------------------------------------
@@ -108,12 +109,12 @@ def parse_manifest(data: bytes, file: str = MANIFEST_NAME) -> Manifest:
 def _check_density(data: bytes) -> None:
     """Refuse JSON that consists of small objects and arrays, which take 30 times the memory of their text."""
     limit = len(data) // _BYTES_PER_BRACKET + _FREE_BRACKETS
-    if _count_brackets(data) > limit and _count_brackets(_STRING.sub(b"", data)) > limit:
+    if data.count(b"{") + data.count(b"[") <= limit:
+        return
+    # Class names may contain brackets, so only those outside of text count.
+    outside = (match for match in _TEXT_OR_BRACKET.finditer(data) if match[0] in b"{[")
+    if next(islice(outside, limit, None), None):
         raise MemberError("it contains too many objects and arrays")
-
-
-def _count_brackets(data: bytes) -> int:
-    return data.count(b"{") + data.count(b"[")
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
+from manifests.members import shorten
 from manifests.program import end_of
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL
 from manifests.text import one_line
@@ -71,6 +74,13 @@ def read_classes(file: str | None) -> tuple[str, ...] | None:
         line = names.index("") + 1
         raise SourceError("the line is blank", file=file, line=line, hint="write one class name per line")
     if len(set(names)) < len(names):
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise SourceError(f"class {repeated!r} is listed twice", file=file, hint="list each class once")
+        line = _first_repeated(names)
+        message = f"class {shorten(names[line - 1])} is listed twice"
+        raise SourceError(message, file=file, line=line, hint="list each class once")
     return names
+
+
+def _first_repeated(names: Sequence[str]) -> int:
+    """Return the line of the first name that an earlier line has."""
+    first = {name: line for line, name in reversed(list(enumerate(names, 1)))}
+    return next(line for line, name in enumerate(names, 1) if first[name] < line)

@@ -17,6 +17,7 @@ from dataprep.sources.folders import read_class_folders
 from dataprep.sources.scan import Scan, is_folder
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
+from manifests.members import shorten
 
 
 def find_kaggle_imagenet(src: str) -> str | None:
@@ -105,19 +106,7 @@ def _read_val_labels(root: str, path: pa.Array, label_of: dict[str, int]) -> NDA
             file=f"{root}/val",
             hint="put Kaggle's file next to ILSVRC/, or move val/ away to convert only train/",
         )
-    labels: dict[str, int] = {}
-    for line, row in enumerate(csv.reader(_lines(solution)), 1):
-        if line == 1 and row[:1] == ["ImageId"]:
-            continue
-        synset = row[1].split(maxsplit=1)[:1] if len(row) > 1 else []
-        if not synset or synset[0] not in label_of:
-            raise SourceError(
-                f"the line {','.join(row)!r} has no known class",
-                file=solution,
-                line=line,
-                hint="write each line as `ImageId,synset x y x y`",
-            )
-        labels[row[0]] = label_of[synset[0]]
+    labels = _read_solution(solution, label_of)
     stems = [os.path.splitext(os.path.basename(name))[0] for name in path.to_pylist()]
     if missing := next((stem for stem in stems if stem not in labels), None):
         raise SourceError(f"the file has no label for val/{missing}", file=solution, hint="add a line for the image")
@@ -129,3 +118,30 @@ def _read_val_labels(root: str, path: pa.Array, label_of: dict[str, int]) -> NDA
             hint="unpack val/ again",
         )
     return np.array([labels[stem] for stem in stems], np.int32)
+
+
+def _read_solution(solution: str, label_of: dict[str, int]) -> dict[str, int]:
+    """Return the label of each image in LOC_val_solution.csv, by its name without extension."""
+    labels: dict[str, int] = {}
+    rows = csv.reader(_lines(solution), strict=True)
+    try:
+        for row in rows:
+            if not row or (rows.line_num == 1 and row[0] == "ImageId"):
+                continue
+            synset = row[1].split(maxsplit=1)[:1] if len(row) > 1 else []
+            if not synset or synset[0] not in label_of:
+                raise SourceError(
+                    f"the line {shorten(','.join(row))} has no known class",
+                    file=solution,
+                    line=rows.line_num,
+                    hint="write each line as `ImageId,synset x y x y`",
+                )
+            if row[0] in labels:
+                message = f"image {shorten(row[0])} is listed twice"
+                raise SourceError(message, file=solution, line=rows.line_num, hint="remove one of the lines")
+            labels[row[0]] = label_of[synset[0]]
+    except csv.Error as error:
+        raise SourceError(
+            f"the line is not valid CSV: {error}", file=solution, line=rows.line_num, hint="unpack Kaggle's file again"
+        ) from None
+    return labels

@@ -500,6 +500,19 @@ def test_wrong_usage_of_index(tmp_path, invoke, arguments, message):
     assert message in invoke("index", *arguments, status=2).stderr
 
 
+def test_a_label_that_is_no_class(image_folder, tmp_path, out, invoke):
+    image = next(image_folder.glob("*/*"))
+    (tmp_path / "list.txt").write_text(f"{image} 9999999\n")
+    arguments = ("convert", "--src", tmp_path / "list.txt", "--out", out, "--dry-run")
+    error = invoke(*arguments, status=2).stderr
+    assert "list.txt, line 1: label 9999999 is out of the range 0 to 999999" in error
+    assert "--max-classes" in error
+    (tmp_path / "list.txt").write_text(f"{image} 12\n")
+    assert "label 12 is out of the range 0 to 11" in invoke(*arguments, "--max-classes", 12, status=2).stderr
+    assert "1 image in 13 classes" in invoke(*arguments, "--max-classes", 13).stderr
+    assert "not in the range 1<=x<=10000001" in invoke(*arguments, "--max-classes", 10_000_002, status=2).stderr
+
+
 def test_classes_from_a_file(image_folder, tmp_path, out, invoke):
     names = tmp_path / "names.txt"
     names.write_bytes("\ufeff日本\r\ncat\r\nein Häßlicher Name\r\nmore\r\n".encode())
@@ -507,11 +520,14 @@ def test_classes_from_a_file(image_folder, tmp_path, out, invoke):
     assert "1 of 4 classes have no images: more" in result.stderr
     assert next(iter(json.loads(invoke("info", out, "--json").stdout)["splits"]["train"]["labels"])) == "日本"
     for content, message in (
-        ("a\nb\na\n", "class 'a' is listed twice"),
+        ("a\nb\na\n", "names.txt, line 3: class 'a' is listed twice"),
+        # The first repeated name is near the end of many: comparing each with all others would take minutes.
+        ("".join(f"{number}\n" for number in range(200_000)) + "199999\n", "line 200001: class '199999' is listed"),
+        (b"a\nb\xff\n".decode("utf-8", "surrogateescape"), "cannot be read: 'utf-8' codec can't decode byte 0xff"),
         ("", "contains no class names"),
         ("cat\n", "not in --classes"),
     ):
-        names.write_text(content)
+        names.write_text(content, errors="surrogateescape")
         assert message in invoke("convert", "--src", image_folder, "--classes", names, status=2).stderr
 
 

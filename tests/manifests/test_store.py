@@ -9,7 +9,7 @@ import math
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from awscrt.checksums import crc32c
+from helpers.records import FILE, MANIFEST, METADATA, RAW, ROWS, with_metadata, with_valid_checksum
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +28,14 @@ from manifests.schema import (
     Split,
     TableMetadata,
 )
-from manifests.store import MANIFEST_NAME, checksum_text, manifest_bytes, parse_manifest, read_manifest, rejected_bytes
+from manifests.store import (
+    MANIFEST_NAME,
+    checksum_text,
+    manifest_bytes,
+    parse_manifest,
+    read_manifest,
+    rejected_bytes,
+)
 from manifests.tables import build_table, read_table, read_table_metadata, samples, write_table
 
 names = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=12).filter(
@@ -54,30 +61,6 @@ manifests = st.builds(
     rejected=st.none() | files,
     options=st.dictionaries(st.text(max_size=8), plain | st.lists(plain, max_size=2), max_size=3),
 )  # fmt: skip
-
-FILE = File("train-00000.tar", 1024, "crc32c:0123abcd")
-MANIFEST = Manifest(
-    creator="convert",
-    format="webdataset",
-    store="encoded",
-    components=Components(("jpg", "png"), "cls"),
-    classes=("cat", "häß lich", "日本"),
-    splits=(Split("train", (Shard(FILE, 2, File("train-00000.idx", 9, None), File("train-00000.parquet", 8, None)),)),),
-    rejected=File("rejected.jsonl", 3, "crc32c:00000000"),
-    options={"seed": 0, "val_fraction": 0.1, "split_by": None},
-)
-
-
-def with_valid_checksum(body):
-    """Serialize any JSON object as a manifest with a valid checksum."""
-
-    def dump():
-        return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
-
-    body.pop("checksum", None)
-    body["checksum"] = checksum_text(crc32c(dump()))
-    return dump()
-
 
 # --- manifest -----------------------------------------------------------------------------------
 
@@ -197,9 +180,6 @@ def test_a_missing_member_is_refused(member):
         parse_manifest(with_valid_checksum(body))
 
 
-RAW = dataclasses.replace(MANIFEST, store="raw", pixels=(40, 30, 3))
-
-
 @pytest.mark.parametrize("pixels", [None, [], [40, 30], [40, 30, 1], [40, 0, 3], [40, -1, 3], [40, 30.0, 3], "40"])
 def test_the_manifest_has_the_shape_of_raw_images(pixels):
     assert parse_manifest(manifest_bytes(RAW)) == RAW
@@ -276,9 +256,6 @@ table_rows = st.lists(
 TYPES = {"identity": pa.string(), "camera": pa.int64(), "score": pa.float64(), "front": pa.bool_()}
 
 
-METADATA = TableMetadata(Conversion("x", 1, 2, 3, ("jpeg",), FILE, FILE, ()))
-
-
 @given(table_rows)
 def test_table_round_trip(tmp_path_factory, rows):
     columns = {name: [getattr(row, name) for row in rows] for name in TABLE_COLUMNS}
@@ -289,18 +266,6 @@ def test_table_round_trip(tmp_path_factory, rows):
     assert table.column_names == [*TABLE_COLUMNS, *extras]
     assert list(samples(table)) == rows
     assert read_table_metadata(path) == METADATA
-
-
-ROWS = {
-    "key": ["0", "1"],
-    "label": [1, 0],
-    "offset": [512, 2048],
-    "size": [700, 3],
-    "width": [4, 5],
-    "height": [6, 7],
-    "source": ["a.jpg", "日本.jpg"],
-    "crc32c": [0, None],
-}
 
 
 def test_reading_some_columns(tmp_path):
@@ -393,10 +358,6 @@ def test_metadata_is_sorted_json_in_the_parquet_schema(tmp_path):
         ).encode()
     }
     assert build_table(ROWS, TableMetadata()).schema.metadata == {b"dataprep": b'{"made_by": "dataprep index"}'}
-
-
-def with_metadata(path, text):
-    pq.write_table(build_table(ROWS).replace_schema_metadata({"dataprep": text}), path)
 
 
 def test_a_table_made_by_another_tool_has_no_metadata(tmp_path):

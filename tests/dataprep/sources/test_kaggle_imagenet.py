@@ -73,3 +73,20 @@ def test_errors_name_file_and_line(make_tree, changes, file, line, message):
         read(make_tree(files))
     assert os.path.basename(caught.value.file) == file
     assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    ("labels", "line", "message"),
+    [
+        (LABELS + LABELS.replace("n02", "n01"), 3, "image 'ILSVRC2012_val_00000001' is listed twice"),
+        (LABELS + "\n\nILSVRC2012_val_00000002,n99\n", 5, "n99"),
+        (LABELS + 'ILSVRC2012_val_00000002,"n01\n', 3, "the line is not valid CSV"),
+        (LABELS + "ILSVRC2012_val_00000002,n01 " + "1 " * 100_000 + "\n", 3, "the line is not valid CSV: field larger"),
+        (LABELS + "x" * 5000 + "\n", 3, "no known class"),
+    ],
+)
+def test_the_line_of_a_wrong_label_is_named(make_tree, labels, line, message):
+    with pytest.raises(SourceError, match=message) as caught:
+        read(make_tree(kaggle_files(labels)))
+    assert caught.value.line == line
+    assert len(str(caught.value)) < 400

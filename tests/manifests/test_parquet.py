@@ -1,0 +1,203 @@
+"""Parquet files that come from anybody: what they unpack to is known, and bounded, before they are unpacked."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manifests import parquet_pages
+from manifests.parquet import FREE_ROWS, BoundedParquet, ParquetError
+
+TABLE = pa.table(
+    {
+        "number": pa.array([1, None, -3, 4] * 50, pa.int64()),
+        "text": [f"sample {number % 7}" for number in range(200)],
+        "large": pa.array([None, "", "日本", "x" * 300] * 50, pa.large_string()),
+        "category": pa.array(["a", "b"] * 100).dictionary_encode(),
+        "real": pa.array([0.5, float("nan")] * 100, pa.float32()),
+        "flag": [True, None] * 100,
+        "time": pa.array(range(200), pa.timestamp("us", "UTC")),
+        "nothing": pa.nulls(200),
+        "a.b": pa.array([b"\xff", b""] * 100),
+    }
+)
+
+WRITERS = [
+    {},
+    {"compression": "zstd", "write_page_checksum": True},
+    {"compression": "gzip", "row_group_size": 7},
+    {"use_dictionary": False, "data_page_version": "2.0"},
+    {"data_page_size": 64, "dictionary_pagesize_limit": 16, "compression": "none"},
+    {"store_schema": False, "write_statistics": False},
+    {"use_dictionary": ["text"], "column_encoding": {"number": "DELTA_BINARY_PACKED", "real": "BYTE_STREAM_SPLIT"}},
+]
+
+
+def write(table, **options):
+    out = io.BytesIO()
+    pq.write_table(table, out, **options)
+    return out.getvalue()
+
+
+def bounded(data, rows_per_byte=0.5):
+    return BoundedParquet(data, rows_per_byte=rows_per_byte)
+
+
+def read_all(data):
+    opened = bounded(data)
+    return opened.read(opened.names)
+
+
+@pytest.mark.parametrize("options", WRITERS, ids=str)
+def test_what_is_read_equals_what_arrow_reads(options, tmp_path):
+    data = write(TABLE, **options)
+    expected = pq.read_table(io.BytesIO(data))
+    (tmp_path / "t.parquet").write_bytes(data)
+    with open(tmp_path / "t.parquet", "rb") as file:
+        for source in (data, file):
+            opened = bounded(source)
+            names = [name for name in opened.names if name != "real"]
+            assert opened.read(names).equals(expected.select(names), check_metadata=True)
+            assert opened.read(["real"]).schema == expected.select(["real"]).schema
+            assert opened.read([]).num_columns == 0
+
+
+@pytest.mark.parametrize("options", WRITERS, ids=str)
+def test_page_headers_agree_with_the_footer(options):
+    """The footer states the unpacked length of a column with its headers; Arrow computes it on its own."""
+    data = write(TABLE, **options)
+    footer = pq.read_metadata(io.BytesIO(data))
+    for group in range(footer.num_row_groups):
+        for at in range(footer.num_columns):
+            chunk = footer.row_group(group).column(at)
+            start = chunk.dictionary_page_offset or chunk.data_page_offset
+            headers = [0]
+
+            def read_at(offset, length, headers=headers):
+                headers[0] += 1
+                return data[offset : offset + length]
+
+            pages = list(
+                parquet_pages.read_pages(read_at, start, start + chunk.total_compressed_size, chunk.num_values)
+            )
+            unpacked = sum(page.bytes for page in pages)
+            assert 0 <= chunk.total_uncompressed_size - unpacked <= 200 * headers[0]
+            data_pages = [page for page in pages if page.type != parquet_pages.DICTIONARY_PAGE]
+            assert sum(page.values for page in data_pages) == chunk.num_values
+
+
+def rows(count):
+    return pa.table({"x": np.zeros(count, np.int64)})
+
+
+def repeated(text, count):
+    return pa.table({"x": pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [text]).cast(pa.string())})
+
+
+BOMBS = {
+    "rows": (lambda: write(rows(FREE_ROWS * 2)), "131,072 rows in .* bytes are not plausible"),
+    "one long text": (
+        lambda: write(pa.table({"x": ["a" * (40 << 20)]}), compression="zstd", use_dictionary=False),
+        "column 'x': it unpacks to more bytes",
+    ),
+    "a dictionary": (
+        lambda: write(pa.table({"x": ["a" * (10 << 20)]}), compression="zstd"),
+        "column 'x': it unpacks to more bytes",
+    ),
+    "a text of many rows": (lambda: write(repeated("a" * 10_000, 20_000)), "column 'x': it unpacks to more bytes"),
+    "texts that share a beginning": (
+        lambda: write(
+            pa.table({"x": ["a" * number for number in range(2000)]}),
+            use_dictionary=False,
+            column_encoding={"x": "DELTA_BYTE_ARRAY"},
+        ),
+        "column 'x': the encoding DELTA_BYTE_ARRAY is not supported",
+    ),
+    "columns of nothing": (
+        lambda: write(pa.table({f"{number}": pa.nulls(60_000, pa.int64()) for number in range(200)})),
+        "200 columns of 60,000 rows exceed",
+    ),
+    "columns": (
+        lambda: write(pa.table({f"{number}": [1] for number in range(1001)})),
+        "1,001 columns, but the limit is 1,000",
+    ),
+    "a list": (
+        lambda: write(pa.table({"x": pa.ListArray.from_arrays([0, 10**6], np.zeros(10**6, np.int8))})),
+        "column 'x' is nested",
+    ),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_bomb_is_refused_before_it_is_unpacked(bomb):
+    make, message = BOMBS[bomb]
+    data = make()
+    assert len(data) < 1 << 20
+    pool, counting = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(counting)
+    try:
+        with pytest.raises(ParquetError, match=message):
+            read_all(data)
+    finally:
+        pa.set_memory_pool(pool)
+    assert counting.max_memory() < 4 << 20
+
+
+def test_a_page_that_states_a_huge_length_is_refused():
+    """The header of a page is the only place that states how much memory unpacking takes."""
+    data = bytearray(write(pa.table({"x": list(range(1000))}), compression="zstd", use_dictionary=False))
+    offset = pq.read_metadata(io.BytesIO(bytes(data))).row_group(0).column(0).data_page_offset
+    assert data[offset : offset + 3] == b"\x15\x00\x15"  # type i32 = 0, then the unpacked length, a varint
+    assert data[offset + 3] >= 128
+    assert data[offset + 4] < 128
+    fields, _ = parquet_pages._struct(bytes(data), offset, 0)
+    # Two bytes of the varint of the unpacked length become those of 8191 instead of 8000: still two bytes.
+    data[offset + 3 : offset + 5] = b"\xfe\x7f"
+    changed, _ = parquet_pages._struct(bytes(data), offset, 0)
+    assert fields[2] != changed[2] == 8191
+    with pytest.raises(ParquetError):
+        bounded(bytes(data)).read(["x"])
+
+
+def test_names_are_looked_up_exactly():
+    opened = bounded(write(TABLE))
+    assert opened.read(["a.b"]).column_names == ["a.b"]
+    with pytest.raises(ParquetError, match="no column 'a'"):
+        opened.read(["a"])
+    both = pa.table({"a": [1], "a.b": [2]})
+    with pytest.raises(ParquetError, match="column 'a' is nested"):
+        bounded(write(both)).read(["a"])
+
+
+def test_two_columns_of_one_name():
+    with pytest.raises(ParquetError, match="two columns have the name 'x'"):
+        bounded(write(pa.Table.from_arrays([pa.array([1])] * 2, ["x", "x"])))
+
+
+FILES = [write(TABLE, **options) for options in WRITERS]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(FILES), st.data())
+def test_mutated_files_are_read_or_refused(data, draw):
+    changed = bytearray(data)
+    for _ in range(draw.draw(st.integers(1, 4))):
+        # Half of the changes are in the footer, which is short.
+        at = draw.draw(st.integers(0, len(data) - 1) | st.integers(max(0, len(data) - 900), len(data) - 1))
+        changed[at : at + draw.draw(st.sampled_from((0, 1)))] = draw.draw(st.binary(min_size=1, max_size=2))
+    message = ""
+    try:
+        opened = bounded(bytes(changed), rows_per_byte=4)
+        table = opened.read(opened.names)
+        assert table.num_rows == opened.rows or not opened.names
+        table.to_pydict()
+    except ParquetError as error:
+        message = str(error)
+    assert len(message) < 500
+    assert message.isprintable()
