@@ -137,7 +137,7 @@ def _choose_samples(train: NDArray[np.int64], options: Options) -> NDArray[np.in
     count = round(options.val_fraction * len(train))
     if not 0 < count < len(train):
         raise CallError(
-            f"--val-fraction {options.val_fraction:g} of {len(train)} images leaves a split empty",
+            f"--val-fraction {options.val_fraction:g} of {plural(len(train), 'image')} leaves a split empty",
             hint="choose a fraction that gives both splits at least one image",
         )
     return train[order[:count]]

@@ -22,6 +22,7 @@ from manifests.dali_index import record_starts
 from manifests.errors import DamagedError, DatasetError, ShardError
 from manifests.files import INDEX, read_file
 from manifests.schema import Manifest, Sample, Shard
+from manifests.text import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,9 @@ def read_index(path: str) -> bytes:
 def check_record(check: ShardCheck, view: View, record: Record, row: Sample, number: int) -> Iterator[Problem]:
     """Compare a record with its table row: label, size, checksum, image header, and the bytes around the image."""
     if not 0 <= row.label < len(check.manifest.classes):
-        message = f"the label {row.label} is out of range: the dataset has {len(check.manifest.classes)} classes"
+        message = (
+            f"the label {row.label} is out of range: the dataset has {plural(len(check.manifest.classes), 'class')}"
+        )
         yield check.table_problem(message, record=number)
         return
     if record.size != row.size:

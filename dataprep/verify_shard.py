@@ -17,6 +17,7 @@ from manifests.files import INDEX, TABLE, FileKind
 from manifests.schema import File, Manifest, Sample, Shard
 from manifests.store import checksum_text, read_manifest
 from manifests.tables import read_table, samples
+from manifests.text import plural
 
 
 class VerifyTask(NamedTuple):
@@ -95,7 +96,7 @@ def _read_rows(check: ShardCheck, problems: list[Problem]) -> list[Sample]:
         problems.append(check.table_problem(error.message))
         return []
     if len(table) != check.shard.samples:
-        message = f"the table has {len(table)} rows, but the manifest states {check.shard.samples}"
+        message = f"the table has {plural(len(table), 'row')}, but the manifest states {check.shard.samples}"
         problems.append(check.table_problem(message))
     return list(samples(table))
 

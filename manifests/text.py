@@ -85,7 +85,14 @@ def plural(number: int, noun: str) -> str:
     """Format a count with its noun: ``1 class``, ``1,200 classes``."""
     if number == 1:
         return f"1 {noun}"
-    return f"{number:,} {noun}{'es' if noun.endswith('s') else 's'}"
+    if noun.endswith("ity"):
+        return f"{number:,} {noun[:-1]}ies"
+    return f"{number:,} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
+
+
+def agree(number: int, singular: str, plural_form: str) -> str:
+    """Return the form of a word that a count needs: ``agree(1, "has", "have")`` is ``"has"``."""
+    return singular if number == 1 else plural_form
 
 
 def printable(name: str) -> str:

@@ -111,11 +111,32 @@ def make_model(name: str, classes: int) -> nn.Module:
     if name == "tiny":
         stem = (nn.Conv2d(3, 8, 8, stride=8), nn.BatchNorm2d(8), nn.ReLU())
         return nn.Sequential(*stem, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(8 * 4 * 4, classes))
-    try:
-        from torchvision.models import get_model
-    except ImportError:
-        raise SystemExit(f"--model {name} needs torchvision, which is not installed. Hint: use --model tiny.") from None
+    from torchvision.models import get_model
+
     return get_model(name, num_classes=classes)
+
+
+def check_machine(args: argparse.Namespace) -> None:
+    """End the script with one line, before anything starts, if this machine cannot do what the options ask for."""
+    gpus, local_rank = torch.cuda.device_count(), int(os.environ.get("LOCAL_RANK", "0"))
+    if args.device == "gpu" and not gpus:
+        raise SystemExit("--device gpu, but no GPU is available. Hint: use --device cpu.")
+    if args.device == "gpu" and local_rank >= gpus:
+        raise SystemExit(
+            f"process {local_rank} of this machine has no GPU, because torch sees only {gpus}. "
+            "Hint: start one process per GPU with --nproc-per-node."
+        )
+    if args.model == "tiny":
+        return
+    try:
+        from torchvision.models import list_models
+    except ImportError:
+        raise SystemExit(
+            f"--model {args.model} needs torchvision, which is not installed. "
+            "Hint: install torchvision, or use --model tiny."
+        ) from None
+    if args.model not in list_models():
+        raise SystemExit(f"torchvision has no model {args.model!r}. Hint: torchvision.models.list_models() lists all.")
 
 
 def init_distributed(gpu: bool) -> torch.device:
@@ -164,6 +185,7 @@ def parse_args() -> argparse.Namespace:
 
 def main() -> None:
     args = parse_args()
+    check_machine(args)
     device = init_distributed(args.device == "gpu")
     torch.manual_seed(args.seed)
     shared = {"batch_size": args.batch_size, "device": args.device, "seed": args.seed}

@@ -53,10 +53,8 @@ def make_network(name: str, classes: int) -> Network:
     if name == "tiny":
         stem = (nn.Conv2d(3, 8, 8, stride=8), nn.BatchNorm2d(8), nn.ReLU())
         return Network(nn.Sequential(*stem, nn.AdaptiveAvgPool2d(4), nn.Flatten()), 8 * 4 * 4, classes)
-    try:
-        from torchvision.models import resnet50
-    except ImportError:
-        raise SystemExit(f"--model {name} needs torchvision, which is not installed. Hint: use --model tiny.") from None
+    from torchvision.models import resnet50
+
     backbone = resnet50()
     width, backbone.fc = backbone.fc.in_features, nn.Identity()
     # Without a stride, the last stage has twice the resolution, as in the paper.
@@ -242,8 +240,6 @@ def check_args(args: argparse.Namespace) -> None:
     """Check arguments that would otherwise fail only after loading has started."""
     if min(args.identities, args.samples) < 2:
         raise SystemExit("--identities and --samples must be at least 2, because the loss compares pairs of samples")
-    if args.device == "gpu" and not torch.cuda.is_available():
-        raise SystemExit("--device gpu, but no GPU is available. Hint: use --device cpu.")
     if not args.checkpoint.parent.is_dir():
         raise SystemExit(f"--checkpoint {args.checkpoint}: the folder does not exist. Hint: create it.")
 
@@ -251,6 +247,7 @@ def check_args(args: argparse.Namespace) -> None:
 def main() -> None:
     args = parse_args()
     check_args(args)
+    train.check_machine(args)
     device = init_distributed(args.device == "gpu")
     batches, splits = build(args)
 

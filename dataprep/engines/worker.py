@@ -95,8 +95,9 @@ def _died(status: int) -> WorkerDiedError:
     if status < 0:
         name = signal.Signals(-status).name
         return WorkerDiedError(f"a worker process was killed by {name}, possibly because a library failed", hint=hint)
-    reason = os.strerror(status) if status > 1 and status in HINTS else f"exit status {status}"
-    return WorkerDiedError(f"a worker process could not start ({reason})", hint=HINTS.get(status, hint))
+    if status > 1 and status in HINTS:
+        return WorkerDiedError(f"a worker process could not start ({os.strerror(status)})", hint=HINTS[status])
+    return WorkerDiedError(f"a worker process could not start (exit status {status})", hint=hint)
 
 
 class _WorkerTraceback(Exception):  # noqa: N818

@@ -26,7 +26,7 @@ from dataprep.sources.tables import read_table
 from manifests.errors import CallError, SourceError
 from manifests.faults import raise_machine_fault
 from manifests.schema import UNREADABLE
-from manifests.text import plural, printable
+from manifests.text import agree, plural, printable
 
 __all__ = ["UNREADABLE", "Source", "SourceOptions", "read_source"]
 
@@ -105,7 +105,9 @@ def _class_notices(source: Source) -> Iterator[str]:
     np.add.at(counts, (source.split, source.label), 1)
     empty = np.flatnonzero(counts.sum(0) == 0)
     if len(empty):
-        yield f"{len(empty):,} of {len(source.classes):,} classes have no images: {_first_names(source, empty)}"
+        have = agree(len(empty), "has", "have")
+        of = f"{len(empty):,} of {plural(len(source.classes), 'class')}"
+        yield f"{of} {have} no images: {_first_names(source, empty)}"
     if {"query", "gallery"} & {*source.splits}:
         yield _identity_notice(source, counts > 0)
         return

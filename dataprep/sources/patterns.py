@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS
 from dataprep.sources.scan import is_utf8
 from manifests.errors import CallError, SourceError
-from manifests.text import printable, suggest
+from manifests.text import agree, plural, printable, suggest
 
 #: What a ``{name}`` matches, as a regular expression: any text, or an integer.
 ANY_TEXT = ".+?"
@@ -143,7 +143,8 @@ def read_names(path: pa.Array, pattern: Pattern, root: str) -> dict[str, pa.Arra
         more = f" and {len(wrong) - 3:,} more" if len(wrong) > 3 else ""
         shown = ", ".join(map(printable, wrong.slice(0, 3).to_pylist())) + more
         raise SourceError(
-            f"{len(wrong):,} of {len(path):,} file names do not match {pattern.text!r}: {shown}",
+            f"{len(wrong):,} of {plural(len(path), 'file name')} {agree(len(wrong), 'does', 'do')} not match "
+            f"{pattern.text!r}: {shown}",
             file=root,
             hint="set --pattern to a pattern that all names match (* is any text; leave out the extension), "
             "or move these images away",

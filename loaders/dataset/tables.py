@@ -16,7 +16,7 @@ from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes
 from manifests.errors import CallError, TableError
 from manifests.tables import TableFile
-from manifests.text import suggest
+from manifests.text import plural, suggest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,7 +99,7 @@ class SampleTables:
         table = self._files[number]
         if table.rows != shard.samples:
             raise TableError(
-                f"the table has {table.rows} rows, but its shard has {shard.samples} samples",
+                f"the table has {plural(table.rows, 'row')}, but its shard has {plural(shard.samples, 'sample')}",
                 file=self._split.path(shard.table),
                 hint=VERIFY,
             )

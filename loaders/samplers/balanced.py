@@ -26,7 +26,7 @@ from loaders.samplers.groups import Groups, count_within, group, read_codes
 from loaders.samplers.quotas import QUOTA_BITS, draw_by_quota, quota_ends, round_quotas
 from loaders.samplers.shuffle import random_words, shuffled, shuffled_within, uniform
 from manifests.errors import CallError
-from manifests.text import plural
+from manifests.text import agree, plural
 
 # What each draw is for: the last number of its key.
 _ORDER, _ROUNDING, _MEMBERS, _DRAW = 0, 1, 2, 3
@@ -145,14 +145,17 @@ class _Quotas:
         how = "with" if self.sampler.replacement else "without"
         oversampled, undersampled = "No class is oversampled.", "No class is undersampled."
         if more.any():
+            count = int(np.count_nonzero(more))
             oversampled = (
-                f"{np.count_nonzero(more):,} of {len(sizes):,} classes are oversampled: each of their samples appears "
-                f"up to {(quotas / sizes).max():,.1f} times per epoch on average."
+                f"{count:,} of {plural(len(sizes), 'class')} {agree(count, 'is', 'are')} oversampled: each of "
+                f"{agree(count, 'its', 'their')} samples appears up to "
+                f"{(quotas / sizes).max():,.1f} times per epoch on average."
             )
         if fewer.any():
+            count = int(np.count_nonzero(fewer))
             undersampled = (
-                f"{np.count_nonzero(fewer):,} of {len(sizes):,} classes are undersampled: an epoch leaves out "
-                f"{(sizes - quotas)[fewer].sum():,.0f} of their samples."
+                f"{count:,} of {plural(len(sizes), 'class')} {agree(count, 'is', 'are')} undersampled: an epoch leaves "
+                f"out {np.ceil((sizes - quotas)[fewer].sum()):,.0f} of {agree(count, 'its', 'their')} samples."
             )
         return (
             f"Column {self.sampler.by!r} has {plural(len(sizes), 'class')} of {sizes.min():,} to {sizes.max():,} "

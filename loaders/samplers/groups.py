@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from loaders.samplers.base import Indices, Rows, index_dtype
 from manifests.errors import CallError
+from manifests.text import agree, plural
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +122,6 @@ def _code_objects(name: str, values: list[Any]) -> NDArray[np.uint64]:
 def _check_no_missing(name: str, missing: int, samples: int) -> None:
     if missing:
         raise CallError(
-            f"{missing:,} of {samples:,} samples have no value in column {name!r}",
+            f"{missing:,} of {plural(samples, 'sample')} {agree(missing, 'has', 'have')} no value in column {name!r}",
             hint="fill in the missing values in the source table and convert it again, or choose another column",
         )

@@ -15,6 +15,7 @@ from loaders.ranks import Ranks
 from loaders.samplers.base import Plan, Sampler
 from loaders.transforms.base import short_repr
 from manifests.errors import CallError
+from manifests.text import agree, plural
 
 if TYPE_CHECKING:
     from loaders.dataset.split import OpenSplit
@@ -227,8 +228,10 @@ def sampler_warnings(split: OpenSplit, tables: SampleTables, sampler: Sampler, o
     present = len(np.unique(tables.columns(["label"], requested_by="a sampler")["label"]))
     if present >= classes:
         return notes
-    absent = f"{classes - present:,} of {classes:,} classes have no sample in split {split.name!r}"
-    return (*notes, f"{absent}, so no batch contains them")
+    absent = classes - present
+    have, them = agree(absent, "has", "have"), agree(absent, "it", "them")
+    of = f"{absent:,} of {plural(classes, 'class')}"
+    return (*notes, f"{of} {have} no sample in split {split.name!r}, so no batch contains {them}")
 
 
 def _no_full_batch(batching: Batching, samples: int, where: str) -> CallError:

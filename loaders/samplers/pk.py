@@ -14,7 +14,7 @@ from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, batch_slice, c
 from loaders.samplers.groups import Groups, group, group_within, read_codes, value_at
 from loaders.samplers.pk_epoch import draw_across, draw_samples, draw_turns, round_sizes
 from manifests.errors import CallError
-from manifests.text import plural
+from manifests.text import agree, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,9 @@ class PKSampler:
         if small.size:
             label = value_at(column, int(identities.members[identities.starts[small[0]]]))
             raise CallError(
-                f"{len(small):,} identities of column {self.by!r} have fewer than samples_per_class="
-                f"{self.samples_per_class} samples, for example {label!r}, which has {identities.sizes[small[0]]}",
+                f"{plural(len(small), 'identity')} of column {self.by!r} {agree(len(small), 'has', 'have')} fewer than "
+                f"samples_per_class={self.samples_per_class} samples, for example {label!r}, which has "
+                f"{identities.sizes[small[0]]}",
                 hint='set few="repeat" or few="drop"',
             )
 
@@ -232,19 +233,20 @@ class _PKPlan(EpochPlan):
             return f"Every identity has at least {plural(wanted, 'sample')}."
         effect = "left out" if self._sampler.few == "drop" else "repeated"
         return (
-            f"{len(small):,} of {len(sizes):,} identities have fewer than {wanted} samples; their {small.sum():,} "
-            f"samples are {effect}."
+            f"{len(small):,} of {plural(len(sizes), 'identity')} {agree(len(small), 'has', 'have')} fewer than "
+            f"{plural(wanted, 'sample')}; {agree(len(small), 'its', 'their')} {plural(small.sum(), 'sample')} "
+            f"{agree(small.sum(), 'is', 'are')} {effect}."
         )
 
     @property
     def lines(self) -> tuple[str, ...]:
         sampler, sizes, wanted = self._sampler, self._identities.sizes, self._sampler.samples_per_class
         lines = [
-            f"Column {sampler.by!r} has {len(sizes):,} identities of {sizes.min():,} to {sizes.max():,} samples, "
-            f"median {np.median(sizes):,.0f}.",
+            f"Column {sampler.by!r} has {plural(len(sizes), 'identity')} of {sizes.min():,} to {sizes.max():,} "
+            f"samples, median {np.median(sizes):,.0f}.",
             self._small_identities_line(),
-            f"An epoch has {self._batches:,} batches of {self._width:,} identities x {wanted} samples over all ranks: "
-            f"{self._batches * self._width / len(self._kept):,.1f} turns per identity on average.",
+            f"An epoch has {plural(self._batches, 'batch')} of {plural(self._width, 'identity')} x {wanted} samples "
+            f"over all ranks: {self._batches * self._width / len(self._kept):,.1f} turns per identity on average.",
             self._rounds_line(),
         ]
         if sampler.across is not None:

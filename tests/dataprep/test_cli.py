@@ -517,7 +517,7 @@ def test_classes_from_a_file(image_folder, tmp_path, out, invoke):
     names = tmp_path / "names.txt"
     names.write_bytes("\ufeff日本\r\ncat\r\nein Häßlicher Name\r\nmore\r\n".encode())
     result = invoke(*in_one_process("convert", "--src", image_folder, "--out", out, "--classes", names))
-    assert "1 of 4 classes have no images: more" in result.stderr
+    assert "1 of 4 classes has no images: more" in result.stderr
     assert next(iter(json.loads(invoke("info", out, "--json").stdout)["splits"]["train"]["labels"])) == "日本"
     for content, message in (
         ("a\nb\na\n", "names.txt, line 3: class 'a' is listed twice"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.text import parse_bytes, plural, printable, suggest
+from manifests.text import MAX_LINE, agree, one_line, parse_bytes, plural, printable, shorten, suggest
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,44 @@ def test_suggestions(name, hint):
     assert suggest(name, NAMES) == hint
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("RandomApply", "valid names are "),  # not RandomCrop
+        ("RandomPerspective", "valid names are "),
+        ("RandomFlip", "did you mean 'RandomHorizontalFlip' or 'RandomVerticalFlip'?"),
+        ("CropCenter", "did you mean 'CenterCrop'?"),
+        ("RandomResizeCrop", "did you mean 'RandomResizedCrop'?"),
+        ("ColourJitter", "did you mean 'ColorJitter'?"),
+    ],
+)
+def test_a_suggestion_is_near(name, hint):
+    known = (
+        "CenterCrop",
+        "ColorJitter",
+        "RandomCrop",
+        "RandomHorizontalFlip",
+        "RandomResizedCrop",
+        "RandomVerticalFlip",
+    )
+    assert suggest(name, known).startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("valid", "'val'"), ("vel", "'val'"), ("trian", "'train'"), ("tests", "'test'")]
+)
+def test_a_suggestion_for_a_split(name, hint):
+    assert suggest(name, ("train", "val", "test")) == f"did you mean {hint}?"
+
+
+def test_suggestions_among_many_names_are_short():
+    names = [f"feature {number:06d}" for number in range(200_000)]
+    hint = suggest("x" * 10_000_000, names)
+    assert hint.startswith("valid names are 'feature 000000', 'feature 000001', ")
+    assert hint.endswith(" and 199,850 others")
+    assert len(hint) < 4000
+
+
 def test_two_close_names_without_quotes():
     assert suggest("crop", ("cropA", "cropB", "other"), quote=False) == "did you mean cropB or cropA?"
     assert suggest("x", (), quote=False) == "there are no valid names"
@@ -121,6 +159,8 @@ def test_a_known_name_is_its_own_suggestion(names):
         (1, "shard", "1 shard"),
         (2, "shard", "2 shards"),
         (1_000_000, "image", "1,000,000 images"),
+        (2, "identity", "2 identities"),
+        (2, "batch", "2 batches"),
     ],
 )
 def test_counts(number, noun, text):
@@ -137,3 +177,26 @@ def test_an_escaped_name_fits_on_one_line(name):
     shown = printable(name)
     assert shown.isprintable()
     assert len(shown) >= len(name)
+
+
+def test_a_word_agrees_with_its_count():
+    assert [f"{agree(n, 'has', 'have')}" for n in (0, 1, 2)] == ["have", "has", "have"]
+
+
+@given(st.text(max_size=300), st.integers(100, 200))
+def test_a_short_text_keeps_its_beginning_and_its_end(text, limit):
+    short = shorten(text, limit)
+    assert len(short) <= limit + 10
+    if len(text) <= limit:
+        assert short == text
+    else:
+        assert text.startswith(short[:20])
+        assert text.endswith(short[-20:])
+        assert f"({len(text) - limit:,} characters left out)" in short
+
+
+@given(st.text(alphabet=st.sampled_from("a\x1b\n\r\u202e\ud800\x00 é日"), max_size=9), st.integers(0, 3000))
+def test_one_line_of_any_text_is_printable_and_bounded(text, times):
+    line = one_line(text * times)
+    assert line.isprintable()
+    assert len(line) <= MAX_LINE + 10

@@ -65,10 +65,23 @@ def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, fmt, proc
     assert output_of(command(dataset, stopped, processes, "--resume")).splitlines() == printed.splitlines()[-1:]
 
 
-def test_a_missing_torchvision_is_reported(datasets, tmp_path, monkeypatch):
+def test_a_missing_torchvision_is_reported_before_anything_starts(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
-    done = call(command(datasets / "tfrecord", tmp_path / "run.pt", 1, "--model", "resnet50"))
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(
-        "--model resnet50 needs torchvision, which is not installed. Hint: use --model tiny."
-    )
+    done = call(command(tmp_path / "no dataset", tmp_path / "run.pt", 1, "--model", "resnet50"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == [
+        "--model resnet50 needs torchvision, which is not installed. Hint: install torchvision, or use --model tiny."
+    ]
+
+
+def test_a_missing_gpu_is_reported_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    done = call(command(tmp_path / "no dataset", tmp_path / "run.pt", 1, "--device", "gpu"))
+    assert done.stderr.splitlines() == ["--device gpu, but no GPU is available. Hint: use --device cpu."]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    done = call(command(tmp_path / "no dataset", tmp_path / "run.pt", 1, "--device", "gpu"))
+    assert done.stderr.splitlines() == [
+        "process 1 of this machine has no GPU, because torch sees only 1. "
+        "Hint: start one process per GPU with --nproc-per-node."
+    ]

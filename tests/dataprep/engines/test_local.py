@@ -39,6 +39,35 @@ def fail_in_workers(parent):
     if os.getpid() != parent:
         raise SourceError("is wrong", file="a.csv", line=7)
 
+class Unpicklable(Exception):
+    def __init__(self, one, two):
+        super().__init__(one)
+
+def fail_as_libraries_do(parent):
+    time.sleep(0.02)
+    if os.getpid() != parent:
+        raise Unpicklable("the reason", 2)
+
+def exit_in_workers(parent):
+    time.sleep(0.02)
+    if os.getpid() != parent:
+        raise SystemExit(0)
+
+def return_a_lock_in_workers(parent):
+    import threading
+    time.sleep(0.02)
+    return threading.Lock() if os.getpid() != parent else None
+
+def run_out_of_memory_in_workers(parent):
+    time.sleep(0.02)
+    if os.getpid() != parent:
+        raise MemoryError
+
+def segfault_in_workers(parent):
+    time.sleep(0.02)
+    if os.getpid() != parent:
+        os.kill(os.getpid(), signal.SIGSEGV)
+
 def raise_key_error_in_workers(parent):
     time.sleep(0.02)
     if os.getpid() != parent:
@@ -97,6 +126,45 @@ def test_unused_worker_is_ended(tasks):
 def test_dead_worker_raises(tasks):
     with pytest.raises(WorkerDiedError, match=r"was killed.*run the same command again"):
         list(engines.run(tasks.die_in_workers, [os.getpid()] * 200, 2))
+
+
+def test_worker_that_a_library_killed_names_the_signal(tasks):
+    with pytest.raises(WorkerDiedError, match=r"was killed by SIGSEGV, possibly because a library failed"):
+        list(engines.run(tasks.segfault_in_workers, [os.getpid()] * 200, 2))
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        ("fail_as_libraries_do", RuntimeError, "Unpicklable: the reason"),
+        ("exit_in_workers", RuntimeError, "SystemExit: 0"),
+        ("return_a_lock_in_workers", Exception, "cannot pickle '_thread.lock' object"),
+        ("run_out_of_memory_in_workers", MemoryError, ""),
+    ],
+)
+def test_any_error_in_a_worker_is_raised_here(tasks, capfd, function, error, message):
+    with pytest.raises(error, match=message):
+        list(engines.run(getattr(tasks, function), [os.getpid()] * 200, 2))
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        (
+            "raise OSError(24, 'Too many open files')",
+            r"could not start \(Too many open files\)\. Hint: raise the limit",
+        ),
+        ("raise MemoryError", r"could not start \(Cannot allocate memory\)\. Hint: use fewer --workers"),
+        ("raise ImportError", r"could not start \(exit status 1\)\. Hint: run the same command again"),
+    ],
+)
+def test_worker_that_cannot_start_says_why(tasks, tmp_path, monkeypatch, capfd, start, message):
+    (tmp_path / "pickle.py").write_text(start)  # one of the first modules that a worker imports
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(WorkerDiedError, match=message):
+        list(engines.run(tasks.square, range(300), 2))
+    assert capfd.readouterr().err == ""
 
 
 def test_error_in_a_worker_keeps_its_attributes(tasks):

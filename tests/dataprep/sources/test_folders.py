@@ -98,7 +98,7 @@ def test_empty_class_keeps_its_label_and_is_reported(make_tree):
     source = read(root)
     assert source.classes == ("a", "b", "c")
     assert source.label.tolist() == [0, 2]
-    assert has_notice(source, "1 of 3 classes have no images: b")
+    assert has_notice(source, "1 of 3 classes has no images: b")
 
 
 def test_given_classes_determine_the_labels(make_tree):

@@ -34,7 +34,7 @@ def test_splits_identities_and_cameras(make_tree, folders):
         ("list_val.txt", "0000/0000_001_14_0303noon_0009_1.jpg x\n", 1, "identity 'x' is not a number"),
         ("list_query.txt", "\n0000/gone_000_12_a.jpg 0\n", 2, "image 'test/0000/gone_000_12_a.jpg' does not exist"),
         ("list_val.txt", "0000/0000_000_01_0303morning_0008_0.jpg 0\n", 1, "is listed twice"),
-        ("list_query.txt", "list 0\n", None, "do not match"),
+        ("list_query.txt", "list 0\n", None, "does not match"),
     ],
 )
 def test_errors_name_file_and_line(make_tree, file, text, line, message):

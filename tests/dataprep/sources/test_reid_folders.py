@@ -80,7 +80,7 @@ def test_missing_folder_is_reported(make_tree):
 )
 def test_file_name_that_does_not_match_is_an_error(make_tree, wrong):
     root = make_tree([*MARKET, wrong])
-    with pytest.raises(SourceError, match="1 of 7 file names do not match") as caught:
+    with pytest.raises(SourceError, match="1 of 7 file names does not match") as caught:
         read(root)
     assert wrong in str(caught.value)
     assert PATTERN in str(caught.value)

@@ -181,7 +181,7 @@ def test_lines_of_explain():
         "Column 'label' has 3 classes of 10 to 60 samples, weighted by alpha=1.",
         "An epoch has 100 samples, drawn without replacement: 33.3 to 33.3 of each class on average.",
         "2 of 3 classes are oversampled: each of their samples appears up to 3.3 times per epoch on average. "
-        "1 of 3 classes are undersampled: an epoch leaves out 27 of their samples.",
+        "1 of 3 classes is undersampled: an epoch leaves out 27 of its samples.",
     )
     assert fit(ClassBalancedSampler(alpha=0), labels).lines[2] == "No class is oversampled. No class is undersampled."
     assert "weighted by beta=0.99." in fit(ClassBalancedSampler(beta=0.99), labels).lines[0]
