@@ -16,7 +16,7 @@ from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.formats import FORMATS, PendingSample, Record, RecordFormat, ScanOptions, View
-from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
+from dataprep.images.base import MAX_BYTES, MAX_PIXELS, ImageInfo, Rejected
 from dataprep.images.validate import inspect, parse_header
 from manifests.dali_index import record_starts
 from manifests.errors import DamagedError, DatasetError, ShardError
@@ -74,6 +74,12 @@ class ShardCheck:
     def was_converted(self) -> bool:
         """Whether `dataprep convert` wrote the shard. If so, the table row determines every byte around an image."""
         return self.manifest.creator == "convert"
+
+    @property
+    def max_pixels(self) -> int:
+        """Images with more pixels are not valid: the limit that the dataset was converted with."""
+        limit = self.manifest.options.get("max_pixels")
+        return limit if isinstance(limit, int) else MAX_PIXELS
 
     @property
     def shard_hint(self) -> str:
@@ -241,7 +247,7 @@ def _check_image(check: ShardCheck, view: View, record: Record, row: Sample, num
 def _image_info(image: bytes, check: ShardCheck) -> ImageInfo:
     pixels = check.manifest.pixels
     if pixels is None:
-        return inspect(image, "decode") if check.decode else parse_header(image)
+        return inspect(image, "decode", check.max_pixels) if check.decode else parse_header(image)
     if len(image) != math.prod(pixels):
         shape = "x".join(map(str, pixels))
         raise Rejected("corrupt", f"{len(image)} bytes, but {shape} pixels need {math.prod(pixels)}")

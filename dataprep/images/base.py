@@ -5,14 +5,48 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from dataclasses import dataclass
 from typing import Literal
+
+# --- limits -------------------------------------------------------------------------------------
+# Images are untrusted: a small file may state that it needs all the memory and hours of time. With these limits, no
+# file of 1 MB takes more than 512 MB or 5 s. docs/convert.md lists them for users; a test compares the two.
 
 #: Larger files (over 512 MiB) are rejected without being read.
 MAX_BYTES = 1 << 29
 
-#: Images with more pixels are rejected as decompression bombs. The value is Pillow's default.
+#: Images with more pixels are rejected as decompression bombs. The value is Pillow's default. `Options.max_pixels`.
 MAX_PIXELS = 178_956_970
+
+#: Pixels for each byte of the file, unless the user raised `max_pixels`. A file below 1 MiB counts as 1 MiB. Decoding
+#: takes up to 16 bytes per pixel, and a WebP always does.
+PIXELS_PER_BYTE = {"jpeg": 24, "png": 24, "webp": 20, "bmp": 24, "tiff": 24}
+MIN_COUNTED_BYTES = 1 << 20
+
+#: Pixels of a run-length coded BMP: Pillow decodes it in Python.
+MAX_RLE_PIXELS = 1 << 23
+
+#: Longest side in pixels: DALI uses libpng, which accepts no longer one.
+MAX_SIDE = 1_000_000
+
+#: Scans of a progressive JPEG. A scan of a few bytes can make the decoder visit all pixels.
+MAX_SCANS = 500
+
+#: Pixels times scans of a progressive JPEG.
+MAX_SCAN_PIXELS = 2_500_000_000
+
+#: Tags of a TIFF. All their values together must fit into the file, so they cannot share one large array.
+MAX_TAGS = 1024
+
+#: Bytes of a compressed text or color profile in a PNG after decompression, as in Pillow. Larger ones are ignored.
+MAX_TEXT_BYTES = 1 << 20
+
+#: Bytes that may follow the last row of the decompressed pixels of a PNG.
+MAX_EXTRA_BYTES = 1 << 20
+
+# --- kinds of images and of rejections ----------------------------------------------------------
 
 #: The supported formats, each with its file extension in a WebDataset sample.
 EXTENSIONS = {"jpeg": "jpg", "png": "png", "webp": "webp", "bmp": "bmp", "tiff": "tif"}
@@ -28,9 +62,10 @@ REASONS = {
     "unsupported": "an image of a kind that DALI does not decode",
     "truncated": "the file ends before the image is complete",
     "corrupt": "the content contradicts itself or does not decode",
-    "too-large": "more pixels or bytes than the limit",
+    "too-large": "more pixels, bytes, tags or scans than the limit",
     "unreadable": "the file cannot be read",
     "bad-name": "the file name is not valid UTF-8",
+    "failed": "dataprep itself failed on the image, which is a bug",
 }
 
 
@@ -63,6 +98,13 @@ class Rejected(Exception):  # noqa: N818  (the result of a check, not a program 
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+def failed(error: Exception) -> Rejected:
+    """Return the rejection of an image on which our own code failed, so one image never ends a run."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return Rejected("failed", f"{type(error).__name__}: {error}{place}"[:500])
 
 
 class IncompleteHeader(Exception):  # noqa: N818

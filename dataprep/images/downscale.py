@@ -9,7 +9,7 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image
 
-from dataprep.images.base import ImageInfo, Rejected
+from dataprep.images.base import ImageInfo, Rejected, failed
 from dataprep.images.pixels import Decoded, decode
 from dataprep.images.resampling import resample, sufficient_size
 from dataprep.images.validate import check_decodes, inspect
@@ -43,6 +43,15 @@ def prepare(data: bytes, options: Options) -> Prepared:
         Rejected: the image must not go into a shard.
 
     """
+    try:
+        return _prepare(data, options)
+    except (Rejected, MemoryError):
+        raise
+    except Exception as error:
+        raise failed(error) from error
+
+
+def _prepare(data: bytes, options: Options) -> Prepared:
     # Images that are decoded below are not also decoded for validation.
     info = inspect(data, "none" if options.validate == "none" else "header", options.max_pixels)
     if options.raw:

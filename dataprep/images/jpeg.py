@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from dataprep.images.base import ImageInfo, IncompleteHeader, Rejected
+from dataprep.images.base import MAX_SCAN_PIXELS, MAX_SCANS, ImageInfo, IncompleteHeader, Rejected
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,6 +57,62 @@ def _parse_frame(data: bytes, at: int) -> ImageInfo:
     return ImageInfo("jpeg", width, height)
 
 
+def read_metadata(data: bytes) -> dict[str, bytes]:
+    """Return the ``exif`` and ``xmp`` blocks and the ``icc_profile`` of a JPEG, those that there are.
+
+    Pillow has them too, but it reads every tag of the EXIF block to open a JPEG: a block with many tags that share one
+    value takes gigabytes.
+    """
+    metadata: dict[str, bytes] = {}
+    exif, profile = [], []
+    for marker, start, end in _segments(data):
+        content = data[start + 4 : end]
+        if marker == _EXIF and content.startswith(b"Exif\0\0"):
+            exif.append(content[6:])
+        elif marker == _EXIF and content.startswith(b"http://ns.adobe.com/xap/1.0/\0"):
+            metadata["xmp"] = content.partition(b"\0")[2]
+        elif marker == _PROFILE and content.startswith(b"ICC_PROFILE\0"):
+            profile.append(content)
+    if exif:
+        metadata["exif"] = b"".join(exif)
+    profile.sort()  # by the number of the part, which follows the identifier
+    if profile and profile[0][13:14] == bytes((len(profile) % 256,)):
+        metadata["icc_profile"] = b"".join(part[14:] for part in profile)
+    return metadata
+
+
+def without_metadata(data: bytes) -> bytes:
+    """Leave out the metadata before the first scan, except what tells how to decode the pixels."""
+    parts, copied = [], 0
+    for marker, start, end in _segments(data):
+        if marker in _METADATA:
+            parts.append(data[copied:start])
+            copied = end
+    return b"".join([*parts, data[copied:]])
+
+
+_EXIF, _PROFILE = 0xE1, 0xE2
+#: Application segments except JFIF's (0xE0) and Adobe's (0xEE), and comments.
+_METADATA = frozenset({*range(0xE1, 0xEE), 0xEF, 0xFE})
+
+
+def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the marker, the first byte and the byte after the end of each segment before the first scan."""
+    at = 2
+    while at + 4 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker in (0xDA, 0xD9):
+            return
+        if marker == 0xFF:  # fill byte
+            at += 1
+        elif marker in _WITHOUT_LENGTH:
+            at += 2
+        else:
+            end = at + 2 + (data[at + 2] << 8 | data[at + 3])
+            yield marker, at, end
+            at = end
+
+
 # A marker in or after entropy-coded data: 0xFF and a byte that is not a stuffed zero, a restart marker or a fill byte.
 _MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
 
@@ -86,9 +143,6 @@ def _find_end(data: bytes) -> None:
 
 
 # --- decoding -----------------------------------------------------------------------------------
-
-#: A progressive JPEG with more scans is an attack: a scan of a few bytes can make the decoder update all pixels.
-MAX_SCANS = 500
 
 #: A warning of libjpeg about the files of some cameras, whose pixels are correct.
 _HARMLESS_WARNING = "Invalid SOS parameters for sequential JPEG"
@@ -127,8 +181,7 @@ def decode_jpeg(data: bytes, width: int, height: int) -> DecodedJpeg:
     """
     import simplejpeg
 
-    if _count_scans(data) > MAX_SCANS:
-        raise Rejected("unsupported", f"JPEG with more than {MAX_SCANS} scans")
+    check_scans(data)
     try:
         _, _, colorspace, subsampling = simplejpeg.decode_jpeg_header(data)
     except ValueError as error:
@@ -149,6 +202,20 @@ def decode_jpeg(data: bytes, width: int, height: int) -> DecodedJpeg:
         if _HARMLESS_WARNING not in str(error):
             raise Rejected("corrupt", str(error)) from None
     return DecodedJpeg(decode(strict=False), mode, subsampling)
+
+
+def check_scans(data: bytes) -> None:
+    """Check that the JPEG has a number of scans that a decoder finishes in seconds.
+
+    Raises:
+        Rejected: there are too many, for the size of the image or at all.
+
+    """
+    scans, info = _count_scans(data), parse_header(data)
+    limit = min(MAX_SCANS, max(1, MAX_SCAN_PIXELS // (info.width * info.height)))
+    if scans > limit:
+        detail = f"JPEG of {info.width}x{info.height} pixels with {scans} scans, but the limit is {limit}"
+        raise Rejected("too-large", detail)
 
 
 def _count_scans(data: bytes) -> int:

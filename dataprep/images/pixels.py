@@ -8,18 +8,17 @@ channels stay unchanged, 16-bit samples keep their upper 8 bits, and CMYK withou
 from __future__ import annotations
 
 import io
-import struct
-import warnings
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageCms
-from PIL.JpegImagePlugin import JpegImageFile
 
 from dataprep.images.base import ImageInfo, Rejected
-from dataprep.images.jpeg import UnknownSubsampling, decode_jpeg
-from dataprep.images.png import check_pixels
+from dataprep.images.jpeg import UnknownSubsampling, decode_jpeg, read_metadata
+from dataprep.images.orientation import orientation_of
+from dataprep.images.png import check_palette, check_pixels
 from dataprep.images.validate import open_with_pillow
 
 
@@ -56,7 +55,7 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
     except UnknownSubsampling:
         image, metadata, subsampling = _open(data, info)
     pixels, repairs = _to_8_bits(image)
-    profile = metadata.info.get("icc_profile") if metadata else None
+    profile = metadata.get("icc_profile")
     if profile and (transform := _to_srgb(bytes(profile), pixels.mode)):
         rgb = transform.apply(pixels)
         pixels, repairs = rgb.convert("L") if pixels.mode == "L" else rgb, (*repairs, "icc")
@@ -64,7 +63,7 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
         pixels = pixels.convert("RGB")
     scale = max(info.width, info.height) / max(image.size)
     averaging = scale if round(8 / scale) in _AVERAGING_EIGHTHS else 1.0
-    return Decoded(pixels, _orientation(metadata) if metadata else 1, subsampling, repairs, averaging)
+    return Decoded(pixels, orientation_of(metadata), subsampling, repairs, averaging)
 
 
 #: Scales, in eighths, at which libjpeg's pixels are close to means. Sharpening them as means brings the result 0.1 to
@@ -73,11 +72,13 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
 _AVERAGING_EIGHTHS = (1, 2, 4)
 
 
-def _open(data: bytes, info: ImageInfo) -> tuple[Image.Image, Image.Image, str]:
+def _open(data: bytes, info: ImageInfo) -> tuple[Image.Image, Mapping[Any, Any], str]:
     image = open_with_pillow(data, info)
-    if info.format == "png" and (image.info.get("interlace") or not _has_last_row(image)):
-        check_pixels(data)  # takes half as long as decoding, so it runs only if rows may be missing
-    return image, image, ""
+    if info.format == "png":
+        check_palette(data)
+        if image.info.get("interlace") or not _has_last_row(image):
+            check_pixels(data)  # takes half as long as decoding, so it runs only if rows may be missing
+    return image, read_metadata(data) if info.format == "jpeg" else image.info, ""
 
 
 def _has_last_row(image: Image.Image) -> bool:
@@ -85,35 +86,12 @@ def _has_last_row(image: Image.Image) -> bool:
     return image.crop((0, image.height - 1, image.width, image.height)).getbbox() is not None
 
 
-def _decode_jpeg(data: bytes, width: int, height: int) -> tuple[Image.Image, Image.Image | None, str]:
-    """Return the pixels, an image with the metadata (`None` if it cannot be read), and the chroma subsampling."""
+def _decode_jpeg(data: bytes, width: int, height: int) -> tuple[Image.Image, Mapping[Any, Any], str]:
+    """Return the pixels, the metadata, and the chroma subsampling."""
     pixels, mode, subsampling = decode_jpeg(data, width, height)
     raw_mode = "CMYK;I" if mode == "CMYK" else mode
     image = Image.frombuffer(mode, (pixels.shape[1], pixels.shape[0]), pixels, "raw", raw_mode, 0, 1)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return image, JpegImageFile(io.BytesIO(data)), subsampling
-    except _METADATA_ERRORS:
-        return image, None, subsampling
-
-
-#: What Pillow raises for damaged EXIF blocks and profiles. The pixels are usable without them.
-_METADATA_ERRORS = (
-    *(OSError, SyntaxError, ValueError, TypeError, KeyError, IndexError),
-    *(struct.error, ImageCms.PyCMSError),
-)
-_ORIENTATION_TAG = 0x0112
-
-
-def _orientation(metadata: Image.Image) -> int:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            orientation = metadata.getexif().get(_ORIENTATION_TAG)
-    except _METADATA_ERRORS:
-        return 1
-    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+    return image, read_metadata(data), subsampling
 
 
 # --- colors -------------------------------------------------------------------------------------
@@ -142,6 +120,9 @@ def _to_8_bits(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
         raise Rejected("unsupported", str(error)) from None
 
 
+#: What Pillow raises for damaged profiles. The pixels are usable without them.
+_PROFILE_ERRORS = (OSError, SyntaxError, ValueError, TypeError, ImageCms.PyCMSError)
+
 #: A profile that changes colors by at most this many levels of 255 is sRGB, apart from rounding.
 _ROUNDING = 2
 
@@ -161,7 +142,7 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
             return transform
         sample = Image.fromarray(_COLOR_GRID).convert(mode)
         change = np.asarray(transform.apply(sample), int) - np.asarray(sample.convert("RGB"), int)
-    except _METADATA_ERRORS:
+    except _PROFILE_ERRORS:
         return None
     return transform if np.abs(change).max() > _ROUNDING else None
 

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
+from itertools import takewhile
+from typing import NamedTuple
 
-from dataprep.images.base import ImageInfo, Rejected
+from dataprep.images.base import MAX_EXTRA_BYTES, MAX_TEXT_BYTES, ImageInfo, Rejected
+
+#: Allowed bits per sample, and samples per pixel, of each color type (section 11.2.1).
+_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+_PALETTE = 3
+_PALETTE_SIZES = range(3, 3 * 256 + 1, 3)
+#: Bit of the first letter of a chunk's type: a decoder need not know the chunk (section 5.4).
+_ANCILLARY = 0x20
 
 
 def parse_header(data: bytes) -> ImageInfo:
@@ -28,32 +39,85 @@ def check_complete(data: bytes) -> None:
     """Follow the chunks to IEND and check the checksum of each critical chunk.
 
     Raises:
-        Rejected: a chunk is missing or its checksum is wrong.
+        Rejected: a chunk is missing or contradicts another, or its checksum is wrong.
 
     """
-    at, has_pixels = 8, False
-    while at + 12 <= len(data):
-        length, chunk_type = struct.unpack_from(">I4s", data, at)
-        has_pixels = has_pixels or chunk_type == b"IDAT"
-        critical = not chunk_type[0] & 0x20
-        # libpng stops at a wrong checksum, so DALI does too. Pillow does not.
-        if critical and at + 12 + length <= len(data):
-            expected = struct.unpack_from(">I", data, at + 8 + length)[0]
-            if zlib.crc32(memoryview(data)[at + 4 : at + 8 + length]) != expected:
-                raise Rejected("corrupt", f"the PNG's chunk {chunk_type!r} at byte {at} does not match its checksum")
-        at += 12 + length
-        if chunk_type == b"IEND" and at <= len(data):
-            if not has_pixels:
-                raise Rejected("corrupt", "the PNG has no IDAT chunk")
-            return
+    _check_coding(data)
+    check_palette(data)
+    has_pixels = False
+    for chunk in _chunks(data):
+        _check_type(chunk)
+        if not chunk.type[0] & _ANCILLARY:
+            # libpng stops at a wrong checksum, so DALI does too. Pillow does not.
+            if chunk.end <= len(data):
+                expected = struct.unpack_from(">I", data, chunk.end - 4)[0]
+                if zlib.crc32(memoryview(data)[chunk.start + 4 : chunk.end - 4]) != expected:
+                    raise Rejected("corrupt", f"the PNG's {chunk} does not match its checksum")
+            has_pixels = has_pixels or chunk.type == b"IDAT"
+            if chunk.type == b"IEND" and chunk.end <= len(data):
+                if not has_pixels:
+                    raise Rejected("corrupt", "the PNG has no IDAT chunk")
+                return
     raise Rejected("truncated", f"the PNG has no IEND chunk in its {len(data)} bytes")
 
 
-#: Bytes that may follow the last row of pixels. A PNG with more is rejected as a decompression bomb.
-_MAX_EXTRA_BYTES = 1 << 20
-_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+def _check_type(chunk: _Chunk) -> None:
+    """Check the type of a chunk as libpng does: four letters, and a known type if the chunk is critical."""
+    known = chunk.type in (b"PLTE", b"IDAT", b"IEND") or (chunk.type == b"IHDR" and chunk.start == 8)
+    if not known and not (chunk.type.isalpha() and chunk.type[0] & _ANCILLARY):
+        raise Rejected("corrupt", f"the PNG's {chunk} has no place in a PNG")
+
+
+def _check_coding(data: bytes) -> None:
+    """Check the rest of the IHDR chunk."""
+    depth, color_type, compression, filters, interlaced = struct.unpack_from(">5B", data, 24)
+    if depth not in _DEPTHS.get(color_type, ()):
+        raise Rejected("corrupt", f"PNG with color type {color_type} and {depth} bits per sample")
+    if compression or filters or interlaced > 1 or data[8:12] != b"\0\0\0\r":
+        detail = f"compression {compression}, filter {filters} and interlacing {interlaced}"
+        raise Rejected("corrupt", f"PNG with the unknown {detail}")
+
+
+def check_palette(data: bytes) -> None:
+    """Check that a PNG whose pixels are indexes of a palette has one.
+
+    Raises:
+        Rejected: the PNG has no valid palette before its pixels, or more than one.
+
+    """
+    before_pixels = takewhile(lambda chunk: chunk.type != b"IDAT", _chunks(data))
+    sizes = [chunk.end - chunk.start - 12 for chunk in before_pixels if chunk.type == b"PLTE"]
+    if len(sizes) > 1:
+        raise Rejected("corrupt", f"the PNG has {len(sizes)} palettes")
+    if data[25] == _PALETTE and (not sizes or sizes[0] not in _PALETTE_SIZES):
+        found = f"its palette has {sizes[0]} bytes" if sizes else "it has no palette before them"
+        raise Rejected("corrupt", f"the PNG's pixels are indexes of a palette, but {found}")
+
+
+class _Chunk(NamedTuple):
+    """A chunk: its type, the byte where it starts, and the byte after its checksum."""
+
+    type: bytes
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"chunk {self.type!r} at byte {self.start}"
+
+
+def _chunks(data: bytes) -> Iterator[_Chunk]:
+    """Yield the chunks in order. The last one may end after `data`."""
+    at = 8
+    while at + 12 <= len(data):
+        length = int.from_bytes(data[at : at + 4], "big")
+        yield _Chunk(data[at + 4 : at + 8], at, at + 12 + length)
+        at += 12 + length
+
+
 #: First column, first row and steps of the seven passes of an interlaced PNG (section 8.2).
 _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+#: Bytes to decompress at a time, and at most as many to pass to zlib, which copies what it leaves.
+_STEP = 1 << 18
 
 
 def check_pixels(data: bytes) -> None:
@@ -66,23 +130,32 @@ def check_pixels(data: bytes) -> None:
         Rejected: rows or the checksum are missing or damaged.
 
     """
-    stream, at, produced, needed = zlib.decompressobj(), 8, 0, _count_pixel_bytes(data)
+    stream, produced, needed = zlib.decompressobj(), 0, _count_pixel_bytes(data)
     try:
-        while not stream.eof and at + 12 <= len(data):
-            length, chunk_type = struct.unpack_from(">I4s", data, at)
-            remaining = data[at + 8 : at + 8 + length] if chunk_type == b"IDAT" else b""
+        for part in _pixel_parts(data):
+            remaining: bytes | memoryview = part
             while remaining and not stream.eof:
-                if produced > needed + _MAX_EXTRA_BYTES:
+                if produced > needed + MAX_EXTRA_BYTES:
                     raise Rejected("corrupt", "the PNG's pixels continue after the last row")
-                produced += len(stream.decompress(remaining, 1 << 20))
+                produced += len(stream.decompress(remaining, _STEP))
                 remaining = stream.unconsumed_tail
-            at += 12 + length
+            if stream.eof:
+                break
     except zlib.error as error:
         raise Rejected("corrupt", f"the PNG's pixels do not decompress: {error}") from None
     if produced < needed:
         raise Rejected("corrupt", f"the PNG's pixels should be {needed} bytes, got {produced}")
     if not stream.eof:
         raise Rejected("corrupt", "the PNG has no checksum after its pixels")
+
+
+def _pixel_parts(data: bytes) -> Iterator[memoryview]:
+    """Yield the compressed pixels in parts of up to `_STEP` bytes."""
+    view = memoryview(data)
+    for chunk in _chunks(data):
+        if chunk.type == b"IDAT":
+            for at in range(chunk.start + 8, min(chunk.end - 4, len(data)), _STEP):
+                yield view[at : min(at + _STEP, chunk.end - 4)]
 
 
 def _count_pixel_bytes(data: bytes) -> int:
@@ -94,3 +167,44 @@ def _count_pixel_bytes(data: bytes) -> int:
         if columns > 0 < rows:
             total += rows * (1 + (columns * depth * _CHANNELS[color_type] + 7) // 8)
     return total
+
+
+#: Chunks with compressed data, and those of an animation. A decoder of the first image needs neither.
+_TEXTS = (b"iCCP", b"zTXt", b"iTXt", b"tEXt")
+_ANIMATION = (b"acTL", b"fcTL", b"fdAT")
+
+
+def without_large_texts(data: bytes) -> bytes:
+    """Leave out texts and color profiles over `MAX_TEXT_BYTES`, which Pillow would refuse, and animation frames.
+
+    Returns:
+        `data` itself if there are none.
+
+    """
+    view, kept, copied, texts = memoryview(data), [], 0, 0
+    for chunk in _chunks(data):
+        if chunk.type in _TEXTS:
+            texts += (size := _text_size(data, chunk))
+            drop = size >= MAX_TEXT_BYTES or texts > 8 * MAX_TEXT_BYTES
+        else:
+            drop = chunk.type in _ANIMATION
+        if drop:
+            kept.append(view[copied : chunk.start])
+            copied = chunk.end
+    return b"".join([*kept, view[copied:]]) if copied else data
+
+
+def _text_size(data: bytes, chunk: _Chunk) -> int:
+    """Return the size of a text or color profile after decompression, but not more than `MAX_TEXT_BYTES` of it."""
+    content = data[chunk.start + 8 : chunk.end - 4]
+    text = content.partition(b"\0")[2]  # after the keyword
+    if chunk.type == b"iTXt" and text[:1] == b"\1":
+        packed = text[2:].partition(b"\0")[2].partition(b"\0")[2]  # after language and translated keyword
+    elif chunk.type in (b"iCCP", b"zTXt"):
+        packed = text[1:]
+    else:
+        return len(content)
+    try:
+        return len(zlib.decompressobj().decompress(packed, MAX_TEXT_BYTES))
+    except zlib.error:
+        return len(content)

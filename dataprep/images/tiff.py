@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
+from typing import NamedTuple
 
-from dataprep.images.base import ImageInfo, IncompleteHeader, Rejected
+from dataprep.images.base import MAX_TAGS, ImageInfo, IncompleteHeader, Rejected
 
-_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _SAMPLES, _SAMPLE_FORMAT = 256, 257, 258, 259, 277, 339
+_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER = 256, 257, 258, 259, 262, 266
+_SAMPLES, _ROWS_PER_STRIP, _PLANAR, _PREDICTOR = 277, 278, 284, 317
+_TILE_WIDTH, _TILE_HEIGHT, _SAMPLE_FORMAT = 322, 323, 339
 #: Tags of strips, and of tiles.
-_OFFSETS, _COUNTS = (273, 324), (279, 325)
-#: Size in bytes of a value of each type (section 2).
+_STRIPS, _TILES = (273, 279), (324, 325)
+
+#: Tags that have one value for the whole image, and those that have one for each sample or part of it.
+_SINGLE = frozenset(
+    {_WIDTH, _HEIGHT, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES, _ROWS_PER_STRIP, _PLANAR, _PREDICTOR}
+    | {_TILE_WIDTH, _TILE_HEIGHT}
+)
+_LISTS = frozenset({_BITS, _SAMPLE_FORMAT, *_STRIPS, *_TILES})
+
+#: Size in bytes of a value of each type (section 2), and the format of the types that are unsigned integers.
 _TYPE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}
+_INTEGERS = {3: "H", 4: "I"}
+
+_CHUNKY, _SEPARATE = 1, 2
+_NO_COMPRESSION = 1
+
+_Tags = dict[int, tuple[int, ...]]
 
 
 def parse_header(data: bytes) -> ImageInfo:
@@ -27,50 +45,142 @@ def parse_header(data: bytes) -> ImageInfo:
         raise Rejected("corrupt", "the TIFF's first directory has no width or height")
     bits, sample_formats = set(tags.get(_BITS, (1,))), set(tags.get(_SAMPLE_FORMAT, (1,)))
     if not bits <= {8, 16} or sample_formats != {1}:
-        depth = ", ".join(map(str, sorted(bits)))
+        depth = ", ".join(map(str, sorted(bits)[:8]))
         sample_kind = "" if sample_formats == {1} else ", not unsigned integers"
         raise Rejected("unsupported", f"TIFF with {depth} bits per sample{sample_kind}")
     return ImageInfo("tiff", width, height)
+
+
+def decoded_pixels(data: bytes, info: ImageInfo) -> int:
+    """Return the number of pixels to decode, which includes the padding of the tiles."""
+    parts = _read_layout(_read_tags(data), info)
+    tiles = parts.across * parts.down * parts.width * parts.height
+    return tiles if parts.tags is _TILES else info.width * info.height
 
 
 def check_complete(data: bytes) -> None:
     """Check that all strips or tiles are in the file, and that uncompressed ones have a byte for every sample.
 
     Raises:
-        Rejected: pixels are missing.
+        Rejected: pixels are missing, or the tags contradict each other.
         IncompleteHeader, struct.error, IndexError: the directory is incomplete.
 
     """
     tags, info = _read_tags(data), parse_header(data)
-    stored_bytes = 0
-    for offsets, counts in zip(_OFFSETS, _COUNTS, strict=True):
-        parts = list(zip(tags.get(offsets, ()), tags.get(counts, ()), strict=False))
-        stored_bytes += sum(length for _, length in parts)
-        if parts and (end := max(at + length for at, length in parts)) > len(data):
-            raise Rejected("truncated", f"the TIFF should be {end} bytes, got {len(data)}")
-    samples = tags.get(_SAMPLES, (1,))[0]
-    needed = info.width * info.height * samples * tags[_BITS][0] // 8 if _BITS in tags else 0
-    compressed = tags.get(_COMPRESSION, (1,))[0] != 1
-    if not stored_bytes or (not compressed and stored_bytes < needed):
-        raise Rejected("corrupt", f"the TIFF's pixels should be {needed} bytes, got {stored_bytes}")
+    if not tags.get(_PHOTOMETRIC):
+        raise Rejected("corrupt", "the TIFF does not state how its values become colors (tag 262)")
+    parts = _read_layout(tags, info)
+    needed = parts.across * parts.down * (parts.samples if parts.planar == _SEPARATE else 1)
+    offsets, lengths = tags.get(parts.tags[0], ()), tags.get(parts.tags[1], ())
+    if min(len(offsets), len(lengths)) < needed:
+        kind = "tiles" if parts.tags is _TILES else "strips"
+        raise Rejected("corrupt", f"the TIFF should have {needed} {kind}, got {min(len(offsets), len(lengths))}")
+    end = max(at + length for at, length in zip(offsets[:needed], lengths[:needed], strict=True))
+    if end > len(data):
+        raise Rejected("truncated", f"the TIFF should be {end} bytes, got {len(data)}")
+    if (tags.get(_COMPRESSION) or (_NO_COMPRESSION,))[0] == _NO_COMPRESSION:
+        _check_uncompressed(parts, info, tags[_BITS][0] if tags.get(_BITS) else 1, lengths[:needed])
+    elif not all(lengths[:needed]):
+        raise Rejected("corrupt", f"a part of the TIFF's pixels has no bytes, number {lengths.index(0)}")
 
 
-def _read_tags(data: bytes) -> dict[int, tuple[int, ...]]:
-    """Read the tags of the first directory whose values are unsigned integers; all values must be in the file."""
+class _Layout(NamedTuple):
+    """How the pixels are divided into strips or tiles.
+
+    Attributes:
+        tags: the tags of the offsets and lengths of the parts, `_STRIPS` or `_TILES`.
+        width: pixels per row of a part.
+        height: rows of a part; the last strip may have fewer.
+        across: parts side by side.
+        down: parts from top to bottom.
+        samples: samples per pixel.
+        planar: whether a part has all samples of its pixels (`_CHUNKY`) or one (`_SEPARATE`).
+
+    """
+
+    tags: tuple[int, int]
+    width: int
+    height: int
+    across: int
+    down: int
+    samples: int
+    planar: int
+
+
+def _read_layout(tags: _Tags, info: ImageInfo) -> _Layout:
+    def single(tag: int, default: int) -> int:
+        return (tags.get(tag) or (default,))[0]
+
+    samples, planar = single(_SAMPLES, 1), single(_PLANAR, _CHUNKY)
+    if planar not in (_CHUNKY, _SEPARATE) or not samples:
+        raise Rejected("corrupt", f"TIFF with {samples} samples per pixel and planar configuration {planar}")
+    if _TILE_WIDTH in tags or _TILE_HEIGHT in tags:
+        width, height, kind = single(_TILE_WIDTH, 0), single(_TILE_HEIGHT, 0), _TILES
+    else:
+        width, height, kind = info.width, min(single(_ROWS_PER_STRIP, info.height), info.height), _STRIPS
+    if not width or not height:
+        raise Rejected("corrupt", f"TIFF with parts of {width}x{height} pixels")
+    return _Layout(kind, width, height, -(-info.width // width), -(-info.height // height), samples, planar)
+
+
+def _check_uncompressed(parts: _Layout, info: ImageInfo, bits: int, lengths: tuple[int, ...]) -> None:
+    row = (parts.width * bits * (parts.samples if parts.planar == _CHUNKY else 1) + 7) // 8
+    for number, length in enumerate(lengths):
+        rows = parts.height
+        if parts.tags is _STRIPS:
+            rows = min(rows, info.height - number % parts.down * rows)
+        if length < row * rows:
+            raise Rejected("corrupt", f"part {number} of the TIFF's pixels should be {row * rows} bytes, got {length}")
+
+
+def _read_tags(data: bytes) -> _Tags:
+    """Read the tags of the first directory that describe the pixels; all values must be in the file.
+
+    Raises:
+        Rejected: the TIFF has several pages, or a tag is damaged, or there are more values than fit into the file.
+
+    """
     order = "<" if data[:2] == b"II" else ">"
     directory = struct.unpack_from(order + "I", data, 4)[0]
-    tags: dict[int, tuple[int, ...]] = {}
+    tags: _Tags = {}
     count = struct.unpack_from(order + "H", data, directory)[0]
+    if count > MAX_TAGS:
+        raise Rejected("too-large", f"TIFF with {count} tags, but the limit is {MAX_TAGS}")
+    total = end = 0
     for entry in range(directory + 2, directory + 2 + 12 * count, 12):
         tag, value_type, items = struct.unpack_from(order + "HHI", data, entry)
         if value_type not in _TYPE_SIZES:
             raise Rejected("corrupt", f"the TIFF's tag {tag} has the unknown type {value_type}")
         length = _TYPE_SIZES[value_type] * items
         at = entry + 8 if length <= 4 else struct.unpack_from(order + "I", data, entry + 8)[0]
-        if at + length > len(data):
-            raise IncompleteHeader
-        if value_type in (3, 4):
-            tags[tag] = struct.unpack_from(f"{order}{items}{'H' if value_type == 3 else 'I'}", data, at)
+        total, end = total + length, max(end, at + length)
+        if tag in tags:
+            raise Rejected("corrupt", f"the TIFF has its tag {tag} twice")
+        if tag in _SINGLE or tag in _LISTS:
+            if value_type not in _INTEGERS or not items or (tag in _SINGLE and items > 1):
+                detail = f"the TIFF's tag {tag} should be an integer, got {items} values of type {value_type}"
+                raise Rejected("corrupt", detail)
+            tags[tag] = _read_integers(data, at, items, order + _INTEGERS[value_type])
     if struct.unpack_from(order + "I", data, directory + 2 + 12 * count)[0]:
         raise Rejected("unsupported", "TIFF with several pages")
+    if end > len(data):
+        raise IncompleteHeader
+    if total > end:  # then values overlap: a reader that copies each value could need much more memory than the file
+        raise Rejected("too-large", f"the tags of the TIFF state {total} bytes of values in the first {end} bytes")
     return tags
+
+
+def _read_integers(data: bytes, at: int, items: int, kind: str) -> tuple[int, ...]:
+    if at + items * struct.calcsize(kind) > len(data):
+        raise IncompleteHeader
+    return struct.unpack_from(f"{kind[0]}{items}{kind[1]}", data, at)
+
+
+def silence_libtiff() -> None:
+    """Stop libtiff from printing to standard error: its messages do not name the image, and Pillow raises an error."""
+    from PIL import _imaging
+
+    pillow = ctypes.CDLL(_imaging.__file__)
+    for function in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
+        if hasattr(pillow, function):  # not in a Pillow that hides the functions of the libraries it is linked with
+            getattr(pillow, function)(None)

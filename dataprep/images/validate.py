@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import struct
 import threading
@@ -10,7 +11,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dataprep.images import bmp, jpeg, png, tiff, webp
-from dataprep.images.base import MAX_PIXELS, ImageInfo, IncompleteHeader, Rejected, Validation
+from dataprep.images.base import (
+    MAX_PIXELS,
+    MAX_SIDE,
+    MIN_COUNTED_BYTES,
+    PIXELS_PER_BYTE,
+    ImageInfo,
+    IncompleteHeader,
+    Rejected,
+    Validation,
+    failed,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -30,16 +41,43 @@ def inspect(data: bytes, validation: Validation = "header", max_pixels: int = MA
 
     """
     try:
+        return _inspect(data, validation, max_pixels)
+    except (Rejected, MemoryError):
+        raise
+    except Exception as error:
+        raise failed(error) from error
+
+
+def _inspect(data: bytes, validation: Validation, max_pixels: int) -> ImageInfo:
+    try:
         info = parse_header(data)
+        _check_size(data, info, max_pixels)
     except IncompleteHeader:
         raise Rejected("truncated", f"the header is incomplete at byte {len(data)}") from None
-    if info.width * info.height > max_pixels:
-        raise Rejected("too-large", f"{info.width}x{info.height} pixels, but the limit is {max_pixels}")
     if validation != "none":
         _check_complete(data, info)
     if validation == "decode":
         check_decodes(data, info)
     return info
+
+
+def _check_size(data: bytes, info: ImageInfo, max_pixels: int) -> None:
+    """Check the number of pixels to decode.
+
+    A user who raises `max_pixels` above its default has large images, so the limit that depends on the size of the file
+    no longer applies.
+    """
+    pixels, size = info.width * info.height, f"{info.width}x{info.height} pixels"
+    if info.format == "tiff" and (tiles := tiff.decoded_pixels(data, info)) > pixels:
+        pixels, size = tiles, f"{size} in tiles of {tiles} pixels"
+    if pixels > max_pixels:
+        raise Rejected("too-large", f"{size}, but the limit is {max_pixels}")
+    limit = PIXELS_PER_BYTE[info.format] * max(len(data), MIN_COUNTED_BYTES)
+    if pixels > limit and max_pixels <= MAX_PIXELS:
+        detail = f"{size} in {len(data)} bytes, but the limit is {limit}; a --max-pixels above {MAX_PIXELS} accepts it"
+        raise Rejected("too-large", detail)
+    if max(info.width, info.height) > MAX_SIDE:
+        raise Rejected("too-large", f"{size}, but the limit is {MAX_SIDE} per side")
 
 
 def parse_header(data: bytes) -> ImageInfo:
@@ -134,8 +172,8 @@ def check_decodes(data: bytes, info: ImageInfo) -> None:
             png.check_pixels(data)
 
 
-#: `warnings.catch_warnings` affects the whole process, so only one thread at a time may use it.
-_WARNINGS_LOCK = threading.Lock()
+#: `warnings.catch_warnings` and Pillow's limit affect the whole process, so only one thread at a time may use them.
+_PILLOW_LOCK = threading.Lock()
 
 
 def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
@@ -147,20 +185,41 @@ def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
     """
     from PIL import Image, UnidentifiedImageError
 
-    with _WARNINGS_LOCK, warnings.catch_warnings():
+    data = _without_metadata(data, info)
+    with _PILLOW_LOCK, warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # `inspect` has checked the number of pixels
         try:
             image = Image.open(io.BytesIO(data), formats=(info.format,))
-            # Pillow applies the orientation of a TIFF, so width and height may be swapped.
-            if sorted(image.size) != sorted((info.width, info.height)):
-                size = "x".join(map(str, image.size))
-                raise Rejected("corrupt", f"the image states two sizes: {info.width}x{info.height} and {size} pixels")
+            _check_same_size(image, info)
             image.load()
+        except (Rejected, MemoryError):
+            raise
         except UnidentifiedImageError:
             raise Rejected("corrupt", "Pillow cannot identify the image") from None
-        except Image.DecompressionBombError as error:
-            raise Rejected("too-large", str(error)) from None
-        except (OSError, SyntaxError, ValueError, TypeError, EOFError, struct.error, Warning) as error:
+        except Exception as error:  # damaged images raise many kinds, for example ZeroDivisionError
             raise Rejected("corrupt", str(error) or type(error).__name__) from None
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
     return image
+
+
+def _check_same_size(image: Image, info: ImageInfo) -> None:
+    # Pillow applies the orientation of a TIFF, so width and height may be swapped.
+    if sorted(image.size) != sorted((info.width, info.height)):
+        size = "x".join(map(str, image.size))
+        raise Rejected("corrupt", f"the image states two sizes: {info.width}x{info.height} and {size} pixels")
+
+
+def _without_metadata(data: bytes, info: ImageInfo) -> bytes:
+    """Leave out what Pillow would read at great expense, or refuse, and what decoding does not need."""
+    if info.format == "jpeg":
+        return jpeg.without_metadata(data)
+    if info.format == "png":
+        return png.without_large_texts(data)
+    if info.format == "tiff":
+        _silence_libtiff()
+    return data
+
+
+_silence_libtiff = functools.cache(tiff.silence_libtiff)
