@@ -16,7 +16,7 @@ from dataprep import storage
 from dataprep.completion import mark_complete, mark_incomplete
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import components
-from dataprep.images.base import EXTENSIONS
+from dataprep.images.base import EXTENSIONS, FAILED
 from dataprep.options import Options
 from dataprep.output import check_output
 from dataprep.plan import ConversionPlan, ShardPlan, key_of, make_plan
@@ -43,6 +43,7 @@ class ConvertResult:
         rejected: number of images that were not written.
         changes: for each value of the column ``change``: number of samples, their total size in bytes in the source,
             and as stored. Empty if the options store every image unchanged.
+        failed: the rows of ``rejected.jsonl`` with the reason ``"failed"``: dataprep itself failed on these images.
 
     """
 
@@ -52,6 +53,7 @@ class ConvertResult:
     resumed: int
     rejected: int
     changes: Mapping[str, tuple[int, int, int]]
+    failed: tuple[Mapping[str, str], ...] = ()
 
 
 def convert_dataset(
@@ -120,6 +122,7 @@ def convert_dataset(
         resumed=len(resumable.shards),
         rejected=len(source.rejected) + sum(len(result.conversion.rejected) for result in in_order),
         changes=_sum_changes(in_order),
+        failed=tuple(row for result in in_order for row in result.conversion.rejected if row["reason"] == FAILED),
     )
 
 

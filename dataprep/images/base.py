@@ -67,6 +67,7 @@ REASONS = {
     "bad-name": "the file name is not valid UTF-8",
     "failed": "dataprep itself failed on the image, which is a bug",
 }
+FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def failed(error: Exception) -> Rejected:
     """Return the rejection of an image on which our own code failed, so one image never ends a run."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return Rejected("failed", f"{type(error).__name__}: {error}{place}"[:500])
+    return Rejected(FAILED, f"{type(error).__name__}: {error}{place}"[:500])
 
 
 class IncompleteHeader(Exception):  # noqa: N818

@@ -81,6 +81,18 @@ def read_metadata(data: bytes) -> dict[str, bytes]:
     return metadata
 
 
+def check_segments(data: bytes) -> None:
+    """Check that nothing but segments lies before the first scan. libjpeg only warns, and Pillow ignores its warnings.
+
+    Raises:
+        Rejected: there are other bytes.
+
+    """
+    end = max((end for _, _, end in _segments(data)), default=2)
+    if _MARKER.match(data, end) is None:
+        raise Rejected("corrupt", f"expected a JPEG marker at byte {end}, got {data[end : end + 2]!r}")
+
+
 def without_metadata(data: bytes) -> bytes:
     """Leave out the metadata before the first scan, except what tells how to decode the pixels."""
     parts, copied = [], 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import struct
 from typing import NamedTuple
 
@@ -67,8 +68,7 @@ def check_complete(data: bytes) -> None:
 
     """
     tags, info = _read_tags(data), parse_header(data)
-    if not tags.get(_PHOTOMETRIC):
-        raise Rejected("corrupt", "the TIFF does not state how its values become colors (tag 262)")
+    _check_colors(tags)
     parts = _read_layout(tags, info)
     needed = parts.across * parts.down * (parts.samples if parts.planar == _SEPARATE else 1)
     offsets, lengths = tags.get(parts.tags[0], ()), tags.get(parts.tags[1], ())
@@ -82,6 +82,18 @@ def check_complete(data: bytes) -> None:
         _check_uncompressed(parts, info, tags[_BITS][0] if tags.get(_BITS) else 1, lengths[:needed])
     elif not all(lengths[:needed]):
         raise Rejected("corrupt", f"a part of the TIFF's pixels has no bytes, number {lengths.index(0)}")
+
+
+#: Samples per pixel that a color model (tag 262) needs in libtiff: CMYK, YCbCr, CIELab.
+_NEEDED_SAMPLES = {5: 4, 6: 3, 8: 3}
+
+
+def _check_colors(tags: _Tags) -> None:
+    if _PHOTOMETRIC not in tags and _SAMPLES not in tags:
+        raise Rejected("corrupt", "the TIFF states neither its color model nor its samples per pixel")
+    model, samples = (tags.get(tag, (1,))[0] for tag in (_PHOTOMETRIC, _SAMPLES))
+    if samples < _NEEDED_SAMPLES.get(model, 1):
+        raise Rejected("corrupt", f"TIFF of color model {model} with {samples} samples per pixel")
 
 
 class _Layout(NamedTuple):
@@ -176,10 +188,11 @@ def _read_integers(data: bytes, at: int, items: int, kind: str) -> tuple[int, ..
     return struct.unpack_from(f"{kind[0]}{items}{kind[1]}", data, at)
 
 
-def silence_libtiff() -> None:
-    """Stop libtiff from printing to standard error: its messages do not name the image, and Pillow raises an error."""
+def silence_decoder() -> None:
+    """Stop libtiff and Pillow from printing to standard error: they do not name the image, and raise an error too."""
     from PIL import _imaging
 
+    logging.getLogger("PIL").addHandler(logging.NullHandler())
     pillow = ctypes.CDLL(_imaging.__file__)
     for function in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
         if hasattr(pillow, function):  # not in a Pillow that hides the functions of the libraries it is linked with

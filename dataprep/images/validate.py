@@ -214,12 +214,13 @@ def _check_same_size(image: Image, info: ImageInfo) -> None:
 def _without_metadata(data: bytes, info: ImageInfo) -> bytes:
     """Leave out what Pillow would read at great expense, or refuse, and what decoding does not need."""
     if info.format == "jpeg":
+        jpeg.check_segments(data)
         return jpeg.without_metadata(data)
     if info.format == "png":
         return png.without_large_texts(data)
     if info.format == "tiff":
-        _silence_libtiff()
+        _silence_tiff_decoder()
     return data
 
 
-_silence_libtiff = functools.cache(tiff.silence_libtiff)
+_silence_tiff_decoder = functools.cache(tiff.silence_decoder)

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
-from helpers.bad_images import Case, cases
+import io
+import struct
+import zlib
 
+import pytest
+from click.testing import CliRunner
+from helpers.bad_images import Case, cases, exif
+from helpers.mutated_images import png_chunk
+from helpers.pictures import encode, photo
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from dataprep.cli import main
+from dataprep.convert import convert_dataset
 from dataprep.images.base import EXTENSIONS, REASONS, Rejected
+from dataprep.images.downscale import prepare
+from dataprep.images.pixels import decode
 from dataprep.images.validate import inspect, parse_header
+from dataprep.options import Downscale, Options, Raw
+from dataprep.sources import read_source
 
 CASES = list(cases())
 NAMES = [case.name for case in CASES]
@@ -33,3 +48,75 @@ def test_cases_have_unique_names_and_cover_all_reasons():
 def test_kept_cases_cover_all_formats():
     kept = [case for case in CASES if not case.header]
     assert {parse_header(case.data).format for case in kept} == set(EXTENSIONS)
+
+
+def zero_webp() -> bytes:
+    image = bytearray(encode(photo(0), "WEBP"))
+    struct.pack_into("<HH", image, 26, 0, 100)
+    return bytes(image)
+
+
+def png_without_palette() -> bytes:
+    image = encode(photo(5).convert("P"), "PNG")
+    return image[:33] + image[image.index(b"IDAT") - 4 :]
+
+
+@pytest.mark.parametrize("change", [{"downscale": Downscale(shorter=9)}, {"raw": Raw(9)}], ids=["resize", "raw"])
+@pytest.mark.parametrize("validation", ["none", "header", "decode"])
+@pytest.mark.parametrize("make", [zero_webp, png_without_palette])
+def test_images_without_pixels_or_palette_are_corrupt(make, validation, change):
+    with pytest.raises(Rejected, match="corrupt: "):
+        prepare(make(), Options(validate=validation, **change))
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"downscale": Downscale(shorter=9)}, {"raw": Raw(9)}], ids=["", "resize", "raw"]
+)
+def test_an_exception_rejects_the_image_and_asks_for_a_report(change, tmp_path, monkeypatch):
+    (tmp_path / "images" / "class").mkdir(parents=True)
+    for number in range(3):
+        (tmp_path / "images" / "class" / f"{number}.jpg").write_bytes(encode(photo(number)))
+    monkeypatch.setattr("dataprep.images.validate.parse_header", lambda _: 1 // 0)
+    options = Options(**change)
+    result = convert_dataset(read_source(str(tmp_path / "images")), str(tmp_path / "out"), options, workers=1)
+    assert (result.rejected, len(result.failed)) == (3, 3)
+    assert result.failed[0]["detail"].startswith(
+        "ZeroDivisionError: integer division or modulo by zero (test_validate.py:"
+    )
+
+
+def test_the_command_prints_one_line_to_report(tmp_path, monkeypatch):
+    (tmp_path / "images" / "class").mkdir(parents=True)
+    for number in range(3):
+        (tmp_path / "images" / "class" / f"{number}.jpg").write_bytes(encode(photo(number)))
+    monkeypatch.setattr("dataprep.images.validate.parse_header", lambda _: 1 // 0)
+    arguments = ["convert", "--src", str(tmp_path / "images"), "--out", str(tmp_path / "out"), "--workers", "1"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    (line,) = (line for line in result.stderr.splitlines() if "dataprep failed on 3 images" in line)
+    assert "class/0.jpg" in line
+    assert "please report it" in line
+    assert "Traceback" not in result.stderr
+
+
+def test_large_texts_and_profiles_of_a_png_are_ignored():
+    image, text = encode(photo(5), "PNG"), zlib.compress(bytes(8 << 20))
+    for name in (b"zTXt", b"iCCP"):
+        changed = image[:33] + png_chunk(name, b"name\0\0" + text) + image[33:]
+        assert inspect(changed, "decode") == inspect(image, "decode")
+        assert prepare(changed, Options(raw=Raw(9))).data == prepare(image, Options(raw=Raw(9))).data
+
+
+@pytest.mark.parametrize("name", ["exif", "xmp"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_orientation_as_pillow_reads_it(kind, name):
+    xmp = b'<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+    options: dict[str, object] = {"exif": exif(6)}
+    if name == "xmp":
+        info = PngInfo()
+        info.add_itxt("XML:com.adobe.xmp", xmp.decode())
+        options = {"pnginfo": info} if kind == "PNG" else {"xmp": xmp}
+    image = encode(photo(5, 24, 16), kind, **options)
+    assert Image.open(io.BytesIO(image)).getexif()[0x0112] == 6
+    info = parse_header(image)
+    assert decode(image, info, 24, 16).orientation == 6

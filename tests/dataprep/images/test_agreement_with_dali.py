@@ -1,0 +1,117 @@
+"""What `--validate decode` keeps, DALI decodes on the CPU."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+
+import pytest
+from helpers.bad_images import png_of
+from helpers.mutated_images import (
+    SEEDS,
+    body_offset,
+    mutate,
+    not_decoded_by_dali,
+    png_chunk,
+    rle_bmp,
+    tiff_of,
+    tiled_tiff,
+)
+from helpers.pictures import encode, photo
+
+from dataprep.images.base import Rejected
+from dataprep.images.validate import inspect
+
+#: Mutated images that pass, for DALI to decode. `scripts/fuzz` runs more.
+COUNT = 800
+
+
+def kept(image: bytes) -> bool:
+    try:
+        inspect(image, "decode", 1 << 22)
+    except Rejected as error:
+        if error.reason == "failed":
+            raise
+        return False
+    return True
+
+
+def test_dali_decodes_mutated_images_that_are_kept():
+    draw, images = random.Random(0), dict.fromkeys(image for images in SEEDS.values() for image in images)
+    assert all(map(kept, images))
+    while len(images) < COUNT:
+        if kept(image := mutate(draw)):
+            images[image] = None
+    names = list(images)
+    assert [(names[index], outcome) for index, outcome in not_decoded_by_dali(names)] == []
+
+
+def _pngs() -> Iterator[tuple[str, bytes]]:
+    image = encode(photo(5, 24, 16).convert("P"), "PNG")
+    start, pixels = image.index(b"PLTE") - 4, image.index(b"IDAT") - 4
+    palette = image[start:pixels]
+    for name, chunks in {
+        "no palette": b"",
+        "two palettes": palette * 2,
+        "an empty palette": png_chunk(b"PLTE", b""),
+        "a palette of 4 bytes": png_chunk(b"PLTE", b"1234"),
+        "a palette of 257 colors": png_chunk(b"PLTE", bytes(771)),
+        "an unknown critical chunk": palette + png_chunk(b"ABCD", b""),
+        "a chunk without a name": palette + png_chunk(b"<{\xa8\x82", b""),
+        "two headers": palette + image[8:33],
+    }.items():
+        yield name, image[:33] + chunks + image[pixels:]
+    for at, value in ((24, 7), (25, 5), (26, 1), (27, 2), (28, 17)):
+        header = image[16:at] + bytes((value,)) + image[at + 1 : 29]
+        yield f"header byte {at}", image[:8] + png_chunk(b"IHDR", header) + image[33:]
+    yield "1,000,001 pixels wide", png_of(1_000_001, 1, bytes(3_000_004))
+
+
+def _bmps() -> Iterator[tuple[str, bytes]]:
+    for name, codes in {
+        "a run past the end of its row": b"\x0d\5\x0c\5",
+        "no end of the image": b"\x18\5" * 15 + b"\x17\5",
+        "pixels missing after the last row": b"\x18\5" * 15 + b"\0\x18" + bytes(20),
+        "a skip without its size": b"\x18\5" * 15 + b"\0\2",
+    }.items():
+        yield name, rle_bmp(24, 16, codes)
+    yield "4-bit runs", rle_bmp(24, 16, b"\x18\5" * 16 + b"\0\1", compression=2)
+    one_bit = bytearray(encode(photo(5, 24, 16).convert("1"), "BMP"))
+    one_bit[46] = 34
+    yield "more colors than 1 bit has", bytes(one_bit)
+
+
+def _tiffs() -> Iterator[tuple[str, bytes]]:
+    body = body_offset(9)
+    tags = {256: 16, 257: 16, 258: 8, 259: 1, 262: 1, 273: body, 277: 1, 278: 16, 279: 256}
+    for name, change in {
+        "neither a color model nor samples": {262: None, 277: None},
+        "YCbCr with one sample": {262: 6},
+        "CMYK with one sample": {262: 5},
+        "a planar configuration of 0": {278: None, 284: 0},
+        "a planar configuration of 256": {278: None, 284: 256},
+        "strips missing": {278: 2},
+    }.items():
+        changed = {tag: value for tag, value in {**tags, **change}.items() if value is not None}
+        changed[273] = body_offset(len(changed))
+        entries = [(tag, 4 if tag in (273, 279) else 3, 1, value) for tag, value in changed.items()]
+        yield name, tiff_of(entries, bytes(range(256)))
+    tiles = bytearray(tiled_tiff(deflated=False))
+    struct.pack_into("<H", tiles, 10 + 12 * 8, 330)
+    yield "no offsets of the tiles", bytes(tiles)
+
+
+REFUSED = dict([*_pngs(), *_bmps(), *_tiffs()])
+
+
+@pytest.fixture(scope="module")
+def refused_by_dali() -> set[str]:
+    """The names of those in `REFUSED` that DALI does not decode."""
+    return {list(REFUSED)[index] for index, _ in not_decoded_by_dali(list(REFUSED.values()))}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_images_that_dali_refuses_are_rejected(name, refused_by_dali):
+    assert name in refused_by_dali
+    assert not kept(REFUSED[name])

@@ -1,0 +1,133 @@
+"""A small file cannot cost much memory or time: each bomb has its reason, and a process that reads it stays small."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.bad_images import KEPT
+from helpers.bombs import Bomb, bombs, flat_png
+from helpers.pictures import encode, photo
+
+from dataprep.convert import convert_dataset
+from dataprep.images import base
+from dataprep.images.base import MAX_PIXELS, ImageInfo, Rejected
+from dataprep.images.validate import inspect
+from dataprep.options import Options
+from dataprep.sources import read_source
+
+ROOT = Path(__file__).parents[3]
+#: The documented ceiling, in KiB, and the seconds after which a run of all bombs counts as a hang.
+MAX_RESIDENT, HANG = 512_000_000 // 1024, 120
+
+
+@pytest.fixture(scope="module")
+def all_bombs() -> list[Bomb]:
+    return list(bombs())
+
+
+@pytest.fixture(scope="module")
+def folder(all_bombs, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("bombs") / "images"
+    (path / "class").mkdir(parents=True)
+    for bomb in all_bombs:
+        (path / "class" / bomb.name).write_bytes(bomb.data)
+    return path
+
+
+MODES = {
+    "default": (),
+    "decode": ("--validate", "decode"),
+    "resize": ("--resize-shorter", "256"),
+    "raw": ("--store", "raw", "--raw-size", "64"),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_convert_stays_below_the_ceiling(mode, folder, all_bombs, tmp_path):
+    out = tmp_path / "out"
+    status, resident, output = run_measured(
+        "convert", "--src", folder, "--out", out, "--workers", 1, "--max-rejected", 1, *MODES[mode]
+    )
+    assert status == 0, output
+    assert resident < MAX_RESIDENT
+    lines = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
+    reasons = {f"class/{bomb.name}": bomb.header if mode == "default" else bomb.decode for bomb in all_bombs}
+    assert {line["source"]: line["reason"] for line in lines} == {k: v for k, v in reasons.items() if v != KEPT}
+
+
+def test_verify_stays_below_the_ceiling(folder, all_bombs, tmp_path, monkeypatch):
+    """`verify` reads shards that another program may have written, so nothing has checked their images."""
+    out = tmp_path / "out"
+    monkeypatch.setattr("dataprep.source_image.inspect", lambda *_: ImageInfo("png", 64, 64))
+    convert_dataset(read_source(str(folder)), str(out), Options(), workers=1)
+    status, resident, output = run_measured("verify", "--decode", "--workers", 1, out)
+    assert status == 1
+    assert resident < MAX_RESIDENT
+    assert "Traceback" not in output
+    assert output.count("too-large") == sum(bomb.decode == "too-large" for bomb in all_bombs)
+
+
+def run_measured(*arguments: object) -> tuple[int, int, str]:
+    """Run `dataprep` in a child process; return its exit status, its peak of resident memory in KiB, and its output."""
+    program = (
+        "import resource, subprocess, sys;"
+        f"status = subprocess.run(sys.argv[1:], timeout={HANG}).returncode;"
+        "print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    command = [sys.executable, "-c", program, sys.executable, "-m", "dataprep", *map(str, arguments)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    *output, last = result.stdout.splitlines()
+    status, resident = map(int, last.split())
+    return status, resident, "\n".join([*output, result.stderr])
+
+
+@pytest.mark.parametrize("validation", ["header", "decode"])
+def test_a_larger_max_pixels_accepts_a_flat_image(validation):
+    """Above Pillow's own limit, which is twice `MAX_PIXELS` and would raise an error."""
+    image = flat_png(19_000, 0)
+    with pytest.raises(Rejected, match=f"too-large: 19000x19000 pixels, but the limit is {MAX_PIXELS}"):
+        inspect(image, validation)
+    assert inspect(image, validation, 400_000_000) == ImageInfo("png", 19_000, 19_000)
+
+
+def test_verify_applies_the_limit_of_the_conversion(tmp_path, dataprep):
+    (tmp_path / "images" / "class").mkdir(parents=True)
+    (tmp_path / "images" / "class" / "flat.png").write_bytes(flat_png(5200, 0))
+    convert = ("convert", "--src", tmp_path / "images", "--out", tmp_path / "out", "--workers", 1)
+    assert dataprep(*convert).returncode == 1
+    result = dataprep(*convert, "--max-pixels", 200_000_000, "--overwrite")
+    assert result.returncode == 0, result.stderr
+    assert dataprep("verify", "--decode", tmp_path / "out").returncode == 0
+
+
+def test_libtiff_prints_nothing(tmp_path, dataprep):
+    """libtiff's messages name no image."""
+    folder = tmp_path / "images" / "class"
+    folder.mkdir(parents=True)
+    image = bytearray(encode(photo(5, 24, 16), "TIFF", compression="tiff_lzw"))
+    image[38:68] = os.urandom(30)
+    (folder / "damaged.tif").write_bytes(image)
+    result = dataprep(
+        "convert", "--src", tmp_path / "images", "--out", tmp_path / "out", "--validate", "decode", "--workers", 1
+    )
+    assert "code" not in result.stderr.lower()
+    assert json.loads((tmp_path / "out" / "rejected.jsonl").read_text())["reason"] == "corrupt"
+
+
+def test_limits_are_documented():
+    """The table of limits in the guide has every limit of `dataprep.images.base`, with its value."""
+    guide = (ROOT / "docs" / "convert.md").read_text()
+    table = guide[guide.index("| limit |") :].split("\n\n")[0]
+    documented = {int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", table)}
+    limits = {name: value for name, value in vars(base).items() if name.startswith("MAX_") and isinstance(value, int)}
+    assert len(limits) > 8
+    for name, value in {**limits, "MIN_COUNTED_BYTES": base.MIN_COUNTED_BYTES}.items():
+        in_mib = value >> 20 if value % (1 << 20) == 0 else value
+        assert value in documented or in_mib in documented, name
+    assert set(base.PIXELS_PER_BYTE.values()) <= documented
