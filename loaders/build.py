@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from loaders.arguments import canonical_device, canonical_dtype, canonical_last_batch
-from loaders.options import BuildRequest, DeviceChoice, DType, FrameworkName, LastBatch, Layout
+from loaders.options import BuildRequest, DeviceChoice, DType, FrameworkName, LastBatch, Layout, Shuffle
 from loaders.samplers import Sampler
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def build(
     batch_size: int | None = None,
     transforms: str | os.PathLike[str] | Sequence[Any],
     sampler: Sampler | None = None,
-    shuffle: bool | None = None,
+    shuffle: Shuffle | None = None,
     device: DeviceChoice = "auto",
     device_id: int | None = None,
     rank: int | None = None,
@@ -78,15 +78,18 @@ def build(
         sampler: chooses the samples of each batch: `ShuffledSampler`, `ClassBalancedSampler`, `PKSampler`, or any
             object that follows the protocol `loaders.samplers.Sampler`. `None` means the sampler of a PaddleClas
             config, else every sample once per epoch, in the order that `shuffle` gives.
-        shuffle: whether each epoch has a new order. DALI's reader shuffles within a buffer of 1,024 samples and
-            changes the order of the shards between epochs; `ShuffledSampler` shuffles the whole split. `None` means
-            true for the split ``"train"`` and false for others. For raw pixels, `None` means a `ShuffledSampler` on
-            ``"train"``, which is faster. Cannot be combined with `sampler`.
+        shuffle: whether each epoch has a new order. With `True`, the order is that of `ShuffledSampler`, which shuffles
+            the whole split. With ``"buffer"``, it is that of DALI's reader: a rank reads a part of the shards, in
+            another order each epoch, and shuffles within a buffer of 1,024 samples; each epoch starts a new pipeline.
+            `False` reads in stored order. `None` means true for the split ``"train"`` and false for others; if the
+            dataset is on a network file system, ``"buffer"`` instead of true, because random access is slow there.
+            Cannot be combined with `sampler`.
         device: ``"gpu"`` decodes and transforms on the GPU, ``"cpu"`` on the CPU. ``"auto"`` uses a GPU if there is
             one. Also as torch says it: ``"cuda"``, ``"cuda:1"`` or a `torch.device`.
         device_id: number of the GPU. `None` means the launcher's local rank, or torch's current GPU.
         rank: number of this process, from 0. `None`, for `rank` and `world_size`, means the value of
-            `torch.distributed` or of the launcher (torchrun, Slurm, Open MPI, Paddle).
+            `torch.distributed`, Paddle or JAX if initialized, else of the launcher (torchrun, Lightning, accelerate,
+            Slurm, Open MPI, MPICH, Intel MPI, Paddle).
         world_size: number of processes that share an epoch.
         seed: 0 or more. The same seed and the same calls return the same batches on the same kind of device.
         num_threads: CPU threads that read and decode. `None` means one per core that this process may use, divided by

@@ -22,6 +22,8 @@ class Position:
         batch: batches of this epoch that the user has received.
         read: batches that the DALI pipeline has produced since it started.
         started: epoch in which the pipeline started. The seed of the pipeline depends on it.
+        skipped: batches of the epoch `started` that come before the first batch of the pipeline. More than 0 after a
+            resume at another world size.
 
     """
 
@@ -29,17 +31,13 @@ class Position:
     batch: int = 0
     read: int = 0
     started: int = 0
-
-    @property
-    def completed_epochs(self) -> int:
-        """Epochs that the pipeline has completed since it started."""
-        return self.epoch - self.started
+    skipped: int = 0
 
 
 class Phase(Enum):
     """Where a loader is in its epoch. `Progress` shows the transitions."""
 
-    #: The pipeline has started at this epoch, and no batch has been taken from it.
+    #: The pipeline starts at this epoch, or at a batch within it, and no batch has been taken from it.
     READY = "ready"
     #: A checkpoint within the epoch was loaded. The next iteration continues the epoch.
     RESUMED = "resumed"
@@ -47,6 +45,8 @@ class Phase(Enum):
     READING = "reading"
     #: DALI is producing a batch. If an iteration begins in this phase, the previous one was interrupted.
     RUNNING = "running"
+    #: The iterator was dropped before the last batch of the epoch, for example by ``break``.
+    LEFT = "left"
     #: The user has received every batch of the epoch.
     FINISHED = "finished"
 
@@ -59,25 +59,30 @@ class Progress:
 
         start -> READY        restore -> READY, RESUMED, READING or FINISHED, as the checkpoint says
 
-        READY     -- iter ---------> READY      the same epoch
-        RESUMED   -- iter ---------> READING    the same epoch, from the checkpoint
-        FINISHED  -- iter ---------> READING    the next epoch, once the batches that "drop" discards are read
-        READING   -- iter ---------> READY      the epoch was left early: the pipeline restarts at the next epoch
-        RUNNING   -- iter ---------> READY      a batch was interrupted: the pipeline restarts at the next epoch
+        An iteration begins at its first `next`. An iterator that is never used changes nothing.
+
+        READY     -- begin --------> READY      the same epoch
+        RESUMED   -- begin --------> READING    the same epoch, from the checkpoint
+        FINISHED  -- begin --------> READING    the next epoch, once the batches that "drop" discards are read
+        LEFT      -- begin --------> READY      the pipeline restarts at the next epoch
+        READING   -- begin --------> READY      another iterator was in use: the pipeline restarts at the next epoch
+        RUNNING   -- begin --------> READY      a batch was interrupted: the pipeline restarts at the next epoch
 
         READY, READING, FINISHED -- run_started -> RUNNING -- run_finished -> READING
         READING   -- batch_given --> READING, after the last batch FINISHED
+        READING   -- leave --------> LEFT
 
         any       -- set_epoch ----> unchanged if that epoch comes next, else READY: the pipeline restarts
 
-    A closed loader has no pipeline, whatever its progress. An exception does not change the progress: the phase is
-    RUNNING if DALI was producing a batch, else READING.
+    A closed loader has no pipeline, whatever its progress; nor has one whose pipeline could not be started, which the
+    next iteration tries again. An exception within `next` does not change the progress: the phase is RUNNING if DALI
+    was producing a batch, else READING.
 
     Attributes:
         batches: batches in an epoch of this rank.
         phase: where the loader is in the epoch.
         position: the current position.
-        saved: position after the last batch that the user received. `Loader.state_dict` saves it.
+        saved: position after the last batch that the user received.
         checkpoint: DALI's checkpoint at `saved`. Empty before the first batch.
         iteration: number of the newest iteration. Older iterators are invalid.
 
@@ -116,7 +121,12 @@ class Progress:
     @property
     def needs_restart(self) -> bool:
         """Whether an iteration that begins now needs a new pipeline."""
-        return self.phase in (Phase.READING, Phase.RUNNING)
+        return self.phase in (Phase.READING, Phase.RUNNING, Phase.LEFT)
+
+    @property
+    def resumable(self) -> Progress:
+        """The progress that `Loader.state_dict` saves: once an epoch is left, the beginning of the next one."""
+        return Progress.start(self.batches, self.next_epoch) if self.phase is Phase.LEFT else self
 
     def begin(self) -> Progress:
         """Begin an iteration in READY or RESUMED, or in FINISHED once the discarded batches are read."""
@@ -125,15 +135,19 @@ class Progress:
             return following
         if self.phase is Phase.RESUMED:
             return replace(following, phase=Phase.READING)
-        position = Position(self.next_epoch, read=self.position.read, started=self.position.started)
+        position = replace(self.position, epoch=self.next_epoch, batch=0)
         return replace(following, phase=Phase.READING, position=position)
+
+    def leave(self) -> Progress:
+        """Record that the newest iterator was dropped."""
+        return replace(self, phase=Phase.LEFT) if self.phase is Phase.READING else self
 
     # These three run for every batch. Calling the constructor takes half the time of `dataclasses.replace`.
 
     def run_started(self) -> Progress:
         """Count a batch that DALI begins to produce."""
         at = self.position
-        position = Position(at.epoch, at.batch, at.read + 1, at.started)
+        position = Position(at.epoch, at.batch, at.read + 1, at.started, at.skipped)
         return Progress(self.batches, Phase.RUNNING, position, self.saved, self.checkpoint, self.iteration)
 
     def run_finished(self) -> Progress:
@@ -143,7 +157,7 @@ class Progress:
     def batch_given(self, checkpoint: bytes) -> Progress:
         """Count a batch that the user receives; `checkpoint` is DALI's, taken after it."""
         at = self.position
-        position = Position(at.epoch, at.batch + 1, at.read, at.started)
+        position = Position(at.epoch, at.batch + 1, at.read, at.started, at.skipped)
         phase = Phase.FINISHED if position.batch == self.batches else Phase.READING
         return Progress(self.batches, phase, position, position, checkpoint, self.iteration)
 
@@ -169,12 +183,17 @@ class State:
             "version": VERSION,
             "built": self.built,
             "position": asdict(self.position),
-            "checkpoint": self.checkpoint,
+            # `torch.load` refuses empty bytes by default.
+            "checkpoint": self.checkpoint or None,
         }
 
 
 def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: int) -> State:
     """Parse the result of `State.to_dict` for a loader that resumes from it.
+
+    A state of a sampler's order is also valid at another rank, world size or batch size per rank, if the global batch
+    is the same: the epoch continues with the next global batch. DALI's checkpoint belongs to one rank, so it is
+    replaced by a new start at that batch.
 
     Args:
         state: what `Loader.state_dict` returned.
@@ -195,11 +214,13 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
             )
         saved = {name: _plain(member) for name, member in whole["built"].members().items()}
         position = _position(whole["position"], batches)
-        checkpoint = whole["checkpoint"].value
+        checkpoint = b"" if whole["checkpoint"].value is None else whole["checkpoint"].value
         if not isinstance(checkpoint, bytes) or bool(checkpoint) != bool(position.read):
             whole["checkpoint"].fail("bytes, and empty before the first batch")
     except MemberError as error:
         raise CallError(f"this is not the state of a loader ({error})", hint=_LOAD_ANOTHER) from None
+    if _same_global_batches(saved, built):
+        return State(dict(built), _moved(position, batches), b"")
     for name, value in built.items():
         stored = saved.get(name)
         if name == "sample_order" and stored != value:
@@ -217,13 +238,38 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
     return State(saved, position, checkpoint)
 
 
+#: Choices that say which part of a global batch a rank reads.
+_PART = ("rank", "world_size", "batch_size")
+
+
+def _same_global_batches(saved: Mapping[str, Any], built: Mapping[str, Any]) -> bool:
+    """Return whether two loaders follow the same sampler, and read different parts of equal global batches."""
+    differing = [name for name, value in built.items() if saved.get(name) != value]
+    if not differing or built.get("sampler") is None or not set(differing) <= set(_PART):
+        return False
+    return _global_batch(saved) == _global_batch(built)
+
+
+def _global_batch(choices: Mapping[str, Any]) -> int | None:
+    size, world_size = choices.get("batch_size"), choices.get("world_size")
+    return size * world_size if isinstance(size, int) and isinstance(world_size, int) else None
+
+
+def _moved(position: Position, batches: int) -> Position:
+    """Return the position of a pipeline that starts with the batch that comes next."""
+    epoch, batch = (position.epoch + 1, 0) if position.batch == batches else (position.epoch, position.batch)
+    return Position(epoch, batch, started=epoch, skipped=batch)
+
+
 def _position(member: Member, batches: int) -> Position:
     epoch, read = member["epoch"].integer(0, _MAX_EPOCH), member["read"].integer(0, _MAX_COUNT)
+    skipped = member["skipped"].integer(0, batches)
     return Position(
         epoch=epoch,
-        batch=member["batch"].integer(0, min(batches, read)),
+        batch=member["batch"].integer(0, min(batches, read + skipped)),
         read=read,
         started=member["started"].integer(0, epoch),
+        skipped=skipped,
     )
 
 

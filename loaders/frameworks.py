@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.devices import Device
 from loaders.options import FrameworkName
-from loaders.ranks import Device
 from manifests.errors import CallError
 
 
@@ -79,7 +79,13 @@ def _jax() -> Framework:
         array = jax.dlpack.from_dlpack(tensor) if device.is_gpu else jnp.asarray(np.array(tensor))
         return array.astype(jnp.bfloat16) if dtype == "bfloat16" else array
 
-    return Framework(images, lambda array, device: jax.device_put(array, jax.devices(device.kind)[device.index]))
+    def numbers(array: NDArray[Any], device: Device) -> Any:
+        # Of this process: `jax.devices` also lists those of other processes, which this one cannot address.
+        found = jax.local_devices(backend=device.kind)
+        chosen = (each for each in found if device.is_gpu and each.local_hardware_id == device.index)
+        return jax.device_put(array, next(chosen, found[0]))
+
+    return Framework(images, numbers)
 
 
 def _paddle() -> Framework:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -11,14 +13,16 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.checkpoint import Phase, Position, Progress, State, read_state
-from loaders.dali.decode_errors import translate_error
+from loaders.agreement import require_agreement
+from loaders.checkpoint import Phase, Progress, State, read_state
+from loaders.dali.decode_errors import is_checkpoint_error, translate_error
 from loaders.dali.pipeline import make_pipeline, release_memory
 from loaders.dali.readers import READER, add_reader, derive_seed
 from loaders.dataset.index_check import find_index_error
 from loaders.explain import explain
 from loaders.frameworks import load_framework
 from loaders.options import ResolvedOptions, require_int
+from loaders.ranks import check_group
 from loaders.resolve import LoaderSpec
 from loaders.samplers.order import PlannedOrder
 from loaders.transforms.soft_labels import mixed_labels
@@ -34,7 +38,8 @@ class Loader:
     epoch, with another order if the loader shuffles. On several ranks, leave the loop at the same batch on all of
     them.
 
-    Use a loader from one thread at a time, and one iterator at a time: a new iterator invalidates the previous one.
+    Use a loader from one thread at a time, in the process that built it, and with one iterator at a time: the first
+    batch that an iterator returns invalidates all earlier iterators.
     Close the loader, or use it as a context manager, to release its memory. `loaders.checkpoint.Progress` documents
     the states of a loader.
     """
@@ -49,7 +54,13 @@ class Loader:
         """
         self._spec = spec
         self._framework = load_framework(spec.options.framework)
+        self._process = os.getpid()
+        self._closed = False
+        self._agreed = False
+        #: The exception that was being handled when the newest epoch was left, by its `id`.
+        self._handled_at_leave: int | None = None
         self._progress = Progress.start(spec.order.batches)
+        #: `None` if the loader is closed, or if the pipeline could not be started.
         self._pipeline: Any = self._start()
 
     @property
@@ -77,36 +88,30 @@ class Loader:
         return self._spec.order.batches
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch, or continue the one that `load_state_dict` loaded.
+        """Return an iterator. Its first batch begins the next epoch, or continues one that `load_state_dict` loaded.
 
         Raises:
-            CallError: the loader is closed. The iterator raises it if a newer iterator exists.
+            CallError: the loader is closed, was built in another process, or has another rank or world size than a
+                process group that was initialized after it was built. The iterator raises it if a newer iterator has
+                begun, or if the loaders of the ranks differ.
             DamagedError: the iterator raises it for an image that cannot be decoded or a label that cannot be read.
 
         """
-        self._require_open()
-        progress = self._progress
-        if progress.needs_restart:
-            self._restart(Progress.start(len(self), progress.next_epoch, iteration=progress.iteration))
-        elif progress.phase is Phase.FINISHED:
-            # DALI still has the batches of this epoch that last_batch="drop" omits.
-            for _ in range(self._spec.order.runs - len(self)):
-                self._run()
-        self._progress = self._progress.begin()
-        return self._batches(self._progress.iteration)
+        self._require_usable()
+        return self._batches()
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch, from 0. Without this call, the number increases by one after each epoch.
 
-        If another epoch would have been next, the pipeline restarts, with an order that depends only on the seed and
-        the epoch.
+        The epoch has the same order as in an uninterrupted run. If another epoch would have been next, the pipeline
+        restarts, so the augmentation differs from that of an uninterrupted run.
 
         Raises:
-            CallError: `epoch` is not an integer of at least 0, or the loader is closed.
+            CallError: `epoch` is not an integer of at least 0; or as for iterating.
 
         """
         epoch = require_int("epoch", epoch, 0)
-        self._require_open()
+        self._require_usable()
         if epoch != self._progress.next_epoch:
             self._restart(Progress.start(len(self), epoch, iteration=self._progress.iteration))
 
@@ -115,33 +120,39 @@ class Loader:
 
         Pass it to `load_state_dict` of a loader that was built with the same arguments, also in a new process, to
         continue with the same batches bit for bit, including augmentation. Each rank saves and loads its own
-        checkpoint. After an error or interruption within a batch, the checkpoint is the one after the last complete
-        batch.
+        checkpoint. Within the loop over an epoch, the checkpoint is the one after the last batch that you received;
+        also after an exception within a batch, and in the ``except`` or ``finally`` block of an exception that ended
+        the loop. Once the loop was left by ``break``, the checkpoint is the beginning of the next epoch, which is
+        where this loader itself continues.
 
         Raises:
-            CallError: the loader is closed.
+            CallError: the loader is closed, or was built in another process.
 
         """
-        self._require_open()
-        return State(self._built(), self._progress.saved, self._progress.checkpoint).to_dict()
+        self._require_usable()
+        handled = sys.exception()
+        interrupted = handled is not None and id(handled) != self._handled_at_leave
+        progress = self._progress if interrupted else self._progress.resumable
+        return State(self._built(), progress.saved, progress.checkpoint).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a checkpoint that `state_dict` returned.
 
         Raises:
             CallError: `state` is not a checkpoint, is damaged, or comes from a loader that was built with other
-                arguments. This loader then continues after its own last complete batch.
+                arguments. With a sampler, rank, world size and batch size may differ if the global batch is the same.
+                After an error, this loader continues after its own last complete batch.
 
         """
-        self._require_open()
+        self._require_usable()
         loaded = read_state(state, self._built(), batches=len(self))
-        previous = self._progress
+        previous = self._progress.resumable
         try:
-            self._restore(loaded.position, loaded.checkpoint)
-        except (RuntimeError, ValueError) as error:
-            self._restore(previous.saved, previous.checkpoint)
-            # A CallError is also a ValueError, and its message already says what is wrong.
-            if isinstance(error, DatasetError):
+            self._restart(Progress.restore(len(self), loaded.position, loaded.checkpoint))
+        except Exception as error:
+            # The next iteration starts the pipeline. Now, it could fail for the same reason.
+            self._set(Progress.restore(len(self), previous.saved, previous.checkpoint))
+            if isinstance(error, DatasetError) or not is_checkpoint_error(error):
                 raise
             raise CallError(
                 "this state is damaged: DALI cannot restore its checkpoint", hint="load another checkpoint"
@@ -153,6 +164,7 @@ class Loader:
 
     def close(self) -> None:
         """Stop reading and release the memory. Batches that you keep stay valid."""
+        self._closed = True
         self._pipeline = None
         if self._spec.records is not None:
             self._spec.records.close()
@@ -164,7 +176,7 @@ class Loader:
         )
 
     def __enter__(self) -> Loader:
-        self._require_open()
+        self._require_usable()
         return self
 
     def __exit__(
@@ -172,17 +184,44 @@ class Loader:
     ) -> None:
         self.close()
 
-    def _batches(self, iteration: int) -> Iterator[Any]:
-        while self._progress.position.batch < len(self):
-            self._require_open()
-            if iteration != self._progress.iteration:
-                raise CallError(
-                    "this iterator is invalid: the loader has a newer one, or set_epoch() was called",
-                    hint="use one iterator at a time, or build a second loader",
-                )
-            batch = self._batch(self._spec.order.size(self._progress.position))
-            self._progress = self._progress.batch_given(self._require_open().checkpoint())
-            yield batch
+    def _batches(self) -> Iterator[Any]:
+        iteration = self._begin()
+        try:
+            while self._progress.position.batch < len(self):
+                self._require_usable()
+                if iteration != self._progress.iteration:
+                    raise CallError(
+                        "this iterator is invalid: the loader has a newer one, or set_epoch() was called",
+                        hint="use one iterator at a time, or build a second loader",
+                    )
+                batch = self._batch(self._spec.order.size(self._progress.position))
+                self._progress = self._progress.batch_given(self._pipeline.checkpoint())
+                yield batch
+        except GeneratorExit as error:
+            # The iterator was dropped. If an exception is the reason, it is not visible here, but in `state_dict`.
+            if iteration == self._progress.iteration:
+                self._progress = self._progress.leave()
+                self._handled_at_leave = id(error.__context__)
+            raise
+
+    def _begin(self) -> int:
+        """Begin an epoch, or continue it, and return the number of the iteration."""
+        self._require_usable()
+        progress, order = self._progress, self._spec.order
+        if progress.needs_restart or (progress.phase is Phase.FINISHED and order.restarts):
+            self._restart(Progress.start(len(self), progress.next_epoch))
+        elif self._pipeline is None:
+            self._restart(progress)
+        if not self._agreed:
+            position = {"epoch": self._progress.next_epoch, "batch": self._progress.position.batch}
+            require_agreement(self.options.ranks, {"batches": len(self), **self._sampling(), **position})
+            self._agreed = True
+        if self._progress.phase is Phase.FINISHED:
+            # DALI still has the batches of this epoch that last_batch="drop" omits.
+            for _ in range(order.runs - len(self)):
+                self._run()
+        self._progress = self._progress.begin()
+        return self._progress.iteration
 
     def _batch(self, size: int) -> Any:
         spec, names = self._spec, self._spec.options.fields
@@ -227,7 +266,7 @@ class Loader:
 
     def _run(self) -> Any:
         """Take a batch from DALI, and let DALI start the next one."""
-        pipeline = self._require_open()
+        pipeline = self._pipeline
         # Set the phase before DALI runs: an interruption after this line leaves it at RUNNING.
         self._progress = self._progress.run_started()
         try:
@@ -242,10 +281,10 @@ class Loader:
     def _start(self) -> Any:
         """Build the pipeline for the current progress, and let DALI start its first batch."""
         spec, options = self._spec, self._spec.options
-        started = self._progress.position.started
-        seed = derive_seed(options.seed, started, options.ranks.rank)
+        started, skipped = self._progress.position.started, self._progress.position.skipped
+        seed = derive_seed(options.seed, started, options.ranks.rank, *([skipped] if skipped else []))
         pipeline = make_pipeline(
-            partial(add_reader, spec, seed=seed, started=started),
+            partial(add_reader, spec, seed=seed, started=started, skipped=skipped),
             spec.recipe,
             spec.fusion.operations,
             options,
@@ -277,35 +316,50 @@ class Loader:
             raise translated from error
         raise error
 
-    def _restore(self, position: Position, checkpoint: bytes) -> None:
-        self._restart(Progress.restore(len(self), position, checkpoint, iteration=self._progress.iteration))
-
     def _restart(self, progress: Progress) -> None:
-        """Replace the pipeline by one that starts at `progress`. Older iterators become invalid."""
-        # Release the old pipeline first, so that there are never two in memory.
-        self._pipeline = None
-        self._progress = replace(progress, iteration=progress.iteration + 1)
+        """Replace the pipeline by one that starts at `progress`. Older iterators become invalid.
+
+        If it cannot be started, the error is raised, and the next iteration tries again.
+        """
+        self._set(progress)
         self._pipeline = self._start()
 
-    def _require_open(self) -> Any:
-        if self._pipeline is None:
-            raise CallError("this loader is closed", hint="build a new loader")
-        return self._pipeline
+    def _set(self, progress: Progress) -> None:
+        # Release the old pipeline first, so that there are never two in memory.
+        self._pipeline = None
+        self._progress = replace(progress, iteration=self._progress.iteration + 1)
 
-    def _built(self) -> dict[str, Any]:
-        """Return the choices that another loader must share to resume from a checkpoint of this one."""
+    def _require_usable(self) -> None:
+        if self._closed:
+            raise CallError("this loader is closed", hint="build a new loader")
+        if os.getpid() != self._process:
+            raise CallError(
+                "this loader was built in another process, and DALI's threads do not exist in a forked one",
+                hint="build the loader in the process that uses it",
+            )
+        check_group(self.options.ranks)
+
+    def _sampling(self) -> dict[str, Any]:
+        """Return the choices that all ranks must share, because they decide which samples an epoch has."""
         spec, options = self._spec, self._spec.options
         return {
             "dataset": spec.split.fingerprint,
-            "transforms": " ".join(map(repr, (*spec.recipe.operations, *spec.recipe.mixing))),
             "batch_size": options.batch_size,
             "shuffle": options.shuffle,
             "sampler": spec.order.text,
             "sample_order": spec.order.version,
             "seed": options.seed,
+            "last_batch": options.last_batch,
+        }
+
+    def _built(self) -> dict[str, Any]:
+        """Return the choices that another loader must share to resume from a checkpoint of this one."""
+        spec, options = self._spec, self._spec.options
+        return {
+            **self._sampling(),
+            "transforms": " ".join(map(repr, (*spec.recipe.operations, *spec.recipe.mixing))),
             "rank": options.ranks.rank,
             "world_size": options.ranks.world_size,
-            "last_batch": options.last_batch,
             "dtype": options.dtype,
             "layout": options.layout,
             "fields": list(options.fields),

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from loaders.ranks import Device, Ranks
+from loaders.devices import Device
+from loaders.ranks import Ranks
 from manifests.errors import CallError
 from manifests.text import plural, shown
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 DeviceChoice: TypeAlias = Literal["auto", "gpu", "cpu"]
 DType: TypeAlias = Literal["float16", "bfloat16", "float32", "uint8"]
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
+Shuffle: TypeAlias = Literal["buffer"] | bool
 LastBatch: TypeAlias = Literal["drop", "partial", "pad"]
 FrameworkName: TypeAlias = Literal["torch", "numpy", "jax", "paddle"]
 
@@ -46,7 +48,7 @@ class BuildRequest:
     batch_size: int | None
     transforms: str | os.PathLike[str] | Sequence[Any]
     sampler: Sampler | None
-    shuffle: bool | None
+    shuffle: Shuffle | None
     device: DeviceChoice
     device_id: int | None
     rank: int | None
@@ -126,8 +128,8 @@ class BuildRequest:
             raise CallError(f"hw_decoder_load must be a number from 0 to 1, got {load!r}")
 
     def _check_choices(self) -> None:
-        if self.shuffle is not None and not isinstance(self.shuffle, bool):
-            raise CallError(f"shuffle must be True, False or None, got {self.shuffle!r}")
+        if not (self.shuffle is None or isinstance(self.shuffle, bool) or self.shuffle == "buffer"):
+            raise CallError(f'shuffle must be True, False, "buffer" or None, got {self.shuffle!r}')
         choices = {"device": DeviceChoice, "dtype": DType, "layout": Layout, "framework": FrameworkName}
         if self.last_batch is not None:
             choices["last_batch"] = LastBatch
@@ -159,7 +161,7 @@ class ResolvedOptions:
     Attributes:
         batch_size: samples per batch of this rank. With ``last_batch="partial"`` it is at most the number of samples
             that a rank reads in an epoch, because DALI decodes full batches.
-        shuffle: whether DALI's reader shuffles. Has no effect with a sampler.
+        shuffle: whether each epoch has a new order. ``"buffer"``: DALI's reader shuffles.
         device: the CPU, or a GPU by its number.
         ranks: rank and world size.
         seed: seed of the order and of the augmentation.
@@ -176,7 +178,7 @@ class ResolvedOptions:
     """
 
     batch_size: int
-    shuffle: bool
+    shuffle: Shuffle
     device: Device
     ranks: Ranks
     seed: int

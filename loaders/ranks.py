@@ -1,24 +1,60 @@
-"""Which process this is (rank and world size) and which device it uses. Imports torch only if it needs it."""
+"""Which process this is among those that share an epoch: rank and world size, from the launcher. Never imports torch.
+
+Every launcher sets environment variables of its own (`LAUNCHERS`). A process group that torch, Paddle or JAX has
+started takes precedence over them. Where a variable shows that there are several processes, and nothing shows which
+one this is, `find_ranks` raises an error: with a guess, several processes would train on the same batches.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from manifests.errors import CallError
-from manifests.text import plural
 
-#: Pairs of environment variables that launchers set, rank and world size: torchrun, Slurm, Open MPI, Paddle.
+#: `Ranks.origin` of ranks that the caller of `loaders.build` gave.
+GIVEN = "the arguments rank and world_size"
+NO_LAUNCHER = "no launcher, so one process"
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """The environment variables that a launcher sets in each process.
+
+    Attributes:
+        name: name of the launcher.
+        rank: number of the process, from 0.
+        world_size: number of processes.
+        local_rank: number of the process on its machine.
+        local_size: number of processes on this machine. Empty if the launcher sets no such number.
+
+    """
+
+    name: str
+    rank: str
+    world_size: str
+    local_rank: str
+    local_size: str = ""
+
+
+#: In this order, because Slurm's variables also exist in processes that other launchers start within a Slurm job.
 #: Slurm's are those of a job step, which `srun` starts. A batch script without `srun` is one process.
-_LAUNCHERS = (
-    ("RANK", "WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM"),
+LAUNCHERS = (
+    Launcher("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    Launcher("Paddle", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "PADDLE_RANK_IN_NODE", "PADDLE_LOCAL_SIZE"),
+    Launcher(
+        "Open MPI",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    Launcher("MPICH or Intel MPI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    Launcher("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 )
-_LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "PADDLE_RANK_IN_NODE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +64,7 @@ class Ranks:
     Attributes:
         rank: number of this process, from 0.
         world_size: number of processes.
+        origin: what the numbers come from, for messages. Equal ranks may have different origins.
 
     Raises:
         CallError: `rank` is not from 0 to ``world_size - 1``.
@@ -36,6 +73,7 @@ class Ranks:
 
     rank: int = 0
     world_size: int = 1
+    origin: str = field(default=NO_LAUNCHER, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("rank", "world_size"):
@@ -47,18 +85,22 @@ class Ranks:
         if not 0 <= self.rank < self.world_size:
             raise CallError(f"rank must be from 0 to {self.world_size - 1} (world_size - 1), got {self.rank}")
 
-    def share(self, samples: int, completed_epochs: int = 0) -> int:
+    def share(self, samples: int, epoch: int = 0) -> int:
         """Return how many samples this rank reads in an epoch.
 
-        DALI cuts the split into one part per rank. After each epoch, a rank moves on to the next part.
+        DALI cuts the split into one part per rank. With each epoch, a rank moves on to the next part.
 
         Args:
             samples: samples of the split.
-            completed_epochs: epochs that the pipeline has completed since it started.
+            epoch: number of the epoch.
 
         """
-        part = (self.rank + completed_epochs) % self.world_size
+        part = self.part(epoch)
         return (part + 1) * samples // self.world_size - part * samples // self.world_size
+
+    def part(self, epoch: int) -> int:
+        """Return the number of the part that this rank reads in an epoch, from 0 to ``world_size - 1``."""
+        return (self.rank + epoch) % self.world_size
 
     def smallest_share(self, samples: int) -> int:
         """Return the smallest number of samples that any rank reads in an epoch."""
@@ -69,107 +111,134 @@ class Ranks:
         return -(-samples // self.world_size)
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
-    """Where images are decoded and transformed.
-
-    Attributes:
-        kind: ``"cpu"`` or ``"gpu"``.
-        index: number of the GPU. 0 for the CPU.
-
-    """
-
-    kind: str
-    index: int = 0
-
-    @property
-    def is_gpu(self) -> bool:
-        """Whether this is a GPU."""
-        return self.kind == "gpu"
-
-    def __str__(self) -> str:
-        return f"gpu:{self.index}" if self.is_gpu else self.kind
-
-
-CPU = Device("cpu")
-
-
 def find_ranks(rank: int | None, world_size: int | None, environment: Mapping[str, str] = os.environ) -> Ranks:
-    """Return rank and world size: as given, else from `torch.distributed`, else from the launcher, else 0 of 1.
+    """Return rank and world size: as given, else of the process group, else from the launcher, else 0 of 1.
 
     Raises:
-        CallError: only one of the two is given, or an environment variable is not a number.
+        CallError: only one of the two is given; an environment variable is not a number; or the variables show that
+            there are several processes, but not which one this is.
 
     """
     if (rank is None) != (world_size is None):
         given, missing = ("rank", "world_size") if world_size is None else ("world_size", "rank")
         raise CallError(f"{given} is given without {missing}", hint="pass both or neither")
     if rank is not None and world_size is not None:
-        return Ranks(rank, world_size)
-    # A process group can exist only if the program has imported torch.
-    torch = sys.modules.get("torch")
+        return Ranks(rank, world_size, GIVEN)
+    return group_ranks() or _launched_ranks(environment)
+
+
+def group_ranks() -> Ranks | None:
+    """Return the ranks of the process group that torch, Paddle or JAX has started. `None` if none has."""
+    # A process group can exist only if the program has imported its library.
+    torch, paddle, jax = (sys.modules.get(name) for name in ("torch", "paddle", "jax"))
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        return Ranks(torch.distributed.get_rank(), torch.distributed.get_world_size())
-    for rank_name, size_name in _LAUNCHERS:
-        if rank_name in environment and size_name in environment:
-            return Ranks(_int_variable(rank_name, environment), _int_variable(size_name, environment))
-    return Ranks()
+        return Ranks(torch.distributed.get_rank(), torch.distributed.get_world_size(), "torch.distributed")
+    if paddle is not None and paddle.distributed.is_initialized():
+        return Ranks(paddle.distributed.get_rank(), paddle.distributed.get_world_size(), "paddle.distributed")
+    if jax is not None and getattr(jax.distributed, "is_initialized", bool)():
+        return Ranks(jax.process_index(), jax.process_count(), "jax.distributed")
+    return None
+
+
+def check_group(ranks: Ranks) -> None:
+    """Check that the process group, if one has been started since, agrees with the ranks of a loader.
+
+    Raises:
+        CallError: it has another rank or world size, and the caller of `loaders.build` did not give `ranks`.
+
+    """
+    group = group_ranks()
+    if group is None or ranks.origin == GIVEN or group == ranks:
+        return
+    raise CallError(
+        f"this loader reads as rank {ranks.rank} of {ranks.world_size} ({ranks.origin}), but {group.origin} says "
+        f"rank {group.rank} of {group.world_size}",
+        hint="build the loader after the process group is initialized, or pass rank= and world_size=",
+    )
 
 
 def local_rank(environment: Mapping[str, str] = os.environ) -> int | None:
     """Return the number of this process on its machine. `None` if no launcher sets it."""
-    return next((_int_variable(name, environment) for name in _LOCAL_RANKS if name in environment), None)
+    names = [launcher.local_rank for launcher in LAUNCHERS]
+    return next((_int_variable(name, environment) for name in names if name in environment), None)
 
 
-def local_processes(environment: Mapping[str, str] = os.environ) -> int:
-    """Return the number of processes on this machine, as torchrun or Open MPI reports it. 1 if unknown."""
-    names = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
-    return max(1, next((_int_variable(name, environment) for name in names if name in environment), 1))
-
-
-def find_device(device: str, device_id: int | None, ranks: Ranks) -> Device:
-    """Return the device to use: ``"auto"`` takes a GPU if there is one.
+def usable_cores(ranks: Ranks, gpus: int, environment: Mapping[str, str] = os.environ) -> int:
+    """Return how many cores this process can use without taking those of other ranks on this machine, at least 1.
 
     Args:
-        device: ``"auto"``, ``"gpu"`` or ``"cpu"``.
-        device_id: number of the GPU. `None` means the local rank with several ranks, else torch's current GPU.
         ranks: rank and world size.
-
-    Raises:
-        CallError: the GPU does not exist on this machine.
+        gpus: GPUs of this machine; an upper bound for the ranks on it, where no launcher tells their number.
+        environment: environment variables.
 
     """
-    if device == "cpu":
-        return CPU
-    count = _count_gpus()
-    if not count:
-        if device == "auto":
-            return CPU
-        raise CallError('device="gpu", but this machine has no GPU', hint='set device="cpu" or device="auto"')
-    if device_id is None:
-        local = local_rank() if ranks.world_size > 1 else None
-        return Device("gpu", _current_gpu() if local is None else local % count)
-    if device_id >= count:
+    cores = len(os.sched_getaffinity(0))
+    launcher = next((each for each in LAUNCHERS if each.rank in environment), None)
+    if launcher is not None and launcher.local_size in environment:
+        return max(1, cores // _int_variable(launcher.local_size, environment))
+    if launcher is not None and launcher.name == "Slurm":
+        return max(1, _slurm_cores(cores, environment))
+    return max(1, cores // min(ranks.world_size, gpus or ranks.world_size))
+
+
+def _slurm_cores(cores: int, environment: Mapping[str, str]) -> int:
+    """Return the cores of this task: Slurm may restrict a task to its own cores, or to those of all tasks."""
+    if "SLURM_CPUS_PER_TASK" in environment:
+        return min(cores, _int_variable("SLURM_CPUS_PER_TASK", environment))
+    if "SLURM_CPUS_ON_NODE" in environment and cores < _int_variable("SLURM_CPUS_ON_NODE", environment):
+        return cores
+    # For example "4(x2),3": four tasks on each of the first two nodes, three on the next.
+    counts: list[int] = []
+    for part in environment.get("SLURM_STEP_TASKS_PER_NODE", "1").split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        counts += [int(match[1])] * int(match[2] or 1) if match else [1]
+    node = _int_variable("SLURM_NODEID", environment) if "SLURM_NODEID" in environment else 0
+    return cores // max(1, counts[min(node, len(counts) - 1)])
+
+
+def _launched_ranks(environment: Mapping[str, str]) -> Ranks:
+    ranks = _complete_ranks(environment)
+    # WORLD_SIZE without RANK: a script that starts its own processes, or one of Lightning's on another machine.
+    several = "RANK" not in environment and _int_variable("WORLD_SIZE", environment, 1) > 1
+    if ranks is None:
+        names = _signs_of_several(environment)
+    else:
+        names = ["WORLD_SIZE"] if several and ranks.world_size != int(environment["WORLD_SIZE"]) else []
+    if names:
+        values = " and ".join(f"{name}={environment[name]}" for name in names)
         raise CallError(
-            f"device_id={device_id}, but this machine has {plural(count, 'GPU')}, numbered from 0",
-            hint=f"choose 0 to {count - 1}, or remove device_id" if count > 1 else "choose 0, or remove device_id",
+            f"the environment has {values}, so there are several processes, but it does not tell the rank of this one",
+            hint="initialize the process group before loaders.build(), start with torchrun, or pass rank= and "
+            "world_size=",
         )
-    return Device("gpu", device_id)
+    return ranks or Ranks()
 
 
-def _count_gpus() -> int:
-    import torch
+def _complete_ranks(environment: Mapping[str, str]) -> Ranks | None:
+    """Return the ranks of the first launcher that tells both numbers."""
+    for launcher in LAUNCHERS:
+        if launcher.rank in environment and launcher.world_size in environment:
+            rank, size = (_int_variable(name, environment) for name in (launcher.rank, launcher.world_size))
+            return Ranks(rank, size, launcher.name)
+        # Lightning's own launcher sets no RANK. On the first machine, the local rank is the rank.
+        lightning = ("LOCAL_RANK", "WORLD_SIZE", "NODE_RANK")
+        if launcher.name == "torchrun" and all(name in environment for name in lightning):
+            local, size, node = (_int_variable(name, environment) for name in lightning)
+            if node == 0:
+                return Ranks(local, size, "Lightning")
+    return None
 
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+def _signs_of_several(environment: Mapping[str, str]) -> list[str]:
+    """Return the variables that only processes of a group of several have."""
+    sizes = [each.world_size for each in LAUNCHERS if _int_variable(each.world_size, environment, 1) > 1]
+    ranks = [each.rank for each in LAUNCHERS if _int_variable(each.rank, environment, 0) > 0]
+    return [*sizes, *ranks, *(["LOCAL_RANK"] if "LOCAL_RANK" in environment else [])]
 
 
-def _current_gpu() -> int:
-    import torch
-
-    return torch.cuda.current_device()
-
-
-def _int_variable(name: str, environment: Mapping[str, str]) -> int:
+def _int_variable(name: str, environment: Mapping[str, str], default: int | None = None) -> int:
+    if default is not None and name not in environment:
+        return default
     try:
         return int(environment[name])
     except ValueError:

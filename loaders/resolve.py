@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from loaders.dataset.fields import Fields, shadowed_columns
+from loaders.dataset.filesystem import network_filesystem
 from loaders.dataset.index_check import check_indexes
 from loaders.dataset.joined import JoinedSplit, join_splits, mix_weights
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import SampleTables
+from loaders.devices import find_device, find_gpus
 from loaders.memory import (
     HW_DECODER_LOAD,
     MAX_THREADS,
@@ -23,8 +25,8 @@ from loaders.memory import (
     LoadSettings,
     check_memory_limit,
 )
-from loaders.options import DTYPE_BYTES, BuildRequest, LastBatch, ResolvedOptions, require_int
-from loaders.ranks import find_device, find_ranks, local_processes
+from loaders.options import DTYPE_BYTES, BuildRequest, LastBatch, ResolvedOptions, Shuffle, require_int
+from loaders.ranks import find_ranks, usable_cores
 from loaders.samplers import Sampler, SequentialSampler, ShuffledSampler, WeightedSampler
 from loaders.samplers.from_config import configured_sampler
 from loaders.samplers.order import Batching, PlannedOrder, StoredOrder, planned_order, sampler_warnings, stored_order
@@ -126,22 +128,23 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     tables = SampleTables(split)
     if split.manifest.pixels is not None:
         recipe = replace(recipe, raw_size=split.manifest.pixels[:2])
-        # Nothing is decoded, so DALI's reader, which copies every record, would be the bottleneck.
-        if sampler is None and request.shuffle is None and parsed.shuffle is None and _is_training(request):
-            sampler = ShuffledSampler()
+    shuffle = _shuffle(request, parsed, split)
+    if sampler is None and shuffle is True:
+        sampler = ShuffledSampler()
     fusion = fuse(recipe.operations)
 
     order: StoredOrder | PlannedOrder
     notes: tuple[str, ...] = ()
-    shuffle = _first(request.shuffle, parsed.shuffle, _is_training(request))
     if sampler is None:
         check_indexes(split)  # only DALI's readers, which read the stored order, use them
-        order = stored_order(split, batching, shuffle=shuffle)
+        order = stored_order(split, batching, shuffle=bool(shuffle))
     else:
         order = planned_order(split, tables, batching, sampler)
         notes = sampler_warnings(split, tables, sampler, order)
 
-    device = find_device(request.device, request.device_id, batching.ranks)
+    gpus = find_gpus(request.framework)
+    device = find_device(request.device, request.device_id, batching.ranks, gpus)
+    cores = usable_cores(batching.ranks, gpus.count)
     whole_images = works_on_whole_images(fusion.operations)
     sizes = tables.image_sizes() if device.is_gpu or whole_images else None
     decoded_sizes = sizes if device.is_gpu and recipe.raw_size is None else None
@@ -151,7 +154,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         device=device,
         ranks=batching.ranks,
         seed=request.seed,
-        num_threads=_first(request.num_threads, _default_threads(fusion, decoded_sizes, gpu=device.is_gpu)),
+        num_threads=_first(request.num_threads, _default_threads(fusion, decoded_sizes, cores, gpu=device.is_gpu)),
         dtype=request.dtype,
         layout=request.layout,
         last_batch=batching.last_batch,
@@ -222,17 +225,16 @@ def parse_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, spli
     return ParsedTransforms(read_recipe(items, source=f"{path}: transforms", batch=batch))
 
 
-def default_threads(processes: int, max_threads: int, *, gpu: bool, computing: bool) -> int:
+def default_threads(cores: int, max_threads: int, *, gpu: bool, computing: bool) -> int:
     """Return the default number of CPU threads that read and decode.
 
     Args:
-        processes: processes that share this machine.
+        cores: cores that this process can use.
         max_threads: with a GPU, the largest useful number of threads for these images.
         gpu: whether images are decoded on the GPU.
         computing: whether the transforms compute much on the CPU even with a GPU.
 
     """
-    cores = max(1, len(os.sched_getaffinity(0)) // processes)
     if not gpu:
         return cores
     return min(cores, max_threads, MAX_THREADS_COMPUTING) if computing else min(cores, max_threads)
@@ -274,6 +276,14 @@ def _is_training(request: BuildRequest) -> bool:
     return request.split == "train"
 
 
+def _shuffle(request: BuildRequest, parsed: ParsedTransforms, split: OpenSplit) -> Shuffle:
+    shuffle: Shuffle = _first(request.shuffle, parsed.shuffle, _is_training(request))
+    if shuffle is True and request.shuffle is None and network_filesystem(split.root):
+        # Each image would be a request of its own.
+        return "buffer"
+    return shuffle
+
+
 def _batching(request: BuildRequest, parsed: ParsedTransforms) -> Batching:
     batch_size = parsed.batch_size if request.batch_size is None else request.batch_size
     if batch_size is None:
@@ -309,9 +319,9 @@ def _recipe_and_sampler(
     return recipe, sampler
 
 
-def _default_threads(fusion: Fusion, decoded_sizes: ImageSizes | None, *, gpu: bool) -> int:
+def _default_threads(fusion: Fusion, decoded_sizes: ImageSizes | None, cores: int, *, gpu: bool) -> int:
     max_threads = decoded_sizes.threads if decoded_sizes else MAX_THREADS
-    return default_threads(local_processes(), max_threads, gpu=gpu, computing=computes_on_cpu(fusion.operations))
+    return default_threads(cores, max_threads, gpu=gpu, computing=computes_on_cpu(fusion.operations))
 
 
 def _memory_limit(limit: int | str | None) -> float:

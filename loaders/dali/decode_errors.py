@@ -19,6 +19,14 @@ _OPERATOR_ERROR = re.compile(
 #: Matches reasons that the dataset does not cause, but the machine or the options.
 _NOT_THE_DATASET = re.compile("memory|bad_alloc|[Bb]atch size")
 
+#: Matches messages about the machine, in an error while a pipeline starts from a checkpoint.
+_MACHINE = re.compile("memory|bad_alloc|CUDA|cuda|NVML")
+
+
+def is_checkpoint_error(error: Exception) -> bool:
+    """Return whether a pipeline cannot start because its checkpoint is damaged, and not because of the machine."""
+    return isinstance(error, (RuntimeError, ValueError)) and not _MACHINE.search(str(error))
+
 
 def translate_error(error: Exception, split: OpenSplit) -> Exception:
     """Return the error to raise in place of an error that DALI raised.

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import nvidia.dali.tensors as _tensors
 import nvidia.dali.tfrecord as _tfrecord
+from numpy.typing import NDArray
 
 from loaders.dali.graph import Node, fn, types
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
 from loaders.samplers.order import PlannedOrder, StoredOrder
+from loaders.samplers.shuffle import shuffled
+from manifests.schema import Shard
 
 if TYPE_CHECKING:
     from loaders.resolve import LoaderSpec
@@ -25,6 +29,9 @@ TensorCPU: Any = _tensors.TensorCPU
 
 #: The native reader's name in the pipeline.
 READER = "reader"
+
+#: What the draw of the order of shards is for: the last number of its key.
+_SHARD_ORDER = 3
 
 #: Size of the buffer that a shuffling native reader draws from, in samples.
 SHUFFLE_BUFFER = 1024
@@ -57,13 +64,14 @@ class ReaderOutputs:
         return [node for node in (self.label, self.source, self.row) if node is not None]
 
 
-def add_reader(spec: LoaderSpec, *, seed: int, started: int) -> ReaderOutputs:
+def add_reader(spec: LoaderSpec, *, seed: int, started: int, skipped: int = 0) -> ReaderOutputs:
     """Add the reader of a loader to the graph: DALI's own for the stored order, otherwise one that follows a sampler.
 
     Args:
         spec: what the loader is built from.
         seed: seed of the order within the shuffle buffer of DALI's own readers.
         started: epoch of the first batch.
+        skipped: batches of that epoch that come before the first batch. 0 for the stored order.
 
     """
     if isinstance(spec.order, StoredOrder):
@@ -71,13 +79,14 @@ def add_reader(spec: LoaderSpec, *, seed: int, started: int) -> ReaderOutputs:
             spec.split,
             spec.order,
             seed=seed,
-            file_seed=derive_seed(spec.options.seed, started),
+            shard_seed=spec.options.seed,
+            started=started,
             with_label=spec.fields.stored_label,
             with_source=spec.fields.source,
         )
     if spec.records is None:
         raise TypeError("a planned order needs records")
-    return read_planned(spec.order, spec.records, started=started, prefetch=spec.options.prefetch)
+    return read_planned(spec.order, spec.records, started=started, skipped=skipped, prefetch=spec.options.prefetch)
 
 
 def derive_seed(*numbers: int) -> int:
@@ -86,7 +95,14 @@ def derive_seed(*numbers: int) -> int:
 
 
 def read_stored(
-    split: OpenSplit, order: StoredOrder, *, seed: int, file_seed: int, with_label: bool, with_source: bool
+    split: OpenSplit,
+    order: StoredOrder,
+    *,
+    seed: int,
+    shard_seed: int,
+    started: int,
+    with_label: bool,
+    with_source: bool,
 ) -> ReaderOutputs:
     """Add the native reader of a split to the graph.
 
@@ -94,33 +110,36 @@ def read_stored(
         split: the split to read.
         order: whether to shuffle, and which part of the split this rank reads.
         seed: seed of the order within the shuffle buffer.
-        file_seed: seed of the order of shards in each epoch; the same on all ranks.
+        shard_seed: seed of the order of the shards; the same on all ranks.
+        started: epoch of the first batch.
         with_label: whether to read the labels that the shards store.
         with_source: whether to return the file and position of each record.
 
     """
     kwargs: dict[str, Any] = {
         "name": READER,
-        "shard_id": order.ranks.rank,
+        # DALI moves on to the next part after every epoch, so any epoch has the same part as if epoch 0 had been first.
+        "shard_id": order.ranks.part(started),
         "num_shards": order.ranks.world_size,
         # Epochs end at a batch boundary on all ranks at once, so each epoch contains every sample once.
         "pad_last_batch": True,
         "random_shuffle": order.shuffle,
         "initial_fill": SHUFFLE_BUFFER,
-        "shuffle_after_epoch": order.shuffle,
         "seed": seed,
     }
+    shards = split.shards
     if order.shuffle:
-        # DALI warns if it is set without `shuffle_after_epoch`.
-        kwargs["shuffle_after_epoch_seed"] = file_seed
+        shards = tuple(shards[number] for number in shuffled(len(shards), shard_seed, started, _SHARD_ORDER))
     label = split.manifest.components.label if with_label else None
     read = _read_tfrecord if split.manifest.format == "tfrecord" else _read_webdataset
-    encoded, *labels = read(split, label, kwargs)
+    encoded, *labels = read(split, shards, label, kwargs)
     source = fn.pad(fn.get_property(encoded, key="source_info")) if with_source else None
     return ReaderOutputs(encoded, labels[0] if labels else None, source)
 
 
-def read_planned(planned: PlannedOrder, records: Records, *, started: int, prefetch: int) -> ReaderOutputs:
+def read_planned(
+    planned: PlannedOrder, records: Records, *, started: int, prefetch: int, skipped: int = 0
+) -> ReaderOutputs:
     """Add a reader to the graph that returns the batches of a sampler's plan.
 
     Args:
@@ -128,9 +147,10 @@ def read_planned(planned: PlannedOrder, records: Records, *, started: int, prefe
         records: random access to the encoded images.
         started: the epoch of the pipeline's first batch.
         prefetch: batches that the pipeline computes ahead of the one in use.
+        skipped: batches of the epoch `started` that come before the first batch.
 
     """
-    batches = _PlannedBatches(planned, records, started, prefetch)
+    batches = _PlannedBatches(lambda run: planned.filled(skipped + run, started), records, prefetch)
     kwargs: dict[str, Any] = {"batch": True, "batch_info": True, "no_copy": True}
     # Two sources, so that DALI drops the one that no output needs.
     encoded = fn.external_source(batches.images, dtype=types.UINT8, ndim=1, **kwargs)
@@ -140,8 +160,8 @@ def read_planned(planned: PlannedOrder, records: Records, *, started: int, prefe
 class _PlannedBatches:
     """The callbacks of `fn.external_source`. DALI calls them once per batch, on the thread that uses the loader."""
 
-    def __init__(self, planned: PlannedOrder, records: Records, started: int, prefetch: int) -> None:
-        self._rows = lru_cache(PREFETCH_BATCHES + 2)(partial(planned.filled, started=started))
+    def __init__(self, rows: Callable[[int], NDArray[np.int64]], records: Records, prefetch: int) -> None:
+        self._rows = lru_cache(PREFETCH_BATCHES + 2)(rows)
         self._records = records
         self._requested = 0
         # With `no_copy=True`, arrays must stay alive until DALI has used them. DALI keeps up to `prefetch` + 1 batches.
@@ -163,27 +183,29 @@ class _PlannedBatches:
         return images
 
 
-def _read_tfrecord(split: OpenSplit, label: str | None, kwargs: dict[str, Any]) -> list[Node]:
+def _read_tfrecord(split: OpenSplit, shards: Sequence[Shard], label: str | None, kwargs: dict[str, Any]) -> list[Node]:
     features = {split.manifest.components.image[0]: tfrecord.FixedLenFeature((), tfrecord.string, "")}
     if label is not None:
         # With shape [1], a record without the feature gives an empty tensor. With a scalar it would give 0.
         features[label] = tfrecord.FixedLenFeature([1], tfrecord.int64, -1)
     outputs = fn.readers.tfrecord(
-        path=[split.path(shard.file) for shard in split.shards],
-        index_path=[split.path(shard.index) for shard in split.shards],
+        path=[split.path(shard.file) for shard in shards],
+        index_path=[split.path(shard.index) for shard in shards],
         features=features,
         **kwargs,
     )
     return [outputs[name] for name in features]
 
 
-def _read_webdataset(split: OpenSplit, label: str | None, kwargs: dict[str, Any]) -> list[Node]:
+def _read_webdataset(
+    split: OpenSplit, shards: Sequence[Shard], label: str | None, kwargs: dict[str, Any]
+) -> list[Node]:
     extensions = [";".join(split.manifest.components.image)]
     if label is not None:
         extensions.append(label)
     outputs = fn.readers.webdataset(
-        paths=[split.path(shard.file) for shard in split.shards],
-        index_paths=[split.path(shard.index) for shard in split.shards],
+        paths=[split.path(shard.file) for shard in shards],
+        index_paths=[split.path(shard.index) for shard in shards],
         ext=extensions,
         case_sensitive_extensions=False,
         missing_component_behavior="error",

@@ -33,7 +33,7 @@ class StoredOrder:
         ranks: this rank, and how many ranks share the samples.
         batch_size: samples in a batch of one rank.
         last_batch: ``"drop"``, ``"partial"`` or ``"pad"``.
-        shuffle: whether DALI shuffles the shards and its buffer.
+        shuffle: whether each epoch has the shards in another order, and DALI shuffles within its buffer.
         text: how `explain()` and checkpoints name the sampler; ``None``, because there is no sampler.
         version: version of the sampler's orders; ``None``, because there is no sampler.
 
@@ -57,12 +57,16 @@ class StoredOrder:
         """Batches that DALI's reader produces in an epoch, including those that ``last_batch="drop"`` discards."""
         return -(-self.ranks.largest_share(self.samples) // self.batch_size)
 
+    @property
+    def restarts(self) -> bool:
+        """Whether each epoch needs a new pipeline: the state of DALI's shuffling depends on all earlier epochs."""
+        return self.shuffle
+
     def size(self, position: Position) -> int:
         """Return the number of samples in the batch that comes next."""
         if self.last_batch != "partial":
             return self.batch_size
-        # Without shuffling, DALI moves each rank on to the next part after every epoch.
-        part = self.ranks.share(self.samples, 0 if self.shuffle else position.completed_epochs)
+        part = self.ranks.share(self.samples, position.epoch)
         return max(0, min(self.batch_size, part - position.batch * self.batch_size))
 
 
@@ -78,6 +82,7 @@ class PlannedOrder:
         last_batch: ``"drop"``, ``"partial"`` or ``"pad"``.
         text: how `explain()` and checkpoints name the sampler.
         spread: whether the sampler spreads large images over the batches.
+        restarts: false, because a plan gives any batch of any epoch.
 
     """
 
@@ -88,6 +93,7 @@ class PlannedOrder:
     last_batch: str
     text: str
     spread: bool = False
+    restarts: bool = False
 
     @property
     def version(self) -> int | None:

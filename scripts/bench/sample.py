@@ -79,7 +79,7 @@ def read(split: OpenSplit, sampler: Any, threads: int, out: bool) -> Side:
     )
     if sampler is None:
         order = StoredOrder(split.samples, Ranks(), BATCH, "drop", shuffle=True)
-        make = partial(read_stored, split, order, seed=1, file_seed=1, with_label=False, with_source=False)
+        make = partial(read_stored, split, order, seed=1, shard_seed=1, started=0, with_label=False, with_source=False)
     else:
         tables = SampleTables(split)
         columns = tables.columns(sampler.columns, requested_by="a sampler")

@@ -23,7 +23,7 @@ def read_back(folder: Path | str, shuffle: bool = False, epochs: int = 1) -> Ite
     pipeline = nvidia.dali.Pipeline(batch_size=BATCH, num_threads=1, device_id=None, seed=3)
     with pipeline:
         records = read_stored(
-            split, StoredOrder(split.samples, Ranks(), BATCH, "pad", shuffle), seed=3, file_seed=3,
+            split, StoredOrder(split.samples, Ranks(), BATCH, "pad", shuffle), seed=3, shard_seed=3, started=0,
             with_label=fields.stored_label, with_source=fields.source,
         )  # fmt: skip
         pipeline.set_outputs(records.encoded, records.label if fields.stored_label else records.source)

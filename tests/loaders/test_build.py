@@ -153,7 +153,8 @@ def test_an_epoch_whose_batches_were_all_taken_needs_no_restart(make_dataset, mi
         for _ in range(len(loader)):
             next(iteration)
         # A restarted pipeline would have started with this epoch.
-        assert loader.state_dict()["position"] == {"epoch": epoch, "batch": 5, "read": 6 * epoch + 5, "started": 0}
+        position = {"epoch": epoch, "batch": 5, "read": 6 * epoch + 5, "started": 0, "skipped": 0}
+        assert loader.state_dict()["position"] == position
 
 
 def test_batches_stay_valid_after_the_loader_is_closed(make_dataset, mixed):

@@ -40,9 +40,34 @@ def test_a_new_loader_is_ready_for_epoch_0(new):
     assert (new.saved, new.checkpoint) == (Position(), b"")
 
 
-def test_an_unused_iterator_does_not_begin_an_epoch(new):
+def test_an_iteration_without_a_batch_does_not_count_an_epoch(new):
     assert begin(begin(new)).position == Position(epoch=0)
     assert begin(begin(new)).iteration == 2
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_dropped_iterator_leaves_the_epoch_and_the_next_one_is_saved(new, batches):
+    progress = take(begin(new), batches)
+    left = progress.leave()
+    assert (left.phase, left.needs_restart, left.next_epoch) == (Phase.LEFT, True, 1)
+    # An exception may be the reason, so the last batch stays known.
+    assert (left.saved, left.checkpoint) == (progress.saved, progress.checkpoint)
+    resumable = left.resumable
+    assert (resumable.saved, resumable.checkpoint) == (Position(epoch=1, started=1), b"")
+    restored = Progress.restore(BATCHES, resumable.saved, resumable.checkpoint)
+    assert begin(restored).position == begin(left).position == Position(epoch=1, started=1)
+
+
+@pytest.mark.parametrize("progress", [Progress.start(BATCHES), take(begin(Progress.start(BATCHES)), BATCHES)])
+def test_only_an_epoch_between_two_batches_can_be_left(progress):
+    assert progress.leave() is progress
+    assert progress.resumable is progress
+
+
+def test_a_resume_at_another_world_size_starts_at_a_batch():
+    progress = Progress.restore(BATCHES, Position(4, 2, started=4, skipped=2), b"")
+    assert (progress.phase, progress.next_epoch, progress.needs_restart) == (Phase.READY, 4, False)
+    assert take(begin(progress)).position == Position(4, 3, read=1, started=4, skipped=2)
 
 
 def test_a_batch_moves_and_saves_the_position(new):
@@ -116,7 +141,7 @@ def test_a_checkpoint_before_the_first_batch_begins_the_same_epoch():
     assert (progress.phase, progress.next_epoch) == (Phase.READY, 4)
 
 
-@given(st.lists(st.sampled_from(["iterate", "batch", "interrupt", "resume"]), max_size=40))
+@given(st.lists(st.sampled_from(["iterate", "batch", "interrupt", "leave", "resume"]), max_size=40))
 def test_every_sequence_of_calls_keeps_the_counts_consistent(calls):
     progress = begin(Progress.start(BATCHES))
     for call in calls:
@@ -124,9 +149,11 @@ def test_every_sequence_of_calls_keeps_the_counts_consistent(calls):
             progress = begin(progress, discarded=1)
         elif call == "interrupt":
             progress = progress.run_started()
+        elif call == "leave":
+            progress = progress.leave()
         elif call == "resume":
             progress = begin(Progress.restore(BATCHES, progress.saved, progress.checkpoint))
-        elif progress.position.batch < BATCHES and progress.phase is not Phase.RUNNING:
+        elif progress.position.batch < BATCHES and progress.phase not in (Phase.RUNNING, Phase.LEFT):
             progress = take(progress)
         position, saved = progress.position, progress.saved
         assert 0 <= position.batch <= min(BATCHES, position.read)
@@ -146,7 +173,7 @@ def test_a_state_is_plain_values():
     assert state.to_dict() == {
         "version": 1,
         "built": {"batch_size": 4},
-        "position": {"epoch": 1, "batch": 2, "read": 5, "started": 0},
+        "position": {"epoch": 1, "batch": 2, "read": 5, "started": 0, "skipped": 0},
         "checkpoint": b"checkpoint",
     }
 

@@ -12,7 +12,9 @@ FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 
 
 def build(folder, **options):
-    defaults = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu", "num_threads": 2}
+    # DALI's reader uses the indexes and the labels of the records; a sampler uses the sample tables.
+    reader = {} if "sampler" in options else {"shuffle": False}
+    defaults = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu", "num_threads": 2, **reader}
     return loaders.build(folder, **{**defaults, **options})
 
 
@@ -38,7 +40,7 @@ def build(folder, **options):
         ({"dtype": "half"}, "dtype must be one of 'float16', 'bfloat16', 'float32', 'uint8', got 'half'"),
         ({"layout": "CHW"}, "layout must be one of 'NCHW', 'NHWC', got 'CHW'"),
         ({"last_batch": "keep"}, "last_batch must be one of 'drop', 'partial', 'pad', got 'keep'"),
-        ({"shuffle": "yes"}, "shuffle must be True, False or None, got 'yes'"),
+        ({"shuffle": "yes"}, "shuffle must be True, False, \"buffer\" or None, got 'yes'"),
         ({"device_id": 0}, 'device_id=0 selects a GPU, but device is "cpu"'),
         ({"transforms": "imagenet-trian"}, "did you mean 'imagenet-train'?"),
         (

@@ -76,10 +76,11 @@ def test_pixels_equal_the_stored_pixels(raw, fmt, order):
 
 
 @FORMATS
-def test_training_uses_a_sampler_unless_shuffle_is_given(raw, fmt):
+def test_training_shuffles_the_whole_split_by_default(raw, fmt):
     sampled = "ShuffledSampler"
     assert sampled in build(raw[fmt], transforms=AS_STORED).explain()
-    assert sampled not in build(raw[fmt], transforms=AS_STORED, shuffle=True).explain()
+    assert sampled in build(raw[fmt], transforms=AS_STORED, shuffle=True).explain()
+    assert sampled not in build(raw[fmt], transforms=AS_STORED, shuffle="buffer").explain()
     assert sampled not in build(raw[fmt], transforms=AS_STORED, shuffle=False).explain()
     one = build(raw[fmt], transforms=AS_STORED)
     other = build(raw[fmt], transforms=AS_STORED, sampler=loaders.ShuffledSampler())
@@ -96,7 +97,7 @@ def test_shuffle_of_a_config_is_kept(raw, shuffle, tmp_path):
     }
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump({"DataLoader": {"Train": part}}))
-    assert "ShuffledSampler" not in build(raw["tfrecord"], transforms=str(config)).explain()
+    assert ("ShuffledSampler" in build(raw["tfrecord"], transforms=str(config)).explain()) == shuffle
 
 
 @FORMATS

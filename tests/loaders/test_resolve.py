@@ -11,8 +11,9 @@ import yaml
 
 import loaders
 import loaders.resolve as resolve_module
+from loaders.devices import Device
 from loaders.options import BuildRequest, ResolvedOptions
-from loaders.ranks import Device, Ranks
+from loaders.ranks import Ranks
 from loaders.resolve import MAX_THREADS_COMPUTING, default_threads
 from loaders.transforms.fuse import fuse
 
@@ -111,15 +112,14 @@ def test_wrong_memory_limits(folder, limit, message):
 
 
 @pytest.mark.parametrize(
-    ("processes", "gpu", "computing", "threads"),
+    ("cores", "gpu", "computing", "threads"),
     [
-        (1, False, False, 32), (4, False, True, 8), (64, False, False, 1),
-        (1, True, False, 12), (1, True, True, MAX_THREADS_COMPUTING), (16, True, False, 2),
+        (32, False, False, 32), (8, False, True, 8), (1, False, False, 1),
+        (32, True, False, 12), (32, True, True, MAX_THREADS_COMPUTING), (2, True, False, 2),
     ],
 )  # fmt: skip
-def test_default_threads(monkeypatch, processes, gpu, computing, threads):
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(32)))
-    assert default_threads(processes, 12, gpu=gpu, computing=computing) == threads
+def test_default_threads(cores, gpu, computing, threads):
+    assert default_threads(cores, 12, gpu=gpu, computing=computing) == threads
 
 
 @pytest.fixture

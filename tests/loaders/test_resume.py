@@ -84,7 +84,8 @@ def test_resumes_after_every_batch(make_dataset, mixed):
     for batch in epoch:
         loader = build(folder)
         loader.load_state_dict(state)
-        found = next(iter(loader))
+        iteration = iter(loader)
+        found = next(iteration)
         assert equal([found], [batch])
         state = loader.state_dict()
         loader.close()
@@ -174,7 +175,8 @@ def test_state_after_a_batch_function_fails(make_dataset, mixed):
 def test_a_damaged_state(make_dataset, mixed, change):
     folder = make_dataset("tfrecord", mixed)
     first = build(folder)
-    next(iter(first))
+    iteration = iter(first)
+    next(iteration)
     loader = build(folder)
     with pytest.raises(CallError, match=r"state is damaged|not the state of a loader"):
         loader.load_state_dict({**first.state_dict(), **change})
@@ -188,18 +190,201 @@ def test_a_loader_cannot_be_pickled(make_dataset, mixed):
 
 def test_set_epoch(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
-    loader = build(folder)
+    loader = build(folder, shuffle=False)
     loader.set_epoch(7)
     seventh = flat(loader)
-    other = build(folder)
+    other = build(folder, shuffle=False)
     list(other)
     other.set_epoch(7)
     assert equal(flat(other), seventh)
     other.set_epoch(8)
-    next(iter(other))
+    iteration = iter(other)
+    next(iteration)
     # Epoch 8 comes next anyway, so the pipeline that started with epoch 7 continues.
     position = other.state_dict()["position"]
     assert (position["epoch"], position["batch"], position["started"]) == (8, 1, 7)
+
+
+#: Each way to read: in stored order, by DALI's buffer, and by a sampler.
+ORDERS = pytest.mark.parametrize("shuffle", [False, "buffer", True])
+
+
+@ORDERS
+@FORMATS
+def test_set_epoch_gives_the_order_of_an_uninterrupted_run(make_dataset, mixed, fmt, shuffle):
+    folder = make_dataset(fmt, mixed)
+    for rank in range(2):
+        options = {"shuffle": shuffle, "fields": ("index",), "rank": rank, "world_size": 2}
+        whole = build(folder, **options)
+        epochs = [rows_of(whole) for _ in range(5)]
+        other = build(folder, **options)
+        for epoch in (3, 1, 2, 2):
+            other.set_epoch(epoch)
+            assert rows_of(other) == epochs[epoch]
+        assert rows_of(other) == epochs[3]
+
+
+def rows_of(loader):
+    return [rows.tolist() for (rows,) in loader]
+
+
+def test_a_rank_sees_all_samples_over_the_epochs(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed, shards=1)
+    for shuffle in ("buffer", True):
+        loader = build(folder, shuffle=shuffle, fields=("index",), rank=1, world_size=4, batch_size=5)
+        assert len({row for _ in range(20) for rows in rows_of(loader) for row in rows}) == 23
+
+
+@ORDERS
+def test_a_state_after_break_begins_the_next_epoch_as_the_loader_does(make_dataset, mixed, shuffle):
+    folder = make_dataset("tfrecord", mixed)
+    whole = build(folder, shuffle=shuffle)
+    epochs = [flat(whole) for _ in range(2)]
+    first = build(folder, shuffle=shuffle)
+    within = []
+    for number, _ in enumerate(first):
+        within.append(first.state_dict())
+        if number == 2:
+            break
+    second, third = build(folder, shuffle=shuffle), build(folder, shuffle=shuffle)
+    second.load_state_dict(first.state_dict())
+    third.load_state_dict(within[-1])
+    following = flat(first)
+    assert equal(flat(second), following)
+    assert [labels.tolist() for _, labels in following] == [labels.tolist() for _, labels in epochs[1]]
+    # Within the loop, the state is that of the batch.
+    assert equal(flat(third), epochs[0][3:])
+
+
+def test_a_state_in_the_handler_of_an_exception_continues_the_epoch(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    epoch = flat(build(folder))
+    loader, states = build(folder), []
+    try:
+        for number, _ in enumerate(loader):
+            if number == 2:
+                interrupt()
+    except KeyboardInterrupt:
+        states.append(loader.state_dict())
+    again = build(folder)
+    again.load_state_dict(states[0])
+    assert equal(flat(again), epoch[3:])
+    try:
+        interrupt()
+    except KeyboardInterrupt:
+        for _ in loader:
+            break
+        # This exception is older than the `break`, so it is not the reason.
+        assert loader.state_dict()["position"]["epoch"] == 2
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def test_iterators_that_are_not_used_change_nothing(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    whole = build(folder)
+    epochs = [flat(whole) for _ in range(2)]
+    first = build(folder)
+    iteration = iter(first)
+    next(iteration), next(iteration)
+    state = first.state_dict()
+    iter(first)
+    assert equal([next(iteration)], epochs[0][2:3])
+    loader = build(folder)
+    loader.load_state_dict(state)
+    iter(loader)
+    assert loader.state_dict()["position"] == state["position"]
+    assert equal(flat(loader), epochs[0][2:])
+    iter(loader), iter(loader)
+    assert equal(flat(loader), epochs[1])
+
+
+@pytest.mark.parametrize("taken", [0, 2, 5])
+def test_a_state_is_safe_to_load_with_torch(make_dataset, mixed, tmp_path, taken):
+    loader = build(make_dataset("tfrecord", mixed))
+    iteration = iter(loader)
+    for _ in range(taken):
+        next(iteration)
+    torch.save(loader.state_dict(), tmp_path / "state.pt")
+    assert torch.load(tmp_path / "state.pt", weights_only=True) == loader.state_dict()
+
+
+@pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
+@pytest.mark.parametrize("taken", [1, 2, 3])
+def test_a_state_resumes_at_another_world_size(make_dataset, mixed, last_batch, taken):
+    folder = make_dataset("webdataset", mixed)
+
+    def ranks(world_size, batch_size, states=None):
+        loaders_of_ranks = [
+            build(folder, rank=rank, world_size=world_size, batch_size=batch_size, last_batch=last_batch,
+                  fields=("index",))
+            for rank in range(world_size)
+        ]  # fmt: skip
+        for loader, state in zip(loaders_of_ranks, states or [], strict=bool(states)):
+            loader.load_state_dict(state)
+        return loaders_of_ranks
+
+    def global_batches(parts):
+        epochs = [rows_of(part) for part in parts]
+        return [[row for part in batch for row in part] for batch in zip(*epochs, strict=True)]
+
+    def after(parts, count):
+        states = []
+        for part in parts:
+            iteration = iter(part)
+            for _ in range(count):
+                next(iteration)
+            states.append(part.state_dict())
+        return states
+
+    whole = ranks(1, 8)
+    epochs = [global_batches(whole) for _ in range(3)]
+    if taken > len(epochs[0]):
+        return
+    states = after(ranks(2, 4), taken)
+    four = ranks(4, 2, [states[0]] * 4)
+    rest = epochs[0][taken:]
+    if rest:
+        assert global_batches(four) == rest
+    assert global_batches(four) == epochs[1]
+    # The state of such a loader fits loaders of its own kind to the bit, and other world sizes again.
+    states = after(four, 1)
+    assert global_batches(ranks(1, 8, [states[3]])) == epochs[2][1:]
+    again = ranks(4, 2, states)
+    assert global_batches(again) == epochs[2][1:]
+
+
+def test_augmentation_after_a_resume_at_another_world_size_is_reproducible(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    first = build(folder, batch_size=8)
+    iteration = iter(first)
+    next(iteration)
+    state = first.state_dict()
+    one, other = (build(folder, batch_size=4, rank=1, world_size=2) for _ in range(2))
+    one.load_state_dict(state)
+    other.load_state_dict(state)
+    assert equal(flat(one), flat(other))
+    # And it resumes to the bit.
+    iteration = iter(one)
+    next(iteration)
+    other.load_state_dict(one.state_dict())
+    assert equal(flat(other), flat_rest(iteration))
+
+
+def flat_rest(iteration):
+    return [tuple(batch) for batch in iteration]
+
+
+@pytest.mark.parametrize(
+    "change", [{"batch_size": 3}, {"batch_size": 2, "rank": 0, "world_size": 4}, {"shuffle": False}]
+)
+def test_another_global_batch_or_order_is_rejected(make_dataset, mixed, change):
+    folder = make_dataset("tfrecord", mixed)
+    state = build(folder).state_dict()
+    with pytest.raises(CallError, match="the state was saved by a loader with"):
+        build(folder, **change).load_state_dict(state)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,156 @@
+"""Which device a loader uses. Asks the framework that gets the batches; imports torch only for framework="torch"."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from loaders.ranks import Ranks, local_rank
+from manifests.errors import CallError
+from manifests.text import plural
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where images are decoded and transformed.
+
+    Attributes:
+        kind: ``"cpu"`` or ``"gpu"``.
+        index: number of the GPU. 0 for the CPU.
+
+    """
+
+    kind: str
+    index: int = 0
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is a GPU."""
+        return self.kind == "gpu"
+
+    def __str__(self) -> str:
+        return f"gpu:{self.index}" if self.is_gpu else self.kind
+
+
+CPU = Device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """The GPUs that a framework can use in this process.
+
+    Attributes:
+        count: number of GPUs, which are numbered from 0.
+        current: returns the number of the GPU that the framework uses by default.
+        chosen: whether `current` was chosen for this process, so that it applies to several ranks as well.
+
+    """
+
+    count: int
+    current: Callable[[], int] = lambda: 0
+    chosen: bool = False
+
+
+def find_gpus(framework: str) -> Gpus:
+    """Return the GPUs that a framework can use: none if it is not installed, or was built for the CPU."""
+    try:
+        return _FIND[framework]()
+    except ImportError:
+        # `load_framework` reports the missing library.
+        return Gpus(0)
+
+
+def find_device(device: str, device_id: int | None, ranks: Ranks, gpus: Gpus) -> Device:
+    """Return the device to use: ``"auto"`` takes a GPU if there is one.
+
+    Args:
+        device: ``"auto"``, ``"gpu"`` or ``"cpu"``.
+        device_id: number of the GPU. `None` means the framework's current GPU; with several ranks, the local rank.
+        ranks: rank and world size.
+        gpus: the GPUs of the framework.
+
+    Raises:
+        CallError: the GPU does not exist on this machine.
+
+    """
+    if device == "cpu":
+        return CPU
+    if not gpus.count:
+        if device == "auto":
+            return CPU
+        raise CallError('device="gpu", but this machine has no GPU', hint='set device="cpu" or device="auto"')
+    if device_id is None:
+        return Device("gpu", _default_gpu(ranks, gpus))
+    if device_id >= gpus.count:
+        raise CallError(
+            f"device_id={device_id}, but this machine has {plural(gpus.count, 'GPU')}, numbered from 0",
+            hint=f"choose 0 to {gpus.count - 1}, or remove device_id"
+            if gpus.count > 1
+            else "choose 0, or remove device_id",
+        )
+    return Device("gpu", device_id)
+
+
+def _default_gpu(ranks: Ranks, gpus: Gpus) -> int:
+    current = gpus.current()
+    if ranks.world_size == 1 or gpus.chosen:
+        return current
+    local = local_rank()
+    if local is not None:
+        return local % gpus.count
+    # Without a launcher, as with torch.multiprocessing, ranks are numbered machine by machine. A GPU other than the
+    # first was chosen with `torch.cuda.set_device`.
+    return current or ranks.rank % gpus.count
+
+
+def _torch_gpus() -> Gpus:
+    import torch
+
+    if not torch.cuda.is_available():
+        return Gpus(0)
+    return Gpus(torch.cuda.device_count(), torch.cuda.current_device)
+
+
+def _numpy_gpus() -> Gpus:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return _torch_gpus()
+    return Gpus(_cuda_count())
+
+
+def _jax_gpus() -> Gpus:
+    import jax
+
+    try:
+        found: list[Any] = jax.local_devices(backend="gpu")
+    except RuntimeError:  # JAX was built for the CPU, or sees no GPU.
+        return Gpus(0)
+    # JAX numbers its devices over all processes; `local_hardware_id` is CUDA's number.
+    numbers = [int(device.local_hardware_id) for device in found]
+    return Gpus(max(numbers, default=-1) + 1, lambda: numbers[0], chosen=len(numbers) == 1)
+
+
+def _paddle_gpus() -> Gpus:
+    import paddle
+
+    if not paddle.is_compiled_with_cuda():
+        return Gpus(0)
+    return Gpus(paddle.device.cuda.device_count(), lambda: int(paddle.device.get_device().partition(":")[2] or 0))
+
+
+def _cuda_count() -> int:
+    """Return the number of GPUs that the CUDA driver offers to this process. 0 without a driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return 0
+    return count.value
+
+
+_FIND = {"torch": _torch_gpus, "numpy": _numpy_gpus, "jax": _jax_gpus, "paddle": _paddle_gpus}

@@ -1,0 +1,77 @@
+"""Two real processes under each launcher that is installed: distinct batches, resume in an epoch, exact evaluation."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from helpers import HELPERS
+
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+
+
+@pytest.fixture
+def run(make_dataset, mixed, tmp_path):
+    """A function that runs `data_parallel.py` on 23 samples, and returns what each rank wrote."""
+
+    def start(mode, *launcher):
+        folder = make_dataset("tfrecord", mixed)
+        program = [HELPERS / "data_parallel.py", mode, folder, tmp_path]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", *launcher, *program],
+            capture_output=True,
+            text=True,
+            timeout=180,
+            env=environment,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+
+    return start
+
+
+def check(results):
+    """Check the ranks of two processes, and their batches of 3 rows from 23 samples."""
+    assert [each["ranks"] for each in results] == [[0, 2], [1, 2]]
+    for epoch in range(2):
+        rows = [row for each in results for batch in each["epochs"][epoch] for row in batch]
+        assert len(rows) == len(set(rows)) == 18
+        assert set(rows) <= set(range(23))
+    for each in results:
+        assert each["resumed"] == each["epochs"][1][2:]
+        assert each["evaluated"] == 23
+
+
+def test_torch_multiprocessing(run):
+    results = run("spawn")
+    check(results)
+    for rank, each in enumerate(results):
+        # A loader that was built before the process group would read as rank 0 of 1 in both processes.
+        told = (
+            f"(no launcher, so one process), but torch.distributed says rank {rank} of 2. Hint: build the loader after"
+        )
+        assert all(told in message for message in each["early"])
+        # Seeds 0 and 1: an error on both ranks.
+        assert "the loaders of the ranks differ: seed is 0 on rank 0, but 1 on rank 1. Hint:" in each["differing"]
+    # A rank that reads a split alone waits for nobody.
+    assert [row for batch in results[0]["alone"] for row in batch] == list(range(21))
+
+
+def test_ddp_with_torchrun(run):
+    check(run("ddp", *TORCHRUN))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="needs lightning")
+def test_lightning(run):
+    """Lightning saves the loader of rank 0 alone. Each rank continues with its own part of the next global batch."""
+    check(run("lightning"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="needs accelerate")
+def test_accelerate(run):
+    options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
+    check(run("accelerate", "-m", "accelerate.commands.launch", *options, "--dynamo_backend", "no"))
