@@ -18,7 +18,7 @@ from dataprep.formats import FORMATS, ScanOptions
 from dataprep.options import IndexOptions
 from manifests.errors import CallError, ShardError, TableError
 from manifests.members import is_unicode
-from manifests.schema import SPLIT_ALIASES, Format, TableMetadata
+from manifests.schema import MAX_LABEL_OFFSET, SPLIT_ALIASES, Format, TableMetadata
 from manifests.tables import read_table_metadata
 
 #: TensorFlow Datasets and many scripts write TFRecord shards without an extension: ``train-00012-of-01024``.
@@ -191,6 +191,11 @@ def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
         raise CallError(f"--split {options.split!r} is not valid UTF-8", hint="use letters, digits, - and _")
     if options.label and options.label_key:
         raise CallError("--label and --label-key cannot be used together", hint="leave one of them out")
+    if abs(options.label_offset) > MAX_LABEL_OFFSET:
+        raise CallError(
+            f"--label-offset {options.label_offset} is out of the range -{MAX_LABEL_OFFSET} to {MAX_LABEL_OFFSET}",
+            hint="give the difference between the labels in the shards and those from 0",
+        )
     if options.label_key and shards.format != "webdataset":
         raise CallError("--label-key requires WebDataset shards", hint="give the feature of the label with --label")
     path = next(shards.paths)

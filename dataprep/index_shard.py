@@ -184,7 +184,7 @@ class _ShardReader:
         self._name = name
         self._view = view
         self._key_prefix = re.sub(r"[.\s/]", "_", shard_stem(name))
-        self._labels = len(task.options.classes) if task.options.classes else MAX_LABEL + 1
+        self._labels = len(task.options.classes) if task.options.classes else task.options.max_classes
 
     def add(self, number: int, record: Record) -> None:
         """Add a record, or reject it if its image is broken.
@@ -237,9 +237,15 @@ class _ShardReader:
                 file=self._name,
                 record=number,
                 byte=record.start,
-                hint="check --label-offset and --classes",
+                hint=self._label_hint(),
             )
         return label
+
+    def _label_hint(self) -> str:
+        options = self._task.options
+        if options.classes is not None or self._labels > MAX_LABEL:
+            return "check --label-offset and --classes"
+        return f"check --label-offset, or set --max-classes to a number up to {MAX_LABEL + 1:,}"
 
     def _read_image(self, number: int, record: Record) -> tuple[ImageInfo, int]:
         """Read and validate a whole record; return its image's header and CRC-32C."""

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from dataprep.images.base import MAX_PIXELS, Validation
-from manifests.schema import Format, Store
+from manifests.schema import DEFAULT_MAX_CLASSES, Format, Store
 
 Filter = Literal["lanczos", "bicubic", "bilinear", "box"]
 Subsampling = Literal["keep", "444", "422", "420"]
@@ -157,6 +157,7 @@ class IndexOptions:
         label_key: member of the ``.json`` component that contains the label.
         label_offset: added to every label; -1 for shards whose labels count from 1.
         classes: class names in label order.
+        max_classes: labels must be less than this, unless `classes` is given.
         split: name of the split; `None` derives it from each file's name or folder.
         validate: ``"none"`` reads headers only; ``"header"`` and ``"decode"`` read every byte, and write checksums
             into the tables and the manifest.
@@ -172,3 +173,4 @@ class IndexOptions:
     split: str | None = None
     validate: Validation = "none"
     overwrite: bool = False
+    max_classes: int = DEFAULT_MAX_CLASSES

@@ -19,10 +19,10 @@ from dataprep.formats import FORMATS, PendingSample, Record, RecordFormat, ScanO
 from dataprep.images.base import MAX_BYTES, MAX_PIXELS, ImageInfo, Rejected
 from dataprep.images.validate import inspect, parse_header
 from manifests.dali_index import record_starts
-from manifests.errors import DamagedError, DatasetError, ShardError
+from manifests.errors import DamagedError, DatasetError, ManifestError, ShardError
 from manifests.files import INDEX, read_file
 from manifests.schema import Manifest, Sample, Shard
-from manifests.text import plural
+from manifests.text import plural, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,14 @@ class ShardCheck:
         """How to fix a damaged index or table."""
         return self.shard_hint if self.was_converted else "run `dataprep index --overwrite` again"
 
+    @property
+    def label_key(self) -> str | None:
+        """The member of a sample's ``.json`` that contains the label, if ``dataprep index`` was told so."""
+        key = self.manifest.options.get("label_key")
+        if key is not None and not isinstance(key, str):
+            raise ManifestError(f"options.label_key of the manifest is not text, but {shown(key)}")
+        return key
+
     def path(self, name: str) -> str:
         """Return the path of a file of the dataset."""
         return os.path.join(self.folder, name)
@@ -158,7 +166,7 @@ def check_records(
 
 def scan_past_damage(check: ShardCheck, view: View, size: int) -> Iterator[Record | Problem]:
     """Scan a shard. After a damaged record, yield a problem and continue at the next record in the index."""
-    options = ScanOptions(check.manifest.components, check.manifest.options.get("label_key"), texts=False)
+    options = ScanOptions(check.manifest.components, check.label_key, texts=False)
     starts = _starts_in_index(check)
     start = 0
     while start < size:

@@ -9,6 +9,7 @@ import click
 from dataprep.commands.base import (
     Command,
     classes_option,
+    max_classes_option,
     print_error,
     print_line,
     print_note,
@@ -42,6 +43,7 @@ from manifests.text import plural
     help="Number to add to every label, for example -1 if labels start at 1.",
 )
 @classes_option
+@max_classes_option
 @click.option(
     "--split",
     metavar="NAME",
@@ -65,6 +67,7 @@ def index(
     label_key: str | None,
     label_offset: int,
     classes: str | None,
+    max_classes: int,
     split: str | None,
     validate: Validation,
     workers: int | None,
@@ -85,6 +88,7 @@ def index(
         label_key=label_key,
         label_offset=label_offset,
         classes=read_classes(classes),
+        max_classes=max_classes,
         split=split,
         validate=validate,
         overwrite=overwrite,

@@ -20,6 +20,10 @@ from manifests.schema import Components
 View = Callable[[int, int], tuple["bytes | mmap.mmap", int]]
 
 
+#: Longest text in bytes or characters (a class name, a source path) that is read from a record.
+MAX_TEXT = 4096
+
+
 class PendingSample(NamedTuple):
     """A sample that is about to be written: its row of the sample table, without the offset.
 

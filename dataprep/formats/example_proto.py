@@ -17,7 +17,7 @@ from collections.abc import Container
 from functools import lru_cache
 from typing import Any
 
-from dataprep.formats.base import View
+from dataprep.formats.base import MAX_TEXT, View
 from dataprep.formats.example_wire import BYTES, INTS, Value, locate_features_of_any, read_varint
 
 #: Tag of field 1 with a length: ``Example.features``, an item of the map, its key, the value of a list.
@@ -109,9 +109,6 @@ def _varint(value: int) -> bytes:
 
 #: Errors that the functions below raise on bytes that are not an Example.
 MALFORMED = (IndexError, struct.error, ValueError)
-
-#: Longest text in bytes (a class name, a file name) that is read.
-MAX_TEXT = 4096
 
 #: Bytes to read for the tags, the lengths and the name of one feature, if the name has at most 127 bytes.
 _FEATURE_HEAD = 512

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from dataprep.formats import tar
-from dataprep.formats.base import PendingSample, Record, RecordDamage, ScanOptions, View
+from dataprep.formats.base import MAX_TEXT, PendingSample, Record, RecordDamage, ScanOptions, View
 from dataprep.images.base import EXTENSIONS
 from manifests.dali_index import webdataset_line
 from manifests.errors import CallError, ShardError
 from manifests.schema import Components
+from manifests.text import one_line, shown
 
 SUFFIX = ".tar"
 SUFFIXES: tuple[str, ...] = (".tar",)
@@ -87,6 +88,10 @@ def _finite(value: Any) -> Any:
 
 #: A label in decimal ASCII, with the line feed that some tools append. Python's `int` accepts more than this.
 _LABEL = re.compile(r"-?[0-9]{1,19}(\r?\n)?")
+#: More than the longest label.
+_MAX_LABEL_BYTES = 40
+#: A surrogate: JSON can contain it, UTF-8 cannot.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 #: A file name without whitespace and without surrogates, which stand for bytes that are not UTF-8.
 _VALID_NAME = re.compile(r"[^\s\ud800-\udfff]+")
 
@@ -155,8 +160,8 @@ def _split_name(name: str) -> tuple[str, str]:
 def _check_name(member: tar.Member, file: str) -> None:
     if not _VALID_NAME.fullmatch(member.name) or member.name.endswith("."):
         message = (
-            f"the name of the file {member.name!r} has whitespace, an empty extension or bytes that are not UTF-8, "
-            "which DALI's index cannot store"
+            f"the name of the file {shown(member.name)} has whitespace, an empty extension or bytes that are not UTF-8"
+            ", which DALI's index cannot store"
         )
         raise ShardError(message, file=file, byte=member.start, hint="make the shard again with other keys")
 
@@ -179,15 +184,17 @@ def _by_kind(group: _Group, images: frozenset[str], file: str, number: int) -> d
         kind = "image" if lowered in images else lowered
         if kind in by_kind:
             what = "two images" if kind == "image" else f"two files with the extension {extension!r}"
-            message = f"sample {group.key!r} has {what}"
+            message = f"sample {shown(group.key)} has {what}"
             raise ShardError(
                 message, file=file, record=number, byte=member.start, hint="set --image to the extension of one of them"
             )
         by_kind[kind] = member
     if "image" not in by_kind:
-        listed = ", ".join(extension for extension, _ in group.members)
+        listed = one_line(", ".join(extension for extension, _ in group.members), 1000)
         extensions = ", ".join(sorted(images))
-        message = f"sample {group.key!r} has no file with an image extension ({extensions}); its files are: {listed}"
+        message = (
+            f"sample {shown(group.key)} has no file with an image extension ({extensions}); its files are: {listed}"
+        )
         raise ShardError(message, file=file, record=number, byte=group.members[0][1].start)
     return by_kind
 
@@ -209,17 +216,16 @@ def _read_label_and_texts(
     if options.label_key is not None:
         label = _json_label(text, options.label_key, where)
     elif options.components.label and (member := members.get(options.components.label)) is not None:
-        raw = tar.read_text(view, member.data, member.size, file)
+        raw = tar.read_text(view, member.data, min(member.size, _MAX_LABEL_BYTES), file)
         if not _LABEL.fullmatch(raw):
-            message = f"the label {raw[:40]!r} is not an integer"
-            raise ShardError(message, file=file, record=number, byte=member.data)
+            raise ShardError(f"the label {shown(raw)} is not an integer", file=file, record=number, byte=member.data)
         label = int(raw)
-    class_name, source = text.get("class"), text.get("source", text.get("url"))
-    return (
-        label,
-        class_name if isinstance(class_name, str) else "",
-        source if isinstance(source, str) else members["image"].name,
-    )
+    return label, _text(text.get("class")), _text(text.get("source", text.get("url"))) or members["image"].name
+
+
+def _text(value: Any) -> str:
+    """Return a text of a ``.json``. Empty if it is none, is longer than `MAX_TEXT`, or has surrogates (no UTF-8)."""
+    return value if isinstance(value, str) and len(value) <= MAX_TEXT and not _SURROGATE.search(value) else ""
 
 
 def _parse_json(view: View, member: tar.Member, where: tuple[str, int]) -> dict[str, Any]:
@@ -236,10 +242,14 @@ def _parse_json(view: View, member: tar.Member, where: tuple[str, int]) -> dict[
 
 def _json_label(text: dict[str, Any], key: str, where: tuple[str, int]) -> int:
     value = text.get(key)
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64:
         return value
-    integers = ", ".join(sorted(name for name, item in text.items() if type(item) is int)) or "none"
-    message = f"the .json has no integer member {key!r} (its value is {value!r}); its integer members are: {integers}"
+    integers = sorted(name for name, item in text.items() if type(item) is int)
+    listed = ", ".join(integers[:20]) + (f" and {len(integers) - 20:,} more" if len(integers) > 20 else "")
+    message = (
+        f"the .json has no integer member {shown(key)} of up to 64 bits (its value is {shown(value)}); "
+        f"its integer members are: {one_line(listed, 1000) or 'none'}"
+    )
     raise ShardError(message, file=where[0], record=where[1], hint="set --label-key to one of them")
 
 
@@ -267,7 +277,7 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
         raise ShardError("the shard contains no files", file=file, byte=0, hint="remove it")
     extensions = [extension.lower() for extension, _ in group.members]
     label = "cls" if "cls" in extensions else None
-    listed = ", ".join(extensions)
+    listed = one_line(", ".join(extensions), 1000)
     if image is not None:
         images = tuple(part.strip().lstrip(".") for part in image.lower().split(","))
         if not set(images) & set(extensions):
@@ -276,10 +286,10 @@ def find_components(view: View, size: int, file: str, image: str | None) -> Comp
         return Components(image=images, label=label)
     images = _image_extensions(extensions)
     if len(images) > 1:
-        message = f"sample {group.key!r} has more than one image: {', '.join(images)}"
+        message = f"sample {shown(group.key)} has more than one image: {', '.join(images)}"
         raise ShardError(message, file=file, record=0, hint="set --image to one of these extensions")
     if not images:
-        message = f"sample {group.key!r} has no image; its files are: {listed}"
+        message = f"sample {shown(group.key)} has no image; its files are: {listed}"
         raise ShardError(message, file=file, record=0, hint="set --image to the extension of the image")
     # Samples may have images of different formats, so all common extensions are accepted.
     return Components(image=tuple(sorted(IMAGE_EXTENSIONS)) if images[0] in IMAGE_EXTENSIONS else images, label=label)

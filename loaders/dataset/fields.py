@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import VERIFY, SampleTables
 from manifests.errors import DamagedError
+from manifests.schema import MAX_LABEL
 
 Labels: TypeAlias = NDArray[np.int64]
 
@@ -108,8 +109,7 @@ class Fields:
         return parse(stored) + self._split.manifest.components.label_offset
 
     def _checked(self, labels: Labels) -> Labels:
-        # Without class names in the manifest, there is no upper bound.
-        end = len(self._split.manifest.classes) or np.iinfo(np.int64).max
+        end = len(self._split.manifest.classes) or MAX_LABEL + 1
         wrong = labels[(labels < 0) | (labels >= end)]
         if wrong.size:
             raise DamagedError(

@@ -58,7 +58,7 @@ def test_help_lists_every_command_and_exit_status(invoke):
                     "max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter store "
                     "raw-size raw-fit image-root path-column label-column split-column pattern classes max-classes "
                     "workers overwrite check-shards dry-run"),
-        ("index", "image label label-key label-offset classes split validate workers overwrite"),
+        ("index", "image label label-key label-offset classes max-classes split validate workers overwrite"),
         ("verify", "decode workers"),
         ("info", "json"),
     ],

@@ -380,7 +380,7 @@ def test_a_missing_json_member_or_image_is_wrong_usage(folder, jpegs, invoke):
     files = [("0.jpg", jpegs[0]), ("0.cls", b"0"), ("0.json", b'{"other": 3}')]
     write_tar(folder / "a.tar", files)
     stderr = invoke("index", folder, "--label-key", "missing", status=2).stderr
-    assert f"--label-key missing: {folder}/a.tar: the .json has no integer member 'missing'" in stderr
+    assert f"--label-key missing: {folder}/a.tar: the .json has no integer member 'missing' of up to 64 bits" in stderr
     stderr = invoke("index", folder, "--image", "missing", status=2).stderr
     assert f"--image missing: {folder}/a.tar has no such file in its first sample" in stderr
     assert os.listdir(folder) == ["a.tar"]

@@ -1,18 +1,22 @@
 """Contents of a batch: labels, rows and table columns, as tensors of each framework."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from helpers.handmade import make_dataset
 from helpers.pictures import encode
 
 import loaders
+from loaders.dataset.fields import Fields
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
 from manifests.errors import CallError, DamagedError
+from manifests.schema import MAX_LABEL_OFFSET
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 
@@ -226,3 +230,14 @@ def test_columns_of_integers_and_floats_keep_their_values(people, tmp_path):
         pq.write_table(table.set_column(place, "camera", pa.array(column)), split.path(shard.table))
     found = SampleTables(split).columns(["camera"], requested_by="a test")["camera"]
     assert found.tolist() == [*large, 0.5, 1.5, 2.5, 3.5, 7]
+
+
+@pytest.mark.parametrize("stored", [np.iinfo(np.int64).min, np.iinfo(np.int64).max])
+@pytest.mark.parametrize("offset", [-MAX_LABEL_OFFSET, -2, -1, 1, 2, MAX_LABEL_OFFSET])
+def test_labels_do_not_wrap_around(offset, stored, tmp_path):
+    """Without class names, -2**63 - 2 would be read as a large positive label."""
+    split = open_split(make_dataset(tmp_path / "out", "tfrecord", [("jpg", b"image", 0)], shards=1), "train")
+    components = replace(split.manifest.components, label_offset=offset)
+    split = replace(split, manifest=replace(split.manifest, classes=(), components=components))
+    with pytest.raises(DamagedError, match="labels go from 0 to 10000000"):
+        Fields(split, SampleTables(split), ["label"]).values(np.array([[stored]]), None)
