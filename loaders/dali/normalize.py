@@ -7,7 +7,7 @@ from typing import Any
 from loaders.dali.geometry import flip_coin
 from loaders.dali.graph import GraphContext, Node, apply, fn, types
 from loaders.transforms.base import ImageSpec
-from loaders.transforms.decode_normalize import Normalize, Rescale
+from loaders.transforms.decode_normalize import Normalize, Rescale, ToFloat
 from loaders.transforms.fuse import FlipNormalize
 
 #: The dtype that DALI returns for each dtype of a batch. DALI has no bfloat16, so the framework converts float32.
@@ -53,6 +53,11 @@ def _(operation: FlipNormalize, image: Node, spec: ImageSpec, context: GraphCont
 @apply.register
 def _(operation: Rescale, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     return fn.cast(image, dtype=types.FLOAT) / 255.0
+
+
+@apply.register
+def _(operation: ToFloat, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    return fn.cast(image, dtype=types.FLOAT)
 
 
 def _normalize(

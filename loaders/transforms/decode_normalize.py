@@ -110,3 +110,17 @@ class Rescale(Operation):
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return a float32 spec; images must be uint8."""
         return replace(require_uint8(self, spec), is_uint8=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ToFloat(Operation):
+    """Convert uint8 values to float32 values from 0 to 255."""
+
+    @property
+    def pointwise(self) -> bool:
+        """Always ``True``."""
+        return True
+
+    def output(self, spec: ImageSpec) -> ImageSpec:
+        """Return a float32 spec."""
+        return replace(require_three_channels(self, spec), is_uint8=False)

@@ -6,11 +6,13 @@ import inspect
 
 import pytest
 import test_color
+import test_containers
 import test_fuse
 import test_geometry
 import test_masks
 import test_mixing
 import test_policies
+import test_torchvision
 
 from loaders.dali.graph import RandomStreams
 
@@ -18,7 +20,16 @@ from loaders.dali.graph import RandomStreams
 def checks():
     """Return every check whose only required argument is `gpu`."""
     found = []
-    for module in (test_color, test_masks, test_geometry, test_fuse, test_policies, test_mixing):
+    for module in (
+        test_color,
+        test_containers,
+        test_masks,
+        test_geometry,
+        test_fuse,
+        test_policies,
+        test_mixing,
+        test_torchvision,
+    ):
         for name, check in vars(module).items():
             if not name.startswith("check_") or not inspect.isfunction(check) or check.__module__ != module.__name__:
                 continue

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from loaders.transforms.parse import color, crop, decode_normalize, geometry, masks, mixing, policies, resize, timm
-from loaders.transforms.parse.recipe import Recipe, RecipeItem, read_recipe
+from loaders.transforms.parse import (
+    color,
+    containers,
+    conversion,
+    crop,
+    decode_normalize,
+    geometry,
+    masks,
+    mixing,
+    policies,
+    resize,
+    steps,
+    timm,
+    torchvision_policies,
+)
+from loaders.transforms.parse.items import RecipeItem
+from loaders.transforms.parse.recipe import Recipe, read_recipe
 from loaders.transforms.parse.registry import Parameter, TransformInfo, known_transforms, transform_table
 
 # Importing these modules registers their names.
-_REGISTERED = (color, crop, decode_normalize, geometry, masks, mixing, policies, resize, timm)
+_REGISTERED = (
+    color, containers, conversion, crop, decode_normalize, geometry, masks, mixing, policies, resize, steps, timm,
+    torchvision_policies,
+)  # fmt: skip
 
 __all__ = ["Parameter", "Recipe", "RecipeItem", "TransformInfo", "known_transforms", "read_recipe", "transform_table"]

@@ -8,6 +8,7 @@ from loaders.transforms.base import check_bool, check_choice, check_probability,
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import (
+    choose_library,
     parse_channels,
     parse_height_width,
     parse_number,
@@ -44,16 +45,11 @@ def random_erasing(
 ) -> Parsed:
     """Erase a random rectangle; the first eight arguments are PaddleClas's, the last five torchvision's."""
     given = {name: argument for name, argument in locals().items() if argument is not None}
-    torchvision = [name for name in _TORCHVISION_ERASING if name in given]
-    paddleclas = [name for name in _PADDLECLAS_ERASING if name in given]
-    if torchvision and paddleclas:
-        raise CallError(
-            f"{paddleclas[0]} is an argument of PaddleClas, but {torchvision[0]} is an argument of torchvision",
-            hint="use the arguments of only one library",
-        )
+    torchvision = {name: given[name] for name in _TORCHVISION_ERASING if name in given}
+    library = choose_library({name: given[name] for name in _PADDLECLAS_ERASING if name in given}, torchvision)
     for name in ("use_log_aspect", "inplace"):
         check_bool(name, given.get(name, False))
-    yield _torchvision_erasing(given) if torchvision else _paddleclas_erasing(given)
+    yield _torchvision_erasing(given) if library == "torchvision" else _paddleclas_erasing(given)
 
 
 def _paddleclas_erasing(given: dict[str, Any]) -> RandomErasing:

@@ -1,49 +1,35 @@
-"""Transform names of augmentation policies, except timm's."""
+"""Transform names of augmentation policies, except those that only timm or torchvision has."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from loaders.transforms.base import check_int, check_number, check_probability
 from loaders.transforms.limits import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_STEPS
+from loaders.transforms.parse import torchvision_policies
 from loaders.transforms.parse.autoaugment_tables import IMAGENET
+from loaders.transforms.parse.policy_parts import (
+    BICUBIC_NOTE,
+    ENHANCEMENTS,
+    FACTOR_AROUND_ONE,
+    FACTOR_FROM_LOW,
+    MAX_LEVEL,
+    STEPS_WITHOUT_ARGUMENT,
+    BilinearFilter,
+    check_interpolation,
+)
 from loaders.transforms.parse.registry import Note, Parsed, register
-from loaders.transforms.parse.values import parse_channels
+from loaders.transforms.parse.values import choose_library, parse_channels
 from loaders.transforms.policies import Amount, Color, Level, MixedChains, RandomSteps, Step, SubPolicies
-from manifests.errors import CallError
-from manifests.text import shown
 
-_Filter = Literal["nearest", "linear"]
-
-#: The highest level of PaddleClas's and timm's policies; the lowest is 0.
-MAX_LEVEL = 10
-
-BICUBIC_NOTE = Note("steps that move pixels use a bilinear filter instead of a bicubic one")
 _BICUBIC_DIFFERS = "Steps that move pixels use a bilinear filter instead of a bicubic one."
 
 _GRAY: Color = (128, 128, 128)
 
-#: Enhancement factors: ``1 +- 0.9`` at the highest level, or from 0.1 to 1.9.
-FACTOR_AROUND_ONE = Amount(1, 0.9 / MAX_LEVEL, signed=True)
-FACTOR_FROM_LOW = Amount(0.1, 1.8 / MAX_LEVEL)
 
-ENHANCEMENTS = ("color", "contrast", "sharpness", "brightness")
-STEPS_WITHOUT_ARGUMENT = ("autocontrast", "equalize", "invert")
-
-
-def check_interpolation(value: Any, choices: tuple[str, ...]) -> tuple[Note, ...]:
-    """Check an interpolation name. Return a note unless it is bilinear, because the filter is always bilinear."""
-    if value not in choices:
-        raise CallError(f"interpolation must be one of {', '.join(choices)}, got {shown(value)}")
-    return () if value == "bilinear" else (BICUBIC_NOTE,)
-
-
-# PaddleClas ----------------------------------------------------------------------------------------------------------
-
-
-def _rand_augment_steps(filter_: _Filter, fill: Color, *, both_directions: bool) -> dict[str, Step]:
+def _rand_augment_steps(filter_: BilinearFilter, fill: Color, *, both_directions: bool) -> dict[str, Step]:
     """Return PaddleClas's RandAugment steps by name.
 
     Only shears use `filter_`; translations and rotations use the nearest pixel. Rotations fill with gray. They rotate
@@ -84,9 +70,16 @@ def _fixed_level(magnitude: Any) -> Level:
     return Level(magnitude, magnitude)
 
 
-@register("AutoAugment", "PaddleClas", differs=_BICUBIC_DIFFERS)
-def auto_augment() -> Parsed:
-    """Run one of AutoAugment's 25 sub-policies for ImageNet."""
+_WHICH = "Without an argument that only torchvision has, it is PaddleClas's."
+
+
+@register("AutoAugment", "PaddleClas", "torchvision", differs=f"{_WHICH} {_BICUBIC_DIFFERS}")
+def auto_augment(policy: Any = None, interpolation: Any = None, fill: Any = None) -> Parsed:
+    """Run one of AutoAugment's 25 sub-policies; `policy` is torchvision's ``imagenet``, ``cifar10`` or ``svhn``."""
+    given = _given(policy=policy, interpolation=interpolation, fill=fill)
+    if given:
+        yield from torchvision_policies.auto_augment(**given)
+        return
     steps = _auto_augment_steps(_GRAY)
     yield SubPolicies(
         tuple(
@@ -98,11 +91,39 @@ def auto_augment() -> Parsed:
         )
     )
     yield BICUBIC_NOTE
+    yield Note("this is PaddleClas's AutoAugment; set policy='imagenet' for torchvision's")
 
 
-@register("RandAugment", "PaddleClas", differs=_BICUBIC_DIFFERS)
-def rand_augment(num_layers: int = 2, magnitude: float = 5, fillcolor: Any = _GRAY) -> Parsed:
-    """Run `num_layers` random steps of 14, all of strength `magnitude`."""
+@register("RandAugment", "PaddleClas", "torchvision", differs=f"{_WHICH} {_BICUBIC_DIFFERS}")
+def rand_augment(
+    num_layers: Any = None,
+    magnitude: Any = None,
+    fillcolor: Any = None,
+    num_ops: Any = None,
+    num_magnitude_bins: Any = None,
+    interpolation: Any = None,
+    fill: Any = None,
+) -> Parsed:
+    """Run random steps of strength `magnitude`: `num_layers` of PaddleClas's 14, or `num_ops` of torchvision's 14."""
+    paddleclas = _given(num_layers=num_layers, fillcolor=fillcolor)
+    torchvision = _given(num_ops=num_ops, num_magnitude_bins=num_magnitude_bins, interpolation=interpolation, fill=fill)
+    library, both = choose_library(paddleclas, torchvision), _given(magnitude=magnitude)
+    if library == "torchvision":
+        yield from torchvision_policies.rand_augment(**torchvision, **both)
+        return
+    yield from _paddleclas_rand_augment(**paddleclas, **both)
+    if library is None:
+        yield Note(
+            "this is PaddleClas's RandAugment, with strengths from 0 to 10; set num_ops=2 for torchvision's, with "
+            "strengths from 0 to 30"
+        )
+
+
+def _given(**arguments: Any) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _paddleclas_rand_augment(num_layers: int = 2, magnitude: float = 5, fillcolor: Any = _GRAY) -> Parsed:
     check_int("num_layers", num_layers, 0, MAX_STEPS)
     steps = _rand_augment_steps("linear", parse_channels(fillcolor, "fillcolor"), both_directions=False)
     yield RandomSteps(_at_level(steps, _fixed_level(magnitude)), num_layers)
@@ -156,15 +177,43 @@ def rand_augment_v4() -> Parsed:
     yield BICUBIC_NOTE
 
 
-@register("AugMix", "PaddleClas")
+@register("AugMix", "PaddleClas", "torchvision", differs=_WHICH)
 def aug_mix(
+    prob: Any = None,
+    aug_prob_coeff: Any = None,
+    mixture_width: Any = None,
+    mixture_depth: Any = None,
+    aug_severity: Any = None,
+    severity: Any = None,
+    chain_depth: Any = None,
+    alpha: Any = None,
+    all_ops: Any = None,
+    interpolation: Any = None,
+    fill: Any = None,
+) -> Parsed:
+    """Mix an image with augmented copies of it; the first five arguments are PaddleClas's, the others torchvision's."""
+    paddleclas = _given(
+        prob=prob, aug_prob_coeff=aug_prob_coeff, mixture_depth=mixture_depth, aug_severity=aug_severity
+    )
+    torchvision = _given(
+        severity=severity, chain_depth=chain_depth, alpha=alpha, all_ops=all_ops, interpolation=interpolation, fill=fill
+    )
+    library, both = choose_library(paddleclas, torchvision), _given(mixture_width=mixture_width)
+    if library == "torchvision":
+        yield from torchvision_policies.aug_mix(**torchvision, **both)
+        return
+    yield from _paddleclas_aug_mix(**paddleclas, **both)
+    if library is None:
+        yield Note("this is PaddleClas's AugMix, which changes half of the images; set severity=3 for torchvision's")
+
+
+def _paddleclas_aug_mix(
     prob: float = 0.5,
     aug_prob_coeff: float = 0.1,
     mixture_width: int = 3,
     mixture_depth: int = 1,
     aug_severity: float = 1,
 ) -> Parsed:
-    """Mix an image with augmented copies of it; with a `mixture_depth` of 0 or -1, a copy gets 1, 2 or 3 steps."""
     check_probability("prob", prob)
     check_number("aug_prob_coeff", aug_prob_coeff, 0.01)
     check_int("mixture_width", mixture_width, 1, MAX_CHAINS)
@@ -187,36 +236,3 @@ def aug_mix(
     level = Level(0.1, aug_severity)
     pool = tuple(replace(step, level=level) for step in steps)
     yield MixedChains(pool, mixture_width, max(mixture_depth, 0), aug_prob_coeff, prob)
-
-
-# torchvision ---------------------------------------------------------------------------------------------------------
-
-
-@register("TrivialAugmentWide", "torchvision", differs="The bicubic filter is bilinear.")
-def trivial_augment_wide(num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = 0) -> Parsed:
-    """Run one random step of 14 with a random strength (https://arxiv.org/abs/2103.10158)."""
-    check_int("num_magnitude_bins", num_magnitude_bins, 2)
-    name = getattr(interpolation, "value", interpolation)
-    name = name.lower() if isinstance(name, str) else name
-    notes = () if name == "nearest" else check_interpolation(name, ("nearest", "bilinear", "bicubic"))
-    filter_: _Filter = "nearest" if name == "nearest" else "linear"
-    color = parse_channels(0 if fill is None else fill, "fill")
-    moves = {
-        "shear_x": Amount(0, 0.99 / MAX_LEVEL, signed=True),
-        "shear_y": Amount(0, 0.99 / MAX_LEVEL, signed=True),
-        "translate_x": Amount(0, 32 / MAX_LEVEL, "down", signed=True),
-        "translate_y": Amount(0, 32 / MAX_LEVEL, "down", signed=True),
-        "rotate": Amount(0, 135 / MAX_LEVEL, signed=True),
-    }
-    steps = (
-        Step("identity"),
-        *(Step(step, amount, filter=filter_, fill=color) for step, amount in moves.items()),
-        *(Step(step, Amount(1, 0.99 / MAX_LEVEL, signed=True)) for step in ENHANCEMENTS),
-        Step("posterize", Amount(8, -6 / MAX_LEVEL, "nearest")),
-        Step("solarize", Amount(255, -255 / MAX_LEVEL)),
-        Step("autocontrast"),
-        Step("equalize"),
-    )
-    level = Level(0, MAX_LEVEL, bins=num_magnitude_bins)
-    yield RandomSteps(tuple(replace(step, level=level) for step in steps), 1)
-    yield from notes

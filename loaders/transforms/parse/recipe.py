@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from loaders.transforms.base import BatchOperation, ImageSpec, Operation, Size
 from loaders.transforms.decode_normalize import Decode, Unpack
 from loaders.transforms.limits import MAX_PIXELS, MAX_SIDE, MAX_TRANSFORMS
 from loaders.transforms.mixing import Mixing
-from loaders.transforms.parse.registry import Note, parse_transform
+from loaders.transforms.parse.items import RecipeItem, parse_item, written_items
 from loaders.transforms.parse.scaling import Values, values_after
 from manifests.errors import CallError
-from manifests.text import shown
-
-#: A user's function that takes and returns the tensor of a whole batch; called last.
-BatchFunction: TypeAlias = Callable[[Any], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class RecipeItem:
-    """One item of the user's list, parsed.
-
-    Attributes:
-        location: position in the list, such as ``transforms[2]``.
-        description: the item as Python code, such as ``CropImage(size=224)``.
-        operations: its operations; may be empty.
-        notes: its differences from the library that its name comes from.
-        function: the user's function if the item is one.
-
-    """
-
-    location: str
-    description: str
-    operations: tuple[Operation, ...] = ()
-    notes: tuple[str, ...] = ()
-    function: BatchFunction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +31,7 @@ class Recipe:
     """
 
     items: tuple[RecipeItem, ...]
-    batch_functions: tuple[BatchFunction, ...]
+    batch_functions: tuple[Callable[[Any], Any], ...]
     output: ImageSpec
     config_num_classes: int | None = None
     notes: tuple[str, ...] = ()
@@ -123,57 +99,27 @@ def read_recipe(
         CallError: an item is unknown, wrong or in the wrong position; the message names the item's location.
 
     """
-    parsed: list[RecipeItem] = []
-    functions: list[BatchFunction] = []
-    located = [(f"{source}[{number}]", item) for number, item in enumerate(items)]
     file, colon, name = source.rpartition(": ")
-    located += [(f"{file}{colon}batch_{name}[{number}]", item) for number, item in enumerate(batch)]
+    located = [*written_items(source, items), *written_items(f"{file}{colon}batch_{name}", batch)]
     if len(located) > MAX_TRANSFORMS:
         raise CallError(f"{source} has {len(located)} transforms, but at most {MAX_TRANSFORMS} are supported")
-    for location, item in located:
-        if callable(item) and not isinstance(item, (Operation, type)):
-            functions.append(item)
-            name = getattr(item, "__name__", type(item).__name__)
-            parsed.append(RecipeItem(location, f"{name}(images)", function=item))
-        elif functions:
-            function = next(item for item in parsed if item.function)
+    parsed = tuple(parse_item(location, item) for location, item in located)
+    _check_functions_are_last(parsed)
+    functions = tuple(item.function for item in parsed if item.function)
+    return Recipe(parsed, functions, _check_sequence(parsed, source), num_classes, tuple(notes))
+
+
+def _check_functions_are_last(items: Sequence[RecipeItem]) -> None:
+    function = None
+    for item in items:
+        if item.function:
+            function = item
+        elif function:
             raise CallError(
                 f"{function.location}: {function.description} is a function, which is called with the finished batch, "
-                f"but {location} comes after it",
+                f"but {item.location} comes after it",
                 hint="move functions to the end of the list",
             )
-        else:
-            parsed.append(_parse_item(location, item))
-    return Recipe(tuple(parsed), tuple(functions), _check_sequence(parsed, source), num_classes, tuple(notes))
-
-
-def _parse_item(location: str, item: Any) -> RecipeItem:
-    if isinstance(item, Operation):
-        return RecipeItem(location, repr(item), (item,))
-    if isinstance(item, str):
-        item = {item: None}
-    if not (isinstance(item, Mapping) and len(item) == 1 and all(isinstance(name, str) for name in item)):
-        raise CallError(
-            f"{location} is not a transform: {shown(item)}",
-            hint="write a name, or a name with arguments: {'ResizeImage': {...}}",
-        )
-    ((name, arguments),) = item.items()
-    if arguments is not None and not isinstance(arguments, Mapping):
-        raise CallError(
-            f"{location}: {name} takes named arguments, got {shown(arguments)}",
-            hint=f"write {{{shown(name)}: {{argument: value}}}}",
-        )
-    arguments = arguments or {}
-    try:
-        parsed = parse_transform(name, arguments)
-    except CallError as error:
-        raise CallError(f"{location}: {error.message}", hint=error.hint) from None
-    return RecipeItem(
-        location,
-        f"{name}({', '.join(f'{key}={shown(value)}' for key, value in arguments.items())})",
-        tuple(each for each in parsed if isinstance(each, Operation)),
-        tuple(each.text for each in parsed if isinstance(each, Note)),
-    )
 
 
 def _check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:

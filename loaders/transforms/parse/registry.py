@@ -19,11 +19,18 @@ class Note:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class BatchFunction:
+    """A user's function that takes and returns the tensor of a whole batch; called after everything else."""
+
+    function: Callable[[Any], Any]
+
+
 #: Where a name comes from; ``"loaders"`` for names of this package.
 Library: TypeAlias = Literal["PaddleClas", "torchvision", "timm", "loaders"]
 
-#: What a parser yields: the operations in order, and notes.
-Parsed: TypeAlias = Iterator["Operation | Note"]
+#: What a parser yields: the operations in order, and notes; or a function.
+Parsed: TypeAlias = Iterator["Operation | Note | BatchFunction"]
 
 #: Takes the arguments that users write, under the library's names, and yields operations and notes.
 Parser: TypeAlias = Callable[..., Parsed]
@@ -114,8 +121,8 @@ def _parameter(parameter: inspect.Parameter) -> Parameter:
     return Parameter(name, parameter.default if has_default else None, has_default)
 
 
-def parse_transform(name: str, arguments: Mapping[str, Any]) -> tuple[Operation | Note, ...]:
-    """Parse a transform name and its arguments into operations and notes.
+def parse_transform(name: str, arguments: Mapping[str, Any]) -> tuple[Operation | Note | BatchFunction, ...]:
+    """Parse a transform name and its arguments into operations and notes, or a function.
 
     Raises:
         CallError: the name or an argument is unknown (the hint suggests similar ones), an argument is missing, or a

@@ -10,7 +10,7 @@ from typing import Any
 from loaders.transforms.base import check_int, check_probability
 from loaders.transforms.limits import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_POLICY_LENGTH, MAX_STEPS
 from loaders.transforms.parse.autoaugment_tables import IMAGENET, TPU_V0
-from loaders.transforms.parse.policies import (
+from loaders.transforms.parse.policy_parts import (
     ENHANCEMENTS,
     FACTOR_AROUND_ONE,
     FACTOR_FROM_LOW,

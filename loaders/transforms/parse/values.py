@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from loaders.transforms.base import Size
 from loaders.transforms.limits import MAX_NUMBER_LENGTH
@@ -70,3 +71,30 @@ def parse_channels(value: Any, name: str) -> tuple[float, float, float]:
     if len(numbers) != 3:
         raise CallError(f"{name} must be one number or three numbers, got {shown(value)}")
     return numbers[0], numbers[1], numbers[2]
+
+
+def choose_library(
+    paddleclas: Mapping[str, Any], torchvision: Mapping[str, Any]
+) -> Literal["PaddleClas", "torchvision"] | None:
+    """Return the library whose transform the arguments belong to, for a name that both libraries have.
+
+    Args:
+        paddleclas: the given arguments that only PaddleClas has.
+        torchvision: the given arguments that only torchvision has.
+
+    Returns:
+        ``None`` if no such argument is given.
+
+    Raises:
+        CallError: arguments of both are given.
+
+    """
+    if paddleclas and torchvision:
+        raise CallError(
+            f"{next(iter(paddleclas))} is an argument of PaddleClas, but {next(iter(torchvision))} is an argument of "
+            "torchvision",
+            hint="use the arguments of only one library",
+        )
+    if torchvision:
+        return "torchvision"
+    return "PaddleClas" if paddleclas else None

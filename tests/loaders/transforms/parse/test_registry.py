@@ -18,13 +18,18 @@ from loaders.transforms.base import Operation
 from loaders.transforms.decode_normalize import Decode
 from loaders.transforms.mixing import Mixing
 from loaders.transforms.parse import Parameter, known_transforms, read_recipe, transform_table
-from loaders.transforms.parse.registry import Library, Note, parse_transform, register
+from loaders.transforms.parse.registry import BatchFunction, Library, Note, parse_transform, register
 from manifests.errors import CallError
 
 CROP = {"CropImage": {"size": 8}}
 
 #: Parameters that are ignored with a note, whatever their value.
 IGNORED = {("RandCropImage", "progress_size"), ("RandAugmentV2", "progress_magnitude")}
+
+#: Names that do nothing here with the smallest set of arguments, and the name of a function.
+WITHOUT_OPERATION = {
+    "ToCHWImage", "OpSampler", "ToImage", "PILToTensor", "ToPureTensor", "RGB", "Identity", "ToDtype", "Lambda",
+}  # fmt: skip
 
 EVERY_NAME = pytest.mark.parametrize("name", known_transforms())
 
@@ -90,13 +95,13 @@ def test_name_parses_or_states_the_missing_argument(name):
             parse_transform(name, {})
         return
     parsed = parse_transform(name, valid_arguments(name))
-    assert all(isinstance(each, (Operation, Note)) for each in parsed)
+    assert all(isinstance(each, (Operation, Note, BatchFunction)) for each in parsed)
     operations = [each for each in parsed if isinstance(each, Operation)]
-    assert operations or name in ("ToCHWImage", "OpSampler")
+    assert operations or name in WITHOUT_OPERATION
     # Operations compare and hash by value.
     assert parsed == parse_transform(name, valid_arguments(name))
     assert len({hash(each) for each in operations}) == len(set(operations))
-    for note in parsed[len(operations) :]:
+    for note in [each for each in parsed[len(operations) :] if not isinstance(each, BatchFunction)]:
         assert note.text
         assert not note.text.endswith(".")
         assert "\n" not in note.text
@@ -108,11 +113,15 @@ def test_name_works_in_a_list(name):
     mixes = any(isinstance(each, Mixing) for each in parse_transform(name, arguments))
     # Normalize needs values from 0 to 1, and mixing needs images of one size.
     before = [CROP] if mixes else ["ToTensor"] if name == "Normalize" else []
-    recipe = read_recipe([*before, {name: arguments}, *([] if mixes else [CROP])])
+    after = [] if mixes else [CROP]
+    if name == "Lambda":
+        before, after = [CROP], []
+    recipe = read_recipe([*before, {name: arguments}, *after])
     assert isinstance(recipe.operations[0], Decode)
     assert recipe.size == (8, 8)
     item = recipe.items[len(before)]
     assert item.description.startswith(f"{name}(")
+    assert (item.function is len) == (name == "Lambda")
     assert all(f"{key}={value!r}" in item.description for key, value in arguments.items())
 
 

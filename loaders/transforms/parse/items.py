@@ -1,0 +1,81 @@
+"""Parse one item of a list of transforms: a name, a name with arguments, a record or a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loaders.transforms.base import Operation
+from loaders.transforms.parse.registry import BatchFunction, Note, parse_transform
+from loaders.transforms.parse.torchvision_objects import flatten
+from manifests.errors import CallError
+from manifests.text import shown
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeItem:
+    """One item of the user's list, parsed.
+
+    Attributes:
+        location: position in the list, such as ``transforms[2]``.
+        description: the item as Python code, such as ``CropImage(size=224)``.
+        operations: its operations; may be empty.
+        notes: its differences from the library that its name comes from.
+        function: the user's function if the item is one.
+
+    """
+
+    location: str
+    description: str
+    operations: tuple[Operation, ...] = ()
+    notes: tuple[str, ...] = ()
+    function: Callable[[Any], Any] | None = None
+
+
+def written_items(source: str, items: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the items of a list with their locations. Objects of torchvision become names with arguments."""
+    for number, item in enumerate(items):
+        yield from flatten(f"{source}[{number}]", item)
+
+
+def parse_item(location: str, item: Any) -> RecipeItem:
+    """Parse one item of a list.
+
+    Raises:
+        CallError: the item is unknown or wrong; the message starts with `location`.
+
+    """
+    if callable(item) and not isinstance(item, (Operation, type)):
+        return RecipeItem(location, f"{_name_of(item)}(images)", function=item)
+    if isinstance(item, Operation):
+        return RecipeItem(location, repr(item), (item,))
+    if isinstance(item, str):
+        item = {item: None}
+    if not (isinstance(item, Mapping) and len(item) == 1 and all(isinstance(name, str) for name in item)):
+        raise CallError(
+            f"{location} is not a transform: {shown(item)}",
+            hint="write a name, or a name with arguments: {'ResizeImage': {...}}",
+        )
+    ((name, arguments),) = item.items()
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise CallError(
+            f"{location}: {name} takes named arguments, got {shown(arguments)}",
+            hint=f"write {{{shown(name)}: {{argument: value}}}}",
+        )
+    arguments = arguments or {}
+    try:
+        parsed = parse_transform(name, arguments)
+    except CallError as error:
+        raise CallError(f"{location}: {error.message}", hint=error.hint) from None
+    return RecipeItem(
+        location,
+        f"{name}({', '.join(f'{key}={shown(value)}' for key, value in arguments.items())})",
+        tuple(each for each in parsed if isinstance(each, Operation)),
+        tuple(each.text for each in parsed if isinstance(each, Note)),
+        next((each.function for each in parsed if isinstance(each, BatchFunction)), None),
+    )
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)

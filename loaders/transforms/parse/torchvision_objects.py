@@ -1,0 +1,100 @@
+"""Translate torchvision's transform objects, v1 and v2, into the names and arguments that they stand for.
+
+torchvision is never imported: an object is recognized by the module of its class. Its attributes have the names of the
+arguments that it was made with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from loaders.transforms.limits import MAX_NESTING
+from loaders.transforms.parse.registry import known_transforms
+from manifests.errors import CallError
+
+#: Attributes that do not change what a transform does to an image.
+_IGNORED = ("training", "inplace", "types", "policies")
+
+#: Arguments that make a name mean torchvision's transform where PaddleClas has one of the same name.
+_EXTRA = {"RandomRotation": {"prob": 1.0}}
+
+
+def flatten(location: str, item: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Replace torchvision's objects by names with arguments, and a `Compose` by its transforms.
+
+    Args:
+        location: where the item is, such as ``transforms[2]``.
+        item: an item of a list of transforms.
+        depth: number of `Compose` around it.
+
+    Yields:
+        Locations, and items that are not objects of torchvision.
+
+    Raises:
+        CallError: an object cannot be translated; the message names its class.
+
+    """
+    if depth > MAX_NESTING:
+        raise CallError(f"{location}: transforms are nested more than {MAX_NESTING} levels deep")
+    parts = composed(item)
+    if parts is not None:
+        for number, part in enumerate(parts):
+            yield from flatten(f"{location}[{number}]", part, depth + 1)
+    elif _has_torchvision_base(item):
+        yield location, _translate(location, item)
+    else:
+        yield location, item
+
+
+def composed(item: Any) -> list[Any] | None:
+    """Return the transforms of a torchvision `Compose`, or of a `torch.nn.Sequential` of them; else ``None``."""
+    if _is_of("torchvision.transforms", item) and type(item).__name__ == "Compose":
+        return list(item.transforms)
+    if _is_of("torch.nn", item) and type(item).__name__ == "Sequential":
+        parts = list(item)
+        return parts if any(map(_has_torchvision_base, parts)) else None
+    return None
+
+
+def _is_of(package: str, item: Any) -> bool:
+    module = str(getattr(type(item), "__module__", ""))
+    return module == package or module.startswith(f"{package}.")
+
+
+def _has_torchvision_base(item: Any) -> bool:
+    return any(str(base.__module__).startswith("torchvision.transforms") for base in type(item).__mro__)
+
+
+def _translate(location: str, item: Any) -> dict[str, dict[str, Any]]:
+    name = type(item).__name__
+    if not _is_of("torchvision.transforms", item):
+        raise CallError(
+            f"{location}: {name} is a class of yours that extends a transform of torchvision, and cannot be translated",
+            hint="write it as a function that takes and returns a batch, and put it at the end of the list",
+        )
+    if name not in known_transforms():
+        raise CallError(
+            f"{location}: torchvision's {name} cannot be translated: there is no transform of this name here",
+            hint="remove it, or write it as a function that takes and returns a batch, at the end of the list",
+        )
+    # Modules in an attribute are not in `__dict__`.
+    transforms = {"transforms": list(item.transforms)} if hasattr(item, "transforms") else {}
+    arguments = {
+        key: _plain(value)
+        for key, value in {**vars(item), **transforms}.items()
+        if not key.startswith("_") and key not in _IGNORED and value is not None
+    }
+    if name == "RandomErasing":
+        # v2 stores `None` for "random".
+        arguments.setdefault("value", "random")
+    return {name: {**arguments, **_EXTRA.get(name, {})}}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as users write it: the text of an enum member or a dtype, one number for a list of one."""
+    if _is_of("torch", value) and type(value).__name__ == "dtype":
+        return str(value).removeprefix("torch.")
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], (int, float)):
+        return value[0]
+    return getattr(value, "value", value) if _is_of("torchvision", value) else value

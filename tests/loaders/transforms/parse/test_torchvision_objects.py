@@ -1,0 +1,143 @@
+"""Objects of torchvision.transforms, v1 and v2, wherever they stand in a list."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers.parsing import recipe_error
+from helpers.torchvision_oracle import import_torchvision
+
+from loaders.transforms.color import RandomGrayscale
+from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
+from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
+from loaders.transforms.masks import RandomErasing
+from loaders.transforms.parse import read_recipe
+
+v1, v2 = import_torchvision()
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+BOTH = pytest.mark.parametrize("t", [v1, v2], ids=["v1", "v2"])
+
+
+def words(*items):
+    return read_recipe([*items, {"CenterCrop": {"size": 8}}]).operations
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("make", "item"),
+    [
+        (lambda t: t.Resize(40), {"Resize": {"size": 40}}),
+        (lambda t: t.Resize((40, 30), t.InterpolationMode.BICUBIC),
+         {"Resize": {"size": [40, 30], "interpolation": "bicubic"}}),
+        (lambda t: t.CenterCrop(9), {"CenterCrop": {"size": 9}}),
+        (lambda t: t.RandomCrop((9, 8), padding=4, padding_mode="reflect"),
+         {"RandomCrop": {"size": [9, 8], "padding": 4, "padding_mode": "reflect"}}),
+        (lambda t: t.RandomResizedCrop(9, scale=(0.2, 1)), {"RandomResizedCrop": {"size": 9, "scale": [0.2, 1]}}),
+        (lambda t: t.RandomHorizontalFlip(), "RandomHorizontalFlip"),
+        (lambda t: t.RandomVerticalFlip(0.3), {"RandomVerticalFlip": {"p": 0.3}}),
+        (lambda t: t.RandomRotation(15), {"RandomRotation": {"degrees": 15, "prob": 1.0}}),
+        (lambda t: t.Pad((1, 2), fill=3), {"Pad": {"padding": [1, 2], "fill": 3}}),
+        (lambda t: t.ColorJitter(0.4, hue=0.1), {"ColorJitter": {"brightness": 0.4, "hue": 0.1}}),
+        (lambda t: t.RandomGrayscale(0.3), {"RandomGrayscale": {"p": 0.3}}),
+        (lambda t: t.Grayscale(3), "Grayscale"),
+        (lambda t: t.GaussianBlur((3, 5), sigma=1.5), {"GaussianBlur": {"kernel_size": [3, 5], "sigma": 1.5}}),
+        (lambda t: t.TrivialAugmentWide(), "TrivialAugmentWide"),
+        (lambda t: t.RandAugment(3, 7), {"RandAugment": {"num_ops": 3, "magnitude": 7}}),
+        (lambda t: t.AutoAugment(t.AutoAugmentPolicy.SVHN), {"AutoAugment": {"policy": "svhn"}}),
+        (lambda t: t.AutoAugment(), {"AutoAugment": {"policy": "imagenet"}}),
+        (lambda t: t.AugMix(), {"AugMix": {"severity": 3}}),
+        (lambda t: t.RandomInvert(0.2), {"RandomInvert": {"p": 0.2}}),
+        (lambda t: t.RandomPosterize(3, 0.2), {"RandomPosterize": {"bits": 3, "p": 0.2}}),
+        (lambda t: t.RandomSolarize(99), {"RandomSolarize": {"threshold": 99}}),
+        (lambda t: t.RandomAutocontrast(), "RandomAutocontrast"),
+        (lambda t: t.RandomEqualize(), "RandomEqualize"),
+        (lambda t: t.RandomAdjustSharpness(2), {"RandomAdjustSharpness": {"sharpness_factor": 2}}),
+        (lambda t: t.PILToTensor(), "PILToTensor"),
+        (lambda t: t.ConvertImageDtype(torch.float32), "ConvertImageDtype"),
+        (lambda t: t.RandomApply([t.Grayscale(3)], 0.2), {"RandomApply": {"transforms": ["Grayscale"], "p": 0.2}}),
+        (lambda t: t.RandomApply(torch.nn.ModuleList([t.Grayscale(3)])),
+         {"RandomApply": {"transforms": ["Grayscale"]}}),
+        (lambda t: t.RandomChoice([t.RandomInvert(), t.RandomEqualize()], p=[1, 3]),
+         {"RandomChoice": {"transforms": ["RandomInvert", "RandomEqualize"], "p": [0.25, 0.75]}}),
+        (lambda t: t.RandomOrder([t.RandomInvert(), t.RandomEqualize()]),
+         {"RandomOrder": {"transforms": ["RandomInvert", "RandomEqualize"]}}),
+    ],
+)  # fmt: skip
+def test_objects_are_the_words_of_their_class(t, make, item):
+    found, expected = words(make(t)), words(item)
+    if isinstance(found[1], RandomChoice) and t is v1:
+        assert found[1].chains == expected[1].chains
+    else:
+        assert found == expected
+
+
+@BOTH
+def test_random_erasing_erases_each_image_for_itself(t):
+    recipe = read_recipe([t.CenterCrop(8), t.ToTensor(), t.Normalize(MEAN, STD), t.RandomErasing(p=1.0)])
+    assert not recipe.batch_functions
+    assert recipe.operations[-1] == RandomErasing(1.0, (0.02, 0.33), (0.3, 3.3), log_ratio=True, attempts=10)
+    noisy = read_recipe([t.CenterCrop(8), t.ToTensor(), t.RandomErasing(value="random")])
+    assert noisy.operations[-1].mode == "pixels"
+
+
+@BOTH
+def test_compose_is_its_transforms_wherever_it_stands(t):
+    train = t.Compose([t.CenterCrop(8), t.Compose([t.RandomGrayscale()]), t.ToTensor(), t.Normalize(MEAN, STD)])
+    recipe = read_recipe(["DecodeImage", train])
+    assert recipe.operations[0] == Decode()
+    assert recipe.operations[2:] == (RandomGrayscale(), Rescale(), Normalize(tuple(MEAN), tuple(STD), scale=1.0))
+    assert [item.location for item in recipe.items] == [
+        "transforms[0]", "transforms[1][0]", "transforms[1][1][0]", "transforms[1][2]", "transforms[1][3]",
+    ]  # fmt: skip
+    assert read_recipe([torch.nn.Sequential(t.CenterCrop(8), t.RandomInvert())]).size == (8, 8)
+
+
+def test_v2_conversions():
+    scaled = words(v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor(), v2.RGB(), v2.Identity())
+    assert scaled[1:-1] == (Rescale(),)
+    assert words(v2.ToDtype(torch.uint8, scale=True))[1:-1] == ()
+    assert "ToFloat" in repr(words(v2.ToDtype(torch.float32)))
+    text = recipe_error([v2.CenterCrop(8), v2.ToDtype(torch.float32), v2.Normalize(MEAN, STD)])
+    assert "for values from 0 to 1, but the values are from 0 to 255" in text
+
+
+def test_mixing_is_for_the_batch():
+    recipe = read_recipe([v2.CenterCrop(8), v2.MixUp(alpha=0.3, num_classes=5)])
+    assert repr(recipe.mixing) == "(Mixup(alpha=0.3, classes=5, pairing='previous'),)"
+
+
+@BOTH
+def test_lambda_is_a_function_of_the_batch(t):
+    recipe = read_recipe([t.CenterCrop(8), t.Lambda(len)])
+    assert recipe.batch_functions == (len,)
+    assert "the function gets the finished batch" in recipe.all_notes[0]
+    text = recipe_error([t.Lambda(len), t.CenterCrop(8)])
+    assert text.startswith("transforms[0]: Lambda(lambd=<built-in function len>) is a function")
+    text = recipe_error([t.RandomApply([t.Lambda(len)])])
+    assert text.startswith("transforms[0]: RandomApply: transforms[0]: Lambda(")
+
+
+def test_what_cannot_be_translated_is_named():
+    text = recipe_error([v2.CenterCrop(8), v2.RandomPhotometricDistort()])
+    assert text.startswith("transforms[1]: torchvision's RandomPhotometricDistort cannot be translated")
+    text = recipe_error([v2.Resize(8, max_size=9)])
+    assert text.startswith("transforms[0]: Resize has no argument 'max_size'")
+
+    class Mine(v2.Transform):
+        pass
+
+    assert recipe_error([Mine()]).startswith("transforms[0]: Mine is a class of yours that extends")
+    assert "Grayscale: num_output_channels must be 3, got 1" in recipe_error([v1.Grayscale()])
+    deep = v2.RandomInvert()
+    for _ in range(9):
+        deep = v2.Compose([deep])
+    assert recipe_error([deep]).endswith("transforms are nested more than 8 levels deep")
+
+
+def test_classes_instead_of_objects_are_not_transforms():
+    assert recipe_error([v2.RandomInvert]).startswith("transforms[0] is not a transform: <class")
+
+
+def test_orders_and_chances():
+    assert isinstance(words(v2.RandomOrder([v2.RandomInvert()]))[1], RandomOrder)
+    assert isinstance(words(v2.RandomApply([v2.RandomInvert()]))[1], RandomApply)
