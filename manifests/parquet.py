@@ -28,9 +28,9 @@ MAX_COLUMNS = 1000
 FREE_ROWS = 1 << 16
 
 #: The columns that are read may unpack to `FREE_BYTES`, and `BYTES_PER_BYTE` more for each byte of the file. Tables
-#: with generated paths and repeated labels, compressed by Zstandard, reach about 150 bytes for each byte of the file.
+#: with generated paths and repeated labels, compressed by Zstandard, reach about 100 bytes for each byte of the file.
 FREE_BYTES = 32 << 20
-BYTES_PER_BYTE = 200
+BYTES_PER_BYTE = 150
 
 #: An entry of a dictionary can need this many times its stored bytes: 16 bytes of memory for an empty text of 4 bytes.
 _DICTIONARY_FACTOR = 4

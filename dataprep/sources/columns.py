@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dataprep.sources.base import Source
 from manifests.errors import SourceError
+from manifests.members import shorten
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL, UNREADABLE
 
 #: Returns the file and the line that a row comes from. The line is `None` if the file has no lines.
@@ -104,6 +105,9 @@ def _shorten(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:80]}..."
 
 
+#: `file_stats` stops after this many files that cannot be read: most likely, --image-root is wrong.
+MAX_MISSING = 100_000
+
 #: `stats_of` a file that cannot be read.
 NO_STATS = (UNREADABLE, -1, -1)
 
@@ -116,10 +120,14 @@ def stats_of(status: os.stat_result) -> tuple[int, int, int]:
 def file_stats(root: str, path: pa.Array) -> NDArray[np.int64]:
     """Return size, modification time in ns, and inode of each file, int64 [n, 3]; `UNREADABLE` and -1 if not a file."""
     stats = np.full((len(path), 3), NO_STATS, np.int64)
+    missing = 0
     for row, name in enumerate(_iterate(path)):
         try:
             status = os.stat(os.path.join(root, name))
         except (OSError, ValueError):
+            missing += 1
+            if missing > MAX_MISSING:
+                break
             continue
         if stat.S_ISREG(status.st_mode):
             stats[row] = stats_of(status)
@@ -146,8 +154,9 @@ def check_paths(source: Source, locate: Locate) -> None:
         row = int(missing[0])
         file, line = locate(row)
         name = source.path[row].as_py()
+        total = f"{len(missing):,}" if len(missing) <= MAX_MISSING else f"more than {MAX_MISSING:,}"
         raise SourceError(
-            f"image {name!r} does not exist in folder {source.root!r} ({len(missing):,} in total)",
+            f"image {shorten(name, 300)} does not exist in folder {shorten(source.root, 300)} ({total} in total)",
             file=file,
             line=line,
             hint=_missing_hint(source.root, name),
@@ -158,7 +167,7 @@ def check_paths(source: Source, locate: Locate) -> None:
         rows = np.flatnonzero(np.asarray(pc.equal(source.path, repeated[0])))
         (file, line), (first, first_line) = locate(int(rows[1])), locate(int(rows[0]))
         raise SourceError(
-            f"image {repeated[0].as_py()!r} is listed twice ({len(repeated):,} in total)",
+            f"image {shorten(repeated[0].as_py(), 300)} is listed twice ({len(repeated):,} in total)",
             file=file,
             line=line,
             hint=f"remove this line or {os.path.basename(first)}, line {first_line}",

@@ -25,7 +25,7 @@ from manifests.text import plural, printable, suggest
 
 #: A table may have this many rows for each of its bytes, and some more. Generated paths, compressed by Zstandard, need
 #: about half a byte each.
-ROWS_PER_BYTE = 4.0
+ROWS_PER_BYTE = 2.0
 
 #: Longest name of a split, in characters. File names have at most 255 bytes.
 MAX_SPLIT_NAME = 100

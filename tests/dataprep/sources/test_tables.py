@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import csv
+import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.sources import read, rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from dataprep.sources import columns
 from manifests.errors import CallError, SourceError
 
 IMAGES = dict.fromkeys(["1.jpg", "2.jpg", "a/3.jpg"], "x")
@@ -233,3 +237,21 @@ def test_too_many_columns(make_tree):
     write_parquet(root, {name: [0, 1] for name in names.split(",")})
     with pytest.raises(SourceError, match="the file has 1,001 columns, but the limit is 1,000"):
         read(root / "l.parquet")
+
+
+def test_missing_images_are_counted_up_to_a_limit(make_tree, monkeypatch):
+    monkeypatch.setattr(columns, "MAX_MISSING", 3)
+    root = make_tree(IMAGES)
+    for count, total in ((3, r"\(3 in total\)"), (4, r"\(more than 3 in total\)"), (9, r"\(more than 3 in total\)")):
+        lines = "".join(f"no{number}.jpg,0\n" for number in range(count))
+        (root / "l.csv").write_text(f"path,label\n1.jpg,0\n{lines}")
+        with pytest.raises(SourceError, match=f"'no0.jpg' does not exist.*{total}"):
+            read(root / "l.csv")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(["a.jpg", "b", ".", "..", "", "a..b", ".a", "日本"]), max_size=5).map("/".join))
+def test_paths_are_normalized_as_by_os_path(path):
+    assert columns.normalize_paths(pa.array([path, "x"], pa.large_string())).to_pylist() == [
+        os.path.normpath(path), "x"
+    ]  # fmt: skip
