@@ -10,6 +10,9 @@ from manifests.text import parse_bytes
 
 _MAX_BYTES = 1 << 60
 
+#: Without a unit, a smaller number is more likely meant to be in MiB.
+_MIN_BARE = 1 << 20
+
 
 def byte_size(text: str) -> int:
     """Parse a size in bytes such as ``256MiB``. Sizes over 1 EiB count as 1 EiB."""
@@ -17,6 +20,11 @@ def byte_size(text: str) -> int:
         size = parse_bytes(text)
     except ValueError as error:
         raise click.BadParameter(f"{error}. Hint: write it like 256MiB, 1GB or 4096.") from None
+    if text.strip().isdigit() and 0 < size < _MIN_BARE:
+        raise click.BadParameter(
+            f"{text.strip()} means {text.strip()} bytes, less than 1 MiB. Hint: write {text.strip()}MiB, or "
+            f"{text.strip()}B if you mean bytes."
+        )
     if size < 1:
         raise click.BadParameter(f"{text!r} is less than one byte.")
     return min(size, _MAX_BYTES)

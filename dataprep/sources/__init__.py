@@ -20,6 +20,7 @@ from dataprep.sources.folders import read_image_folders
 from dataprep.sources.kaggle_imagenet import find_kaggle_imagenet, read_kaggle_imagenet
 from dataprep.sources.lists import read_lists
 from dataprep.sources.msmt17 import find_msmt17, read_msmt17
+from dataprep.sources.refusals import missing_source, refuse_other_files
 from dataprep.sources.reid_folders import find_reid_layout, read_reid_folders
 from dataprep.sources.scan import has_folders, list_folders
 from dataprep.sources.tables import read_table
@@ -51,7 +52,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
         mode = os.stat(src).st_mode
         source = _read_folder(src, options) if stat.S_ISDIR(mode) else _read_file(src, options)
     except FileNotFoundError as error:
-        raise CallError(f"--src {src}: {error.filename or src} does not exist", hint="check the path") from None
+        raise missing_source(src, str(error.filename or src)) from None
     except OSError as error:
         raise_machine_fault(error)
         raise SourceError(
@@ -88,6 +89,7 @@ def _read_file(src: str, options: SourceOptions) -> Source:
     _refuse(options, ("pattern",), f"a folder, but {src} is a file")
     if src.lower().endswith(TABLE_SUFFIXES):
         return read_table(src, options)
+    refuse_other_files(src)
     _refuse(options, ("path_column", "label_column", "split_column"), f"a table, but {src} is a list file")
     return read_lists([src], options.image_root or os.path.dirname(src) or ".", options)
 

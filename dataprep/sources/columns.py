@@ -6,6 +6,7 @@ import os
 import stat
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Literal
 
@@ -161,10 +162,11 @@ def check_paths(source: Source, locate: Locate) -> None:
             line=line,
             hint=_missing_hint(source.root, name),
         )
-    counts = pc.value_counts(source.path)
-    if len(counts) < len(source.path):
+    path = _absolute_twins(source)
+    counts = pc.value_counts(path)
+    if len(counts) < len(path):
         repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-        rows = np.flatnonzero(np.asarray(pc.equal(source.path, repeated[0])))
+        rows = np.flatnonzero(np.asarray(pc.equal(path, repeated[0])))
         (file, line), (first, first_line) = locate(int(rows[1])), locate(int(rows[0]))
         raise SourceError(
             f"image {shorten(repeated[0].as_py(), 300)} is listed twice ({len(repeated):,} in total)",
@@ -172,6 +174,20 @@ def check_paths(source: Source, locate: Locate) -> None:
             line=line,
             hint=f"remove this line or {os.path.basename(first)}, line {first_line}",
         )
+
+
+def _absolute_twins(source: Source) -> pa.Array:
+    """Return the paths; if any is absolute, all as absolute paths in their real folders, so that twins are equal."""
+    if not pc.any(pc.starts_with(source.path, "/")).as_py():
+        return source.path
+    real = lru_cache(1 << 16)(os.path.realpath)
+    parts = []
+    for at in range(0, len(source.path), 1 << 16):
+        names = source.path.slice(at, 1 << 16).to_pylist()
+        folders = ((os.path.dirname(name), os.path.basename(name)) for name in names)
+        full = [os.path.join(real(os.path.join(source.root, folder)), name) for folder, name in folders]
+        parts.append(pa.array(full, pa.large_string()))
+    return concat(parts)
 
 
 def _missing_hint(root: str, name: str) -> str:

@@ -53,6 +53,7 @@ def read_table(file: str, options: SourceOptions) -> Source:
 
     for name in {path_name, label_name, *([split_name] if split_name else [])}:
         _check_filled(table[name], name, locate)
+        _check_one_line(table[name], name, locate)
     root = options.image_root or os.path.dirname(file) or "."
     path = normalize_paths(_text_column(table, path_name, file))
     label, classes = number_labels(
@@ -120,7 +121,9 @@ def _load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     reader = csv.reader(_text_lines(file), delimiter="\t" if file.lower().endswith(".tsv") else ",", strict=True)
     batches, lines = [], []
     try:
-        header = next(reader, [])
+        rows_of_file = _rows(reader, file)
+        header = next(rows_of_file, [])
+        _check_delimiter(header, file)
         if len(header) > MAX_COLUMNS:
             message = f"the table has {len(header):,} columns, but the limit is {MAX_COLUMNS:,}"
             raise SourceError(message, file=file, line=1, hint="remove the columns that are not needed")
@@ -130,7 +133,7 @@ def _load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
             repeated = next(name for name, count in Counter(header).items() if count > 1)
             message = f"two columns have the name {shorten(repeated)}"
             raise SourceError(message, file=file, line=1, hint="rename one of them")
-        filled = ((reader.line_num, row) for row in reader if row)
+        filled = ((reader.line_num, row) for row in rows_of_file if row)
         while rows := list(islice(filled, 1 << 16)):
             batches.append(_to_table(rows, header, file))
             lines.append(np.array([line for line, _ in rows], np.int64))
@@ -140,6 +143,41 @@ def _load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
         ) from None
     empty = pa.table({name: pa.array([], pa.large_string()) for name in header})
     return pa.concat_tables([empty, *batches]), np.concatenate([*lines, np.empty(0, np.int64)])
+
+
+def _rows(reader: Any, file: str) -> Iterator[list[str]]:
+    """Iterate over the rows. In a TSV, a row is a line: an unbalanced quotation mark must not join two of them."""
+    before = 0
+    for row in reader:
+        if reader.line_num > before + 1 and file.lower().endswith(".tsv"):
+            raise SourceError(
+                "a quotation mark opens here and closes in a later line", file=file, line=before + 1, hint="remove it"
+            )
+        before = reader.line_num
+        yield row
+
+
+def _check_delimiter(header: list[str], file: str) -> None:
+    expected = "a tab" if file.lower().endswith(".tsv") else "a comma"
+    names = {";": "a semicolon", "\t": "a tab", "|": "a vertical bar", ",": "a comma"}
+    for delimiter, name in names.items():
+        if len(header) == 1 and delimiter in header[0]:
+            raise SourceError(
+                f"the columns are separated by {name}, but this file name stands for {expected}",
+                file=file,
+                line=1,
+                hint="name the file .tsv" if delimiter == "\t" else f"save the table with {expected} between columns",
+            )
+
+
+def _check_one_line(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
+    if not _is_text(column.type):
+        return
+    row = pc.index(pc.match_substring_regex(column, r"[\r\n]"), True).as_py()
+    if row >= 0:
+        file, line = locate(row)
+        message = f"column {name!r} contains a line break"
+        raise SourceError(message, file=file, line=line, hint="check the quotation marks above this line")
 
 
 def _text_lines(file: str) -> Iterator[str]:

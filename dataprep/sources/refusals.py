@@ -1,0 +1,67 @@
+"""Files and paths that people give as ``--src``, but that are not a source: say what they are, and what to give."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from dataprep.sources.scan import IMAGE_SUFFIXES
+from manifests.errors import CallError
+from manifests.files import SOURCE_LIST, open_file
+from manifests.text import printable
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/{1,2}")
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+
+#: The kind of a file by its suffixes, and what to do with it.
+_ARCHIVE = ("an archive", "unpack it, and give the folder")
+_SHARD = (
+    "a shard or an archive",
+    "unpack an archive and give the folder; to use shards as they are, run `dataprep index`",
+)
+_TABLE = ("not one of the tables that can be read", "save it as CSV or Parquet")
+_IMAGE = ("an image", "give the folder that contains the class folders, or a list of images")
+_BY_SUFFIX = {
+    **dict.fromkeys((".zip", ".7z", ".rar", ".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst"), _ARCHIVE),
+    **dict.fromkeys((".tar", ".tfrecord", ".tfrecords"), _SHARD),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json", ".xlsx", ".xls", ".ods", ".feather", ".arrow", ".orc"), _TABLE),
+    **dict.fromkeys((".npz", ".npy", ".h5", ".hdf5", ".mat", ".pkl", ".pt", ".lmdb", ".db", ".sqlite"), _TABLE),
+    **dict.fromkeys(IMAGE_SUFFIXES, _IMAGE),
+}
+
+#: First bytes of files that are recognized by any name.
+_BY_CONTENT = {
+    b"PK\x03\x04": _ARCHIVE,
+    b"\x1f\x8b": _ARCHIVE,
+    b"7z\xbc\xaf\x27\x1c": _ARCHIVE,
+    b"\xff\xd8\xff": _IMAGE,
+    b"\x89PNG\r\n\x1a\n": _IMAGE,
+}
+
+
+def missing_source(src: str, path: str) -> CallError:
+    """Return the error for a `src` that does not exist; `path` is the part of it that is missing."""
+    if _URL.match(src):
+        return CallError(f"--src {printable(src)} is a URL, but --src reads local files", hint="download it first")
+    if _WINDOWS.match(src):
+        hint = "write it as this system does; WSL has C:\\photos at /mnt/c/photos"
+        return CallError(f"--src {printable(src)} is a path of Windows, which does not exist here", hint=hint)
+    return CallError(f"--src {printable(src)}: {printable(path)} does not exist", hint="check the path")
+
+
+def refuse_other_files(src: str) -> None:
+    """Check that a file is not of a known other kind, before it is read as a list of images.
+
+    Raises:
+        CallError: it is an archive, a shard, an image, or a table that cannot be read.
+
+    """
+    suffix = os.path.splitext(src)[1].lower()
+    kind = _BY_SUFFIX.get(suffix)
+    if kind is None:
+        with open_file(src, SOURCE_LIST) as file:
+            start = file.read(512)
+        by_content = (kind for magic, kind in _BY_CONTENT.items() if start.startswith(magic))
+        kind = next(by_content, _SHARD if start[257:262] == b"ustar" else None)
+    if kind is not None:
+        raise CallError(f"--src {printable(src)} is {kind[0]}", hint=kind[1])
