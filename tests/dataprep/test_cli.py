@@ -409,6 +409,8 @@ WRONG = [
     (["--src", "{src}", "--fmt", "lmdb"], "--fmt"),
     (["--src", "{src}", "--shard-size", "large"], "256MiB"),
     (["--src", "{src}", "--shard-size", "0"], "less than one byte"),
+    (["--src", "{src}", "--shard-size", "256"], "256 means 256 bytes, less than 1 MiB"),
+    (["--src", "{src}", "--shard-size", "1048575"], "less than 1 MiB"),
     (["--src", "{src}", "--shard-size", "-5MB"], "--shard-size"),
     (["--src", "{src}", "--shard-size", "nan"], "--shard-size"),
     (["--src", "{src}", "--samples-per-shard", "0"], "--samples-per-shard"),
@@ -456,7 +458,8 @@ def test_a_huge_shard_size(image_folder, out, invoke):
 @pytest.mark.parametrize(
     ("text", "length"),
     [
-        ("4096", 4096),
+        ("4096B", 4096),
+        ("1048576", 1 << 20),
         ("1k", 1024),
         ("1 KB", 1000),
         ("256MiB", 256 << 20),

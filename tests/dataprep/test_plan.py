@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -226,3 +227,23 @@ def test_keys_are_unique_without_dots_and_spaces():
     keys = [key_of(row) for row in (0, 7, 99_999_999, 100_000_000, 12_345_678_901)]
     assert keys == ["00000000", "00000007", "99999999", "100000000", "12345678901"]
     assert not any(set(key) & set(". \t\n/") for key in keys)
+
+
+@pytest.mark.parametrize("name", ["label", "class"])
+def test_every_source_can_be_split_by_label(name):
+    """No class is in both splits."""
+    source = replace(make_source([1] * 40), classes=tuple("abcdefgh"), label=np.arange(40, dtype=np.int32) % 8)
+    plan = make_plan(source, Options(val_fraction=0.25, split_by=name))
+    labels = {split: {int(source.label[row]) for row in rows(plan, split)} for split in ("train", "val")}
+    assert (len(labels["train"]), len(labels["val"]), labels["train"] & labels["val"]) == (6, 2, set())
+
+
+@pytest.mark.parametrize(("length", "is_refused"), [(100, False), (101, True), (300, True)])
+def test_long_split_names(length, is_refused):
+    """File systems allow 255 bytes for a name, so a longer one can never be written."""
+    source = make_source([1], splits=("s" * length,))
+    if is_refused:
+        with pytest.raises(CallError, match=rf"has a name of {length} bytes, but the limit is 100"):
+            make_plan(source, Options())
+    else:
+        assert make_plan(source, Options()).shards[0].name == "s" * 100 + "-00000"

@@ -213,6 +213,35 @@ def test_output_is_a_file(arguments, few, dataprep, tmp_path):
     assert (tmp_path / "file").read_text() == "content of the user"
 
 
+# --- images that cannot be read -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_image_with_an_input_output_error_is_rejected_and_tried_again(workers, few, dataprep, tmp_path):
+    """Linux returns EIO for the first bytes of /proc/self/mem, which it lists as an empty regular file."""
+    if not os.path.exists("/proc/self/mem"):
+        pytest.skip("this system has no /proc/self/mem")
+    (few / "class 1" / "bad.jpg").symlink_to("/proc/self/mem")
+    call = ["convert", "--src", few, "--out", tmp_path / "out", "--max-rejected", "0.2", "--workers", workers]
+    call += ["--samples-per-shard", "16"]
+    done = dataprep(*call)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "rejected.jsonl").read_text() == (
+        '{"source": "class 1/bad.jpg", "reason": "unreadable", "detail": "Input/output error"}\n'
+    )
+    again = dataprep(*call)
+    assert again.returncode == 0, again.stderr
+    assert "1 shard was done by an earlier run" in again.stdout
+
+
+def test_table_with_a_split_of_300_letters(few, dataprep, tmp_path):
+    image = next(few.glob("*/*"))
+    (tmp_path / "list.csv").write_text(f"path,label,split\n{image},0,{'x' * 300}\n")
+    line = only_line(dataprep("convert", "--src", tmp_path / "list.csv", "--out", tmp_path / "out"), status=2)
+    assert "has a name of 300 bytes, but the limit is 100" in line
+    assert not (tmp_path / "out").exists()
+
+
 # --- a source that changes ----------------------------------------------------------------------
 
 
@@ -301,6 +330,7 @@ def test_shards_with_other_options_are_not_changed(few, dataprep, snapshot, tmp_
     for other in (["--seed", "1"], ["--fmt", "webdataset"], ["--samples-per-shard", "7"], ["--no-shuffle"]):
         line = only_line(dataprep("convert", "--src", few, "--out", out, *other), status=2)
         assert "which was not made from this source with these options" in line
+        assert f"; different: {other[0]} (" in line
         assert "--overwrite" in line
         assert snapshot(out) == before
     done = dataprep("convert", "--src", few, "--out", out, "--fmt", "webdataset", "--overwrite")

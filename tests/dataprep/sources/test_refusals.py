@@ -50,7 +50,7 @@ def test_files_that_are_no_lists(name, data, message, tmp_path):
 
 @pytest.mark.parametrize("url", ["s3://bucket/photos", "https://example.com/photos.zip", "hf://datasets/a/b", "gs:/b"])
 def test_urls(url):
-    with pytest.raises(CallError, match=f"--src {url} is a URL, but --src reads local files. Hint: download it"):
+    with pytest.raises(CallError, match=rf"--src {url} is a URL, but --src reads local files. Hint: download it"):
         read(url)
 
 

@@ -31,7 +31,7 @@ def test_links_do_not_multiply_a_tree(tmp_path):
 def test_the_real_path_wins_whatever_the_order_of_the_folder(seed, make_tree, monkeypatch):
     root = make_tree(["a/1.jpg", "z/real/2.jpg", "z/3.jpg"])
     (root / "a" / "link").symlink_to(root / "z" / "real")
-    outside = make_tree(["b/4.jpg"], "outside") if False else root.parent / "outside"
+    outside = root.parent / "outside"
     outside.mkdir()
     (outside / "4.jpg").write_bytes(b"x")
     (root / "z" / "first").symlink_to(outside)
@@ -103,7 +103,8 @@ def test_deep_trees(levels, dataprep, tmp_path):
         remove_deep(root, levels)
     assert (index.returncode, "Traceback" in index.stderr) == (2, False)
     if levels < 2000:  # the path of the image fits into the 4,096 bytes that Linux allows
-        assert (done.returncode, done.stdout.split("\n")[0].split(",")[0]) == (0, "rejected: 1 of 1 image (100.00%)")
+        assert done.returncode == 0, done.stderr
+        assert "rejected: 1 of 1 image (100.00%)" in done.stdout
     else:
         assert done.returncode == 2
         assert "the path cannot be read (File name too long)" in done.stderr
