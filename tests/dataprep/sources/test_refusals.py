@@ -56,7 +56,7 @@ def test_urls(url):
 
 @pytest.mark.parametrize("path", [r"C:\photos", "d:/photos", r"\\server\photos"])
 def test_paths_of_windows(path):
-    with pytest.raises(CallError, match="is a path of Windows, which does not exist here. Hint: .*/mnt/c/photos"):
+    with pytest.raises(CallError, match=r"is a path of Windows, which does not exist here. Hint: .*/mnt/c/photos"):
         read(path)
 
 

@@ -123,7 +123,7 @@ def test_output_inside_the_source_through_links(out, make_tree, tmp_path):
     (tmp_path / "photos" / "c").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "nested").symlink_to("photos/c")
     for src in ("photos", "link"):
-        with pytest.raises(CallError, match="is inside the source .*, so the next run would read it as images"):
+        with pytest.raises(CallError, match=r"is inside the source .*, so the next run would read it as images"):
             check_output(read(tmp_path / src), str(tmp_path / out))
 
 
