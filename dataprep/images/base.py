@@ -21,8 +21,8 @@ MAX_BYTES = 1 << 29
 MAX_PIXELS = 178_956_970
 
 #: Pixels for each byte of the file, unless the user raised `max_pixels`. A file below 1 MiB counts as 1 MiB. Decoding
-#: takes up to 16 bytes per pixel, and a WebP always does.
-PIXELS_PER_BYTE = {"jpeg": 24, "png": 24, "webp": 20, "bmp": 24, "tiff": 24}
+#: and converting the colors takes up to 12 bytes per pixel, and 20 for a WebP.
+PIXELS_PER_BYTE = {"jpeg": 24, "png": 24, "webp": 16, "bmp": 24, "tiff": 24}
 MIN_COUNTED_BYTES = 1 << 20
 
 #: Pixels of a run-length coded BMP: Pillow decodes it in Python.

@@ -8,13 +8,13 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from PIL import Image
+from PIL import Image, ImageCms
 
 from helpers.bad_images import KEPT, png_of
 from helpers.mutated_images import body_offset, png_chunk, rle_bmp, tiff_of
 
 #: Below the limit of `PIXELS_PER_BYTE` for a WebP, and for the other formats.
-WEBP_SIDE, SIDE = 4579, 5016
+WEBP_SIDE, SIDE = 4095, 5016
 
 
 class Bomb(NamedTuple):
@@ -149,11 +149,19 @@ def _webp(side: int, **options: object) -> bytes:
     return out.getvalue()
 
 
+def _wide_profile() -> bytes:
+    """Make a color profile that differs from sRGB, so the colors must be converted."""
+    profile = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
+    red = int.from_bytes(profile[profile.index(b"rXYZ") + 4 :][:4], "big")
+    profile[red + 8 : red + 12] = (0x5000).to_bytes(4, "big")
+    return bytes(profile)
+
+
 def _others() -> _Cases:
     small = _webp(64, lossless=True)
     size = struct.pack("<I", (struct.unpack_from("<I", small, 21)[0] & ~0xFFFFFFF) | 7999 | 7999 << 14)
     yield "flat.webp", small[:21] + size + small[25:], *TOO_LARGE
-    yield "below the limit.webp", _webp(WEBP_SIDE, lossless=True), KEPT, KEPT
+    yield "below the limit.webp", _webp(WEBP_SIDE, lossless=True, icc_profile=_wide_profile()), KEPT, KEPT
     yield "tags.webp", _webp(64, exif=b"Exif\0\0" + shared_exif(5000)), KEPT, KEPT
     yield "skipped rows.bmp", rle_bmp(1 << 25, 1, b"\0\2\xff\xff" * 1000), *TOO_LARGE
     yield "rows.bmp", rle_bmp(2896, 2896, b"\1\5" * 40 + b"\0\0" * 2896 + b"\0\1"), KEPT, "corrupt"
