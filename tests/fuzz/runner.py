@@ -25,6 +25,9 @@ from fuzz.surfaces import Surface, surface_named
 #: A case that takes longer, on a busy machine, hangs.
 _TIME_LIMIT = 120
 
+#: Failing cases of one kind that are saved. They may have different causes.
+_SAVED = 5
+
 
 @dataclass
 class Report:
@@ -130,9 +133,10 @@ def run(names: list[str], seed: int, *, cases: int | None, seconds: float, found
         if fault := check_case(name, case):
             kind = (name, summary(fault))
             report.faults[kind] += 1
-            if kind not in report.saved:
-                report.saved[kind] = save(case, found / f"{name}-{seed}-{number}.zip")
-                print(f"\n{name}: {fault[:3000]}\n  scripts/fuzz {report.saved[kind]}", flush=True)
+            if report.faults[kind] <= _SAVED:
+                path = save(case, found / f"{name}-{seed}-{number}.zip")
+                report.saved.setdefault(kind, path)
+                print(f"\n{name}: {fault[:3000]}\n  scripts/fuzz {path}", flush=True)
         report.cases[name] += 1
         if time.monotonic() - shown > (1 if sys.stderr.isatty() else 30):
             shown = time.monotonic()
