@@ -67,8 +67,9 @@ class Scan:
         for images in visit.images:
             images.sort()
             if images:
-                self._paths.append(pa.array([path for path, *_ in images], pa.large_string()))
-                self._stats.append(np.array([stats for _, *stats in images], np.int64))
+                paths, *stats = zip(*images, strict=True)
+                self._paths.append(pa.array(paths, pa.large_string()))
+                self._stats.append(np.array(stats, np.int64).T)
         return [len(images) for images in visit.images]
 
     @property
