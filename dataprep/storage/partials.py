@@ -84,7 +84,9 @@ def partials(folders: Iterable[str], *, is_locked: bool) -> Iterator[None]:
             with translate_errors(folder, "the folder cannot be written"):
                 with suppress(FileExistsError):
                     os.mkdir(path)
-                os.close(os.open(os.path.join(path, _RECORD_NAME), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+                # Without O_NONBLOCK, a named pipe of this name would block the run.
+                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+                os.close(os.open(os.path.join(path, _RECORD_NAME), flags, 0o666))
         yield
     finally:
         for folder in folders:

@@ -12,6 +12,7 @@ from helpers.special_files import SPECIAL_FILES, stopped_after
 
 import loaders
 from dataprep.cli import main
+from dataprep.storage.partials import _RECORD_NAME, PARTIALS_NAME
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.schema import FORMAT_NAMES
 from manifests.store import manifest_bytes, read_manifest
@@ -171,3 +172,11 @@ def test_a_shard_of_no_bytes_is_not_opened(dataset):
     (dataset / "manifest.json").write_bytes(data)
     with stopped_after(), pytest.raises(ShardError, match="named pipe"):
         loaders.build(dataset, batch_size=2, transforms=RESIZE, device="cpu")
+
+
+@pytest.mark.parametrize("special", SPECIAL_FILES)
+def test_the_record_of_the_folder_for_temporary_files(special, photo_folder, tmp_path):
+    folder = tmp_path / "out" / PARTIALS_NAME
+    folder.mkdir(parents=True)
+    SPECIAL_FILES[special](folder / _RECORD_NAME)
+    assert run("convert", "--src", photo_folder, "--out", tmp_path / "out", "--workers", 1)[0] in (0, 1, 2, 3)
