@@ -6,14 +6,13 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from manifests.errors import CallError
 from manifests.text import printable
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 #: Longest filter, in characters.
 MAX_FILTER = 10_000
@@ -56,6 +55,7 @@ def matching_rows(where: str, columns: pa.Table) -> NDArray[np.bool_]:
 
     """
     import duckdb
+    import numpy as np
 
     connection = _connect()
     connection.register("samples", columns)
