@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
 from manifests.interrupts import handle_interrupts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing `typing` takes time
+    from typing import Any, NoReturn
 
 
 def run() -> NoReturn:

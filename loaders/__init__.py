@@ -6,12 +6,16 @@ Importing this package imports neither torch, DALI nor Arrow.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
 
 if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)] in {"loaders", "-mloaders"}:
+    from manifests.interrupts import handle_interrupts
+
+    handle_interrupts("loaders")  # `python -m loaders` imports this file before `__main__`
     from manifests.program import prepare_process
 
-    prepare_process("loaders")  # `python -m loaders` imports this file before `__main__`
+    prepare_process("loaders")
+
+from typing import TYPE_CHECKING, Any
 
 # Importing the submodule `loaders.build` sets the attribute `build` of this package to the submodule. This statement
 # then replaces it by the function. Python sets the attribute only once, so later imports keep the function.

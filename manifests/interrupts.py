@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
-from typing import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing `typing` takes time
+    from collections.abc import Iterator
+    from types import FrameType
+    from typing import NoReturn
 
 #: Exit status of an interrupted program: 128 + SIGINT.
 INTERRUPTED = 130
