@@ -39,6 +39,10 @@ _DICTIONARY_FACTOR = 4
 _DELTA_BYTE_ARRAY = 7
 
 
+#: Text that is decoded in one step, approximately.
+_DECODED_BYTES = 64 << 20
+
+
 class ParquetError(ValueError):
     """A Parquet file is damaged, or unpacks to more than `BoundedParquet` allows. The message names the column."""
 
@@ -233,9 +237,20 @@ def _as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArra
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(arrow_type):
-        parts = [chunk.dictionary_decode() for chunk in column.chunks]
+        parts = [_decode(chunk) for chunk in column.chunks]
         column = pa.chunked_array(parts, column.type.value_type)
     if column.type != arrow_type:
         column = column.cast(arrow_type)
     column.validate(full=True)
     return column
+
+
+def _decode(column: pa.DictionaryArray) -> pa.Array:
+    """Decode in steps: Arrow reserves the mean length of the dictionary's texts for each row, also for null."""
+    import pyarrow as pa
+
+    mean = column.dictionary.nbytes // max(1, len(column.dictionary)) + 1
+    step = max(1, _DECODED_BYTES // mean)
+    if len(column) <= step:
+        return column.dictionary_decode()
+    return pa.concat_arrays(column.slice(at, step).dictionary_decode() for at in range(0, len(column), step))

@@ -149,6 +149,18 @@ def test_a_bomb_is_refused_before_it_is_unpacked(bomb):
     assert counting.max_memory() < 4 << 20
 
 
+def test_one_long_text_among_many_rows_takes_its_own_length():
+    column = pa.array([None] * 60_000 + ["x" * 200_000, "y"])
+    data = write(pa.table({"x": column}))
+    pool, counting = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(counting)
+    try:
+        assert bounded(data).read(["x"])["x"].combine_chunks().equals(column)
+    finally:
+        pa.set_memory_pool(pool)
+    assert counting.max_memory() < 200 << 20  # Arrow alone reserves 6 GB
+
+
 def test_a_page_that_states_a_huge_length_is_refused():
     """The header of a page is the only place that states how much memory unpacking takes."""
     data = bytearray(write(pa.table({"x": list(range(1000))}), compression="zstd", use_dictionary=False))
