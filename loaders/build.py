@@ -38,6 +38,7 @@ def build(
     prefetch: int | None = None,
     hw_decoder_load: float | None = None,
     memory_limit: int | str | None = None,
+    mmap: bool | None = None,
     **other: Any,
 ) -> Loader:
     """Open one split of a prepared dataset as an iterable of batches.
@@ -108,6 +109,10 @@ def build(
             the fastest measured value for images of this size.
         memory_limit: GPU memory in bytes, or as text such as ``"4GiB"``. If the estimate exceeds it, `build` raises
             an error whose hint says which batch size or image size fits.
+        mmap: whether to map the shards into memory, which saves a copy. A mapped shard whose file system fails, or that
+            is shortened while it is in use, can end the process with SIGBUS; with `False`, such a shard is an error
+            that names it. `None` means false on network file systems (NFS, SMB, Lustre, GPFS, Ceph, BeeGFS, FUSE),
+            and true on others.
         other: ``drop_last=True`` means ``last_batch="drop"``, and ``drop_last=False`` means ``last_batch="partial"``.
             Any other name raises an error. For an argument of `torch.utils.data.DataLoader`, its hint says what to use
             instead.
@@ -150,6 +155,7 @@ def build(
         prefetch=prefetch,
         hw_decoder_load=hw_decoder_load,
         memory_limit=memory_limit,
+        mmap=mmap,
     )
     from loaders.resolve import resolve
 

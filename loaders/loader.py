@@ -19,12 +19,13 @@ from loaders.dali.decode_errors import is_checkpoint_error, translate_error
 from loaders.dali.pipeline import make_pipeline, release_memory
 from loaders.dali.readers import READER, add_reader, derive_seed
 from loaders.dataset.index_check import find_index_error
+from loaders.dataset.split import ShardCheck
 from loaders.explain import explain
 from loaders.frameworks import load_framework
 from loaders.options import ResolvedOptions, require_int
 from loaders.ranks import check_group
 from loaders.resolve import LoaderSpec
-from loaders.samplers.order import PlannedOrder
+from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.soft_labels import mixed_labels
 from manifests.errors import CallError, DamagedError, DatasetError, IndexFileError
 
@@ -55,6 +56,9 @@ class Loader:
         self._spec = spec
         self._framework = load_framework(spec.options.framework)
         self._process = os.getpid()
+        # DALI's readers do not check the shards that they have mapped.
+        checks = isinstance(spec.order, StoredOrder) and spec.options.mmap
+        self._check_shards = ShardCheck(spec.split) if checks else None
         self._closed = False
         self._agreed = False
         #: The exception that was being handled when the newest epoch was left, by its `id`.
@@ -272,6 +276,8 @@ class Loader:
         try:
             outputs = pipeline.share_outputs()
             pipeline.release_outputs()
+            if self._check_shards is not None:
+                self._check_shards()
             pipeline.schedule_run()
         except (RuntimeError, StopIteration) as error:
             raise translate_error(error, self._spec.split) from error

@@ -63,6 +63,7 @@ class BuildRequest:
     prefetch: int | None
     hw_decoder_load: float | None
     memory_limit: int | str | None
+    mmap: bool | None = None
 
     def __post_init__(self) -> None:
         self._check_datasets()
@@ -128,6 +129,8 @@ class BuildRequest:
             raise CallError(f"hw_decoder_load must be a number from 0 to 1, got {load!r}")
 
     def _check_choices(self) -> None:
+        if self.mmap is not None and not isinstance(self.mmap, bool):
+            raise CallError(f"mmap must be True, False or None, got {self.mmap!r}")
         if not (self.shuffle is None or isinstance(self.shuffle, bool) or self.shuffle == "buffer"):
             raise CallError(f'shuffle must be True, False, "buffer" or None, got {self.shuffle!r}')
         choices = {"device": DeviceChoice, "dtype": DType, "layout": Layout, "framework": FrameworkName}
@@ -174,6 +177,7 @@ class ResolvedOptions:
         prefetch: batches prepared in advance.
         hw_decoder_load: share of JPEG images that the GPU's hardware decoder decodes, from 0 to 1. Unused on the CPU.
         memory_limit: upper bound for the estimated GPU memory in bytes. `math.inf` means no limit.
+        mmap: whether the shards are mapped into memory.
 
     """
 
@@ -191,6 +195,7 @@ class ResolvedOptions:
     prefetch: int
     hw_decoder_load: float
     memory_limit: float
+    mmap: bool
 
 
 def require_int(name: str, value: Any, least: int, *, most: int = _MAX_INT) -> int:

@@ -165,6 +165,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
             request.hw_decoder_load, decoded_sizes.hardware_load if decoded_sizes else HW_DECODER_LOAD
         ),
         memory_limit=_memory_limit(request.memory_limit),
+        mmap=_first(request.mmap, not _on_network(split)),
     )
     settings = load_settings(recipe, fusion, options, spread=isinstance(order, PlannedOrder) and order.spread)
     if device.is_gpu and options.memory_limit < math.inf:
@@ -179,7 +180,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         order=order,
         num_classes=_num_classes(split, recipe),
         fields=Fields(split, tables, options.fields, planned=sampler is not None),
-        records=None if sampler is None else Records(split, tables),
+        records=None if sampler is None else Records(split, tables, mmap=options.mmap),
         sizes=sizes if device.is_gpu else None,
         settings=settings,
         order_warnings=slow_orders,
@@ -276,9 +277,14 @@ def _is_training(request: BuildRequest) -> bool:
     return request.split == "train"
 
 
+def _on_network(split: OpenSplit) -> bool:
+    parts = split.parts if isinstance(split, JoinedSplit) else (split,)
+    return any(network_filesystem(part.root) for part in parts)
+
+
 def _shuffle(request: BuildRequest, parsed: ParsedTransforms, split: OpenSplit) -> Shuffle:
     shuffle: Shuffle = _first(request.shuffle, parsed.shuffle, _is_training(request))
-    if shuffle is True and request.shuffle is None and network_filesystem(split.root):
+    if shuffle is True and request.shuffle is None and _on_network(split):
         # Each image would be a request of its own.
         return "buffer"
     return shuffle

@@ -6,7 +6,7 @@ import re
 import shlex
 
 from loaders.dataset.index_check import find_index_error
-from loaders.dataset.split import OpenSplit
+from loaders.dataset.split import OpenSplit, find_shard_error
 from manifests.errors import DamagedError
 
 #: Matches the message of an operator that fails while reading or decoding: the kind of operator, and DALI's reason.
@@ -46,8 +46,9 @@ def translate_error(error: Exception, split: OpenSplit) -> Exception:
     if failure is None:
         return error
     operator, reason = failure
-    if operator == "readers" and (index_error := find_index_error(split)):
-        return index_error
+    file_error = (find_index_error(split) if operator == "readers" else None) or find_shard_error(split)
+    if file_error is not None:
+        return file_error
     problem = "a record cannot be read" if operator == "readers" else "an image cannot be decoded"
     return DamagedError(
         f"{problem} (DALI says: {reason})",

@@ -81,6 +81,7 @@ def add_reader(spec: LoaderSpec, *, seed: int, started: int, skipped: int = 0) -
             seed=seed,
             shard_seed=spec.options.seed,
             started=started,
+            mmap=spec.options.mmap,
             with_label=spec.fields.stored_label,
             with_source=spec.fields.source,
         )
@@ -103,6 +104,7 @@ def read_stored(
     started: int,
     with_label: bool,
     with_source: bool,
+    mmap: bool = True,
 ) -> ReaderOutputs:
     """Add the native reader of a split to the graph.
 
@@ -114,6 +116,7 @@ def read_stored(
         started: epoch of the first batch.
         with_label: whether to read the labels that the shards store.
         with_source: whether to return the file and position of each record.
+        mmap: whether to map the shards instead of reading them.
 
     """
     kwargs: dict[str, Any] = {
@@ -126,6 +129,7 @@ def read_stored(
         "random_shuffle": order.shuffle,
         "initial_fill": SHUFFLE_BUFFER,
         "seed": seed,
+        "dont_use_mmap": not mmap,
     }
     shards = split.shards
     if order.shuffle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import weakref
@@ -25,6 +26,9 @@ _libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c
 #: Number of the system call on every architecture, and the largest number of ranges that one call accepts.
 _PROCESS_MADVISE, _MAX_RANGES = 440, 1024
 
+#: ``MADV_POPULATE_READ``: read pages as an access would, but return an error where an access would end the process.
+_POPULATE_READ = 22
+
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -42,6 +46,16 @@ class MappedFile:
     address: int
 
 
+def open_checked(path: str, length: int) -> int:
+    """Open a file for reading, and return its descriptor. See `map_file` for arguments and errors."""
+    handle = open_handle(path, SHARD)
+    actual = os.fstat(handle).st_size
+    if actual != length:
+        os.close(handle)
+        raise ValueError(f"is {actual} bytes long")
+    return handle
+
+
 def map_file(path: str, length: int) -> MappedFile:
     """Map a file for reading.
 
@@ -55,11 +69,8 @@ def map_file(path: str, length: int) -> MappedFile:
         ValueError: the file has another length.
 
     """
-    handle = open_handle(path, SHARD)
+    handle = open_checked(path, length)
     try:
-        actual = os.fstat(handle).st_size
-        if actual != length:
-            raise ValueError(f"is {actual} bytes long")
         address = _libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, handle, 0)
     finally:
         os.close(handle)
@@ -72,6 +83,14 @@ def map_file(path: str, length: int) -> MappedFile:
     data = np.ctypeslib.as_array(pages)
     data.flags.writeable = False
     return MappedFile(data, address)
+
+
+def is_readable(address: int) -> bool:
+    """Return whether the page of a mapped byte can be read: the file may have been shortened since it was mapped.
+
+    Reading such a page would end the process. Always true before Linux 5.14, which cannot tell.
+    """
+    return not _libc.madvise(address & -mmap.PAGESIZE, 1, _POPULATE_READ) or ctypes.get_errno() != errno.EFAULT
 
 
 def prefetch(addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:

@@ -1,15 +1,18 @@
-"""Random access to the encoded images of a split, in memory-mapped shards, without copying. Never imports DALI."""
+"""Random access to the encoded images of a split: mapped, without copying, or read. Never imports DALI."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
-from loaders.dataset.mapped_files import MappedFile, Mappings, prefetch
+from loaders.dataset.mapped_files import MappedFile, Mappings, is_readable, prefetch
+from loaders.dataset.read_files import OpenFiles
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import NO_CHECKSUM, VERIFY, SampleTables
 from manifests.errors import ShardError, TableError
@@ -21,13 +24,22 @@ _RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was
 class Records:
     """The encoded images of a split, by row.
 
-    Use it from one thread at a time. The images are views of mapped files, which stay mapped as long as any view
-    exists, so a shard must not be truncated while it is read. When a shard is mapped, its length and the checksum of
-    the first requested image are checked; `dataprep verify` checks everything.
+    Use it from one thread at a time. When a shard is opened, its length and the checksum of the first requested image
+    are checked; `dataprep verify` checks everything.
+
+    With mapping, the images are views of mapped files, which stay mapped as long as any view exists. Before images
+    are returned, the last byte that they need of each shard is checked, because reading beyond the end of a file that
+    was shortened ends the process. A shard that is shortened between this check and the decoding of the images, or
+    whose disk fails, still does.
     """
 
-    def __init__(self, split: OpenSplit, tables: SampleTables) -> None:
+    def __init__(self, split: OpenSplit, tables: SampleTables, *, mmap: bool = True) -> None:
         """Read the location of each image from the sample tables.
+
+        Args:
+            split: the split.
+            tables: the sample tables of the split.
+            mmap: whether to map the shards instead of reading them.
 
         Raises:
             TableError: a table is missing or damaged, or points outside its shard.
@@ -39,7 +51,10 @@ class Records:
         self._ends = np.cumsum([shard.samples for shard in split.shards])
         self._check_bounds()
         paths = [split.path(shard.file) for shard in split.shards]
-        self._mappings = Mappings(paths, [shard.file.bytes for shard in split.shards])
+        lengths = [shard.file.bytes for shard in split.shards]
+        self._mappings = Mappings(paths, lengths)
+        self._files = None if mmap else OpenFiles(paths, lengths)
+        self._checked: set[int] = set()
         self._map_lock = threading.Lock()
         self._prefetcher = ThreadPoolExecutor(1, "prefetch")
 
@@ -50,18 +65,19 @@ class Records:
             rows: int64 [B].
 
         Raises:
-            ShardError: a shard is missing, or has changed since its sample table was made.
+            ShardError: a shard is missing, cannot be read, or has changed since its sample table was made.
 
         """
-        shards = np.searchsorted(self._ends, rows, side="right").tolist()
+        shards = np.searchsorted(self._ends, rows, side="right")
         begins, sizes = self._offsets[rows], self._sizes[rows]
+        if self._files is not None:
+            parts = zip(shards.tolist(), rows.tolist(), begins.tolist(), sizes.tolist(), strict=True)
+            return [self._read(self._files, *part) for part in parts]
         get_mapped = self._mappings.get
-        return [
-            (get_mapped(shard) or self._map(shard, row)).data[begin:end]
-            for shard, row, begin, end in zip(
-                shards, rows.tolist(), begins.tolist(), (begins + sizes).tolist(), strict=True
-            )
-        ]
+        parts = zip(shards.tolist(), rows.tolist(), begins.tolist(), (begins + sizes).tolist(), strict=True)
+        images = [(get_mapped(shard) or self._map(shard, row)).data[begin:end] for shard, row, begin, end in parts]
+        self._check_readable(shards, begins + sizes)
+        return images
 
     def prefetch(self, rows: NDArray[np.int64]) -> Future[None] | None:
         """Read images from disk into the page cache, in the background.
@@ -80,9 +96,17 @@ class Records:
         """Stop prefetching and release the shards."""
         self._prefetcher.shutdown(wait=True, cancel_futures=True)
         self._mappings.clear()
+        if self._files is not None:
+            self._files.clear()
 
     def _prefetch(self, rows: NDArray[np.int64]) -> None:
         shards = np.searchsorted(self._ends, rows, side="right")
+        if self._files is not None:
+            for shard, begin, size in zip(
+                shards.tolist(), self._offsets[rows].tolist(), self._sizes[rows].tolist(), strict=True
+            ):
+                self._files.prefetch(shard, begin, size)
+            return
         needed, first, file_of_row = np.unique(shards, return_index=True, return_inverse=True)
         # Nothing waits for the future. If mapping fails here, `images` raises the same error.
         get_mapped = self._mappings.get
@@ -94,11 +118,45 @@ class Records:
         prefetch(addresses[file_of_row] + self._offsets[rows], self._sizes[rows])
 
     def _map(self, shard: int, row: int) -> MappedFile:
+        def check(file: MappedFile) -> None:
+            begin = int(self._offsets[row])
+            self._check_image(file.data[begin : begin + int(self._sizes[row])], shard, row)
+
+        with self._naming(shard), self._map_lock:
+            return self._mappings.map(shard, check)
+
+    def _read(self, files: OpenFiles, shard: int, row: int, begin: int, size: int) -> NDArray[np.uint8]:
+        with self._naming(shard):
+            image = files.read(shard, begin, size)
+        if shard not in self._checked:
+            self._check_image(image, shard, row)
+            self._checked.add(shard)
+        image.flags.writeable = False
+        return image
+
+    def _check_readable(self, shards: NDArray[np.intp], ends: NDArray[np.int64]) -> None:
+        """Check that no shard has been shortened below the last byte that is needed of it."""
+        needed, place = np.unique(shards, return_inverse=True)
+        last = np.zeros(len(needed), np.int64)
+        np.maximum.at(last, place, ends)
+        for shard, end in zip(needed.tolist(), last.tolist(), strict=True):
+            mapped = self._mappings.get(shard)
+            if mapped is not None and not is_readable(mapped.address + end - 1):
+                path = self._split.path(self._split.shards[shard].file)
+                raise ShardError(
+                    "the shard was shortened while it was in use, or its disk cannot be read",
+                    file=path,
+                    byte=end - 1,
+                    hint=_RESTORE,
+                )
+
+    @contextmanager
+    def _naming(self, shard: int) -> Iterator[None]:
+        """Translate an error while a shard is opened or read into one that names it."""
         file = self._split.shards[shard].file
         path = self._split.path(file)
         try:
-            with self._map_lock:
-                return self._mappings.map(shard, lambda mapped: self._check_image(mapped, row, path))
+            yield
         except OSError as error:
             raise_machine_fault(error)
             raise ShardError(f"the shard cannot be read ({error.strerror})", file=path, hint=_RESTORE) from None
@@ -107,16 +165,14 @@ class Records:
                 f"the shard {error}, but the manifest states {file.bytes}", file=path, hint=_RESTORE
             ) from None
 
-    def _check_image(self, file: MappedFile, row: int, path: str) -> None:
+    def _check_image(self, image: NDArray[np.uint8], shard: int, row: int) -> None:
         """Check the first image requested from a shard, which detects a different shard of the same length."""
         expected = int(self._checksums[row])
-        offset = int(self._offsets[row])
-        image = file.data[offset : offset + int(self._sizes[row])]
         if expected != NO_CHECKSUM and crc32c(image.tobytes()) != expected:
             raise ShardError(
                 "the shard has changed since its sample table was made: an image has another checksum",
-                file=path,
-                byte=offset,
+                file=self._split.path(self._split.shards[shard].file),
+                byte=int(self._offsets[row]),
                 hint=_RESTORE,
             )
 

@@ -1,0 +1,139 @@
+"""A shard that is shortened while it is in use is an error that names it; a network file system is not mapped."""
+
+import subprocess
+import sys
+
+import pytest
+
+import loaders
+from loaders.dataset import filesystem
+from loaders.dataset.mapped_files import is_readable, map_file
+from loaders.dataset.read_files import OpenFiles
+from loaders.dataset.records import Records
+from loaders.dataset.split import ShardCheck, open_split
+from loaders.dataset.tables import SampleTables
+from manifests.errors import ShardError
+
+#: Shortens every shard after the first batch. Without a check, reading the rest ends the process with SIGBUS.
+CODE = """
+import json, os, sys, time
+from pathlib import Path
+import loaders
+folder, options = sys.argv[1], json.loads(sys.argv[2])
+loader = loaders.build(folder, batch_size=2, transforms="imagenet-eval", device="cpu", num_threads=1, prefetch=1,
+                       **options)
+iteration = iter(loader)
+next(iteration)
+time.sleep(0.3)
+for shard in Path(folder).glob("train-*.t*"):
+    os.truncate(shard, 10)
+try:
+    for _ in range(5):
+        list(iteration)
+        iteration = iter(loader)
+except loaders.DamagedError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+@pytest.mark.parametrize("shuffle", ["true", "false", '"buffer"'])
+@pytest.mark.parametrize("mmap", ["true", "false"])
+def test_a_shard_that_is_shortened_while_it_is_in_use(make_dataset, mixed, fmt, shuffle, mmap):
+    folder = make_dataset(fmt, mixed)
+    options = f'{{"shuffle": {shuffle}, "mmap": {mmap}}}'
+    command = [sys.executable, "-W", "ignore", "-c", CODE, folder, options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert done.stdout.startswith(f"ShardError {folder}/train-0000")
+    assert "Hint: " in done.stdout
+
+
+def test_a_page_beyond_the_end_of_a_shortened_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(bytes(10_000))
+    file = map_file(str(path), 10_000)
+    assert is_readable(file.address)
+    assert is_readable(file.address + 9_999)
+    with open(path, "r+b") as stream:
+        stream.truncate(100)
+    assert is_readable(file.address + 4_000)
+    assert not is_readable(file.address + 9_999)
+    path.unlink()
+    assert not is_readable(file.address + 9_999)
+
+
+def test_files_are_read_without_mapping(tmp_path, monkeypatch):
+    monkeypatch.setattr(OpenFiles, "max_open", 3)
+    paths = []
+    for number in range(7):
+        path = tmp_path / str(number)
+        path.write_bytes(bytes(range(number, number + 100)))
+        paths.append(str(path))
+    files = OpenFiles(paths, [100] * 7)
+    for number in (0, 1, 2, 6, 5, 4, 3, 0, 0, 6):
+        files.prefetch(number, 0, 100)
+        assert files.read(number, 10, 5).tolist() == list(range(number + 10, number + 15))
+    with open(paths[6], "r+b") as stream:
+        stream.truncate(12)
+    with pytest.raises(ValueError, match="is 12 bytes long"):
+        files.read(6, 10, 5)
+    files.clear()
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+def test_images_that_are_read_equal_those_that_are_mapped(make_dataset, mixed, fmt):
+    split = open_split(make_dataset(fmt, mixed), "train")
+    rows = SampleTables(split).columns(["label"], requested_by="a test")["label"].argsort()
+    both = [Records(split, SampleTables(split), mmap=mmap) for mmap in (True, False)]
+    mapped, read = ([image.tobytes() for image in records.images(rows)] for records in both)
+    assert mapped == read
+    for records in both:
+        assert records.prefetch(rows).exception() is None
+        records.close()
+
+
+def test_a_change_of_a_shard_that_is_read(make_dataset, mixed):
+    split = open_split(make_dataset("tfrecord", mixed), "train")
+    path = split.path(split.shards[0].file)
+    with open(path, "r+b") as stream:
+        content = bytearray(stream.read())
+        stream.seek(0)
+        stream.write(bytes(byte ^ 1 for byte in content))
+    records = Records(split, SampleTables(split), mmap=False)
+    with pytest.raises(ShardError, match="the shard has changed since its sample table was made"):
+        records.images(SampleTables(split).columns(["label"], requested_by="a test")["label"][:1] * 0)
+
+
+def test_every_shard_is_checked_in_turn(make_dataset, mixed, monkeypatch):
+    monkeypatch.setattr(ShardCheck, "PER_CALL", 2)
+    split = open_split(make_dataset("tfrecord", mixed, shards=5), "train")
+    check = ShardCheck(split)
+    with open(split.path(split.shards[4].file), "r+b") as stream:
+        stream.truncate(3)
+    check(), check()
+    with pytest.raises(ShardError, match="the file is 3 bytes long"):
+        check()
+
+
+@pytest.mark.parametrize(("number", "name"), [(0x6969, "NFS"), (0x65735546, "FUSE"), (0x0BD00BD0, "Lustre")])
+def test_network_file_systems(make_dataset, mixed, monkeypatch, number, name):
+    folder = make_dataset("tfrecord", mixed)
+    assert filesystem.network_filesystem(str(folder)) is None
+
+    def statfs(path, buffer):
+        buffer[:8] = number.to_bytes(8, sys.byteorder)
+        return 0
+
+    monkeypatch.setattr(filesystem, "_libc", type("libc", (), {"statfs": staticmethod(statfs)}))
+    assert filesystem.network_filesystem(str(folder)) == name
+    options = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu"}
+    with loaders.build(folder, **options) as loader:
+        assert (loader.options.mmap, loader.options.shuffle) == (False, "buffer")
+        assert len(list(loader)) == 5
+    with loaders.build(folder, shuffle=True, mmap=True, **options) as loader:
+        assert (loader.options.mmap, loader.options.shuffle) == (True, True)
+
+
+def test_a_path_without_file_system():
+    assert filesystem.network_filesystem("/does/not/exist") is None
