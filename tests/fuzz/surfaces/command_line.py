@@ -109,6 +109,8 @@ _VALUES = (
     *("1" + " " * 9_000 + "/2", "image/encoded", "jpg", "cls", "json", "x y", "9" * 30),
 )
 
+_DATASETS = {kind: dataset(kind) for kind in ("tfrecord", "webdataset")}
+
 
 def make(rng: Random) -> Case:
     name = rng.choice(sorted(dataprep.cli.main.commands))
@@ -116,10 +118,10 @@ def make(rng: Random) -> Case:
     options = [each for each in parameters if isinstance(each, click.Option) and not each.hidden]
     words = [name, "--workers", "1"] if name != "info" else [name]
     if name == "convert":
-        words += ["--src", _path(rng), "--out", rng.choice(("out", "out", _path(rng)))]
+        words += ["--src", _usual_path(rng, name), "--out", rng.choice(("out", "out", _path(rng)))]
     else:
-        words += [_path(rng) for _ in range(rng.choice((1, 1, 1, 2)))]
-    for option in mutate.pick(rng, options, 4) if rng.random() < 0.8 else []:
+        words += [_usual_path(rng, name) for _ in range(rng.choice((1, 1, 1, 1, 2)))]
+    for option in mutate.pick(rng, options, 3) if rng.random() < 0.8 else []:
         words.append(rng.choice(option.opts))
         if not option.is_flag and rng.random() < 0.97:
             words.append(_value(rng, option))
@@ -130,12 +132,22 @@ def _path(rng: Random) -> str:
     return rng.choice(_PATHS[:12]) if rng.random() < 0.5 else rng.choice(_PATHS)
 
 
+#: Commands and the paths that they work with.
+_USUAL = {"convert": ("source", "source/list.csv", "source/folders"), "index": ("shards", "shards", "webdataset")}
+
+
+def _usual_path(rng: Random, name: str) -> str:
+    return rng.choice(_USUAL.get(name, ("tfrecord", "webdataset"))) if rng.random() < 0.6 else _path(rng)
+
+
 def _value(rng: Random, option: click.Option) -> str:
     choice = rng.random()
     if isinstance(option.type, click.Choice) and choice < 0.7:
         return str(rng.choice(option.type.choices))
     if option.name == "workers":
         return rng.choice(("1", "0", "x"))  # more workers are processes that start slowly
+    if isinstance(option.type, (click.IntRange, click.FloatRange)) and choice < 0.6:
+        return rng.choice(("0", "1", "2", "8", "0.5"))
     if choice < 0.25:
         return _path(rng)
     return rng.choice(_VALUES) if choice < 0.9 else mutate.odd_text(rng)[:9_000]
@@ -145,9 +157,11 @@ def _make_files(folder: Path) -> None:
     write_case({**images(), "list.csv": table().encode(), "classes.txt": b"cat\ndog\nowl\n"}, folder / "source")
     write_case({f"cat/{name}": data for name, data in images().items()}, folder / "source/folders")
     (folder / "source/list.txt").write_text("".join(f"{name} 0\n" for name in images()))
-    for kind in ("tfrecord", "webdataset"):
-        write_case(dataset(kind), folder / kind)
-    write_case({name: data for name, data in dataset("webdataset").items() if name.endswith(".tar")}, folder / "shards")
+    for kind, files in _DATASETS.items():
+        write_case(files, folder / kind)
+    write_case(
+        {name: data for name, data in _DATASETS["webdataset"].items() if name.endswith(".tar")}, folder / "shards"
+    )
     (folder / "empty").mkdir()
     for name in ("fifo", "fifo.csv", "fifo.tar"):
         os.mkfifo(folder / name)

@@ -14,6 +14,7 @@ from fuzz.seeds import KINDS, dataset
 def make(rng: Random) -> Case:
     kind = rng.choice(KINDS)
     intact = dataset(kind)
+    intact_samples(kind)  # cached before the check forks
     name = rng.choice([name for name in intact if name.endswith(".idx")])
     data = intact[name]
     choice = rng.random()
@@ -48,6 +49,6 @@ def check(case: Case, folder: Path) -> None:
     same = all(case[name] == intact[name] for name in intact if name.endswith(".idx"))
     require(verified.status == 1 or same, "verify says sound, but the index differs from the intact one")
     samples = load(data)
-    if isinstance(samples, list):
+    if isinstance(samples, list) and case["manifest.json"] == intact["manifest.json"]:
         require(samples == intact_samples(kind), f"the loader returns other samples: {samples}")
     command("info", data, writable=[])

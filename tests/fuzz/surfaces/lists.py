@@ -57,10 +57,12 @@ class Lists:
         expected = {"list": _read_list, "csv": _read_csv, "parquet": _read_parquet}[self.kind](
             name, case[name], label_column
         )
-        require(len(expected) == len({path for path, _ in expected}), f"an image is listed twice: {expected}")
+        names = [Path(path).name for path, _ in expected]
+        require(len(names) == len({*names}), f"an image is listed twice: {expected}")
         found = _samples(out)
         require(len(found) == len(expected), f"{len(found)} samples of {len(expected)} lines")
-        for (path, label), (source, number, name) in zip(sorted(expected), found, strict=True):
+        expected.sort(key=lambda row: Path(row[0]).name)
+        for (path, label), (source, number, name) in zip(expected, found, strict=True):
             require(Path(path).name == Path(source).name, f"another path: {path!r} and {source!r}")
             require(str(label) == name or int(label) == number, f"another label: {label!r}, but {number} {name!r}")
 
@@ -77,8 +79,44 @@ def _samples(out: Path) -> list[tuple[str, int, str]]:
 
 def _list(rng: Random) -> tuple[str, bytes]:
     numbers = rng.random() < 0.5
-    lines = [f"{name} {at % 3 if numbers else CLASSES[at % 3]}\n" for at, name in enumerate(images())]
-    return "train_list.txt", _odd_text(rng, "".join(lines))
+    lines = [[name, str(at % 3) if numbers else CLASSES[at % 3]] for at, name in enumerate(images())]
+    if rng.random() < 0.5:
+        _vary(rng, lines)
+        return "train_list.txt", "".join(_joined(rng, *line) for line in lines).encode("utf-8", "surrogatepass")
+    return "train_list.txt", _odd_text(rng, "".join(f"{name} {label}\n" for name, label in lines))
+
+
+def _joined(rng: Random, name: str, label: str) -> str:
+    blank = rng.choice((" ", " ", " ", "\t", "  ", "\u00a0", "\u3000"))
+    end = rng.choice(("\n", "\n", "\n", " \n", "\r\n", "\n\n"))
+    return rng.choice(("", "", "", " ")) + f"{name}{blank}{label}{end}"
+
+
+#: Labels, some of which are the same number or look like one.
+_LABELS = (
+    *("0", "1", "00", "+1", "1.0", "-1", "1e0", "\u0661", "01", "99999", "9999999", "1_0"),
+    *("cat", "Cat", "c\u00e4t", "true", "nan"),
+)
+
+
+def _vary(rng: Random, rows: list[list[str]]) -> None:
+    """Change labels, spell paths in another way, repeat, remove or shuffle rows: most lists stay valid."""
+    for _ in range(rng.choice((1, 1, 2))):
+        row = rng.choice(rows)
+        kind = rng.randrange(5)
+        if kind <= 1:
+            label = rng.choice(_LABELS)
+            for each in rows if kind == 0 else [row]:
+                if each[1] == row[1]:
+                    each[1] = label
+        elif kind == 2:
+            row[0] = rng.choice(("./", "x/../", ".//", "../source/")) + row[0]
+        elif kind == 3:
+            rng.shuffle(rows)
+        elif rng.random() < 0.5 or len(rows) == 1:
+            rows.append(list(row))
+        else:
+            rows.remove(row)
 
 
 def _odd_text(rng: Random, text: str) -> bytes:
@@ -105,8 +143,24 @@ def _read_list(name: str, data: bytes, label_column: str) -> list[tuple[str, str
 
 def _csv(rng: Random) -> tuple[str, bytes]:
     if rng.random() < 0.5:
+        return _varied_csv(rng)
+    if rng.random() < 0.5:
         return "list.csv", _odd_text(rng, table())
     return "list.tsv", _odd_text(rng, table().replace(",", "\t"))
+
+
+def _varied_csv(rng: Random) -> tuple[str, bytes]:
+    """Write the same table in another way, with odd values in the extra columns."""
+    header, *rows = csv.reader(table().splitlines())
+    _vary(rng, rows)
+    for _ in range(rng.choice((0, 1, 3))):
+        rng.choice(rows)[rng.choice((2, 3))] = mutate.odd_text(rng)[:500]
+    order = rng.sample(range(4), 4) if rng.random() < 0.3 else range(4)
+    out, delimiter = io.StringIO(), rng.choice((",", "\t"))
+    quoting = rng.choice((csv.QUOTE_MINIMAL, csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
+    writer = csv.writer(out, delimiter=delimiter, quoting=quoting, lineterminator=rng.choice(("\n", "\r\n")))
+    writer.writerows([row[at] for at in order] for row in (header, *rows))
+    return "list.csv" if delimiter == "," else "list.tsv", out.getvalue().encode("utf-8", "surrogatepass")
 
 
 def _read_csv(name: str, data: bytes, label_column: str) -> list[tuple[str, str]]:

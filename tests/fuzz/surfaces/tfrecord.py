@@ -20,8 +20,7 @@ _IMAGE, _LABEL = "image/encoded", "image/class/label"
 
 def make(rng: Random) -> Case:
     payloads = [_payload(number, data) for number, data in enumerate(images().values())][: rng.randint(1, 4)]
-    for _ in range(rng.choice((0, 1, 1, 2))):
-        at = rng.randrange(len(payloads))
+    for at in rng.sample(range(len(payloads)), min(rng.choice((0, 1, 1, 2)), len(payloads))):
         payloads[at] = rng.choice((_odd_example, _odd_example, _odd_bytes))(rng, payloads[at], at)
     shard = b"".join(_record(rng, payload) for payload in payloads)
     choice = rng.random()

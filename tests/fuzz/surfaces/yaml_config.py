@@ -72,6 +72,28 @@ _VALUES = (
     *("original", "v0", "augmix-m3-w3", "rand-m9-n3", "rand-m1e9", "hwc", "chw", "HWC"),
 )
 
+#: Usual values of parameters without a default, and of some others.
+_USUAL = {
+    "size": (16, [16, 16], [8, 24]),
+    "kernel_size": (3, [3, 5]),
+    "degrees": (10, [-20, 30]),
+    "scale": ("1.0/255.0", [0.08, 1.0], 1),
+    "mean": ([0.5, 0.5, 0.5], 0.5),
+    "std": ([0.2, 0.2, 0.2], 0.2),
+    "padding": (2, [1, 2], [1, 2, 3, 4]),
+    "fill": (0, 128, [1, 2, 3]),
+    "pad": (2,),
+    "prob": (0.5, 1, 0),
+    "p": (0.5, 1, 0),
+    "config_str": ("rand-m9-mstd0.5-inc1", "original", "v0", "augmix-m3-w3"),
+    "interpolation": ("bilinear", "bicubic", "nearest"),
+    "alpha": (0.2, 1.0),
+    "num_layers": (1, 3),
+    "magnitude": (1, 9, 30),
+}
+
+_DATASET = dataset("tfrecord")
+
 
 def make(rng: Random) -> Case:
     kind = rng.random()
@@ -98,13 +120,16 @@ def _transforms() -> tuple[TransformInfo, ...]:
 def _transform(rng: Random) -> Any:
     info = rng.choice(_transforms())
     arguments = {}
+    odd = rng.choice(info.parameters).name if info.parameters and rng.random() < 0.6 else ""
     for parameter in info.parameters:
         name = parameter.name.lstrip("*")
-        if rng.random() < (0.35 if parameter.has_default else 0.97):
+        if parameter.name == odd:
             arguments[name] = _value(rng)
+        elif not parameter.has_default and rng.random() < 0.97:
+            arguments[name] = rng.choice(_USUAL.get(name, (1,)))
         elif parameter.has_default and rng.random() < 0.3:
             default = parameter.default
-            arguments[name] = list(default) if isinstance(default, tuple) else default
+            arguments[name] = list(default) if isinstance(default, tuple) else rng.choice(_USUAL.get(name, (default,)))
     if rng.random() < 0.02:
         arguments[mutate.odd_text(rng)] = 1
     return {info.name: arguments} if arguments or rng.random() < 0.8 else info.name
@@ -116,7 +141,7 @@ def _value(rng: Random) -> Any:
 
 def check(case: Case, folder: Path) -> None:
     path = write_case({"config.yaml": case["config.yaml"]}, folder / "config") / "config.yaml"
-    data = write_case(dataset("tfrecord"), folder / "data")
+    data = write_case(_DATASET, folder / "data")
     shapes = guarded(lambda: _first_batch(data, path), writable=[])
     if not isinstance(shapes, DatasetError):
         images, finite = shapes
