@@ -87,7 +87,8 @@ def parse_manifest(data: bytes, file: str = MANIFEST_NAME) -> Manifest:
             hint="read it with the release that wrote it",
         )
     if not version or not end:
-        message = f"the manifest is truncated or was written by another tool: schema_version {SCHEMA_VERSION} or the checksum is missing"
+        missing = f"schema_version {SCHEMA_VERSION} or the checksum is missing"
+        message = f"the manifest is truncated or was written by another tool: {missing}"
         raise ManifestError(message, file=file, hint=_MANIFEST_HINT)
     # The checksum is compared first: it takes no memory, unlike parsing.
     if end[1].decode() != checksum_text(crc32c(b"\n}\n", crc32c(memoryview(data)[: end.start()]))):
