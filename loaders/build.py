@@ -21,7 +21,7 @@ def build(
     mix: Sequence[float] | None = None,
     split: str = "train",
     batch_size: int | None = None,
-    transforms: str | os.PathLike[str] | Sequence[Any],
+    transforms: Any,
     sampler: Sampler | None = None,
     shuffle: Shuffle | None = None,
     device: DeviceChoice = "auto",
@@ -74,7 +74,9 @@ def build(
               ``"reid-eval"``
             - a list. Each item is a name (``"ToCHWImage"``), a name with arguments as in PaddleClas'
               ``transform_ops`` or torchvision (``{"ResizeImage": {"size": 224}}``), or a record of
-              `loaders.transforms`. The last items may be functions, which take and return the batch of images.
+              `loaders.transforms`, or an object of `torchvision.transforms`. The last items may be functions, which
+              take and return the batch of images.
+            - a ``Compose`` of `torchvision.transforms`, v1 or v2
             - the path of a YAML file that contains such a list or a PaddleClas training config
         sampler: chooses the samples of each batch: `ShuffledSampler`, `ClassBalancedSampler`, `PKSampler`, or any
             object that follows the protocol `loaders.samplers.Sampler`. `None` means the sampler of a PaddleClas

@@ -55,7 +55,9 @@ def _fusion_lines(spec: LoaderSpec) -> Iterator[str]:
 def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
     options, channels = spec.options, spec.recipe.output.channels
     height, width = spec.recipe.size
-    shape = (channels, height, width) if options.layout == "NCHW" else (height, width, channels)
+    shape: tuple[int, ...] = (channels, height, width) if options.layout == "NCHW" else (height, width, channels)
+    if spec.recipe.output.crops:
+        shape = (spec.recipe.output.crops, *shape)
     batch_bytes = options.batch_size * spec.settings.image_bytes
     hardware = f"; the hardware decoder decodes {options.hw_decoder_load:.0%} of the JPEG images"
     yield (

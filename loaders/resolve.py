@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from loaders.ranks import find_ranks, usable_cores
 from loaders.samplers import Sampler, SequentialSampler, ShuffledSampler, WeightedSampler
 from loaders.samplers.from_config import configured_sampler
 from loaders.samplers.order import Batching, PlannedOrder, StoredOrder, planned_order, sampler_warnings, stored_order
+from loaders.transforms.base import Size
 from loaders.transforms.cost import (
     computes_on_cpu,
     decode_window,
@@ -38,11 +39,13 @@ from loaders.transforms.cost import (
     works_on_whole_images,
 )
 from loaders.transforms.fuse import Fusion, fuse
+from loaders.transforms.limits import MAX_PIXELS
 from loaders.transforms.parse import Recipe, read_recipe
 from loaders.transforms.parse.paddleclas import read_config
+from loaders.transforms.parse.torchvision_objects import composed
 from loaders.transforms.presets import PRESETS, get_preset
 from manifests.errors import CallError
-from manifests.text import parse_bytes
+from manifests.text import parse_bytes, shown
 
 T = TypeVar("T")
 
@@ -120,12 +123,12 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         DamagedError: a file of the dataset is missing or damaged.
 
     """
-    parsed = parse_transforms(request.transforms, split=request.split)
+    split = _open(request)
+    tables = SampleTables(split)
+    parsed = parse_transforms(request.transforms, split=request.split, image_size=lambda: _one_size(split, tables))
     batching = _batching(request, parsed)
     recipe, sampler = _recipe_and_sampler(request, parsed, batching.batch_size)
-    split = _open(request)
     sampler = _sampler_of_joined(split, request, sampler)
-    tables = SampleTables(split)
     if split.manifest.pixels is not None:
         recipe = replace(recipe, raw_size=split.manifest.pixels[:2])
     shuffle = _shuffle(request, parsed, split)
@@ -188,27 +191,46 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     )
 
 
-def parse_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, split: str) -> ParsedTransforms:
-    """Parse the name of a preset, a list of transforms, or the path of a YAML file.
+def _one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
+    """Return the height and width of all images; `None` if they vary or are not known."""
+    if split.manifest.pixels is not None:
+        return split.manifest.pixels[:2]
+    sizes = tables.image_sizes()
+    if sizes is None or not len(sizes.widths):
+        return None
+    height, width = int(sizes.heights[0]), int(sizes.widths[0])
+    same = bool((sizes.heights == height).all() and (sizes.widths == width).all())
+    return (height, width) if same and min(height, width) > 0 and height * width <= MAX_PIXELS else None
+
+
+def parse_transforms(
+    transforms: Any, *, split: str, image_size: Callable[[], Size | None] = lambda: None
+) -> ParsedTransforms:
+    """Parse the name of a preset, a list of transforms, a torchvision `Compose`, or the path of a YAML file.
 
     Args:
         transforms: the argument of `loaders.build`.
         split: selects the section of a PaddleClas config.
+        image_size: returns the height and width of all images of the dataset, or `None` if they vary.
 
     Raises:
         CallError: the preset or the file does not exist, or a transform is unknown or wrong.
 
     """
+    parts = composed(transforms)
+    if parts is not None:
+        transforms = parts
     if isinstance(transforms, (list, tuple)):
         presets = [item for item in transforms if isinstance(item, str) and item in PRESETS]
         if presets:
             raise CallError(
                 f"transforms is a list that contains the preset {presets[0]!r}", hint=f"write transforms={presets[0]!r}"
             )
-        return ParsedTransforms(read_recipe(transforms))
+        return ParsedTransforms(read_recipe(transforms, image_size=image_size))
     if not isinstance(transforms, (str, os.PathLike)):
         raise CallError(
-            f"transforms must be the name of a preset, a list or a YAML file, got {transforms!r}",
+            "transforms must be the name of a preset, a list, a torchvision Compose or a YAML file, got "
+            f"{shown(transforms)}",
             hint='pass for example "imagenet-train" or [{"CropImage": {"size": 224}}]',
         )
     path = os.fspath(transforms)
@@ -220,10 +242,11 @@ def parse_transforms(transforms: str | os.PathLike[str] | Sequence[Any], *, spli
             batch=config.batch_transforms,
             num_classes=config.num_classes,
             notes=config.notes,
+            image_size=image_size,
         )
         return ParsedTransforms(recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler)
     items, batch = get_preset(path)
-    return ParsedTransforms(read_recipe(items, source=f"{path}: transforms", batch=batch))
+    return ParsedTransforms(read_recipe(items, source=f"{path}: transforms", batch=batch, image_size=image_size))
 
 
 def default_threads(cores: int, max_threads: int, *, gpu: bool, computing: bool) -> int:
@@ -246,7 +269,7 @@ def load_settings(recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, s
     height, width = recipe.size
     return LoadSettings(
         batch_size=options.batch_size,
-        image_bytes=recipe.output.channels * height * width * DTYPE_BYTES[options.dtype],
+        image_bytes=max(1, recipe.output.crops) * recipe.output.channels * height * width * DTYPE_BYTES[options.dtype],
         window=decode_window(fusion.operations),
         full_size_images=full_size_images(fusion.operations),
         threads=options.num_threads,

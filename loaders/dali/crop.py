@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, math, types
 from loaders.dali.resize import interpolation, resize, resize_target, round_half_even
 from loaders.transforms.base import ImageSpec
-from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
+from loaders.transforms.crop import Crop, CropAtRatio, KeepSize, MultiCrop, RandomResizedCrop
 from loaders.transforms.fuse import CropResize, ResizeCrop
 from loaders.transforms.resize import Resize
 
@@ -137,6 +137,25 @@ def _apply_crop(crop: Crop | RandomResizedCrop | CropAtRatio, image: Node, conte
 @apply.register
 def _(operation: Crop, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     return _apply_crop(operation, image, context)
+
+
+@apply.register
+def _(operation: KeepSize, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    return fn.slice(image, start=[0, 0], shape=list(operation.size), axes=[0, 1], out_of_bounds_policy="error")
+
+
+@apply.register
+def _(operation: MultiCrop, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    images = [image]
+    if operation.flip != "none":
+        images.append(fn.flip(image, **{"horizontal": 0, "vertical": 0, operation.flip: 1}))
+    sides = image.shape(dtype=types.FLOAT)[:2]
+    center = _crop_start(Crop(operation.size), sides, context, fits=True)
+    room = sides - constant(operation.size)
+    starts = [room * constant(corner) for corner in ((0, 0), (0, 1), (1, 0), (1, 1))]
+    region = Region(center, constant(operation.size))
+    crops = [_cut(each, replace(region, start=start)) for each in images for start in (*starts, center)]
+    return fn.reshape(fn.stack(*crops, axis=0), layout="FHWC")
 
 
 @apply.register

@@ -11,7 +11,7 @@ from manifests.errors import DamagedError
 
 #: Matches the message of an operator that fails while reading or decoding: the kind of operator, and DALI's reason.
 _OPERATOR_ERROR = re.compile(
-    r"operator `nvidia\.dali\.fn\.(readers|decoders|peek_image_shape|reshape)[.\w]*`.*?encountered:\s*(.*?)\s*"
+    r"operator `nvidia\.dali\.fn\.(readers|decoders|peek_image_shape|reshape|slice)[.\w]*`.*?encountered:\s*(.*?)\s*"
     r"(?:C\+\+ context|Current pipeline object|$)",
     re.DOTALL,
 )
@@ -49,7 +49,11 @@ def translate_error(error: Exception, split: OpenSplit) -> Exception:
     file_error = (find_index_error(split) if operator == "readers" else None) or find_shard_error(split)
     if file_error is not None:
         return file_error
-    problem = "a record cannot be read" if operator == "readers" else "an image cannot be decoded"
+    problems = {
+        "readers": "a record cannot be read",
+        "slice": "an image does not have the size that the sample tables state for all images",
+    }
+    problem = problems.get(operator, "an image cannot be decoded")
     return DamagedError(
         f"{problem} (DALI says: {reason})",
         file=split.folder,

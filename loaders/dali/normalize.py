@@ -17,6 +17,7 @@ _DTYPES = {"float16": types.FLOAT16, "float32": types.FLOAT, "bfloat16": types.F
 def finish(
     image: Node,
     last: Normalize | FlipNormalize | None,
+    spec: ImageSpec,
     context: GraphContext,
     *,
     dtype: str,
@@ -25,8 +26,9 @@ def finish(
     """Convert images to the dtype and layout of the batch.
 
     Args:
-        image: HWC images.
+        image: HWC images, or NHWC for images of several crops.
         last: the normalization if it is the last operation, else `None`. One DALI operator normalizes and converts.
+        spec: size, channels and number of crops of `image`.
         context: where the graph runs, and its random values.
         dtype: `"float16"`, `"bfloat16"` (returned as float32), `"float32"` or `"uint8"`.
         layout: `"NCHW"` or `"NHWC"`.
@@ -34,20 +36,20 @@ def finish(
     """
     dali_dtype = _DTYPES[dtype]
     if last is not None:
-        return _normalize(image, last, context, dtype=dali_dtype, layout=layout[1:])
+        return _normalize(image, last, spec, context, dtype=dali_dtype, layout=layout[1:])
     if layout == "NCHW":
-        image = fn.transpose(image, perm=[2, 0, 1])
+        image = fn.transpose(image, perm=[0, 3, 1, 2] if spec.crops else [2, 0, 1])
     return fn.cast(image, dtype=dali_dtype)
 
 
 @apply.register
 def _(operation: Normalize, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    return _normalize(image, operation, context, dtype=types.FLOAT, layout="HWC")
+    return _normalize(image, operation, spec, context, dtype=types.FLOAT, layout="HWC")
 
 
 @apply.register
 def _(operation: FlipNormalize, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    return _normalize(image, operation, context, dtype=types.FLOAT, layout="HWC")
+    return _normalize(image, operation, spec, context, dtype=types.FLOAT, layout="HWC")
 
 
 @apply.register
@@ -61,7 +63,13 @@ def _(operation: ToFloat, image: Node, spec: ImageSpec, context: GraphContext) -
 
 
 def _normalize(
-    image: Node, operation: Normalize | FlipNormalize, context: GraphContext, *, dtype: Any, layout: str
+    image: Node,
+    operation: Normalize | FlipNormalize,
+    spec: ImageSpec,
+    context: GraphContext,
+    *,
+    dtype: Any,
+    layout: str,
 ) -> Node:
     mirror: Node | int = 0
     if isinstance(operation, FlipNormalize):
@@ -72,6 +80,6 @@ def _normalize(
         mean=[value / operation.scale for value in operation.mean],
         std=[value / operation.scale for value in operation.std],
         dtype=dtype,
-        output_layout=layout,
+        output_layout=f"F{layout}" if spec.crops else layout,
         pad_output=operation.channels == 4,
     )

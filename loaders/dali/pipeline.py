@@ -76,7 +76,7 @@ def make_pipeline(
         extra: list[Node] = []
         if recipe.mixing:
             image, *extra = mix(recipe.mixing, image, spec, context, with_images=with_images)
-        image = finish(image, last, context, dtype=options.dtype, layout=options.layout)
+        image = finish(image, last, spec, context, dtype=options.dtype, layout=options.layout)
         # DALI computes only what the outputs need. If they contain no images, it decodes none.
         pipeline.set_outputs(*([image] if with_images else []), *records.metadata, *extra)
     return pipeline

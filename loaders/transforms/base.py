@@ -31,6 +31,7 @@ class ImageSpec:
         channels: channels per pixel.
         is_uint8: ``True`` for uint8 values from 0 to 255, ``False`` for float32.
         color_space: ``"RGB"``, ``"BGR"``, ``"GRAY"``, ``"LAB"``, ``"HSV"`` or ``"YCbCr"``.
+        crops: number of crops that `MultiCrop` has made of every image; 0 for plain images. Images are then NHWC.
 
     """
 
@@ -38,6 +39,7 @@ class ImageSpec:
     channels: int = 3
     is_uint8: bool = True
     color_space: str = "RGB"
+    crops: int = 0
 
     def with_size(self, size: Size | None) -> ImageSpec:
         """Return a copy with another size."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from loaders.memory import CropWindow, ImageSizes
 from loaders.transforms.base import Operation
-from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
+from loaders.transforms.crop import Crop, CropAtRatio, KeepSize, MultiCrop, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
 from loaders.transforms.fuse import CropResize, DecodeCrop, FlipNormalize, ResizeCrop
 from loaders.transforms.geometry import Flip
@@ -21,10 +21,10 @@ _WARN_RATIO = 2
 _IMAGES_PER_OPERATION = 12.0
 
 #: Operations that make an image smaller.
-_SHRINKING = (Resize, ResizeCrop, CropResize, Crop, RandomResizedCrop, CropAtRatio)
+_SHRINKING = (Resize, ResizeCrop, CropResize, Crop, MultiCrop, KeepSize, RandomResizedCrop, CropAtRatio)
 
 #: Operations that take little CPU time even if images are on the GPU.
-_LIGHT = (Decode, Unpack, Resize, ResizeCrop, CropResize, Crop, Flip, FlipNormalize, Normalize)
+_LIGHT = (Decode, Unpack, KeepSize, MultiCrop, Resize, ResizeCrop, CropResize, Crop, Flip, FlipNormalize, Normalize)
 
 
 def decode_window(operations: Sequence[Operation]) -> CropWindow | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from loaders.transforms.base import (
@@ -92,6 +92,54 @@ class RandomResizedCrop(Operation):
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with `size`."""
         return spec.with_size(self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSize(Operation):
+    """State that all images have one size. DALI raises an error for an image that is smaller.
+
+    Attributes:
+        size: height and width of every image in pixels.
+
+    """
+
+    size: Size
+
+    def __post_init__(self) -> None:
+        check_size("size", self.size)
+
+    def output(self, spec: ImageSpec) -> ImageSpec:
+        """Return the spec with `size`."""
+        return spec.with_size(self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiCrop(Operation):
+    """Crop the four corners and the center; with `flip`, also those of the flipped image. For evaluation.
+
+    Images smaller than the crop are padded with zeros.
+
+    Attributes:
+        size: height and width of each crop in pixels.
+        flip: ``"none"`` for five crops; ``"horizontal"`` or ``"vertical"`` for ten.
+
+    """
+
+    size: Size
+    flip: Literal["none", "horizontal", "vertical"] = "none"
+
+    def __post_init__(self) -> None:
+        check_size("size", self.size)
+        check_choice("flip", self.flip, ("none", "horizontal", "vertical"))
+
+    @property
+    def crops(self) -> int:
+        """Number of crops: 5 or 10."""
+        return 5 if self.flip == "none" else 10
+
+    def output(self, spec: ImageSpec) -> ImageSpec:
+        """Return the spec with the size and the number of crops."""
+        return replace(spec.with_size(self.size), crops=self.crops)
 
 
 @dataclass(frozen=True, slots=True)

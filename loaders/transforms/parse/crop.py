@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loaders.transforms.base import check_bool, check_int, check_number, check_range
-from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
+from loaders.transforms.crop import Crop, CropAtRatio, MultiCrop, RandomResizedCrop
 from loaders.transforms.parse.geometry import parse_padding
 from loaders.transforms.parse.interpolation import (
     CV2_DIFFERS,
@@ -57,6 +57,22 @@ def crop_image_at_ratio(size: int, pad: int, interpolation: str = "bilinear") ->
 def center_crop(size: Any) -> Parsed:
     """Crop the center, (height, width)."""
     yield Crop(parse_height_width(size))
+
+
+_CROPS_DIFFER = "A batch is [B, crops, C, H, W]. Only ToTensor, Normalize and functions of the batch may follow."
+
+
+@register("FiveCrop", "torchvision", differs=_CROPS_DIFFER)
+def five_crop(size: Any) -> Parsed:
+    """Crop the four corners and the center, (height, width)."""
+    yield MultiCrop(parse_height_width(size))
+
+
+@register("TenCrop", "torchvision", differs=_CROPS_DIFFER)
+def ten_crop(size: Any, vertical_flip: bool = False) -> Parsed:
+    """Crop the four corners and the center, (height, width), of the image and of the flipped image."""
+    check_bool("vertical_flip", vertical_flip)
+    yield MultiCrop(parse_height_width(size), "vertical" if vertical_flip else "horizontal")
 
 
 @register(

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from loaders.transforms.base import BatchOperation, ImageSpec, Operation, Size
-from loaders.transforms.decode_normalize import Decode, Unpack
+from loaders.transforms.crop import KeepSize
+from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat, Unpack
 from loaders.transforms.limits import MAX_PIXELS, MAX_SIDE, MAX_TRANSFORMS
 from loaders.transforms.mixing import Mixing
 from loaders.transforms.parse.items import RecipeItem, parse_item, written_items
 from loaders.transforms.parse.scaling import Values, values_after
 from manifests.errors import CallError
+
+#: Operations that work on images of several crops.
+_AFTER_CROPS = (Rescale, ToFloat, Normalize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class Recipe:
         first, *others = listed if listed and isinstance(listed[0], Decode) else (Decode(), *listed)
         if self.raw_size is not None and isinstance(first, Decode):
             first = Unpack(self.raw_size, first.space)
+            others = [each for each in others if each != KeepSize(self.raw_size)]
         return (first, *others)
 
     @property
@@ -84,6 +89,7 @@ def read_recipe(
     batch: Sequence[Any] = (),
     num_classes: int | None = None,
     notes: Sequence[str] = (),
+    image_size: Callable[[], Size | None] = lambda: None,
 ) -> Recipe:
     """Parse and check a list of transforms.
 
@@ -94,6 +100,8 @@ def read_recipe(
         batch: transforms of whole batches (``batch_transform_ops`` in PaddleClas).
         num_classes: number of classes of mixed labels if no item sets it.
         notes: differences that concern the whole list instead of one item.
+        image_size: returns the height and width of all images of the dataset, or ``None`` if they vary. It is called
+            only if the transforms do not give all images one size.
 
     Raises:
         CallError: an item is unknown, wrong or in the wrong position; the message names the item's location.
@@ -106,7 +114,26 @@ def read_recipe(
     parsed = tuple(parse_item(location, item) for location, item in located)
     _check_functions_are_last(parsed)
     functions = tuple(item.function for item in parsed if item.function)
-    return Recipe(parsed, functions, _check_sequence(parsed, source), num_classes, tuple(notes))
+    try:
+        output = _check_sequence(parsed, source)
+    except _SizesVaryError:
+        size = image_size()
+        if size is None:
+            raise
+        # After decoding, if that is written out.
+        first = next((number for number, item in enumerate(parsed) if not _only_decodes(item)), len(parsed))
+        known = RecipeItem("the dataset", f"all images have {size[0]} x {size[1]} pixels", (KeepSize(size),))
+        parsed = (*parsed[:first], known, *parsed[first:])
+        output = _check_sequence(parsed, source)
+    return Recipe(parsed, functions, output, num_classes, tuple(notes))
+
+
+class _SizesVaryError(CallError):
+    """The images of a batch would have different sizes."""
+
+
+def _only_decodes(item: RecipeItem) -> bool:
+    return all(isinstance(operation, Decode) for operation in item.operations)
 
 
 def _check_functions_are_last(items: Sequence[RecipeItem]) -> None:
@@ -133,6 +160,7 @@ def _check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
                     f"{item.location}: images are already decoded at this point",
                     hint="decode only once, as the first transform",
                 )
+            _check_after_crops(item, operation, spec)
             if isinstance(operation, BatchOperation):
                 if spec.size is None:
                     raise _sizes_vary(item.location, last, f"{item.description} needs one size", " before it")
@@ -155,6 +183,14 @@ def _check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
     return spec
 
 
+def _check_after_crops(item: RecipeItem, operation: Operation, spec: ImageSpec) -> None:
+    if spec.crops and not isinstance(operation, _AFTER_CROPS):
+        raise CallError(
+            f"{item.location}: {item.description} comes after FiveCrop or TenCrop",
+            hint="move it before them; only ToTensor, Normalize and functions of the batch may follow",
+        )
+
+
 def _check_known_size(item: RecipeItem, spec: ImageSpec) -> None:
     height, width = spec.size or (1, 1)
     if max(height, width) > MAX_SIDE or height * width > MAX_PIXELS:
@@ -164,9 +200,9 @@ def _check_known_size(item: RecipeItem, spec: ImageSpec) -> None:
         )
 
 
-def _sizes_vary(location: str, last: RecipeItem | None, requirement: str, position: str = "") -> CallError:
+def _sizes_vary(location: str, last: RecipeItem | None, requirement: str, position: str = "") -> _SizesVaryError:
     after = f" after {last.description}" if last else ""
-    return CallError(
+    return _SizesVaryError(
         f"{location}: images have different sizes{after}, but {requirement}",
         hint=f"add a crop (CropImage, RandCropImage) or a resize to a fixed size (ResizeImage with size){position}",
     )

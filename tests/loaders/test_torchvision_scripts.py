@@ -1,0 +1,104 @@
+"""Scripts written for torchvision: their transforms as they are, and datasets whose images all have one size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from helpers.pictures import encode, photo
+from helpers.torchvision_oracle import import_torchvision
+from PIL import Image
+
+import loaders
+from manifests.errors import CallError, DamagedError
+
+v1, v2 = import_torchvision()
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+@pytest.fixture
+def pictures():
+    return [photo(number, 60 + 5 * number, 70) for number in range(6)]
+
+
+@pytest.fixture
+def dataset(make_dataset, pictures):
+    return make_dataset("tfrecord", [("png", encode(each, "png"), 0) for each in pictures], shards=1)
+
+
+def images_of(dataset, transforms, **options):
+    options = {"batch_size": 6, "device": "cpu", "dtype": "float32", "shuffle": False, "num_threads": 2} | options
+    with loaders.build(dataset, transforms=transforms, **options) as loader:
+        return next(iter(loader))[0]
+
+
+@pytest.mark.parametrize("t", [v1, v2], ids=["v1", "v2"])
+def test_compose_gives_the_batches_of_torchvision(dataset, pictures, t):
+    transform = t.Compose([t.Resize(48), t.CenterCrop(40), t.ToTensor(), t.Normalize(MEAN, STD)])
+    found = images_of(dataset, transform)
+    expected = torch.stack([transform(each) for each in pictures])
+    assert (found - expected).abs().max() < 3 / 255 / 0.224
+    assert (found - expected).abs().mean() < 0.01
+
+
+@pytest.mark.parametrize("vertical", [False, True])
+def test_ten_crops_are_those_of_torchvision(dataset, pictures, vertical):
+    for t in (v1, v2):
+        transform = t.Compose([t.TenCrop((30, 41), vertical), t.Lambda(lambda crops: crops)])
+        found = images_of(dataset, [t.TenCrop((30, 41), vertical)], dtype="uint8")
+        assert found.shape == (6, 10, 3, 30, 41)
+        for crops, picture in zip(found, pictures, strict=True):
+            for crop, expected in zip(crops, transform(picture), strict=True):
+                assert (crop.permute(1, 2, 0).numpy() == np.asarray(expected)).all()
+
+
+def test_five_crops_are_normalized_and_reach_functions(dataset, pictures):
+    crops = v2.FiveCrop(32)
+    items = [crops, "ToTensor", {"Normalize": {"mean": MEAN, "std": STD}}, lambda batch: batch.flatten(1).mean(1)]
+    scaled = v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
+    expected = torch.stack([torch.stack([scaled(each) for each in crops(picture)]) for picture in pictures])
+    assert torch.allclose(images_of(dataset, items[:3]), expected, atol=1e-5)
+    assert torch.allclose(images_of(dataset, items), expected.flatten(1).mean(1), atol=1e-4)
+    channels_last = images_of(dataset, items[:3], layout="NHWC")
+    assert torch.allclose(channels_last, expected.permute(0, 1, 3, 4, 2), atol=1e-5)
+
+
+def test_only_normalization_follows_crops(dataset):
+    with pytest.raises(CallError, match=r"transforms\[1\]: RandomHorizontalFlip\(\) comes after FiveCrop or TenCrop"):
+        images_of(dataset, [{"FiveCrop": {"size": 8}}, "RandomHorizontalFlip"])
+
+
+# One size -------------------------------------------------------------------------------------------------------------
+
+
+def small(make_dataset, name, images):
+    return make_dataset("tfrecord", [("png", encode(each, "png"), 0) for each in images], shards=1, name=name)
+
+
+@pytest.mark.parametrize("size", [(32, 32), (30, 41)])
+def test_images_of_one_size_need_no_crop(make_dataset, size):
+    images = [photo(number, size[1], size[0]) for number in range(6)]
+    folder = small(make_dataset, "same", images)
+    found = images_of(folder, ["DecodeImage", "ToTensor"])
+    expected = np.stack([np.asarray(each) for each in images]).transpose(0, 3, 1, 2) / 255
+    assert np.allclose(found.numpy(), expected, atol=1e-6)
+    with loaders.build(folder, batch_size=2, transforms=["ToTensor"], device="cpu") as loader:
+        assert f"all images have {size[0]} x {size[1]} pixels" in loader.explain()
+    mixed = images_of(folder, ["RandomHorizontalFlip", {"MixUp": {"num_classes": 3}}])
+    assert mixed.shape == (6, 3, *size)
+
+
+def test_images_of_different_sizes_need_one(dataset):
+    with pytest.raises(CallError, match=r"images have different sizes after ToTensor\(\), but a batch needs one size"):
+        images_of(dataset, ["ToTensor"])
+
+
+def test_an_image_that_differs_from_its_table_is_an_error(make_dataset):
+    """The table has the size before the EXIF orientation."""
+    plain = encode(photo(0, 40, 30))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = encode(photo(1, 40, 30), exif=exif.tobytes())
+    folder = make_dataset("tfrecord", [("jpg", plain, 0), ("jpg", turned, 0)], shards=1)
+    with pytest.raises(DamagedError, match="an image does not have the size that the sample tables state"):
+        images_of(folder, ["ToTensor"], batch_size=2)
