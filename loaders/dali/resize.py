@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from loaders.dali.conditional import select, where
-from loaders.dali.graph import GraphContext, Node, apply, fn, image_sides, math, types
+from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
 from loaders.transforms.base import Filter, ImageSpec, Operation, Size
-from loaders.transforms.resize import RandomDownscale, Resize
+from loaders.transforms.resize import RandomDownscale, Resize, ScaleJitter
 
 #: Adding and subtracting this number rounds a float32 to the nearest integer, and halves to even.
 _ROUND_EVEN = 1.5 * 2**23
+
+#: Added before rounding down, because a float32 may be slightly below the integer that it represents.
+_EPSILON = 1e-4
 
 INTERPOLATION = {
     "nearest": types.INTERP_NN,
@@ -60,6 +63,21 @@ def interpolation(owner: Operation, name: Filter, context: GraphContext) -> Any:
 @apply.register
 def _(operation: Resize, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     return resize(operation, image, resize_target(operation, image, spec), context)
+
+
+@apply.register
+def _(operation: ScaleJitter, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    sides = image_sides(image)
+    factor = fn.reductions.min(constant(operation.target[::-1]) / sides)
+    scale = context.random.uniform(operation, "scale", *operation.scale)
+    # An image has at least one pixel.
+    size = math.max(math.floor(sides * (factor * scale) + _EPSILON), 1.0)
+    return fn.resize(
+        image,
+        size=size,
+        interp_type=interpolation(operation, operation.filter, context),
+        antialias=operation.antialias,
+    )
 
 
 @apply.register

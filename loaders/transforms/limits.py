@@ -43,6 +43,9 @@ MAX_GAUSSIAN = 999
 MAX_MOTION = 24
 MAX_MOTION_ANGLE = 90
 
+#: Standard deviation of the Gaussian of an elastic transform, in pixels.
+MAX_SIGMA = 100
+
 #: Angles that the grid of `GridMask` is drawn from, in degrees.
 MAX_ANGLES = 360
 

@@ -67,6 +67,36 @@ class Resize(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class ScaleJitter(Operation):
+    """Resize to a target size times a random factor, and keep the aspect ratio.
+
+    As in torchvision, the factor of the image is the smaller one of target[1] / height and target[0] / width.
+
+    Attributes:
+        target: two sides in pixels.
+        scale: minimum and maximum factor, from 0.01 to 10.
+        filter: interpolation filter.
+        antialias: whether the filter widens when it shrinks the image.
+
+    """
+
+    target: Size
+    scale: Range = (0.1, 2.0)
+    filter: Filter = "linear"
+    antialias: bool = True
+
+    def __post_init__(self) -> None:
+        check_size("target", self.target)
+        check_range("scale", self.scale, 0.01, 10)
+        check_choice("filter", self.filter, FILTERS)
+        check_bool("antialias", self.antialias)
+
+    def output(self, spec: ImageSpec) -> ImageSpec:
+        """Return the spec without a size."""
+        return spec.with_size(None)
+
+
+@dataclass(frozen=True, slots=True)
 class RandomDownscale(Operation):
     """Downscale an image to a square and upscale it to its original size, to remove detail. Filters are random.
 

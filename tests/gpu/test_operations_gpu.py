@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 
 import pytest
@@ -12,7 +13,6 @@ import test_geometry
 import test_masks
 import test_mixing
 import test_policies
-import test_torchvision
 
 from loaders.dali.graph import RandomStreams
 
@@ -20,16 +20,12 @@ from loaders.dali.graph import RandomStreams
 def checks():
     """Return every check whose only required argument is `gpu`."""
     found = []
-    for module in (
-        test_color,
-        test_containers,
-        test_masks,
-        test_geometry,
-        test_fuse,
-        test_policies,
-        test_mixing,
-        test_torchvision,
-    ):
+    modules = [test_color, test_containers, test_masks, test_geometry, test_fuse, test_policies, test_mixing]
+    if importlib.util.find_spec("torchvision"):
+        import test_torchvision
+
+        modules.append(test_torchvision)
+    for module in modules:
         for name, check in vars(module).items():
             if not name.startswith("check_") or not inspect.isfunction(check) or check.__module__ != module.__name__:
                 continue

@@ -18,6 +18,7 @@ INFO: dict[str, TransformInfo] = {info.name: info for info in transform_table()}
 _VALID = {
     "size": 8, "pad": 1, "padding": 1, "degrees": 10, "prob": 0.5, "kernel_size": 3, "mean": 0.5, "std": 0.2,
     "transforms": ["ToGray"], "lambd": len, "bits": 4, "threshold": 128, "sharpness_factor": 2, "dtype": "uint8",
+    "target_size": 16,
 }  # fmt: skip
 
 #: Names that need one of several parameters although each has a default, and the error without any.

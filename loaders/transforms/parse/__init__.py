@@ -16,6 +16,7 @@ from loaders.transforms.parse import (
     steps,
     timm,
     torchvision_policies,
+    warps,
 )
 from loaders.transforms.parse.items import RecipeItem
 from loaders.transforms.parse.recipe import Recipe, read_recipe
@@ -24,7 +25,7 @@ from loaders.transforms.parse.registry import Parameter, TransformInfo, known_tr
 # Importing these modules registers their names.
 _REGISTERED = (
     color, containers, conversion, crop, decode_normalize, geometry, masks, mixing, policies, resize, steps, timm,
-    torchvision_policies,
+    torchvision_policies, warps,
 )  # fmt: skip
 
 __all__ = ["Parameter", "Recipe", "RecipeItem", "TransformInfo", "known_transforms", "read_recipe", "transform_table"]

@@ -29,3 +29,11 @@ def check_interpolation(value: Any, choices: tuple[str, ...]) -> tuple[Note, ...
     if value not in choices:
         raise CallError(f"interpolation must be one of {', '.join(choices)}, got {shown(value)}")
     return () if value == "bilinear" else (BICUBIC_NOTE,)
+
+
+def parse_filter(interpolation: Any) -> tuple[BilinearFilter, tuple[Note, ...]]:
+    """Parse the ``interpolation`` of torchvision's transforms that move pixels, a name or an enum member."""
+    name = getattr(interpolation, "value", interpolation)
+    name = name.lower() if isinstance(name, str) else name
+    notes = () if name == "nearest" else check_interpolation(name, ("nearest", "bilinear", "bicubic"))
+    return ("nearest" if name == "nearest" else "linear"), notes

@@ -9,8 +9,8 @@ from typing import Any
 from loaders.transforms.base import check_bool, check_int
 from loaders.transforms.limits import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_STEPS
 from loaders.transforms.parse.autoaugment_tables import CIFAR10, IMAGENET, SVHN
-from loaders.transforms.parse.policy_parts import ENHANCEMENTS, MAX_LEVEL, BilinearFilter, check_interpolation
-from loaders.transforms.parse.registry import Note, Parsed, register
+from loaders.transforms.parse.policy_parts import ENHANCEMENTS, MAX_LEVEL, BilinearFilter, parse_filter
+from loaders.transforms.parse.registry import Parsed, register
 from loaders.transforms.parse.values import parse_channels
 from loaders.transforms.policies import Amount, Color, Level, MixedChains, RandomSteps, Step, SubPolicies
 from manifests.errors import CallError
@@ -24,7 +24,7 @@ def auto_augment(policy: Any = "imagenet", interpolation: Any = "nearest", fill:
     name = getattr(policy, "value", policy)
     if not isinstance(name, str) or name not in _POLICIES:
         raise CallError(f"policy must be one of {', '.join(_POLICIES)}, got {shown(policy)}")
-    filter_, notes = _parse_filter(interpolation)
+    filter_, notes = parse_filter(interpolation)
     steps = {step.name: step for step in [*_steps(filter_, _parse_fill(fill)), Step("invert")]}
     yield SubPolicies(
         tuple(
@@ -45,7 +45,7 @@ def rand_augment(
     check_int("num_ops", num_ops, 0, MAX_STEPS)
     check_int("num_magnitude_bins", num_magnitude_bins, 2)
     check_int("magnitude", magnitude, 0, num_magnitude_bins - 1)
-    filter_, notes = _parse_filter(interpolation)
+    filter_, notes = parse_filter(interpolation)
     steps = [Step("identity"), *_steps(filter_, _parse_fill(fill))]
     level = _bin(magnitude, num_magnitude_bins)
     yield RandomSteps(tuple(replace(step, level=level) for step in steps), num_ops)
@@ -66,7 +66,7 @@ def aug_mix(
     check_int("mixture_width", mixture_width, 1, MAX_CHAINS)
     check_int("chain_depth", chain_depth, -1, MAX_CHAIN_STEPS)
     check_bool("all_ops", all_ops)
-    filter_, notes = _parse_filter(interpolation)
+    filter_, notes = parse_filter(interpolation)
     changed = {name: Amount(0, 1 / 3 / MAX_LEVEL, "down", signed=True, of_side=True) for name in _SHIFTS}
     changed["posterize"] = Amount(4, -4 / MAX_LEVEL, "nearest")
     highest = _bin(severity - 1, 10).high
@@ -118,18 +118,11 @@ def _parse_fill(fill: Any) -> Color:
     return parse_channels(0 if fill is None else fill, "fill")
 
 
-def _parse_filter(interpolation: Any) -> tuple[BilinearFilter, tuple[Note, ...]]:
-    name = getattr(interpolation, "value", interpolation)
-    name = name.lower() if isinstance(name, str) else name
-    notes = () if name == "nearest" else check_interpolation(name, ("nearest", "bilinear", "bicubic"))
-    return ("nearest" if name == "nearest" else "linear"), notes
-
-
 @register("TrivialAugmentWide", "torchvision", differs="The bicubic filter is bilinear.")
 def trivial_augment_wide(num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = 0) -> Parsed:
     """Run one random step of 14 with a random strength (https://arxiv.org/abs/2103.10158)."""
     check_int("num_magnitude_bins", num_magnitude_bins, 2)
-    filter_, notes = _parse_filter(interpolation)
+    filter_, notes = parse_filter(interpolation)
     moves = {
         **dict.fromkeys(("shear_x", "shear_y"), Amount(0, 0.99 / MAX_LEVEL, signed=True)),
         **dict.fromkeys(_SHIFTS, Amount(0, 32 / MAX_LEVEL, "down", signed=True)),

@@ -6,16 +6,22 @@ Each ``check_*`` function takes `gpu`, so that tests/gpu can run it on a GPU.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.graphs import run_operation
-from helpers.parsing import parse_operation, parse_operations
+import torch
+from helpers.graphs import run_graph, run_operation
+from helpers.parsing import parse_operation, parse_operations, recipe_error
 from helpers.photographs import photograph
 from helpers.torchvision_oracle import import_torchvision
+from nvidia.dali import types
 from PIL import Image
 
+from loaders.dali import apply
+from loaders.dali.graph import RandomStreams
+from loaders.dali.warps import elastic
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.policies import RandomSteps, SubPolicies
 
@@ -169,3 +175,172 @@ def check_policies_run(gpu: bool = False) -> None:
 
 def test_policies_run() -> None:
     check_policies_run()
+
+
+# Warps ----------------------------------------------------------------------------------------------------------------
+
+
+class FixedStreams(RandomStreams):
+    """Give every image the same values instead of random ones."""
+
+    def __init__(self, *values: np.ndarray) -> None:
+        super().__init__(0)
+        self._values = values
+
+    def from_numpy(self, *_: Any, **__: Any) -> Any:
+        return [types.Constant(value.astype(np.float32)) for value in self._values]
+
+
+def inner(image: np.ndarray, border: int = 2) -> np.ndarray:
+    return image[border:-border, border:-border]
+
+
+def check_affine(gpu: bool = False) -> None:
+    """Bilinear results differ at the edge of the image, where torchvision truncates fractions."""
+    for degrees, scale, shear in ((30, 1, None), (-77, 1.3, None), (12, 0.7, [10, 10, -20, -20]), (0, 1, [25, 25])):
+        for interpolation, fill in (("nearest", 0), ("bilinear", (9, 99, 200))):
+            arguments = {
+                "degrees": [degrees, degrees], "scale": [scale, scale], "shear": shear, "interpolation": interpolation,
+                "fill": fill,
+            }  # fmt: skip
+            found = run_operation(parse_operation("RandomAffine", **arguments), photographs(), gpu=gpu)
+            mode = v1.InterpolationMode(interpolation)
+            transform = v1.RandomAffine((degrees, degrees), None, (scale, scale), shear, mode, fill)
+            for image, each in zip(photographs(), found, strict=True):
+                difference = np.abs(each.astype(float) - with_torchvision(transform, image)).max(-1)
+                assert (difference > 2).mean() < 0.01, (arguments, (difference > 2).mean())
+                assert difference.mean() < 1
+
+
+def check_affine_shifts(gpu: bool = False) -> None:
+    """Each shift is a number of pixels up to a fraction of the side, and moves the image as torchvision does."""
+    rows, columns = np.mgrid[:100, :160]
+    image = np.stack([columns, rows, np.full_like(rows, 255)], axis=-1).astype(np.uint8)
+    found = run_operation(parse_operation("RandomAffine", degrees=0, translate=[0.2, 0.1]), [image] * 100, gpu=gpu)
+    shifts = {(80 - int(each[50, 80, 0]), 50 - int(each[50, 80, 1])) for each in found}
+    assert len(shifts) > 80
+    assert max(abs(x) for x, _ in shifts) in range(28, 33)
+    assert max(abs(y) for _, y in shifts) in range(8, 11)
+    for each in found[:10]:
+        x, y = 80 - int(each[50, 80, 0]), 50 - int(each[50, 80, 1])
+        expected = v1.functional.affine(Image.fromarray(image), 0, [x, y], 1, [0])
+        assert (each == np.asarray(expected)).all()
+
+
+def check_perspective(gpu: bool = False) -> None:
+    rng = np.random.default_rng(0)
+    for interpolation, fill in (("nearest", 0), ("bilinear", (9, 99, 200))):
+        operation = parse_operation("RandomPerspective", p=1, interpolation=interpolation, fill=fill)
+        for image in photographs():
+            drawn = rng.random((4, 2))
+
+            def make(node: Any, context: Any, operation: Any = operation, drawn: np.ndarray = drawn) -> Any:
+                return apply(operation, node, ImageSpec(), replace(context, random=FixedStreams(drawn)))
+
+            (found,) = run_graph(make, [image], gpu=gpu)
+            height, width = image.shape[:2]
+            starts = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
+            moves = [int(0.5 * (side // 2)) for side in (width, height)]
+            ends = [
+                [
+                    (start and start - move) + int(share * (move + 1))
+                    for start, move, share in zip(corner, moves, shares, strict=True)
+                ]
+                for corner, shares in zip(starts, drawn, strict=True)
+            ]
+            mode = v1.InterpolationMode(interpolation)
+            expected = v1.functional.perspective(Image.fromarray(image), starts, ends, mode, fill)
+            difference = np.abs(found.astype(float) - np.asarray(expected)).max(-1)
+            assert (difference > 2).mean() < 0.015, (interpolation, (difference > 2).mean())
+            assert difference.mean() < 0.8
+
+
+def check_perspective_draws(gpu: bool = False) -> None:
+    image = photographs()[0]
+    found = run_operation(parse_operation("RandomPerspective", p=0.5), [image] * 40, gpu=gpu)
+    unchanged = [(each == image).all() for each in found]
+    assert 5 < sum(unchanged) < 35
+    assert len({each.tobytes() for each in found}) == 41 - sum(unchanged)
+    (same,) = run_operation(parse_operation("RandomPerspective", distortion_scale=0, p=1), [image], gpu=gpu)
+    assert np.abs(same.astype(float) - image).max() <= 1
+
+
+def check_elastic(gpu: bool = False) -> None:
+    """Results differ at the edge, where torchvision multiplies by its mask of the image twice."""
+    for image in photographs():
+        height, width = image.shape[:2]
+        shift = np.random.default_rng(0).uniform(-9, 9, (height // 8 + 1, width // 8 + 1, 2)).astype(np.float32)
+        shift = np.ascontiguousarray(shift.repeat(8, 0).repeat(8, 1)[:height, :width])
+        displacement = torch.from_numpy(shift * 2 / np.array([width, height], np.float32))[None]
+        for interpolation, filter_ in (("bilinear", "linear"), ("nearest", "nearest")):
+            (found,) = run_graph(
+                lambda node, context, filter_=filter_, shift=shift: elastic(
+                    node, types.Constant(shift), filter_, (9, 99, 200), context
+                ),
+                [image],
+                gpu=gpu,
+            )
+            mode = v1.InterpolationMode(interpolation)
+            expected = v2.functional.elastic(Image.fromarray(image), displacement, mode, [9.0, 99.0, 200.0])
+            difference = np.abs(found.astype(float) - np.asarray(expected)).max(-1)
+            assert (difference > 2).mean() < 0.02, (interpolation, (difference > 2).mean())
+            assert difference.mean() < 1
+
+
+def check_elastic_draws(gpu: bool = False) -> None:
+    """The shift of an image of coordinates has the standard deviation of torchvision's displacement."""
+    rows, columns = np.mgrid[:120, :160]
+    image = np.stack([columns, rows, np.zeros_like(rows)], axis=-1).astype(np.uint8)
+    operation = parse_operation("ElasticTransform", alpha=[200.0, 100.0], sigma=4.0)
+    found = np.stack(run_operation(operation, [image] * 20, gpu=gpu)).astype(float) - image
+    assert len({each.tobytes() for each in found}) == 20
+    transform = v2.ElasticTransform([200.0, 100.0], 4.0)
+    theirs = [transform.make_params([torch.zeros(3, 120, 160)])["displacement"][0].numpy() for _ in range(20)]
+    expected = np.stack(theirs) * [160 / 2, 120 / 2]
+    for axis in (0, 1):
+        ours = found[:, 20:-20, 20:-20, axis]
+        assert ours.std() == pytest.approx(expected[:, 20:-20, 20:-20, axis].std(), rel=0.1)
+        assert abs(ours.mean()) < 0.2
+
+
+def check_scale_jitter(gpu: bool = False) -> None:
+    images = photographs()
+    for target, scale in (((64, 96), 1.0), ((100, 50), 1.7)):
+        arguments = {"target_size": target, "scale_range": (scale, scale)}
+        found = run_operation(parse_operation("ScaleJitter", **arguments), images, gpu=gpu)
+        transform = v2.ScaleJitter(target, (scale, scale))
+        for image, each in zip(images, found, strict=True):
+            expected = with_torchvision(transform, image)
+            assert each.shape == expected.shape
+            assert np.abs(inner(each).astype(float) - inner(expected)).mean() < 0.6
+    jittered = run_operation(parse_operation("ScaleJitter", target_size=64), images[:1] * 20, gpu=gpu)
+    shapes = {each.shape for each in jittered}
+    assert len(shapes) > 10
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_affine, check_affine_shifts, check_perspective, check_perspective_draws, check_elastic,
+        check_elastic_draws, check_scale_jitter,
+    ],
+)  # fmt: skip
+def test_warps(check: Any) -> None:
+    check()
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ({"RandomAffine": {"degrees": -3}}, "degrees must not be negative, got -3"),
+        ({"RandomAffine": {"degrees": 3, "center": [1, 2]}}, "center is not supported"),
+        ({"RandomAffine": {"degrees": 3, "translate": [2, 0]}}, "translate must be a number from 0 to 1, got 2"),
+        ({"RandomAffine": {"degrees": 3, "scale": [0, 1]}}, "scale must be two numbers from 0.01 to 100"),
+        ({"RandomAffine": {"degrees": 3, "shear": [0, 90]}}, "shear must be two numbers from -89 to 89"),
+        ({"RandomPerspective": {"distortion_scale": 2}}, "distortion must be a number from 0 to 1, got 2"),
+        ({"ElasticTransform": {"sigma": 1000}}, "sigma must be a number from 0 to 100, got 1000"),
+        ({"ScaleJitter": {"target_size": 64, "scale_range": [0.5, 11]}}, "scale must be two numbers from 0.01 to 10"),
+    ],
+)
+def test_errors_of_warps(item: dict[str, Any], message: str) -> None:
+    assert message in recipe_error([item, {"CenterCrop": {"size": 8}}])

@@ -1,0 +1,221 @@
+"""Operations that move pixels by a random map: affine, perspective, elastic.
+
+Positions are in pixels from the top left corner of the image, so the center of the first pixel is at 0.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loaders.dali.conditional import where
+from loaders.dali.graph import GraphContext, Node, apply, constant, fn, types
+from loaders.dali.resize import INTERPOLATION, round_half_even
+from loaders.transforms.base import ImageSpec
+from loaders.transforms.policies import Color
+from loaders.transforms.warps import Elastic, RandomAffine, RandomPerspective
+
+_Floats = NDArray[np.float64]
+
+
+# Affine ---------------------------------------------------------------------------------------------------------------
+
+
+@apply.register
+def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
+        angle = rng.uniform(*operation.degrees, batch_size)
+        scale = rng.uniform(*operation.scale, batch_size)
+        shear = rng.uniform(operation.shear[::2], operation.shear[1::2], (batch_size, 2))
+        shift = rng.uniform(-1, 1, (batch_size, 2)) * operation.translate
+        linear = np.ascontiguousarray(inverse_affine(angle, scale, shear), np.float32)
+        return [linear, shift.astype(np.float32)]
+
+    linear, shift = context.random.from_numpy(operation, "map", context.batch_size, draw, (2, 1))
+    shape = image.shape(dtype=types.FLOAT)
+    sides = fn.stack(shape[1], shape[0])
+    center = sides * 0.5
+    moved = center + round_half_even(shift * sides)
+    offset = center - fn.reductions.sum(linear * moved, axes=1)
+    matrix = fn.cat(linear, fn.reshape(offset, shape=[2, 1]), axis=1)
+
+    def warp(image: Node, filter_: str, border: dict[str, Any]) -> Node:
+        return fn.warp_affine(image, matrix=matrix, interp_type=INTERPOLATION[filter_], **border)
+
+    return _warp_and_fill(image, partial(warp, border={}), partial(warp, border={"fill_value": 0}), operation)
+
+
+def inverse_affine(angle: _Floats, scale: _Floats, shear: _Floats) -> _Floats:
+    """Return the linear part of the map from a pixel of the result to one of the image, as torchvision has it.
+
+    Args:
+        angle: in degrees, [N].
+        scale: [N].
+        shear: of the x axis and of the y axis, in degrees, [N, 2].
+
+    Returns:
+        [N, 2, 2].
+
+    """
+    rotation, (x, y) = np.deg2rad(angle), np.deg2rad(shear).T
+    a, c = np.cos(rotation - y) / np.cos(y), np.sin(rotation - y) / np.cos(y)
+    b, d = -a * np.tan(x) - np.sin(rotation), -c * np.tan(x) + np.cos(rotation)
+    inverse: _Floats = np.moveaxis(np.array([[d, -b], [-c, a]]) / scale, -1, 0)
+    return inverse
+
+
+# Perspective ----------------------------------------------------------------------------------------------------------
+
+
+@apply.register
+def _(operation: RandomPerspective, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
+        return [rng.random((batch_size, 4, 2)).astype(np.float32)]
+
+    (drawn,) = context.random.from_numpy(operation, "corners", context.batch_size, draw, (2,))
+    matrix = fn.python_function(
+        image.shape(dtype=types.INT32),
+        drawn,
+        function=lambda shape, drawn: perspective(drawn, (int(shape[0]), int(shape[1])), operation.distortion),
+    )
+
+    def warp_all(image: Node, matrix: Node) -> Node:
+        def warp(image: Node, filter_: str, border: str) -> Node:
+            return fn.experimental.warp_perspective(
+                image, matrix=matrix, interp_type=INTERPOLATION[filter_], border_mode=border
+            )
+
+        return _warp_and_fill(image, partial(warp, border="replicate"), partial(warp, border="constant"), operation)
+
+    if operation.probability == 1:
+        return warp_all(image, matrix)
+    coin = context.random.coin(operation, "whether", operation.probability)
+    return where(coin, [image, matrix], warp_all)
+
+
+def perspective(drawn: NDArray[np.float32], size: tuple[int, int], distortion: float) -> NDArray[np.float32]:
+    """Return the map from a pixel of the result to one of the image: float32 [3, 3].
+
+    Args:
+        drawn: how far each corner moves to the right and down, from the top left corner clockwise, from 0 to below 1
+            of the possible moves: [4, 2].
+        size: height and width of the image.
+        distortion: maximum move of a corner as a fraction of half the side.
+
+    """
+    sides = np.array([size[1], size[0]])
+    moves = (distortion * (sides // 2)).astype(int)
+    corners = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
+    starts = corners * (sides - 1)
+    ends = corners * (sides - moves - 1) + np.floor(drawn * (moves + 1))
+    rows = []
+    for (x, y), (u, v) in zip(ends, starts, strict=True):
+        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
+    solved = np.linalg.lstsq(np.array(rows, np.float64), starts.ravel().astype(np.float64), rcond=None)[0]
+    return np.append(solved, 1).reshape(3, 3).astype(np.float32)
+
+
+def _warp_and_fill(
+    image: Node, warp: Callable[..., Node], warp_mask: Callable[..., Node], operation: RandomAffine | RandomPerspective
+) -> Node:
+    """Warp an image, and set pixels from outside to the fill color.
+
+    Pillow does not interpolate between the image and the fill color, so a mask of the image moves with it.
+
+    Args:
+        image: uint8 HWC.
+        warp: moves an image with a filter. Pixels from outside are those of the edge.
+        warp_mask: does the same, with zeros outside.
+        operation: the filter and the fill color.
+
+    """
+    moved = warp(image, operation.filter)
+    inside = warp_mask(image[:, :, 0:1] | types.Constant(255).uint8(), "nearest")
+    # Map 255 to 0, and 0 to the fill color.
+    color = np.round(operation.fill)
+    outside = fn.coord_transform(inside, M=(-color / 255).tolist(), T=color.tolist(), dtype=types.UINT8)
+    return (moved & inside) | outside
+
+
+# Elastic --------------------------------------------------------------------------------------------------------------
+
+
+@apply.register
+def _(operation: Elastic, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    shape = image.shape(dtype=types.INT32)
+    shifts = []
+    for name, alpha, sigma in zip(("across", "down"), operation.alpha, operation.sigma, strict=True):
+        noise = fn.random.uniform(
+            range=[-1.0, 1.0],
+            shape=fn.cat(shape[0:2], types.Constant(np.array([1], np.int32))),
+            seed=context.random.seed(operation, name),
+        )
+        if sigma > 0:
+            window = (int(8 * sigma) + 1) | 1
+            # Height before width.
+            sigmas = [max(0.01, each) for each in operation.sigma[::-1]]
+            noise = fn.gaussian_blur(fn.reshape(noise, layout="HWC"), window_size=[window] * 2, sigma=sigmas)
+        shifts.append(noise * (alpha / 2))
+    return elastic(image, fn.cat(*shifts, axis=2), operation.filter, operation.fill, context)
+
+
+def elastic(image: Node, shift: Node, filter_: str, fill: Color, context: GraphContext) -> Node:
+    """Take each pixel from a place that is shifted.
+
+    Args:
+        image: uint8 HWC.
+        shift: float32 [H, W, 2] on the CPU, pixels to the right and down.
+        filter_: ``"nearest"`` or ``"linear"``.
+        fill: color of pixels from outside the image.
+        context: where the graph runs.
+
+    """
+    if not context.gpu:
+        return fn.python_function(
+            image, shift, function=lambda pixels, moves: shifted(pixels, moves, filter_, fill), output_layouts="HWC"
+        )
+    grid = fn.python_function(
+        shift, function=lambda moves: (moves + pixel_numbers(*moves.shape[:2])).astype(np.float32)
+    )
+    places = fn.reshape(grid.gpu(), layout="HWC")
+    x, y = places[:, :, 0:1], places[:, :, 1:2]
+
+    def remap(pixels: Node) -> Node:
+        return fn.experimental.remap(pixels, x, y, interp=INTERPOLATION[filter_], pixel_origin="center")
+
+    # The border is 0, so a white image that moves in the same way tells how much of each pixel is inside.
+    moved, inside = remap(image), remap(image | types.Constant(255).uint8())
+    outside = constant(fill).gpu() * (1.0 - fn.cast(inside, dtype=types.FLOAT) / 255.0)
+    return fn.cast(moved + outside, dtype=types.UINT8)
+
+
+def pixel_numbers(height: int, width: int) -> NDArray[np.float32]:
+    """Return the column and the row of each pixel: float32 [height, width, 2]."""
+    rows, columns = np.mgrid[:height, :width]
+    return np.stack([columns, rows], axis=-1).astype(np.float32)
+
+
+def shifted(pixels: NDArray[np.uint8], shift: NDArray[np.float32], filter_: str, fill: Color) -> NDArray[np.uint8]:
+    """Compute `elastic` with NumPy, for one image."""
+    height, width = pixels.shape[:2]
+    place = pixel_numbers(height, width) + shift
+    padded = np.empty((height + 2, width + 2, 3), np.float32)
+    padded[:] = np.array(fill, np.float32)
+    padded[1:-1, 1:-1] = pixels
+    # The border of one pixel stands for everything outside.
+    place = np.clip(place + 1, 0, [width + 1, height + 1])
+    if filter_ == "nearest":
+        column, row = np.moveaxis(np.rint(place).astype(int), -1, 0)
+        taken: NDArray[np.uint8] = padded[row, column].astype(np.uint8)
+        return taken
+    start = np.minimum(place.astype(int), [width, height])
+    right, down = np.moveaxis((place - start)[..., None], 2, 0)
+    column, row = np.moveaxis(start, -1, 0)
+    top = padded[row, column] * (1 - right) + padded[row, column + 1] * right
+    bottom = padded[row + 1, column] * (1 - right) + padded[row + 1, column + 1] * right
+    mixed: NDArray[np.uint8] = np.rint(top * (1 - down) + bottom * down).astype(np.uint8)
+    return mixed

@@ -1,0 +1,102 @@
+"""Transform names that move pixels by a random map, and ScaleJitter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loaders.transforms.base import check_bool, check_probability
+from loaders.transforms.parse.interpolation import parse_torchvision_interpolation
+from loaders.transforms.parse.policy_parts import parse_filter
+from loaders.transforms.parse.registry import Parsed, register
+from loaders.transforms.parse.values import parse_channels, parse_height_width, parse_number, parse_numbers, parse_pair
+from loaders.transforms.policies import Color
+from loaders.transforms.resize import ScaleJitter
+from loaders.transforms.warps import Elastic, RandomAffine, RandomPerspective
+from manifests.errors import CallError
+from manifests.text import shown
+
+_BICUBIC = "The bicubic filter is bilinear."
+
+
+@register("RandomAffine", "torchvision", differs=f"{_BICUBIC} center is an error.")
+def random_affine(
+    degrees: Any,
+    translate: Any = None,
+    scale: Any = None,
+    shear: Any = None,
+    interpolation: Any = "nearest",
+    fill: Any = 0,
+    center: Any = None,
+) -> Parsed:
+    """Rotate by `degrees`, shift by fractions of width and height, scale and shear by random amounts."""
+    if center is not None:
+        raise CallError("center is not supported", hint="remove it; images always rotate around their center")
+    filter_, notes = parse_filter(interpolation)
+    yield RandomAffine(
+        _around_zero(degrees, "degrees"),
+        (0, 0) if translate is None else parse_pair(translate, "translate"),
+        (1, 1) if scale is None else parse_pair(scale, "scale"),
+        _parse_shear(shear),
+        filter_,
+        _parse_fill(fill),
+    )
+    yield from notes
+
+
+@register("RandomPerspective", "torchvision", differs=_BICUBIC)
+def random_perspective(
+    distortion_scale: Any = 0.5, p: float = 0.5, interpolation: Any = "bilinear", fill: Any = 0
+) -> Parsed:
+    """Move each corner by up to `distortion_scale` of half the side toward the center, with probability `p`."""
+    check_probability("p", p)
+    filter_, notes = parse_filter(interpolation)
+    yield RandomPerspective(parse_number(distortion_scale, "distortion_scale"), p, filter_, _parse_fill(fill))
+    yield from notes
+
+
+@register("ElasticTransform", "torchvision", differs=f"{_BICUBIC} Slow on a CPU, where Python moves the pixels.")
+def elastic_transform(alpha: Any = 50.0, sigma: Any = 5.0, interpolation: Any = "bilinear", fill: Any = 0) -> Parsed:
+    """Shift each pixel by smooth noise of strength `alpha`, blurred with a Gaussian of `sigma` pixels."""
+    filter_, notes = parse_filter(interpolation)
+    yield Elastic(_pair(alpha, "alpha"), _pair(sigma, "sigma"), filter_, _parse_fill(fill))
+    yield from notes
+
+
+@register("ScaleJitter", "torchvision", differs="The box filter is an antialiased triangle filter.")
+def scale_jitter(
+    target_size: Any, scale_range: Any = (0.1, 2.0), interpolation: Any = "bilinear", antialias: bool = True
+) -> Parsed:
+    """Resize to `target_size` times a random factor, and keep the aspect ratio. Images then have different sizes."""
+    check_bool("antialias", antialias)
+    yield ScaleJitter(
+        parse_height_width(target_size, "target_size"),
+        parse_pair(scale_range, "scale_range"),
+        parse_torchvision_interpolation(interpolation),
+        antialias,
+    )
+
+
+def _pair(value: Any, name: str) -> tuple[float, float]:
+    return parse_pair(value, name) if isinstance(value, (list, tuple)) else (parse_number(value, name),) * 2
+
+
+def _around_zero(value: Any, name: str) -> tuple[float, float]:
+    if isinstance(value, (list, tuple)):
+        return parse_pair(value, name)
+    limit = parse_number(value, name)
+    if limit < 0:
+        raise CallError(f"{name} must not be negative, got {shown(value)}", hint="write two numbers for a range")
+    return -limit, limit
+
+
+def _parse_shear(shear: Any) -> tuple[float, float, float, float]:
+    if shear is None:
+        return 0, 0, 0, 0
+    if isinstance(shear, (list, tuple)) and len(shear) == 4:
+        low_x, high_x, low_y, high_y = parse_numbers(shear, "shear")
+        return low_x, high_x, low_y, high_y
+    return (*_around_zero(shear, "shear"), 0, 0)
+
+
+def _parse_fill(fill: Any) -> Color:
+    return parse_channels(0 if fill is None else fill, "fill")
