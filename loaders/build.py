@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from loaders.arguments import canonical_device, canonical_dtype, canonical_last_batch
-from loaders.options import BuildRequest, DeviceChoice, DType, FrameworkName, LastBatch, Layout, Shuffle
+from loaders.options import BuildRequest, DeviceChoice, DType, FrameworkName, LastBatch, Layout, OnError, Shuffle
 from loaders.samplers import Sampler
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def build(
     hw_decoder_load: float | None = None,
     memory_limit: int | str | None = None,
     mmap: bool | None = None,
+    on_error: OnError = "raise",
     **other: Any,
 ) -> Loader:
     """Open one split of a prepared dataset as an iterable of batches.
@@ -115,6 +116,13 @@ def build(
             is shortened while it is in use, can end the process with SIGBUS; with `False`, such a shard is an error
             that names it. `None` means false on network file systems (NFS, SMB, Lustre, GPFS, Ceph, BeeGFS, FUSE),
             and true on others.
+        on_error: what to do with an image that cannot be decoded. ``"raise"`` raises a `DamagedError` that names shard,
+            record and key. ``"skip"`` leaves the image out: the later samples of this rank move up, so every other
+            sample is read as often as without it, and only the end of the epoch changes: the last batch is shorter, or
+            with ``last_batch="drop"`` filled up with samples that the epoch leaves out, else with repeated ones.
+            ``"replace"`` takes another sample of the same class in its place; with `PKSampler`, of the same identity.
+            Neither changes the number of batches or their size, and `Loader.errors` lists the images. Both read through
+            a sampler.
         other: ``drop_last=True`` means ``last_batch="drop"``, and ``drop_last=False`` means ``last_batch="partial"``.
             Any other name raises an error. For an argument of `torch.utils.data.DataLoader`, its hint says what to use
             instead.
@@ -158,6 +166,7 @@ def build(
         hw_decoder_load=hw_decoder_load,
         memory_limit=memory_limit,
         mmap=mmap,
+        on_error=on_error,
     )
     from loaders.resolve import resolve
 

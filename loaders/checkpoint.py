@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -170,12 +171,14 @@ class State:
         built: the choices that another loader must share to resume from this checkpoint, by name.
         position: position after the last batch that the user received.
         checkpoint: DALI's checkpoint. Empty before the first batch.
+        errors: why images could not be decoded, by their row in the split.
 
     """
 
     built: dict[str, Any]
     position: Position
     checkpoint: bytes
+    errors: Mapping[int, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -185,6 +188,8 @@ class State:
             "position": asdict(self.position),
             # `torch.load` refuses empty bytes by default.
             "checkpoint": self.checkpoint or None,
+            "checksum": zlib.crc32(self.checkpoint),
+            "errors": [[row, reason] for row, reason in sorted(self.errors.items())],
         }
 
 
@@ -217,10 +222,14 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
         checkpoint = b"" if whole["checkpoint"].value is None else whole["checkpoint"].value
         if not isinstance(checkpoint, bytes) or bool(checkpoint) != bool(position.read):
             whole["checkpoint"].fail("bytes, and empty before the first batch")
+        if whole["checksum"].value != zlib.crc32(checkpoint):
+            # DALI accepts some damaged checkpoints, and continues with other batches.
+            whole["checkpoint"].fail("the bytes that were saved")
+        errors = dict(_error(member) for member in whole["errors"].items())
     except MemberError as error:
         raise CallError(f"this is not the state of a loader ({error})", hint=_LOAD_ANOTHER) from None
     if _same_global_batches(saved, built):
-        return State(dict(built), _moved(position, batches), b"")
+        return State(dict(built), _moved(position, batches), b"", errors)
     for name, value in built.items():
         stored = saved.get(name)
         if name == "sample_order" and stored != value:
@@ -235,7 +244,7 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
                 f"{name}={shorten(value, 1000)}",
                 hint="build the loader with the same arguments",
             )
-    return State(saved, position, checkpoint)
+    return State(saved, position, checkpoint, errors)
 
 
 #: Choices that say which part of a global batch a rank reads.
@@ -271,6 +280,11 @@ def _position(member: Member, batches: int) -> Position:
         started=member["started"].integer(0, epoch),
         skipped=skipped,
     )
+
+
+def _error(member: Member) -> tuple[int, str]:
+    row, reason = member.items() if len(member.items()) == 2 else member.fail("a row and a reason")
+    return row.integer(), reason.text()
 
 
 def _plain(member: Member) -> Any:

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from loaders.agreement import require_agreement
 from loaders.checkpoint import Phase, Progress, State, read_state
-from loaders.dali.decode_errors import is_checkpoint_error, translate_error
+from loaders.dali.decode_errors import UndecodableError, is_checkpoint_error, translate_error
+from loaders.dali.find_bad import find_bad_images
 from loaders.dali.pipeline import make_pipeline, release_memory
 from loaders.dali.readers import READER, add_reader, derive_seed
+from loaders.dataset.bad_samples import BadSample, describe_bad_samples, located_error
 from loaders.dataset.index_check import find_index_error
 from loaders.dataset.split import ShardCheck
 from loaders.explain import explain
@@ -26,6 +28,7 @@ from loaders.options import ResolvedOptions, require_int
 from loaders.ranks import check_group
 from loaders.resolve import LoaderSpec
 from loaders.samplers.order import PlannedOrder, StoredOrder
+from loaders.samplers.tolerant import TolerantOrder
 from loaders.transforms.soft_labels import mixed_labels
 from manifests.errors import CallError, DamagedError, DatasetError, IndexFileError
 
@@ -64,6 +67,8 @@ class Loader:
         #: The exception that was being handled when the newest epoch was left, by its `id`.
         self._handled_at_leave: int | None = None
         self._progress = Progress.start(spec.order.batches)
+        #: Why images could not be decoded, by their row in the split.
+        self._errors: dict[int, str] = {}
         #: `None` if the loader is closed, or if the pipeline could not be started.
         self._pipeline: Any = self._start()
 
@@ -86,6 +91,18 @@ class Loader:
     def samples(self) -> int:
         """Number of samples in the split, over all ranks."""
         return self._spec.split.samples
+
+    @property
+    def errors(self) -> tuple[BadSample, ...]:
+        """The images that could not be decoded so far, by their row, also those before a checkpoint was loaded.
+
+        With ``on_error="skip"`` or ``"replace"``, the loader continued without them.
+
+        Raises:
+            TableError: a sample table is missing or damaged.
+
+        """
+        return describe_bad_samples(self._spec.split, self._errors)
 
     def __len__(self) -> int:
         """Return the number of batches per epoch, which is equal on every rank."""
@@ -137,7 +154,7 @@ class Loader:
         handled = sys.exception()
         interrupted = handled is not None and id(handled) != self._handled_at_leave
         progress = self._progress if interrupted else self._progress.resumable
-        return State(self._built(), progress.saved, progress.checkpoint).to_dict()
+        return State(self._built(), progress.saved, progress.checkpoint, self._errors).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a checkpoint that `state_dict` returned.
@@ -150,11 +167,13 @@ class Loader:
         """
         self._require_usable()
         loaded = read_state(state, self._built(), batches=len(self))
-        previous = self._progress.resumable
+        previous, errors = self._progress.resumable, self._errors
         try:
+            self._leave_out(dict(loaded.errors))
             self._restart(Progress.restore(len(self), loaded.position, loaded.checkpoint))
         except Exception as error:
             # The next iteration starts the pipeline. Now, it could fail for the same reason.
+            self._leave_out(errors)
             self._set(Progress.restore(len(self), previous.saved, previous.checkpoint))
             if isinstance(error, DatasetError) or not is_checkpoint_error(error):
                 raise
@@ -198,7 +217,7 @@ class Loader:
                         "this iterator is invalid: the loader has a newer one, or set_epoch() was called",
                         hint="use one iterator at a time, or build a second loader",
                     )
-                batch = self._batch(self._spec.order.size(self._progress.position))
+                batch = self._decodable_batch()
                 self._progress = self._progress.batch_given(self._pipeline.checkpoint())
                 yield batch
         except GeneratorExit as error:
@@ -226,6 +245,45 @@ class Loader:
                 self._run()
         self._progress = self._progress.begin()
         return self._progress.iteration
+
+    def _decodable_batch(self) -> Any:
+        """Return the next batch. If an image cannot be decoded, find it, and continue without it or raise."""
+        while True:
+            try:
+                return self._batch(self._spec.order.size(self._progress.position))
+            except UndecodableError as error:
+                self._handle_bad_images(error)
+
+    def _handle_bad_images(self, error: UndecodableError) -> None:
+        """Restart at the batch that failed, without its bad images.
+
+        Raises:
+            UndecodableError: no further image is bad, or ``on_error="raise"``.
+
+        """
+        spec, failed = self._spec, self._progress
+        try:
+            found = find_bad_images(spec, failed.position)
+        except DamagedError:
+            raise error from None  # What stops the search is other damage, and this error is the first one.
+        bad = {row: reason for row, reason in found.items() if row not in self._errors}
+        if not bad:
+            raise error
+        if spec.options.on_error == "raise":
+            raise located_error(describe_bad_samples(spec.split, bad), error, spec.split) from error
+        self._leave_out(self._errors | bad)
+        # The iteration stays the same, so the iterator in use remains valid.
+        saved = Progress.restore(len(self), failed.saved, failed.checkpoint)
+        self._set(saved)
+        self._pipeline = self._start()
+        self._progress = replace(self._progress.begin(), iteration=failed.iteration)
+
+    def _leave_out(self, errors: dict[int, str]) -> None:
+        """Remember bad images, and take them out of the order."""
+        self._errors = errors
+        order = self._spec.order
+        if isinstance(order, TolerantOrder):
+            self._spec = replace(self._spec, order=order.without(frozenset(errors)))
 
     def _batch(self, size: int) -> Any:
         spec, names = self._spec, self._spec.options.fields

@@ -23,6 +23,7 @@ DType: TypeAlias = Literal["float16", "bfloat16", "float32", "uint8"]
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Shuffle: TypeAlias = Literal["buffer"] | bool
 LastBatch: TypeAlias = Literal["drop", "partial", "pad"]
+OnError: TypeAlias = Literal["raise", "skip", "replace"]
 FrameworkName: TypeAlias = Literal["torch", "numpy", "jax", "paddle"]
 
 #: Bytes of one value of an image.
@@ -63,6 +64,7 @@ class BuildRequest:
     prefetch: int | None
     hw_decoder_load: float | None
     memory_limit: int | str | None
+    on_error: OnError
     mmap: bool | None = None
 
     def __post_init__(self) -> None:
@@ -134,6 +136,7 @@ class BuildRequest:
         if not (self.shuffle is None or isinstance(self.shuffle, bool) or self.shuffle == "buffer"):
             raise CallError(f'shuffle must be True, False, "buffer" or None, got {self.shuffle!r}')
         choices = {"device": DeviceChoice, "dtype": DType, "layout": Layout, "framework": FrameworkName}
+        choices["on_error"] = OnError
         if self.last_batch is not None:
             choices["last_batch"] = LastBatch
         for name, choice in choices.items():
@@ -178,6 +181,7 @@ class ResolvedOptions:
         hw_decoder_load: share of JPEG images that the GPU's hardware decoder decodes, from 0 to 1. Unused on the CPU.
         memory_limit: upper bound for the estimated GPU memory in bytes. `math.inf` means no limit.
         mmap: whether the shards are mapped into memory.
+        on_error: what happens to an image that cannot be decoded.
 
     """
 
@@ -196,6 +200,7 @@ class ResolvedOptions:
     hw_decoder_load: float
     memory_limit: float
     mmap: bool
+    on_error: OnError
 
 
 def require_int(name: str, value: Any, least: int, *, most: int = _MAX_INT) -> int:

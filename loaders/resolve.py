@@ -30,6 +30,7 @@ from loaders.ranks import find_ranks, usable_cores
 from loaders.samplers import Sampler, SequentialSampler, ShuffledSampler, WeightedSampler
 from loaders.samplers.from_config import configured_sampler
 from loaders.samplers.order import Batching, PlannedOrder, StoredOrder, planned_order, sampler_warnings, stored_order
+from loaders.samplers.tolerant import tolerant_order
 from loaders.transforms.base import Size
 from loaders.transforms.cost import (
     computes_on_cpu,
@@ -128,12 +129,10 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     parsed = parse_transforms(request.transforms, split=request.split, image_size=lambda: _one_size(split, tables))
     batching = _batching(request, parsed)
     recipe, sampler = _recipe_and_sampler(request, parsed, batching.batch_size)
-    sampler = _sampler_of_joined(split, request, sampler)
     if split.manifest.pixels is not None:
         recipe = replace(recipe, raw_size=split.manifest.pixels[:2])
     shuffle = _shuffle(request, parsed, split)
-    if sampler is None and shuffle is True:
-        sampler = ShuffledSampler()
+    sampler = _chosen_sampler(split, request, sampler, shuffle)
     fusion = fuse(recipe.operations)
 
     order: StoredOrder | PlannedOrder
@@ -144,6 +143,8 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     else:
         order = planned_order(split, tables, batching, sampler)
         notes = sampler_warnings(split, tables, sampler, order)
+        if request.on_error != "raise":
+            order = tolerant_order(order, tables, sampler, mode=request.on_error, seed=request.seed)
 
     gpus = find_gpus(request.framework)
     device = find_device(request.device, request.device_id, batching.ranks, gpus)
@@ -169,6 +170,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         ),
         memory_limit=_memory_limit(request.memory_limit),
         mmap=_first(request.mmap, not _on_network(split)),
+        on_error=request.on_error,
     )
     settings = load_settings(recipe, fusion, options, spread=isinstance(order, PlannedOrder) and order.spread)
     if device.is_gpu and options.memory_limit < math.inf:
@@ -183,12 +185,18 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         order=order,
         num_classes=_num_classes(split, recipe),
         fields=Fields(split, tables, options.fields, planned=sampler is not None),
-        records=None if sampler is None else Records(split, tables, mmap=options.mmap),
+        records=None
+        if sampler is None
+        else Records(split, tables, mmap=options.mmap, tolerant=request.on_error != "raise"),
         sizes=sizes if device.is_gpu else None,
         settings=settings,
         order_warnings=slow_orders,
         warnings=(*notes, *slow_orders, *shadowed_columns(tables, options.fields), *deviations),
     )
+
+
+def _records(split: OpenSplit, tables: SampleTables, options: ResolvedOptions) -> Records:
+    return Records(split, tables, mmap=options.mmap, tolerant=options.on_error != "raise")
 
 
 def _one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
@@ -286,14 +294,28 @@ def _open(request: BuildRequest) -> OpenSplit:
     return join_splits([open_split(dataset, request.split) for dataset in request.dataset])
 
 
-def _sampler_of_joined(split: OpenSplit, request: BuildRequest, sampler: Sampler | None) -> Sampler | None:
-    """Return the sampler that reads several datasets: DALI's own readers read one."""
-    if not isinstance(split, JoinedSplit) or sampler is not None:
+def _chosen_sampler(
+    split: OpenSplit, request: BuildRequest, sampler: Sampler | None, shuffle: Shuffle
+) -> Sampler | None:
+    """Return the sampler that reads the split; `None` for DALI's own readers."""
+    if sampler is not None:
         return sampler
-    if request.mix is not None:
+    if isinstance(split, JoinedSplit) and request.mix is not None:
         return WeightedSampler(mix_weights(split.parts, request.mix), replacement=False)
-    shuffle = _is_training(request) if request.shuffle is None else request.shuffle
-    return ShuffledSampler() if shuffle else SequentialSampler()
+    if shuffle is True:
+        return ShuffledSampler()
+    if not _needs_sampler(request):
+        return None
+    if shuffle == "buffer":
+        raise CallError(
+            'shuffle="buffer" reads with DALI\'s own reader, which reads one dataset and cannot leave out an image',
+            hint="set shuffle=True",
+        )
+    return SequentialSampler()
+
+
+def _needs_sampler(request: BuildRequest) -> bool:
+    return request.on_error != "raise" or not isinstance(request.dataset, (str, os.PathLike))
 
 
 def _is_training(request: BuildRequest) -> bool:
@@ -307,7 +329,8 @@ def _on_network(split: OpenSplit) -> bool:
 
 def _shuffle(request: BuildRequest, parsed: ParsedTransforms, split: OpenSplit) -> Shuffle:
     shuffle: Shuffle = _first(request.shuffle, parsed.shuffle, _is_training(request))
-    if shuffle is True and request.shuffle is None and _on_network(split):
+    native = request.shuffle is None and not _needs_sampler(request)
+    if shuffle is True and native and _on_network(split):
         # Each image would be a request of its own.
         return "buffer"
     return shuffle

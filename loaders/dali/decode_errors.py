@@ -28,6 +28,10 @@ def is_checkpoint_error(error: Exception) -> bool:
     return isinstance(error, (RuntimeError, ValueError)) and not _MACHINE.search(str(error))
 
 
+class UndecodableError(DamagedError):
+    """An image of the batch cannot be decoded."""
+
+
 def translate_error(error: Exception, split: OpenSplit) -> Exception:
     """Return the error to raise in place of an error that DALI raised.
 
@@ -46,7 +50,8 @@ def translate_error(error: Exception, split: OpenSplit) -> Exception:
     if failure is None:
         return error
     operator, reason = failure
-    file_error = (find_index_error(split) if operator == "readers" else None) or find_shard_error(split)
+    reading = operator == "readers"
+    file_error = (find_index_error(split) if reading else None) or find_shard_error(split)
     if file_error is not None:
         return file_error
     problems = {
@@ -54,7 +59,7 @@ def translate_error(error: Exception, split: OpenSplit) -> Exception:
         "slice": "an image does not have the size that the sample tables state for all images",
     }
     problem = problems.get(operator, "an image cannot be decoded")
-    return DamagedError(
+    return (DamagedError if reading else UndecodableError)(
         f"{problem} (DALI says: {reason})",
         file=split.folder,
         hint=f"run `dataprep verify --decode {shlex.quote(split.folder)}` to find it",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from loaders.dataset.split import OpenSplit
+from manifests.errors import DamagedError
 from manifests.tables import TableFile
+from manifests.text import plural, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +64,23 @@ def describe_bad_samples(split: OpenSplit, reasons: Mapping[int, str]) -> tuple[
         key = keys[number][record]
         described.append(BadSample(split.folder, split.name, shard.name, record, key, row, reason))
     return tuple(described)
+
+
+def located_error(bad: Sequence[BadSample], error: DamagedError, split: OpenSplit) -> DamagedError:
+    """Return an error that names the first of several bad samples.
+
+    Args:
+        bad: at least one.
+        error: the error of the batch, which does not name a sample.
+        split: the split.
+
+    """
+    first, *others = bad
+    shard = next(shard for shard in split.shards if shard.name == first.shard)
+    more = f"; {plural(len(others), 'more image')} near it cannot be decoded either" if others else ""
+    return type(error)(
+        f"the image with the key {printable(first.key)!r} cannot be decoded (DALI says: {first.reason}){more}",
+        file=split.path(shard.file),
+        record=first.record,
+        hint=f'run `dataprep verify --decode {shlex.quote(split.folder)}` to find all of them, or pass on_error="skip"',
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -33,19 +33,21 @@ class Records:
     whose disk fails, still does.
     """
 
-    def __init__(self, split: OpenSplit, tables: SampleTables, *, mmap: bool = True) -> None:
+    def __init__(self, split: OpenSplit, tables: SampleTables, *, mmap: bool = True, tolerant: bool = False) -> None:
         """Read the location of each image from the sample tables.
 
         Args:
             split: the split.
             tables: the sample tables of the split.
             mmap: whether to map the shards instead of reading them.
+            tolerant: whether a single damaged image is no error.
 
         Raises:
             TableError: a table is missing or damaged, or points outside its shard.
 
         """
         self._split = split
+        self._tolerant = tolerant
         columns = tables.columns(["offset", "size", "crc32c"], requested_by="a sampler")
         self._offsets, self._sizes, self._checksums = (columns[name] for name in ("offset", "size", "crc32c"))
         self._ends = np.cumsum([shard.samples for shard in split.shards])
@@ -119,8 +121,10 @@ class Records:
 
     def _map(self, shard: int, row: int) -> MappedFile:
         def check(file: MappedFile) -> None:
-            begin = int(self._offsets[row])
-            self._check_image(file.data[begin : begin + int(self._sizes[row])], shard, row)
+            def get(row: int) -> NDArray[np.uint8]:
+                return file.data[int(self._offsets[row]) : int(self._offsets[row] + self._sizes[row])]
+
+            self._check_image(get, shard, row)
 
         with self._naming(shard), self._map_lock:
             return self._mappings.map(shard, check)
@@ -129,7 +133,7 @@ class Records:
         with self._naming(shard):
             image = files.read(shard, begin, size)
         if shard not in self._checked:
-            self._check_image(image, shard, row)
+            self._check_image(lambda row: files.read(shard, int(self._offsets[row]), int(self._sizes[row])), shard, row)
             self._checked.add(shard)
         image.flags.writeable = False
         return image
@@ -165,23 +169,48 @@ class Records:
                 f"the shard {error}, but the manifest states {file.bytes}", file=path, hint=_RESTORE
             ) from None
 
-    def _check_image(self, image: NDArray[np.uint8], shard: int, row: int) -> None:
-        """Check the first image requested from a shard, which detects a different shard of the same length."""
-        expected = int(self._checksums[row])
-        if expected != NO_CHECKSUM and crc32c(image.tobytes()) != expected:
+    def _check_image(self, get: Callable[[int], NDArray[np.uint8]], shard: int, row: int) -> None:
+        """Check the first image requested from a shard, which detects a different shard of the same length.
+
+        If the shard's first or last image is intact, the shard is the right one, and only this image is damaged.
+
+        Args:
+            get: returns the image of a row of the shard.
+            shard: number of the shard.
+            row: row of the image in the split.
+
+        """
+        if self._is_intact(get, row):
+            return
+        path = self._split.path(self._split.shards[shard].file)
+        end, byte = int(self._ends[shard]), int(self._offsets[row])
+        start = end - self._split.shards[shard].samples
+        if not any(self._is_intact(get, each) for each in (start, end - 1)):
             raise ShardError(
-                "the shard has changed since its sample table was made: an image has another checksum",
-                file=self._split.path(self._split.shards[shard].file),
-                byte=int(self._offsets[row]),
+                "the shard has changed since its sample table was made: its images have other checksums",
+                file=path,
+                byte=byte,
                 hint=_RESTORE,
             )
+        if not self._tolerant:
+            raise ShardError(
+                "an image is damaged: its checksum is not that of the sample table",
+                file=path,
+                record=row - start,
+                byte=byte,
+                hint=f'{_RESTORE}, or pass on_error="skip"',
+            )
+
+    def _is_intact(self, get: Callable[[int], NDArray[np.uint8]], row: int) -> bool:
+        return int(self._checksums[row]) in (NO_CHECKSUM, crc32c(get(row).tobytes()))
 
     def _check_bounds(self) -> None:
         lengths = np.repeat([shard.file.bytes for shard in self._split.shards], np.diff(self._ends, prepend=0))
+        # Without an image there is nothing to decode, which is an error of its own.
+        least = 0 if self._tolerant else 1
+        offsets, sizes = self._offsets, self._sizes
         # No sums of offset and size: they could overflow.
-        wrong = (
-            (self._offsets < 0) | (self._sizes < 1) | (self._sizes > lengths) | (self._offsets > lengths - self._sizes)
-        )
+        wrong = (offsets < 0) | (sizes < least) | (sizes > lengths) | (offsets > lengths - sizes)
         if wrong.any():
             row = int(wrong.argmax())
             shard = int(np.searchsorted(self._ends, row, side="right"))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,13 @@ from numpy.typing import NDArray
 from loaders.checkpoint import Position
 from loaders.samplers.groups import Groups, group, read_codes
 from loaders.samplers.order import PlannedOrder
+from loaders.samplers.pk import PKSampler
 from loaders.samplers.shuffle import random_words
-from manifests.errors import DamagedError
+from manifests.errors import CallError, DamagedError
+
+if TYPE_CHECKING:
+    from loaders.dataset.tables import SampleTables
+    from loaders.samplers.base import Sampler
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +77,10 @@ class TolerantOrder(PlannedOrder):
     peers: Peers | None = None
     seed: int = 0
     _streams: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+
+    def without(self, bad: frozenset[int]) -> TolerantOrder:
+        """Return this order without these rows, and with those that it was without."""
+        return replace(self, bad=bad, _streams={})
 
     def filled(self, run: int, started: int) -> NDArray[np.int64]:
         """Return the rows of this rank's batch without bad rows; see `PlannedOrder.filled`.
@@ -146,3 +155,32 @@ class TolerantOrder(PlannedOrder):
                 if candidate not in self.bad and candidate not in excluded:
                     return candidate
         raise DamagedError("every image of the split is damaged", hint="run `dataprep verify --decode`")
+
+
+def tolerant_order(
+    order: PlannedOrder, tables: SampleTables, sampler: Sampler, *, mode: Literal["skip", "replace"], seed: int
+) -> TolerantOrder:
+    """Return an order that can continue without bad images.
+
+    Args:
+        order: the order of the sampler.
+        tables: the sample tables of the split.
+        sampler: the sampler. A bad row is replaced by one with the same value in the column that it samples by.
+        mode: see `TolerantOrder`.
+        seed: seed of the draw.
+
+    Raises:
+        CallError: the sampler makes batches of a fixed composition, and `mode` would move samples between them.
+
+    """
+    if mode == "skip" and isinstance(sampler, PKSampler):
+        raise CallError(
+            'on_error="skip" would move samples into other batches, which then are not P x K',
+            hint='set on_error="replace"',
+        )
+    peers = None
+    if mode == "replace":
+        by = getattr(sampler, "by", "label")
+        peers = Peers.of(tables.columns([by], requested_by=type(sampler).__name__), by, order.rows)
+    values = {each.name: getattr(order, each.name) for each in fields(PlannedOrder)}
+    return TolerantOrder(**values, mode=mode, peers=peers, seed=seed)

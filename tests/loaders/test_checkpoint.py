@@ -1,5 +1,7 @@
 """The state machine of a loader, without DALI: which epoch comes next, when the pipeline restarts, what is saved."""
 
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -169,13 +171,17 @@ def test_every_sequence_of_calls_keeps_the_counts_consistent(calls):
 
 
 def test_a_state_is_plain_values():
-    state = State(BUILT, Position(epoch=1, batch=2, read=5), b"checkpoint")
+    errors = {7: "no data", 3: "no pixels"}
+    state = State({"batch_size": 4}, Position(epoch=1, batch=2, read=5), b"checkpoint", errors)
     assert state.to_dict() == {
         "version": 1,
         "built": {"batch_size": 4},
         "position": {"epoch": 1, "batch": 2, "read": 5, "started": 0, "skipped": 0},
         "checkpoint": b"checkpoint",
+        "checksum": zlib.crc32(b"checkpoint"),
+        "errors": [[3, "no pixels"], [7, "no data"]],
     }
+    assert read_state(state.to_dict(), {"batch_size": 4}, batches=3) == state
 
 
 def test_a_state_of_another_loader_is_rejected():

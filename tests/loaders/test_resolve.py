@@ -19,6 +19,7 @@ from loaders.transforms.fuse import fuse
 
 DEFAULTS = {
     "mix": None,
+    "on_error": "raise",
     "split": "train",
     "batch_size": 4,
     "transforms": "imagenet-eval",

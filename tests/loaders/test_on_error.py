@@ -1,0 +1,197 @@
+"""An image that cannot be decoded is named, and with `on_error` the epoch goes on without it."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from helpers import handmade
+from helpers.pictures import encode
+
+import loaders
+from loaders.dataset.split import open_split
+from manifests.errors import CallError, DamagedError
+from manifests.tables import read_table
+
+#: Rows whose images are damaged: one in the middle of a shard, two in a row, and the last.
+BAD = (5, 16, 17, 38)
+SAMPLES, SHARDS, PER_SHARD = 39, 3, 13
+
+
+def make(folder, fmt, rows=SAMPLES, classes=3, shards=SHARDS):
+    """Make a dataset in which the mean color of each image is 5 times its row."""
+    stored = [number * (rows // shards) + record for record in range(rows // shards) for number in range(shards)]
+    samples = [("png", encode(np.full((32, 32, 3), 5 * row, np.uint8), "png"), row % classes) for row in stored]
+    return handmade.make_dataset(folder, fmt, samples, shards=shards)
+
+
+def damage(folder, rows=BAD):
+    """Overwrite images in their shards with zeros."""
+    split = open_split(folder, "train")
+    first = 0
+    for shard in split.shards:
+        table = read_table(split.path(shard.table)).to_pylist()
+        with open(split.path(shard.file), "r+b") as file:
+            for number, row in enumerate(table):
+                if first + number in rows:
+                    file.seek(row["offset"])
+                    file.write(bytes(row["size"]))
+        first += len(table)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["tfrecord", "webdataset"])
+def folder(request, tmp_path_factory):
+    """39 images of 3 classes in 3 shards, 4 of them damaged."""
+    return damage(make(tmp_path_factory.mktemp("damaged") / "data set", request.param))
+
+
+def build(folder, **options):
+    defaults = {"device": "cpu", "batch_size": 4, "transforms": [{"ResizeImage": {"size": [32, 32]}}], "dtype": "uint8"}
+    fields = ("image", "label", "index")
+    return loaders.build(folder, **{**defaults, "fields": fields, "last_batch": "partial", **options})
+
+
+def rows_of(batches):
+    """Return the rows of batches, after checking that each row comes with its own image and label."""
+    rows = []
+    for images, labels, index in batches:
+        for image, label, row in zip(images.numpy(), labels.tolist(), index.tolist(), strict=True):
+            assert abs(float(image.mean()) - 5 * row) < 1
+            assert label == row % 3
+            rows.append(row)
+    return rows
+
+
+@pytest.mark.parametrize("shuffle", [True, False, "buffer"])
+def test_the_error_names_the_image(folder, shuffle):
+    with pytest.raises(DamagedError) as caught, build(folder, shuffle=shuffle, batch_size=3, prefetch=1) as loader:
+        list(loader)
+    error = caught.value
+    split = open_split(folder, "train")
+    paths = [split.path(shard.file) for shard in split.shards]
+    row = PER_SHARD * paths.index(error.file) + error.record
+    assert row in BAD
+    key = read_table(split.path(split.shards[row // PER_SHARD].table)).to_pylist()[row % PER_SHARD]["key"]
+    # With a sampler, the first image that is read from a shard is compared with its checksum.
+    messages = (f"the image with the key {key!r} cannot be decoded (DALI says: ", "an image is damaged: its checksum")
+    assert error.message.startswith(messages if shuffle is True else messages[:1])
+    assert error.hint.endswith('or pass on_error="skip"')
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_every_good_sample_is_read(folder, shuffle, on_error):
+    with build(folder, shuffle=shuffle, on_error=on_error) as loader:
+        for _ in range(3):
+            counts = Counter(rows_of(loader))
+            assert not set(counts) & set(BAD)
+            assert set(counts) == set(range(SAMPLES)) - set(BAD)
+            assert sum(counts.values()) == (SAMPLES - len(BAD) if on_error == "skip" else SAMPLES)
+            if on_error == "skip":
+                assert set(counts.values()) == {1}
+        assert len(loader) == 10
+        assert {error.row for error in loader.errors} == set(BAD)
+
+
+def test_errors_say_where_an_image_is(folder):
+    with build(folder, shuffle=False, on_error="skip") as loader:
+        assert loader.errors == ()
+        list(loader)
+        errors = loader.errors
+    assert [(error.row, error.record) for error in errors] == [(5, 5), (16, 3), (17, 4), (38, 12)]
+    split = open_split(folder, "train")
+    for error in errors:
+        shard = split.shards[error.row // PER_SHARD]
+        assert (error.shard, error.split, error.dataset) == (shard.name, "train", str(folder))
+        assert error.key == read_table(split.path(shard.table)).to_pylist()[error.record]["key"]
+        assert error.reason
+        assert str(error).startswith(f"{shard.name}, record {error.record}, key {error.key!r}: ")
+
+
+@pytest.mark.parametrize("last_batch", ["drop", "pad", "partial"])
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_ranks_stay_in_step(folder, on_error, last_batch):
+    counts = Counter()
+    for rank in range(2):
+        with build(folder, on_error=on_error, last_batch=last_batch, rank=rank, world_size=2) as loader:
+            batches = list(loader)
+            assert len(batches) == len(loader)
+            if last_batch != "partial":
+                assert all(len(labels) == 4 for _, labels, _ in batches)
+            counts.update(rows_of(batches))
+    assert not set(counts) & set(BAD)
+    if last_batch == "partial" and on_error == "skip":
+        assert counts == Counter(set(range(SAMPLES)) - set(BAD))
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+@pytest.mark.parametrize("stop", [1, 4, 9, 10, 13])
+def test_a_checkpoint_resumes_to_the_same_batches(folder, on_error, stop):
+    def collect(loader, count):
+        batches = []
+        while len(batches) < count:
+            for batch in loader:
+                batches.append(batch)
+                if len(batches) == stop or len(batches) >= count:
+                    states.append(loader.state_dict())
+                if len(batches) >= count:
+                    break
+        return batches
+
+    random = [{"RandCropImage": {"size": 24}}, {"RandFlipImage": {"flip_code": 1}}]
+    states = []
+    with build(folder, on_error=on_error, transforms=random) as loader:
+        whole = collect(loader, 20)
+    with build(folder, on_error=on_error, transforms=random) as loader:
+        loader.load_state_dict(states[0])
+        resumed = collect(loader, 20 - stop)
+        assert {error.row for error in loader.errors} == set(BAD)
+    for expected, batch in zip(whole[stop:], resumed, strict=True):
+        for left, right in zip(expected, batch, strict=True):
+            assert np.array_equal(left, right)
+
+
+def test_pk_batches_keep_their_identities(folder):
+    with build(folder, sampler=loaders.PKSampler(2, 2), on_error="replace", last_batch="drop") as loader:
+        for _ in range(3):
+            for _, labels, index in loader:
+                assert not set(index.tolist()) & set(BAD)
+                assert labels[0] == labels[1] != labels[2] == labels[3]
+    with pytest.raises(CallError, match="are not P x K"):
+        build(folder, sampler=loaders.PKSampler(2, 2), on_error="skip", last_batch="drop")
+
+
+def test_a_batch_of_bad_images_alone(tmp_path):
+    made = damage(make(tmp_path / "set", "tfrecord", 12, shards=1), rows=range(4, 8))
+    for on_error, expected in (("skip", 8), ("replace", 12)):
+        with build(made, shuffle=False, on_error=on_error) as loader:
+            assert len(rows_of(loader)) == expected
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_only_bad_images_are_an_error(tmp_path, on_error):
+    made = damage(make(tmp_path / "set", "tfrecord", 6), rows=range(6))
+    with pytest.raises(DamagedError), build(made, on_error=on_error) as loader:
+        list(loader)
+
+
+@pytest.mark.parametrize("bad", [1, 4, 6])
+def test_a_changed_shard_is_told_from_a_damaged_image(make_photos, dataprep, tmp_path, bad):
+    """Converted datasets have checksums: with one intact image in a shard, the others may be damaged."""
+    made = tmp_path / "set"
+    photos = make_photos(tmp_path / "photos", 6, classes=1)
+    assert dataprep("convert", "--src", photos, "--out", made, "--fmt", "tfrecord").returncode == 0
+    damage(made, rows=range(6) if bad == 6 else range(1, 1 + bad))
+    if bad == 6:
+        with pytest.raises(DamagedError, match="the shard has changed"):
+            build(made, on_error="skip")
+        return
+    with build(made, on_error="skip", fields=("image", "index")) as loader:
+        assert sum(len(index) for _, index in loader) == 6 - bad
+
+
+def test_wrong_arguments(folder):
+    with pytest.raises(CallError, match="on_error must be one of 'raise', 'skip', 'replace', got 'ignore'"):
+        build(folder, on_error="ignore")
+    with pytest.raises(CallError, match="cannot leave out an image"):
+        build(folder, on_error="skip", shuffle="buffer")
