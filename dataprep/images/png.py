@@ -15,8 +15,9 @@ _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _PALETTE = 3
 _PALETTE_SIZES = range(3, 3 * 256 + 1, 3)
-#: Bit of the first letter of a chunk's type: a decoder need not know the chunk (section 5.4).
-_ANCILLARY = 0x20
+#: Bit of a letter that makes it lowercase. In the first letter of a chunk's type it means that a decoder need not know
+#: the chunk; in the third it is reserved (section 5.4).
+_ANCILLARY = _RESERVED = 0x20
 
 
 def parse_header(data: bytes) -> ImageInfo:
@@ -62,9 +63,10 @@ def check_complete(data: bytes) -> None:
 
 
 def _check_type(chunk: _Chunk) -> None:
-    """Check the type of a chunk as libpng does: four letters, and a known type if the chunk is critical."""
+    """Check the type of a chunk as libpng does: four letters, the third uppercase; known if the chunk is critical."""
     known = chunk.type in (b"PLTE", b"IDAT", b"IEND") or (chunk.type == b"IHDR" and chunk.start == 8)
-    if not known and not (chunk.type.isalpha() and chunk.type[0] & _ANCILLARY):
+    is_skipped = chunk.type.isalpha() and chunk.type[0] & _ANCILLARY and not chunk.type[2] & _RESERVED
+    if not known and not is_skipped:
         raise Rejected("corrupt", f"the PNG's {chunk} has no place in a PNG")
 
 

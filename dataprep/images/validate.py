@@ -185,7 +185,7 @@ def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
     """
     from PIL import Image, UnidentifiedImageError
 
-    data = _without_metadata(data, info)
+    data = _for_pillow(data, info)
     with _PILLOW_LOCK, warnings.catch_warnings():
         warnings.simplefilter("error")
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # `inspect` has checked the number of pixels
@@ -211,13 +211,15 @@ def _check_same_size(image: Image, info: ImageInfo) -> None:
         raise Rejected("corrupt", f"the image states two sizes: {info.width}x{info.height} and {size} pixels")
 
 
-def _without_metadata(data: bytes, info: ImageInfo) -> bytes:
-    """Leave out what Pillow would read at great expense, or refuse, and what decoding does not need."""
+def _for_pillow(data: bytes, info: ImageInfo) -> bytes:
+    """Change what Pillow would ignore, read at great expense, or refuse, and what decoding does not need."""
     if info.format == "jpeg":
         jpeg.check_segments(data)
         return jpeg.without_metadata(data)
     if info.format == "png":
         return png.without_large_texts(data)
+    if info.format == "webp":
+        return webp.with_alpha_flag(data)
     if info.format == "tiff":
         _silence_tiff_decoder()
     return data

@@ -6,6 +6,9 @@ import struct
 
 from dataprep.images.base import ImageInfo, IncompleteHeader, Rejected
 
+#: Flags of the chunk VP8X.
+_HAS_ALPHA, _HAS_EXIF = 0x10, 0x08
+
 
 def parse_header(data: bytes) -> ImageInfo:
     """Read the size from the first chunk: extended, lossless or lossy.
@@ -41,12 +44,44 @@ def parse_header(data: bytes) -> ImageInfo:
 
 
 def check_complete(data: bytes) -> None:
-    """Check that the file is as long as its RIFF header says.
+    """Check that the file is as long as its RIFF header says, and that DALI finds its EXIF block.
 
     Raises:
-        Rejected: the file is shorter.
+        Rejected: the file is shorter, or DALI does not decode it.
 
     """
     expected = struct.unpack_from("<I", data, 4)[0] + 8
     if expected > len(data):
         raise Rejected("truncated", f"the WebP should be {expected} bytes, got {len(data)}")
+    if data[12:16] == b"VP8X" and data[20] & _HAS_EXIF:
+        _check_exif(data)
+
+
+def _check_exif(data: bytes) -> None:
+    """Look for the EXIF block as DALI does: it does not skip the byte of padding after a chunk of odd length."""
+    at = 12
+    while data[at : at + 4] != b"EXIF":
+        if at + 8 > len(data):
+            detail = "a WebP whose EXIF block is missing or follows a chunk of odd length; remove its metadata first"
+            raise Rejected("unsupported", detail)
+        at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
+
+
+def with_alpha_flag(data: bytes) -> bytes:
+    """Return the file with the flag that its chunk of alpha values needs.
+
+    Without it, Pillow ignores the chunk. DALI decodes it, and fails if it is damaged.
+    """
+    if data[12:16] != b"VP8X" or data[20] & _HAS_ALPHA or not _has_chunk(data, b"ALPH"):
+        return data
+    return data[:20] + bytes([data[20] | _HAS_ALPHA]) + data[21:]
+
+
+def _has_chunk(data: bytes, name: bytes) -> bool:
+    at = 12
+    while at + 8 <= len(data):
+        if data[at : at + 4] == name:
+            return True
+        length = int.from_bytes(data[at + 4 : at + 8], "little")
+        at += 8 + length + length % 2
+    return False

@@ -67,7 +67,7 @@ def command(*arguments: object, writable: Sequence[Path], statuses: Collection[i
     except Fault as fault:
         raise Fault(f"dataprep {words[0] if words else ''}: {fault}") from None
     for line in (outcome.stdout + outcome.stderr).split("\n"):
-        if "a bug in dataprep" in line:
+        if "please report" in line:
             raise Fault(line[:1000])
         if len(line) > _MAX_LINE:
             raise Fault(f"dataprep {words[0]}: a line of {len(line)} characters: {line[:300]!r}")

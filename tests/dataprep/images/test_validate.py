@@ -107,6 +107,13 @@ def test_large_texts_and_profiles_of_a_png_are_ignored():
         assert prepare(changed, Options(raw=Raw(9))).data == prepare(image, Options(raw=Raw(9))).data
 
 
+def test_a_chunk_whose_type_has_the_reserved_bit_is_corrupt():
+    """Libpng, and so DALI, refuses it even if it could be skipped."""
+    image = encode(photo(5), "PNG")
+    assert reason(image[:33] + png_chunk(b"abCd", b"x") + image[33:], "decode") == ""
+    assert reason(image[:33] + png_chunk(b"abcd", b"x") + image[33:], "header") == "corrupt"
+
+
 @pytest.mark.parametrize("name", ["exif", "xmp"])
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 def test_orientation_as_pillow_reads_it(kind, name):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from helpers.bad_images import exif, png_of
+from helpers.mutated_images import png_chunk
 from helpers.pictures import encode, photo
 from PIL import Image, PngImagePlugin
 
@@ -225,9 +226,7 @@ def _chunks(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _join(chunks: list[tuple[bytes, bytes]]) -> bytes:
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
-    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*chunk) for chunk in chunks)
 
 
 def _odd_png(rng: Random, data: bytes) -> bytes:

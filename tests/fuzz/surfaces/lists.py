@@ -68,10 +68,11 @@ class Lists:
 
 
 def _samples(out: Path) -> list[tuple[str, int, str]]:
-    """Return the source, the label and the class name of each sample, sorted."""
+    """Return the source, the label and the class name of each sample, sorted by file name."""
     classes = json.loads((out / "manifest.json").read_bytes())["classes"]
     rows = [row for path in out.glob("*.parquet") for row in pq.read_table(path, use_threads=False).to_pylist()]
-    return sorted((row["source"], row["label"], classes[row["label"]]) for row in rows)
+    samples = ((row["source"], row["label"], classes[row["label"]]) for row in rows)
+    return sorted(samples, key=lambda sample: Path(sample[0]).name)
 
 
 # --- list files ---------------------------------------------------------------------------------
