@@ -1,0 +1,57 @@
+"""An image that the GPU cannot decode is named, and with `on_error` the epoch goes on without it."""
+
+from collections import Counter
+
+import pytest
+from helpers import damaged
+from helpers.damaged import BAD, PER_SHARD, SAMPLES, damage, make, rows_of
+
+from loaders.dataset.split import open_split
+from manifests.errors import DamagedError
+
+KINDS = pytest.mark.parametrize("kind", ["jpg", "png"])
+
+
+def build(folder, **options):
+    return damaged.build(folder, **{"device": "gpu", **options})
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("damaged")
+    return {kind: damage(make(root / kind, "webdataset", kind=kind)) for kind in ("jpg", "png")}
+
+
+@KINDS
+@pytest.mark.parametrize("shuffle", [False, "buffer"])
+def test_the_error_names_the_image(folders, kind, shuffle):
+    with pytest.raises(DamagedError, match=r"the image with the key .* cannot be decoded") as caught:
+        list(build(folders[kind], shuffle=shuffle))
+    paths = [shard.name for shard in open_split(folders[kind], "train").shards]
+    assert PER_SHARD * paths.index(caught.value.file.rpartition("/")[2]) + caught.value.record in BAD
+
+
+@KINDS
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_every_good_sample_is_read(folders, kind, on_error):
+    with build(folders[kind], on_error=on_error) as loader:
+        for _ in range(3):
+            counts = Counter(rows_of(loader))
+            assert set(counts) == set(range(SAMPLES)) - set(BAD)
+            assert sum(counts.values()) == (SAMPLES - len(BAD) if on_error == "skip" else SAMPLES)
+        assert {error.row for error in loader.errors} == set(BAD)
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_a_checkpoint_resumes_to_the_same_batches(folders, on_error):
+    random = [{"RandCropImage": {"size": 24}}, {"RandFlipImage": {"flip_code": 1}}]
+    with build(folders["jpg"], on_error=on_error, transforms=random) as loader:
+        iterator = iter(loader)
+        for _ in range(5):
+            next(iterator)
+        state = loader.state_dict()
+        expected = [tuple(part.cpu() for part in batch) for batch in iterator]
+    with build(folders["jpg"], on_error=on_error, transforms=random) as loader:
+        loader.load_state_dict(state)
+        for left, right in zip(expected, loader, strict=True):
+            assert all(a.equal(b.cpu()) for a, b in zip(left, right, strict=True))

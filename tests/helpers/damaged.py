@@ -1,0 +1,52 @@
+"""Datasets in which some images are damaged, and what a loader returns of them."""
+
+import numpy as np
+
+import loaders
+from helpers import handmade
+from helpers.pictures import encode
+from loaders.dataset.split import open_split
+from manifests.tables import read_table
+
+#: Rows whose images are damaged: one in the middle of a shard, two in a row, and the last.
+BAD = (5, 16, 17, 38)
+SAMPLES, SHARDS, PER_SHARD = 39, 3, 13
+
+
+def make(folder, fmt, rows=SAMPLES, classes=3, shards=SHARDS, kind="png"):
+    """Make a dataset in which the mean color of each image is 5 times its row."""
+    stored = [number * (rows // shards) + record for record in range(rows // shards) for number in range(shards)]
+    samples = [(kind, encode(np.full((32, 32, 3), 5 * row, np.uint8), kind), row % classes) for row in stored]
+    return handmade.make_dataset(folder, fmt, samples, shards=shards)
+
+
+def damage(folder, rows=BAD):
+    """Overwrite images in their shards with zeros."""
+    split = open_split(folder, "train")
+    first = 0
+    for shard in split.shards:
+        table = read_table(split.path(shard.table)).to_pylist()
+        with open(split.path(shard.file), "r+b") as file:
+            for number, row in enumerate(table):
+                if first + number in rows:
+                    file.seek(row["offset"])
+                    file.write(bytes(row["size"]))
+        first += len(table)
+    return folder
+
+
+def build(folder, **options):
+    defaults = {"device": "cpu", "batch_size": 4, "transforms": [{"ResizeImage": {"size": [32, 32]}}], "dtype": "uint8"}
+    fields = ("image", "label", "index")
+    return loaders.build(folder, **{**defaults, "fields": fields, "last_batch": "partial", **options})
+
+
+def rows_of(batches):
+    """Return the rows of batches, after checking that each row comes with its own image and label."""
+    rows = []
+    for images, labels, index in batches:
+        for image, label, row in zip(images.cpu().numpy(), labels.tolist(), index.tolist(), strict=True):
+            assert abs(float(image.mean()) - 5 * row) <= 1
+            assert label == row % 3
+            rows.append(row)
+    return rows
