@@ -22,6 +22,7 @@ def build(
     split: str = "train",
     batch_size: int | None = None,
     transforms: Any,
+    views: Sequence[Any] | None = None,
     sampler: Sampler | None = None,
     shuffle: Shuffle | None = None,
     device: DeviceChoice = "auto",
@@ -79,6 +80,9 @@ def build(
               take and return the batch of images.
             - a ``Compose`` of `torchvision.transforms`, v1 or v2
             - the path of a YAML file that contains such a list or a PaddleClas training config
+        views: several tensors of the same images, for self-supervision: a list of lists of transforms, or of
+            ``Compose``, one for each view. `transforms`, a list, runs first, once per image; its result is the input of
+            every view. The value of ``"image"`` is then a tuple of tensors, one for each view.
         sampler: chooses the samples of each batch: `ShuffledSampler`, `ClassBalancedSampler`, `PKSampler`, or any
             object that follows the protocol `loaders.samplers.Sampler`. `None` means the sampler of a PaddleClas
             config, else every sample once per epoch, in the order that `shuffle` gives.
@@ -149,6 +153,7 @@ def build(
         split=split,
         batch_size=batch_size,
         transforms=transforms,
+        views=views,
         sampler=sampler,
         shuffle=shuffle,
         device=device,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, estimate_memory, format_gib
 from loaders.samplers.order import PlannedOrder, StoredOrder
-from loaders.transforms.base import short_repr
+from loaders.transforms.base import ImageSpec, short_repr
+from loaders.transforms.fuse import fuse
 from manifests.text import plural
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def _data_lines(spec: LoaderSpec) -> Iterator[str]:
 
 def _transforms_lines(spec: LoaderSpec) -> Iterator[str]:
     yield "As written:"
-    for item in spec.recipe.items:
+    for item in spec.recipe.all_items:
         yield f"  {item.location}  {item.description}"
         yield from (f"      note: {note}" for note in item.notes)
     yield from (f"  note: {note}" for note in spec.recipe.notes)
@@ -46,6 +47,9 @@ def _transforms_lines(spec: LoaderSpec) -> Iterator[str]:
 def _fusion_lines(spec: LoaderSpec) -> Iterator[str]:
     yield f"As run, on the {'GPU' if spec.options.device.is_gpu else 'CPU'}:"
     yield from (f"  {short_repr(operation)}" for operation in (*spec.fusion.operations, *spec.recipe.mixing))
+    for number, view in enumerate(spec.recipe.views):
+        yield f"  views[{number}]:"
+        yield from (f"    {short_repr(operation)}" for operation in fuse(view.operations).operations)
     yield ""
     yield "Why:" if spec.fusion.reasons else "Nothing to fuse."
     yield from (f"  {reason}" for reason in spec.fusion.reasons)
@@ -53,19 +57,24 @@ def _fusion_lines(spec: LoaderSpec) -> Iterator[str]:
 
 
 def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
-    options, channels = spec.options, spec.recipe.output.channels
-    height, width = spec.recipe.size
-    shape: tuple[int, ...] = (channels, height, width) if options.layout == "NCHW" else (height, width, channels)
-    if spec.recipe.output.crops:
-        shape = (spec.recipe.output.crops, *shape)
+    options = spec.options
+    shapes = dict.fromkeys(" x ".join(map(str, _shape(each, options.layout))) for each in spec.recipe.outputs)
+    tensors = f"{len(spec.recipe.views)} tensors of " if spec.recipe.views else ""
     batch_bytes = options.batch_size * spec.settings.image_bytes
     hardware = f"; the hardware decoder decodes {options.hw_decoder_load:.0%} of the JPEG images"
     yield (
-        f"A batch: {options.batch_size} x {' x '.join(map(str, shape))} {options.dtype}, {batch_bytes / 2**20:,.1f} "
+        f"A batch: {tensors}{options.batch_size} x {' and '.join(shapes)} {options.dtype}, {batch_bytes / 2**20:,.1f} "
         f"MiB; prefetch: {options.prefetch}; threads: {options.num_threads}{hardware if options.device.is_gpu else ''}"
     )
     if spec.sizes is not None:
         yield from _memory_lines(spec.sizes, spec.settings)
+
+
+def _shape(output: ImageSpec, layout: str) -> tuple[int, ...]:
+    """Return the shape of an image in a batch."""
+    height, width = output.size or (0, 0)
+    shape = (output.channels, height, width) if layout == "NCHW" else (height, width, output.channels)
+    return (output.crops, *shape) if output.crops else shape
 
 
 def _memory_lines(sizes: ImageSizes, settings: LoadSettings) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -288,7 +288,7 @@ class Loader:
     def _batch(self, size: int) -> Any:
         spec, names = self._spec, self._spec.options.fields
         outputs = list(self._run())
-        images = outputs.pop(0) if "image" in names else None
+        images = [outputs.pop(0) for _ in spec.recipe.outputs] if "image" in names else []
         arrays = [np.asarray(each.as_tensor()) for each in outputs]
         stored_label = arrays.pop(0) if spec.fields.stored_label else None
         rows = self._rows(arrays)
@@ -296,7 +296,7 @@ class Loader:
         if arrays and "label" in values:
             labels = np.asarray(values["label"])
             values["label"] = mixed_labels(labels, arrays[0], arrays[1], spec.num_classes, spec.recipe.smoothing)
-        tensor = None if images is None else self._images(images, size)
+        tensor = self._tensors(images, size) if images else None
         return tuple(tensor if name == "image" else self._values(values[name], size) for name in names)
 
     def _rows(self, arrays: list[NDArray[Any]]) -> NDArray[np.int64] | None:
@@ -305,13 +305,21 @@ class Loader:
             return arrays.pop(0)
         return self._spec.fields.rows(arrays.pop(0)) if self._spec.fields.source else None
 
-    def _images(self, outputs: Any, size: int) -> Any:
+    def _tensors(self, images: list[Any], size: int) -> Any:
+        """Return the batch of images, or a tuple of one batch for each view."""
+        recipe = self._spec.recipe
+        if not recipe.views:
+            return self._images(images[0], size, recipe.batch_functions)
+        pairs = zip(images, recipe.views, strict=True)
+        return tuple(self._images(each, size, view.batch_functions) for each, view in pairs)
+
+    def _images(self, outputs: Any, size: int, functions: Sequence[Callable[[Any], Any]]) -> Any:
         options = self._spec.options
         # The last batch of a rank may be empty, and functions need not handle that. They get one image of those that
         # fill DALI's batch, so that the empty result has the shape and the type of the other batches.
         given = max(size, 1)
         tensor = self._framework.images(outputs, options.dtype, options.device)[:given]
-        for function in self._spec.recipe.batch_functions:
+        for function in functions:
             tensor = function(tensor)
             if not hasattr(tensor, "__len__") or len(tensor) != given:
                 name = getattr(function, "__name__", type(function).__name__)
@@ -419,9 +427,10 @@ class Loader:
     def _built(self) -> dict[str, Any]:
         """Return the choices that another loader must share to resume from a checkpoint of this one."""
         spec, options = self._spec, self._spec.options
+        views = [operation for view in spec.recipe.views for operation in view.operations]
         return {
             **self._sampling(),
-            "transforms": " ".join(map(repr, (*spec.recipe.operations, *spec.recipe.mixing))),
+            "transforms": " ".join(map(repr, (*spec.recipe.operations, *spec.recipe.mixing, *views))),
             "rank": options.ranks.rank,
             "world_size": options.ranks.world_size,
             "dtype": options.dtype,

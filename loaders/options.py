@@ -65,6 +65,7 @@ class BuildRequest:
     hw_decoder_load: float | None
     memory_limit: int | str | None
     on_error: OnError
+    views: Sequence[Any] | None = None
     mmap: bool | None = None
 
     def __post_init__(self) -> None:

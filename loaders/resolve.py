@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -31,7 +31,7 @@ from loaders.samplers import Sampler, SequentialSampler, ShuffledSampler, Weight
 from loaders.samplers.from_config import configured_sampler
 from loaders.samplers.order import Batching, PlannedOrder, StoredOrder, planned_order, sampler_warnings, stored_order
 from loaders.samplers.tolerant import tolerant_order
-from loaders.transforms.base import Size
+from loaders.transforms.base import ImageSpec, Size
 from loaders.transforms.cost import (
     computes_on_cpu,
     decode_window,
@@ -41,7 +41,7 @@ from loaders.transforms.cost import (
 )
 from loaders.transforms.fuse import Fusion, fuse
 from loaders.transforms.limits import MAX_PIXELS
-from loaders.transforms.parse import Recipe, read_recipe
+from loaders.transforms.parse import Recipe, read_recipe, read_views
 from loaders.transforms.parse.paddleclas import read_config
 from loaders.transforms.parse.torchvision_objects import composed
 from loaders.transforms.presets import PRESETS, get_preset
@@ -67,6 +67,7 @@ class LoaderSpec:
         split: the split to read.
         recipe: the transforms, as the user wrote them.
         fusion: the operations that DALI runs, and why they differ from the recipe.
+        view_fusions: the same for each view of the recipe.
         options: every option with its final value.
         order: which samples a batch contains.
         fields: where labels and table columns come from.
@@ -82,6 +83,7 @@ class LoaderSpec:
     split: OpenSplit
     recipe: Recipe
     fusion: Fusion
+    view_fusions: tuple[Fusion, ...]
     options: ResolvedOptions
     order: StoredOrder | PlannedOrder
     fields: Fields
@@ -126,14 +128,16 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     """
     split = _open(request)
     tables = SampleTables(split)
-    parsed = parse_transforms(request.transforms, split=request.split, image_size=lambda: _one_size(split, tables))
+    parsed = parse_transforms(
+        request.transforms, split=request.split, views=request.views, image_size=lambda: _one_size(split, tables)
+    )
     batching = _batching(request, parsed)
     recipe, sampler = _recipe_and_sampler(request, parsed, batching.batch_size)
     if split.manifest.pixels is not None:
         recipe = replace(recipe, raw_size=split.manifest.pixels[:2])
     shuffle = _shuffle(request, parsed, split)
     sampler = _chosen_sampler(split, request, sampler, shuffle)
-    fusion = fuse(recipe.operations)
+    fusion, *view_fusions = map(fuse, (recipe.operations, *(view.operations for view in recipe.views)))
 
     order: StoredOrder | PlannedOrder
     notes: tuple[str, ...] = ()
@@ -181,6 +185,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         split=split,
         recipe=recipe,
         fusion=fusion,
+        view_fusions=tuple(view_fusions),
         options=options,
         order=order,
         num_classes=_num_classes(split, recipe),
@@ -212,13 +217,18 @@ def _one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
 
 
 def parse_transforms(
-    transforms: Any, *, split: str, image_size: Callable[[], Size | None] = lambda: None
+    transforms: Any,
+    *,
+    split: str,
+    views: Sequence[Any] | None = None,
+    image_size: Callable[[], Size | None] = lambda: None,
 ) -> ParsedTransforms:
     """Parse the name of a preset, a list of transforms, a torchvision `Compose`, or the path of a YAML file.
 
     Args:
         transforms: the argument of `loaders.build`.
         split: selects the section of a PaddleClas config.
+        views: lists of transforms, one for each view of the images; `None` for one tensor of images.
         image_size: returns the height and width of all images of the dataset, or `None` if they vary.
 
     Raises:
@@ -234,7 +244,14 @@ def parse_transforms(
             raise CallError(
                 f"transforms is a list that contains the preset {presets[0]!r}", hint=f"write transforms={presets[0]!r}"
             )
+        if views is not None:
+            return ParsedTransforms(read_views(transforms, views, image_size=image_size))
         return ParsedTransforms(read_recipe(transforms, image_size=image_size))
+    if views is not None:
+        raise CallError(
+            f"views needs a list as transforms, got {shown(transforms)}",
+            hint="pass the transforms that all views share, or an empty list",
+        )
     if not isinstance(transforms, (str, os.PathLike)):
         raise CallError(
             "transforms must be the name of a preset, a list, a torchvision Compose or a YAML file, got "
@@ -272,12 +289,17 @@ def default_threads(cores: int, max_threads: int, *, gpu: bool, computing: bool)
     return min(cores, max_threads, MAX_THREADS_COMPUTING) if computing else min(cores, max_threads)
 
 
+def _values(output: ImageSpec) -> int:
+    """Return the number of values of an image in a finished batch."""
+    height, width = output.size or (0, 0)
+    return max(1, output.crops) * output.channels * height * width
+
+
 def load_settings(recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, spread: bool) -> LoadSettings:
     """Return how batches are made, for the estimate of GPU memory."""
-    height, width = recipe.size
     return LoadSettings(
         batch_size=options.batch_size,
-        image_bytes=max(1, recipe.output.crops) * recipe.output.channels * height * width * DTYPE_BYTES[options.dtype],
+        image_bytes=sum(map(_values, recipe.outputs)) * DTYPE_BYTES[options.dtype],
         window=decode_window(fusion.operations),
         full_size_images=full_size_images(fusion.operations),
         threads=options.num_threads,
@@ -363,7 +385,7 @@ def _recipe_and_sampler(
             f"shuffle={request.shuffle} cannot be combined with a sampler, which decides the order",
             hint="remove shuffle, or pass sampler=loaders.ShuffledSampler() to read every sample once per epoch",
         )
-    if request.dtype == "uint8" and not recipe.output.is_uint8:
+    if request.dtype == "uint8" and not all(output.is_uint8 for output in recipe.outputs):
         raise CallError(
             'dtype="uint8", but the transforms return normalized float values',
             hint="remove the normalization from the transforms, or choose another dtype",

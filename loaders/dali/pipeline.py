@@ -12,7 +12,7 @@ from loaders.dali.readers import ReaderOutputs
 from loaders.options import ResolvedOptions
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
-from loaders.transforms.fuse import DecodeCrop, FlipNormalize
+from loaders.transforms.fuse import DecodeCrop, FlipNormalize, fuse
 from loaders.transforms.parse import Recipe
 
 
@@ -29,13 +29,14 @@ def make_pipeline(
 
     Its outputs, in order:
 
-    1. the images, if `"image"` is one of the fields: on the GPU if there is one, in the dtype and layout of the batch,
+    1. the images, if `"image"` is one of the fields: on the GPU if there is one, in the dtype and layout of the batch;
+       one output for each view if the recipe has views,
     2. the reader's other outputs (`ReaderOutputs.metadata`), on the CPU,
     3. if the recipe mixes images: each sample's int32 partner and float32 share of its own label, on the CPU.
 
     Args:
         read: adds the reader to the graph and returns its outputs.
-        recipe: how images are mixed.
+        recipe: how images are mixed, and their views.
         operations: the recipe's operations on an image, fused.
         options: device, batch size, threads, dtype, layout, fields and the other options of the loader.
         seed: seed of the transforms; different on each rank.
@@ -65,21 +66,39 @@ def make_pipeline(
             raise TypeError(f"a recipe must start with Decode or Unpack, got {first!r}")
         image = decode(records.encoded, first, context, options.hw_decoder_load)
         spec = first.output(ImageSpec())
-        last = remaining[-1] if remaining and not recipe.mixing else None
-        if isinstance(last, (Normalize, FlipNormalize)):
-            remaining.pop()
-        else:
-            last = None
-        for operation in remaining:
-            image = apply(operation, image, spec, context)
-            spec = operation.output(spec)
         extra: list[Node] = []
-        if recipe.mixing:
+        if recipe.views:
+            image, spec = _apply_all(remaining, image, spec, context)
+            images = [
+                _finished(fuse(view.operations).operations, image, spec, context, options) for view in recipe.views
+            ]
+        elif recipe.mixing:
+            image, spec = _apply_all(remaining, image, spec, context)
             image, *extra = mix(recipe.mixing, image, spec, context, with_images=with_images)
-        image = finish(image, last, spec, context, dtype=options.dtype, layout=options.layout)
+            images = [finish(image, None, spec, context, dtype=options.dtype, layout=options.layout)]
+        else:
+            images = [_finished(remaining, image, spec, context, options)]
         # DALI computes only what the outputs need. If they contain no images, it decodes none.
-        pipeline.set_outputs(*([image] if with_images else []), *records.metadata, *extra)
+        pipeline.set_outputs(*(images if with_images else []), *records.metadata, *extra)
     return pipeline
+
+
+def _apply_all(
+    operations: Sequence[Operation], image: Node, spec: ImageSpec, context: GraphContext
+) -> tuple[Node, ImageSpec]:
+    for operation in operations:
+        image = apply(operation, image, spec, context)
+        spec = operation.output(spec)
+    return image, spec
+
+
+def _finished(
+    operations: Sequence[Operation], image: Node, spec: ImageSpec, context: GraphContext, options: ResolvedOptions
+) -> Node:
+    """Apply operations and convert the images to the dtype and layout of the batch, with a last normalization."""
+    last = operations[-1] if operations and isinstance(operations[-1], (Normalize, FlipNormalize)) else None
+    image, spec = _apply_all(operations[:-1] if last else operations, image, spec, context)
+    return finish(image, last, spec, context, dtype=options.dtype, layout=options.layout)
 
 
 def release_memory() -> None:

@@ -12,6 +12,9 @@ MAX_NESTING = 8
 #: Transforms in `RandomOrder`. The graph computes each of them in each place.
 MAX_ORDERED = 6
 
+#: Views of each image.
+MAX_VIEWS = 32
+
 #: Characters of a number that is written as text, such as ``"1.0/255.0"``, and of a policy such as ``rand-m9-n2``.
 MAX_NUMBER_LENGTH = 100
 MAX_POLICY_LENGTH = 200

@@ -19,7 +19,7 @@ from loaders.transforms.parse import (
     warps,
 )
 from loaders.transforms.parse.items import RecipeItem
-from loaders.transforms.parse.recipe import Recipe, read_recipe
+from loaders.transforms.parse.recipe import Recipe, View, read_recipe, read_views
 from loaders.transforms.parse.registry import Parameter, TransformInfo, known_transforms, transform_table
 
 # Importing these modules registers their names.
@@ -28,4 +28,7 @@ _REGISTERED = (
     torchvision_policies, warps,
 )  # fmt: skip
 
-__all__ = ["Parameter", "Recipe", "RecipeItem", "TransformInfo", "known_transforms", "read_recipe", "transform_table"]
+__all__ = [
+    "Parameter", "Recipe", "RecipeItem", "TransformInfo", "View", "known_transforms", "read_recipe", "read_views",
+    "transform_table",
+]  # fmt: skip

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loaders.transforms.base import BatchOperation, ImageSpec, Operation, Size
 from loaders.transforms.crop import KeepSize
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat, Unpack
-from loaders.transforms.limits import MAX_PIXELS, MAX_SIDE, MAX_TRANSFORMS
+from loaders.transforms.limits import MAX_PIXELS, MAX_SIDE, MAX_TRANSFORMS, MAX_VIEWS
 from loaders.transforms.mixing import Mixing
 from loaders.transforms.parse.items import RecipeItem, parse_item, written_items
 from loaders.transforms.parse.scaling import Values, values_after
+from loaders.transforms.parse.torchvision_objects import composed
 from manifests.errors import CallError
+from manifests.text import shown
 
 #: Operations that work on images of several crops.
 _AFTER_CROPS = (Rescale, ToFloat, Normalize)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What makes one of several tensors of the same images, after the transforms that all views share.
+
+    Attributes:
+        items: the items of the view's list, in order.
+        batch_functions: the user's functions, called with each batch of this view.
+        output: spec of the images; its size is known.
+
+    """
+
+    items: tuple[RecipeItem, ...]
+    batch_functions: tuple[Callable[[Any], Any], ...]
+    output: ImageSpec
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """The operations in order."""
+        return tuple(each for item in self.items for each in item.operations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +54,7 @@ class Recipe:
             of classes in the dataset.
         notes: differences that concern the whole list instead of one item.
         raw_size: height and width of the stored images for datasets that store raw pixels, else ``None``.
+        views: views of the images. If there are any, `items` are what they share, and `output` is that of the first.
 
     """
 
@@ -40,14 +64,25 @@ class Recipe:
     config_num_classes: int | None = None
     notes: tuple[str, ...] = ()
     raw_size: Size | None = None
+    views: tuple[View, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[ImageSpec, ...]:
+        """Spec of the images of each tensor in a batch."""
+        return tuple(view.output for view in self.views) or (self.output,)
 
     @property
     def all_notes(self) -> tuple[str, ...]:
         """The notes of the list, then those of its items with their locations."""
         return (
             *self.notes,
-            *(f"{item.location}, {item.description}: {note}" for item in self.items for note in item.notes),
+            *(f"{item.location}, {item.description}: {note}" for item in self.all_items for note in item.notes),
         )
+
+    @property
+    def all_items(self) -> tuple[RecipeItem, ...]:
+        """The items of the list, and of the lists of the views."""
+        return (*self.items, *(item for view in self.views for item in view.items))
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -109,6 +144,58 @@ def read_recipe(
     """
     file, colon, name = source.rpartition(": ")
     located = [*written_items(source, items), *written_items(f"{file}{colon}batch_{name}", batch)]
+    return _recipe(located, source, image_size, num_classes, notes)
+
+
+def read_views(items: Sequence[Any], views: Sequence[Any], *, image_size: Callable[[], Size | None]) -> Recipe:
+    """Parse and check a list of transforms that all views share, and one list for each view.
+
+    Args:
+        items: as in `read_recipe`.
+        views: for each view a list as in `read_recipe`, or a torchvision `Compose`.
+        image_size: as in `read_recipe`.
+
+    Raises:
+        CallError: see `read_recipe`; or a view mixes images, or there are too many views.
+
+    """
+    if not isinstance(views, (list, tuple)) or not 1 <= len(views) <= MAX_VIEWS:
+        raise CallError(f"views must be a list of 1 to {MAX_VIEWS} lists of transforms, got {shown(views)}")
+    shared = [*written_items("transforms", items)]
+    lists = [_written_view(f"views[{number}]", view) for number, view in enumerate(views)]
+
+    def recipes() -> list[Recipe]:
+        return [_recipe([*shared, *each], f"views[{number}]", lambda: None) for number, each in enumerate(lists)]
+
+    try:
+        parsed = recipes()
+    except _SizesVaryError:
+        size = image_size()
+        if size is None:
+            raise
+        shared = [("the dataset", KeepSize(size)), *shared]
+        parsed = recipes()
+    if any(each.mixing for each in parsed):
+        raise CallError("transforms that mix images cannot be combined with views", hint="mix the tensors yourself")
+    first, count = parsed[0], len(shared)
+    made = tuple(View(each.items[count:], each.batch_functions, each.output) for each in parsed)
+    return replace(first, items=first.items[:count], batch_functions=(), views=made)
+
+
+def _written_view(location: str, view: Any) -> list[tuple[str, Any]]:
+    items = composed(view) or view
+    if not isinstance(items, (list, tuple)):
+        raise CallError(f"{location} must be a list of transforms, got {shown(view)}", hint="write a list of lists")
+    return [*written_items(location, items)]
+
+
+def _recipe(
+    located: Sequence[tuple[str, Any]],
+    source: str,
+    image_size: Callable[[], Size | None],
+    num_classes: int | None = None,
+    notes: Sequence[str] = (),
+) -> Recipe:
     if len(located) > MAX_TRANSFORMS:
         raise CallError(f"{source} has {len(located)} transforms, but at most {MAX_TRANSFORMS} are supported")
     parsed = tuple(parse_item(location, item) for location, item in located)
