@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, estimate_memory, format_gib
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.base import ImageSpec, short_repr
-from loaders.transforms.fuse import fuse
 from manifests.text import plural
 
 if TYPE_CHECKING:
@@ -47,9 +46,9 @@ def _transforms_lines(spec: LoaderSpec) -> Iterator[str]:
 def _fusion_lines(spec: LoaderSpec) -> Iterator[str]:
     yield f"As run, on the {'GPU' if spec.options.device.is_gpu else 'CPU'}:"
     yield from (f"  {short_repr(operation)}" for operation in (*spec.fusion.operations, *spec.recipe.mixing))
-    for number, view in enumerate(spec.recipe.views):
+    for number, view in enumerate(spec.view_fusions):
         yield f"  views[{number}]:"
-        yield from (f"    {short_repr(operation)}" for operation in fuse(view.operations).operations)
+        yield from (f"    {short_repr(operation)}" for operation in view.operations)
     yield ""
     yield "Why:" if spec.fusion.reasons else "Nothing to fuse."
     yield from (f"  {reason}" for reason in spec.fusion.reasons)

@@ -361,6 +361,7 @@ class Loader:
             spec.fusion.operations,
             options,
             seed=seed,
+            views=[each.operations for each in spec.view_fusions],
             checkpoint=self._progress.checkpoint,
         )
         try:

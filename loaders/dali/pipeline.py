@@ -12,7 +12,7 @@ from loaders.dali.readers import ReaderOutputs
 from loaders.options import ResolvedOptions
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
-from loaders.transforms.fuse import DecodeCrop, FlipNormalize, fuse
+from loaders.transforms.fuse import DecodeCrop, FlipNormalize
 from loaders.transforms.parse import Recipe
 
 
@@ -23,6 +23,7 @@ def make_pipeline(
     options: ResolvedOptions,
     *,
     seed: int,
+    views: Sequence[Sequence[Operation]] = (),
     checkpoint: bytes = b"",
 ) -> Pipeline:
     """Return a loader's pipeline, not yet built.
@@ -36,10 +37,11 @@ def make_pipeline(
 
     Args:
         read: adds the reader to the graph and returns its outputs.
-        recipe: how images are mixed, and their views.
+        recipe: how images are mixed.
         operations: the recipe's operations on an image, fused.
         options: device, batch size, threads, dtype, layout, fields and the other options of the loader.
         seed: seed of the transforms; different on each rank.
+        views: the operations of each of the recipe's views, fused.
         checkpoint: a checkpoint of an equal pipeline to resume from; empty to start with the first epoch.
 
     Raises:
@@ -67,11 +69,9 @@ def make_pipeline(
         image = decode(records.encoded, first, context, options.hw_decoder_load)
         spec = first.output(ImageSpec())
         extra: list[Node] = []
-        if recipe.views:
+        if views:
             image, spec = _apply_all(remaining, image, spec, context)
-            images = [
-                _finished(fuse(view.operations).operations, image, spec, context, options) for view in recipe.views
-            ]
+            images = [_finished(each, image, spec, context, options) for each in views]
         elif recipe.mixing:
             image, spec = _apply_all(remaining, image, spec, context)
             image, *extra = mix(recipe.mixing, image, spec, context, with_images=with_images)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import ColorJitter, ConvertColor, GaussianBlur, PCALighting, RandomBlur, RandomGrayscale
-from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
-from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
+from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
+from loaders.transforms.crop import Crop, CropAtRatio, KeepSize, MultiCrop, RandomResizedCrop
+from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat
 from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.mixing import Cutmix, Fmix, MixOneOf, Mixup, MixupCutmix
 from loaders.transforms.policies import Amount, Level, MixedChains, RandomSteps, Step, SubPolicies
-from loaders.transforms.resize import RandomDownscale, Resize
+from loaders.transforms.resize import RandomDownscale, Resize, ScaleJitter
+from loaders.transforms.warps import Elastic, RandomAffine, RandomPerspective
 
 __all__ = [
     "Amount",
@@ -24,6 +26,7 @@ __all__ = [
     "Cutmix",
     "Cutout",
     "Decode",
+    "Elastic",
     "Flip",
     "Fmix",
     "GaussianBlur",
@@ -31,26 +34,35 @@ __all__ = [
     "HideAndSeek",
     "ImageSpec",
     "KeepPart",
+    "KeepSize",
     "Level",
     "MixOneOf",
     "MixedChains",
     "Mixup",
     "MixupCutmix",
+    "MultiCrop",
     "Normalize",
     "Operation",
     "PCALighting",
     "Pad",
     "PadTo",
+    "RandomAffine",
+    "RandomApply",
     "RandomBlur",
+    "RandomChoice",
     "RandomDownscale",
     "RandomErasing",
     "RandomGrayscale",
+    "RandomOrder",
+    "RandomPerspective",
     "RandomResizedCrop",
     "RandomRightAngle",
     "RandomSteps",
     "Rescale",
     "Resize",
     "Rotate",
+    "ScaleJitter",
     "Step",
     "SubPolicies",
+    "ToFloat",
 ]
