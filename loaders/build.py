@@ -114,8 +114,9 @@ def build(
         prefetch: number of batches to prepare in advance. `None` means 2, and 5 for raw pixels on the GPU.
         hw_decoder_load: share of the JPEG images that the GPU's hardware decoder decodes, from 0 to 1. `None` means
             the fastest measured value for images of this size.
-        memory_limit: GPU memory in bytes, or as text such as ``"4GiB"``. If the estimate exceeds it, `build` raises
-            an error whose hint says which batch size or image size fits.
+        memory_limit: GPU memory in bytes, or as text such as ``"4GiB"``. If the estimates of this loader and of
+            the other open loaders of this process exceed it, `build` raises an error whose hint says which batch size
+            or image size fits. An error on the CPU.
         mmap: whether to map the shards into memory, which saves a copy. A mapped shard whose file system fails, or that
             is shortened while it is in use, can end the process with SIGBUS; with `False`, such a shard is an error
             that names it. `None` means false on network file systems (NFS, SMB, Lustre, GPFS, Ceph, BeeGFS, FUSE),

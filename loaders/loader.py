@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,13 +18,14 @@ from loaders.agreement import require_agreement
 from loaders.checkpoint import Phase, Progress, State, read_state
 from loaders.dali.decode_errors import UndecodableError, is_checkpoint_error, translate_error
 from loaders.dali.find_bad import find_bad_images
-from loaders.dali.pipeline import make_pipeline, release_memory
+from loaders.dali.pipeline import keep_pipelines, make_pipeline, release_memory
 from loaders.dali.readers import READER, add_reader, derive_seed
 from loaders.dataset.bad_samples import BadSample, describe_bad_samples, located_error
 from loaders.dataset.index_check import find_index_error
 from loaders.dataset.split import ShardCheck
 from loaders.explain import explain
 from loaders.frameworks import load_framework
+from loaders.memory import RESERVATIONS, estimate_memory
 from loaders.options import ResolvedOptions, require_int
 from loaders.ranks import check_group
 from loaders.resolve import LoaderSpec
@@ -31,6 +33,12 @@ from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.samplers.tolerant import TolerantOrder
 from loaders.transforms.soft_labels import mixed_labels
 from manifests.errors import CallError, DamagedError, DatasetError, IndexFileError
+
+#: All loaders of this process.
+_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
+
+
+os.register_at_fork(after_in_child=lambda: keep_pipelines(loader._pipeline for loader in _loaders))
 
 _VERIFY = "run `dataprep verify` to find the damaged file"
 
@@ -59,6 +67,7 @@ class Loader:
         self._spec = spec
         self._framework = load_framework(spec.options.framework)
         self._process = os.getpid()
+        _loaders.add(self)
         # DALI's readers do not check the shards that they have mapped.
         checks = isinstance(spec.order, StoredOrder) and spec.options.mmap
         self._check_shards = ShardCheck(spec.split) if checks else None
@@ -71,6 +80,8 @@ class Loader:
         self._errors: dict[int, str] = {}
         #: `None` if the loader is closed, or if the pipeline could not be started.
         self._pipeline: Any = self._start()
+        if spec.sizes is not None:
+            RESERVATIONS.add(self, spec.options.device.index, estimate_memory(spec.sizes, spec.settings))
 
     @property
     def spec(self) -> LoaderSpec:
@@ -189,9 +200,11 @@ class Loader:
         """Stop reading and release the memory. Batches that you keep stay valid."""
         self._closed = True
         self._pipeline = None
+        RESERVATIONS.remove(self)
         if self._spec.records is not None:
             self._spec.records.close()
-        release_memory()
+        if os.getpid() == self._process:
+            release_memory()
 
     def __reduce__(self) -> Any:
         raise CallError(

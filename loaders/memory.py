@@ -7,6 +7,7 @@ The terms follow DALI's decoder and executor. Their factors were measured with D
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -137,6 +138,7 @@ class LoadSettings:
     Attributes:
         batch_size: images per batch.
         image_bytes: bytes of an image in a finished batch.
+        staged_bytes: bytes of an image as DALI returns it, if the framework converts it to another type; else 0.
         window: part of each image that is decoded. `None` decodes whole images.
         full_size_images: additional memory per image, in decoded images, for operations on whole images.
         threads: threads that decode.
@@ -156,6 +158,7 @@ class LoadSettings:
     prefetch: int = PREFETCH
     spread: bool = False
     encoded: bool = True
+    staged_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,7 @@ def estimate_memory(sizes: ImageSizes, settings: LoadSettings) -> MemoryEstimate
         images=round(
             images * worst_batch(_decoded_bytes(sizes, settings.window), settings.batch_size, spread=settings.spread)
         ),
-        batches=settings.batch_size * settings.image_bytes * (settings.prefetch + 1),
+        batches=settings.batch_size * _finished_bytes(settings),
     )
 
 
@@ -231,22 +234,25 @@ def default_settings(
     return replace(settings, threads=sizes.threads, hardware_load=sizes.hardware_load)
 
 
-def check_memory_limit(sizes: ImageSizes, settings: LoadSettings, limit: float) -> None:
+def check_memory_limit(sizes: ImageSizes, settings: LoadSettings, limit: float, *, reserved: int = 0) -> None:
     """Check that the estimate does not exceed a limit.
 
     Args:
         sizes: sizes of the images.
         settings: how batches are made.
         limit: in bytes.
+        reserved: estimated bytes of the other open loaders of this process on the same GPU.
 
     Raises:
         CallError: the estimate exceeds the limit. The hint lists changes, each of which is enough.
 
     """
     estimate = estimate_memory(sizes, settings).total
-    if estimate <= limit:
+    if estimate + reserved <= limit:
         return
-    changes = []
+    others = f", and the other open loaders of this process take {format_gib(reserved)}" if reserved else ""
+    changes = ["close other loaders"] if estimate <= limit else []
+    given, limit = limit, limit - reserved
     if most := largest_batch(sizes, settings, limit):
         changes.append(f"set batch_size={most}")
     if not settings.spread and estimate_memory(sizes, replace(settings, spread=True)).total <= limit:
@@ -257,10 +263,32 @@ def check_memory_limit(sizes: ImageSizes, settings: LoadSettings, limit: float) 
             changes.append(f"shrink the images with `dataprep convert --resize-shorter {side}` ({format_gib(smaller)})")
             break
     raise CallError(
-        f"memory_limit is {format_gib(limit)}, but batches of {settings.batch_size} take an estimated "
-        f"{format_gib(estimate)} of GPU memory",
+        f"memory_limit is {format_gib(given)}, but batches of {settings.batch_size} take an estimated "
+        f"{format_gib(estimate)} of GPU memory{others}",
         hint="; or ".join(changes) or "raise the limit: CUDA and the decoder alone exceed it",
     )
+
+
+class Reservations:
+    """Estimates of the open loaders of this process, which share its GPU memory. CUDA's own memory counts once."""
+
+    def __init__(self) -> None:
+        self._bytes: weakref.WeakKeyDictionary[object, tuple[int, int]] = weakref.WeakKeyDictionary()
+
+    def add(self, loader: object, gpu: int, estimate: MemoryEstimate) -> None:
+        """Count a loader until it is removed or no longer exists."""
+        self._bytes[loader] = (gpu, estimate.total - estimate.context)
+
+    def remove(self, loader: object) -> None:
+        """Count a loader no longer."""
+        self._bytes.pop(loader, None)
+
+    def total(self, gpu: int) -> int:
+        """Return the bytes of all loaders on a GPU."""
+        return sum(count for each, count in self._bytes.values() if each == gpu)
+
+
+RESERVATIONS = Reservations()
 
 
 def largest_batch(sizes: ImageSizes, settings: LoadSettings, limit: float) -> int:
@@ -292,6 +320,14 @@ def worst_batch(image_bytes: NDArray[np.float64], batch_size: int, *, spread: bo
 def format_gib(count: float) -> str:
     """Format a number of bytes in GiB."""
     return f"{count / 2**30:.2f} GiB"
+
+
+def _finished_bytes(settings: LoadSettings) -> int:
+    """Return the bytes of one image in all finished batches: those of DALI, and the one in use."""
+    if not settings.staged_bytes:
+        return settings.image_bytes * (settings.prefetch + 1)
+    # The batch in use stays until the next one is converted.
+    return settings.staged_bytes * (settings.prefetch + 1) + 2 * settings.image_bytes
 
 
 def _decoder_bytes(mean: float, largest: int, settings: LoadSettings) -> float:

@@ -21,6 +21,7 @@ from loaders.memory import (
     MAX_THREADS,
     PREFETCH,
     PREFETCH_RAW,
+    RESERVATIONS,
     ImageSizes,
     LoadSettings,
     check_memory_limit,
@@ -177,8 +178,8 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         on_error=request.on_error,
     )
     settings = load_settings(recipe, fusion, options, spread=isinstance(order, PlannedOrder) and order.spread)
-    if device.is_gpu and options.memory_limit < math.inf:
-        _check_limit(sizes, settings, options.memory_limit)
+    if options.memory_limit < math.inf:
+        _check_limit(sizes, settings, options)
     slow_orders = order_warnings(recipe, fusion.operations, sizes, order.batch_size) if sizes and whole_images else ()
     deviations = ("the transforms are not exact: " + "; ".join(recipe.all_notes),) if recipe.all_notes else ()
     return LoaderSpec(
@@ -297,9 +298,12 @@ def _values(output: ImageSpec) -> int:
 
 def load_settings(recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, spread: bool) -> LoadSettings:
     """Return how batches are made, for the estimate of GPU memory."""
+    values = sum(map(_values, recipe.outputs))
     return LoadSettings(
         batch_size=options.batch_size,
-        image_bytes=sum(map(_values, recipe.outputs)) * DTYPE_BYTES[options.dtype],
+        image_bytes=values * DTYPE_BYTES[options.dtype],
+        # DALI has no bfloat16: it returns float32, which the framework converts.
+        staged_bytes=values * DTYPE_BYTES["float32"] if options.dtype == "bfloat16" else 0,
         window=decode_window(fusion.operations),
         full_size_images=full_size_images(fusion.operations),
         threads=options.num_threads,
@@ -411,14 +415,19 @@ def _memory_limit(limit: int | str | None) -> float:
         raise CallError(f"memory_limit={limit!r} is not a size in bytes", hint='pass for example "4GiB"') from None
 
 
-def _check_limit(sizes: ImageSizes | None, settings: LoadSettings, limit: float) -> None:
+def _check_limit(sizes: ImageSizes | None, settings: LoadSettings, options: ResolvedOptions) -> None:
+    if not options.device.is_gpu:
+        raise CallError(
+            'memory_limit limits GPU memory, but the device is "cpu"', hint='remove memory_limit, or set device="gpu"'
+        )
     if sizes is None:
         raise CallError(
             "memory_limit needs the sizes of all images, but the sample tables do not have them",
             hint="remove memory_limit, or run `dataprep index --overwrite --validate header` if the shards were made "
             "by another tool",
         )
-    check_memory_limit(sizes, settings, limit)
+    reserved = RESERVATIONS.total(options.device.index)
+    check_memory_limit(sizes, settings, options.memory_limit, reserved=reserved)
 
 
 def _num_classes(split: OpenSplit, recipe: Recipe) -> int:

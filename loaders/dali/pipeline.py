@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ctypes
+from collections.abc import Callable, Iterable, Sequence
 
 from loaders.dali.decode import decode
 from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply, dali
@@ -99,6 +100,14 @@ def _finished(
     last = operations[-1] if operations and isinstance(operations[-1], (Normalize, FlipNormalize)) else None
     image, spec = _apply_all(operations[:-1] if last else operations, image, spec, context)
     return finish(image, last, spec, context, dtype=options.dtype, layout=options.layout)
+
+
+def keep_pipelines(pipelines: Iterable[Pipeline]) -> None:
+    """Never destroy these pipelines, in a forked child: that would wait for threads that only the parent has."""
+    for pipeline in pipelines:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(pipeline))
+    # DALI would destroy the pipelines of this set when Python ends.
+    getattr(dali.Pipeline, "_pipes", set()).clear()
 
 
 def release_memory() -> None:

@@ -143,7 +143,7 @@ def build(dataset: Path, args: argparse.Namespace, **options: Any) -> Any:
         "dtype": "float16" if args.device == "gpu" else "float32",
         "num_threads": args.threads,
         "sampler": loaders.ShuffledSampler() if args.order == "sampled" else None,
-        "shuffle": True if args.order == "stored" else None,
+        "shuffle": "buffer" if args.order == "stored" else None,
         **options,
     }
     return loaders.build(dataset, split="train", **chosen)

@@ -3,6 +3,11 @@
     python scripts/bench/sample.py --images PHOTOS/ --count 20000                     # reading alone, from memory
     python scripts/bench/sample.py --images PHOTOS/ --count 20000 --load              # with imagenet-train
     python scripts/bench/sample.py --images PHOTOS/ --count 20000 --cold --work /some/disk
+    python scripts/bench/sample.py --images PHOTOS/ --load --stores encoded 256 raw --samplers ShuffledSampler
+
+The last command compares DALI's native reader, which shuffles within a buffer, with a ShuffledSampler, for each store
+and format: full-size images, images resized to 256, and raw pixels. It prints the ratio of the rates, with the range of
+the pairs of runs that followed each other.
 
 Reading alone passes the encoded images to a DALI operator that reads their headers and does not decode; with --out DALI
 also copies them to its outputs. With --cold each measurement runs in a new process, after the shards were dropped from
@@ -15,6 +20,7 @@ Reading alone has no public interface, so this benchmark builds DALI pipelines f
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import subprocess
@@ -51,10 +57,18 @@ def samplers(count: int) -> dict[str, Any]:
     }
 
 
-def make_shards(photos: Path, work: Path, fmt: str, count: int) -> Path:
-    folder = work / f"sample-{fmt}-{count}"
+#: Options of ``dataprep convert`` for each store.
+STORES: dict[str, tuple[str, ...]] = {
+    "encoded": (),
+    "256": ("--resize-shorter", "256"),
+    "raw": ("--store", "raw"),
+}
+
+
+def make_shards(photos: Path, work: Path, fmt: str, store: str, count: int) -> Path:
+    folder = work / f"sample-{fmt}-{store}-{count}"
     if not (folder / "manifest.json").exists():
-        convert(repeat_images(photos, work / "src", count), folder, fmt)
+        convert(repeat_images(photos, work / "src", count), folder, fmt, *STORES[store])
     return folder
 
 
@@ -88,7 +102,8 @@ def read(split: OpenSplit, sampler: Any, threads: int, out: bool) -> Side:
         make = partial(read_planned, planned, Records(split, tables), started=0, prefetch=PREFETCH)
     with pipeline:
         encoded = make().encoded
-        pipeline.set_outputs(encoded if out else fn.peek_image_shape(encoded))
+        raw = split.manifest.pixels is not None
+        pipeline.set_outputs(encoded if out or raw else fn.peek_image_shape(encoded))
     pipeline.build()
 
     def run() -> None:
@@ -120,7 +135,10 @@ def read_alone(args: argparse.Namespace) -> float:
 
 def load(folder: Path, sampler: Any, device: str) -> Side:
     """Load with imagenet-train."""
-    loader = loaders.build(folder, batch_size=BATCH, transforms="imagenet-train", sampler=sampler, device=device)
+    shuffle: Any = "buffer" if sampler is None else None
+    loader = loaders.build(
+        folder, batch_size=BATCH, transforms="imagenet-train", sampler=sampler, shuffle=shuffle, device=device
+    )
 
     def run() -> None:
         for images, _ in loader:
@@ -140,12 +158,14 @@ def read_through(folder: Path) -> None:
                 pass
 
 
-def measure_format(report: Report, args: argparse.Namespace, fmt: str) -> None:
-    folder = make_shards(args.images, args.work, fmt, args.count)
+def measure(report: Report, args: argparse.Namespace, fmt: str, store: str) -> None:
+    folder = make_shards(args.images, args.work, fmt, store, args.count)
     split = open_split(folder, "train")
     every = {NATIVE: None, **samplers(args.count)}
+    every = {name: sampler for name, sampler in every.items() if name == NATIVE or name in args.samplers}
     names = [name for name in every if name != NATIVE]
-    title = f"{fmt}, {'loading' if args.load else 'reading'}, {'not in the page cache' if args.cold else 'in memory'}"
+    cached = "not in the page cache" if args.cold else "in memory"
+    title = f"{store}, {fmt}, {'loading' if args.load else 'reading'}, {cached}"
     if args.cold:
         cold = {name: partial(read_cold, folder, name) for name in (*every, DISK)}
         timings = time_in_turn(cold, repeats=args.repeats)
@@ -170,6 +190,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=20_000, help="samples")
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench"), help="folder for the shards")
     parser.add_argument("--formats", nargs="+", default=["tfrecord", "webdataset"])
+    parser.add_argument("--stores", nargs="+", choices=list(STORES), default=["encoded"], help="how images are stored")
+    parser.add_argument(
+        "--samplers",
+        nargs="+",
+        choices=list(samplers(BATCH)),
+        default=list(samplers(BATCH)),
+        help="samplers to compare",
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--load", action="store_true", help="also decode and augment")
@@ -191,8 +219,8 @@ def main() -> None:
         args.work.mkdir(parents=True, exist_ok=True)
         require_disk(args.work)
     with Report("sample", args.json) as report:
-        for fmt in args.formats:
-            measure_format(report, args, fmt)
+        for store, fmt in itertools.product(args.stores, args.formats):
+            measure(report, args, fmt, store)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """`resolve` replaces each `None`: explicit arguments override configs, and configs override defaults."""
 
+import gc
 import math
 import sys
 from dataclasses import FrozenInstanceError, fields
@@ -12,6 +13,7 @@ import yaml
 import loaders
 import loaders.resolve as resolve_module
 from loaders.devices import Device
+from loaders.memory import MemoryEstimate, Reservations, estimate_memory
 from loaders.options import BuildRequest, ResolvedOptions
 from loaders.ranks import Ranks
 from loaders.resolve import MAX_THREADS_COMPUTING, default_threads
@@ -49,6 +51,12 @@ def folder(make_dataset, mixed):
 
 def resolve(folder, **options):
     return resolve_module.resolve(BuildRequest(dataset=folder, **{**DEFAULTS, **options})).options
+
+
+def estimates(folder, dtype):
+    request = BuildRequest(dataset=folder, **{**DEFAULTS, "device": "gpu", "dtype": dtype})
+    spec = resolve_module.resolve(request)
+    return estimate_memory(spec.sizes, spec.settings)
 
 
 def test_resolved_options_contain_no_none(folder):
@@ -89,13 +97,6 @@ def test_arguments_override_the_config_and_the_config_overrides_defaults(folder,
     assert (options.batch_size, options.last_batch, options.shuffle) == (6, "partial", False)
     options = resolve(folder, transforms=config, batch_size=5, last_batch="pad", shuffle=True)
     assert (options.batch_size, options.last_batch, options.shuffle) == (5, "pad", True)
-
-
-@pytest.mark.parametrize(
-    ("limit", "expected"), [("4GiB", 4 * 2**30), ("500 MB", 500_000_000), ("1.5GiB", 3 * 2**29), (10**9, 10**9)]
-)
-def test_memory_limits(folder, limit, expected):
-    assert resolve(folder, memory_limit=limit).memory_limit == expected
 
 
 @pytest.mark.parametrize(
@@ -155,6 +156,50 @@ def test_a_gpu_that_does_not_exist(folder):
     message = r"device_id=2, but this machine has 2 GPUs, numbered from 0\. Hint: choose 0 to 1, or remove device_id"
     with pytest.raises(loaders.CallError, match=message):
         resolve(folder, device="gpu", device_id=2)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("4GiB", 4 * 2**30), ("5000 MB", 5_000_000_000), ("4.5GiB", 9 * 2**29), (10**10, 10**10)]
+)
+def test_memory_limits(folder, limit, expected):
+    assert resolve(folder, device="gpu", memory_limit=limit).memory_limit == expected
+
+
+def test_a_memory_limit_on_the_cpu(folder):
+    message = 'memory_limit limits GPU memory, but the device is "cpu". Hint: remove memory_limit, or set device="gpu"'
+    for device in ("cpu", "auto"):
+        with pytest.raises(loaders.CallError, match=message):
+            resolve(folder, device=device, memory_limit="4GiB")
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_the_open_loaders_of_a_process_share_the_limit(folder, monkeypatch):
+    reservations = Reservations()
+    monkeypatch.setattr("loaders.resolve.RESERVATIONS", reservations)
+    loader, elsewhere = Referable(), Referable()
+    reservations.add(loader, 1, MemoryEstimate(context=2**30, decoder=2**31, images=0, batches=2**30))
+    reservations.add(elsewhere, 0, MemoryEstimate(0, 2**40, 0, 0))
+    message = r"memory_limit is 3\.50 GiB, .* and the other open loaders of this process take 3\.00 GiB\. Hint: close"
+    with pytest.raises(loaders.CallError, match=message):
+        resolve(folder, device="gpu", memory_limit="3.5GiB")
+    assert resolve(folder, device="gpu", memory_limit="9GiB").memory_limit == 9 * 2**30
+    del loader
+    gc.collect()
+    assert resolve(folder, device="gpu", memory_limit="3.5GiB").memory_limit == 7 * 2**29
+    reservations.remove(elsewhere)
+    assert reservations.total(0) == 0
+
+
+class Referable:
+    """An object that a weak reference can refer to."""
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_bfloat16_counts_the_float32_batches_of_dali(folder):
+    image = 3 * 224 * 224
+    assert estimates(folder, "float32").batches == 4 * image * 4 * 3
+    assert estimates(folder, "bfloat16").batches == 4 * image * (4 * 3 + 2 * 2)
 
 
 @pytest.mark.usefixtures("two_gpus")

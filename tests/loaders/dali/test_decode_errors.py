@@ -10,7 +10,7 @@ from loaders.dali import decode_errors
 from loaders.dali.decode_errors import translate_error
 from manifests.errors import DamagedError, IndexFileError
 
-SPLIT = SimpleNamespace(folder="/data/my set")
+SPLIT = SimpleNamespace(folder="/data/my set", shards=())
 
 MESSAGE = (
     "Critical error in pipeline:\nError in CPU operator `nvidia.dali.fn.{operator}`,\nwhich was used in the pipeline "

@@ -50,7 +50,7 @@ def classes(make_dataset, mixed):
 @pytest.mark.parametrize(
     "options",
     [
-        {"pk": True, "fields": ["image", "label", "key"], "memory_limit": "64GiB", "transforms": WHOLE_IMAGES},
+        {"pk": True, "fields": ["image", "label", "key"], "transforms": WHOLE_IMAGES},
         {"pk": True, "fields": ["image", "label", "key", "index"], "transforms": "imagenet-train"},
         {"fields": ["image", "label", "key", "index"], "transforms": WHOLE_IMAGES},
     ],

@@ -1,0 +1,172 @@
+"""A restart that fails reports its cause and leaves the loader usable; so do fork, chdir and Ctrl-C."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import loaders
+from manifests.errors import CallError, IndexFileError
+
+
+def build(folder, **options):
+    defaults = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu", "num_threads": 1}
+    return loaders.build(folder, **{**defaults, "fields": ("label",), **options})
+
+
+def labels_of(loader):
+    return [labels.tolist() for (labels,) in loader]
+
+
+def taken(loader, batches):
+    iteration = iter(loader)
+    return [next(iteration)[0].tolist() for _ in range(batches)]
+
+
+def test_an_index_that_is_missing_for_a_moment(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    loader = build(folder, shuffle="buffer")
+    whole = build(folder, shuffle="buffer")
+    epochs = [labels_of(whole) for _ in range(2)]
+    taken(loader, 2)
+    index = next(folder.glob("*.idx"))
+    index.rename(folder / "away")
+    with pytest.raises(IndexFileError, match="the index cannot be read"):
+        labels_of(loader)
+    with pytest.raises(IndexFileError, match="the index cannot be read"):
+        labels_of(loader)
+    assert loader.state_dict()["position"]["epoch"] == 1
+    (folder / "away").rename(index)
+    assert labels_of(loader) == epochs[1]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("CUDA: out of memory"), KeyboardInterrupt(), MemoryError()])
+def test_a_pipeline_that_cannot_be_started(make_dataset, mixed, monkeypatch, error):
+    """As with a full GPU, or Ctrl-C while an epoch that was left is begun anew."""
+    folder = make_dataset("tfrecord", mixed)
+    whole = build(folder)
+    epochs = [labels_of(whole) for _ in range(4)]
+    loader = build(folder)
+    start = loaders.Loader._start
+
+    def fail(self):
+        raise error
+
+    taken(loader, 2)
+    monkeypatch.setattr(loaders.Loader, "_start", fail)
+    with pytest.raises(type(error)):
+        labels_of(loader)
+    with pytest.raises(type(error)):
+        loader.set_epoch(3)
+    monkeypatch.setattr(loaders.Loader, "_start", start)
+    assert labels_of(loader) == epochs[3]
+
+    state = build(folder).state_dict()
+    monkeypatch.setattr(loaders.Loader, "_start", fail)
+    with pytest.raises(type(error)) as caught:
+        loader.load_state_dict(state)
+    assert caught.value is error
+    monkeypatch.setattr(loaders.Loader, "_start", start)
+    loader.set_epoch(1)
+    assert labels_of(loader) == epochs[1]
+
+
+def test_a_damaged_checkpoint_leaves_the_loader_where_it_was(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    whole = build(folder)
+    epoch = labels_of(whole)
+    loader = build(folder)
+    iteration = iter(loader)
+    assert [next(iteration)[0].tolist() for _ in range(2)] == epoch[:2]
+    state = {**loader.state_dict(), "checkpoint": b"junk"}
+    with pytest.raises(CallError, match="this state is damaged"):
+        loader.load_state_dict(state)
+    assert labels_of(loader) == epoch[2:]
+
+
+@pytest.mark.parametrize("shuffle", [False, "buffer", True])
+def test_a_relative_path_survives_chdir(make_dataset, mixed, tmp_path, monkeypatch, shuffle):
+    folder = make_dataset("tfrecord", mixed)
+    monkeypatch.chdir(folder.parent)
+    loader = build(folder.name, shuffle=shuffle, fields=("image", "label", "key"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(list(loader)) == 5
+    for _ in loader:
+        break
+    assert len(list(loader)) == 5
+    loader.load_state_dict(loader.state_dict())
+    assert len(list(loader)) == 5
+
+
+FORKED = """
+import multiprocessing, os, sys, loaders
+loader = loaders.build(sys.argv[1], batch_size=4, transforms="imagenet-eval", device="cpu", num_threads=1,
+                       shuffle=sys.argv[2] == "True")
+iteration = iter(loader)
+next(iteration)
+def child():
+    for call in (lambda: next(iteration), lambda: next(iter(loader)), loader.state_dict, lambda: loader.set_epoch(3)):
+        try:
+            call()
+        except loaders.CallError as error:
+            print(error, flush=True)
+    loader.close()
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join(20)
+print(process.exitcode, flush=True)
+child = os.fork()
+if not child:
+    sys.exit(3)  # Unlike a child of multiprocessing, this one ends as any program does.
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(list(iteration)))
+"""
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_forked_child_gets_an_error(make_dataset, mixed, shuffle):
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, make_dataset("tfrecord", mixed), str(shuffle)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    message = "this loader was built in another process, and DALI's threads do not exist in a forked one. Hint: build"
+    assert [line.startswith(message) for line in done.stdout.splitlines()] == [True] * 4 + [False] * 2
+    assert done.stdout.splitlines()[4:] == ["0", "3 4"]
+
+
+#: Interrupts itself with SIGINT at a random moment, then reports how it ended. Exits as an uncaught Ctrl-C does.
+INTERRUPTED = """
+import os, signal, sys, threading, time, loaders
+loader = loaders.build(sys.argv[1], batch_size=2, transforms="imagenet-train", device="cpu", num_threads=2,
+                       shuffle={"True": True, "buffer": "buffer"}[sys.argv[3]])
+next(iter(loader))
+def interrupt():
+    time.sleep(float(sys.argv[2]))
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
+deadline = time.monotonic() + 20
+while time.monotonic() < deadline:
+    for batch in loader:
+        pass
+print("swallowed", flush=True)
+"""
+
+
+@pytest.mark.parametrize("shuffle", ["True", "buffer"])
+@pytest.mark.parametrize("delay", [0.05, 0.0937, 0.1311])
+def test_ctrl_c_is_never_swallowed_and_prints_one_traceback(make_dataset, mixed, delay, shuffle):
+    folder = make_dataset("tfrecord", mixed)
+    command = [sys.executable, "-W", "ignore", "-c", INTERRUPTED, folder, str(delay), shuffle]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert "swallowed" not in done.stdout
+    assert done.returncode in (-signal.SIGINT, 130), done.stderr
+    assert done.stderr.count("Traceback") == 1, done.stderr
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt"), done.stderr
+    assert "Exception ignored" not in done.stderr
