@@ -25,6 +25,7 @@ from loaders.dataset.index_check import find_index_error
 from loaders.dataset.split import ShardCheck
 from loaders.explain import explain
 from loaders.frameworks import load_framework
+from loaders.interrupts import delayed_interrupts
 from loaders.memory import RESERVATIONS, estimate_memory
 from loaders.options import ResolvedOptions, require_int
 from loaders.ranks import check_group
@@ -199,7 +200,8 @@ class Loader:
     def close(self) -> None:
         """Stop reading and release the memory. Batches that you keep stay valid."""
         self._closed = True
-        self._pipeline = None
+        with delayed_interrupts():
+            self._pipeline = None
         RESERVATIONS.remove(self)
         if self._spec.records is not None:
             self._spec.records.close()
@@ -412,7 +414,8 @@ class Loader:
 
     def _set(self, progress: Progress) -> None:
         # Release the old pipeline first, so that there are never two in memory.
-        self._pipeline = None
+        with delayed_interrupts():
+            self._pipeline = None
         self._progress = replace(progress, iteration=self._progress.iteration + 1)
 
     def _require_usable(self) -> None:
