@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +21,8 @@ from loaders.transforms.fuse import DecodeCrop
 if TYPE_CHECKING:
     from loaders.resolve import LoaderSpec
 
-#: Images that are decoded together as long as all of them are intact.
-_TOGETHER = 32
+#: Name of the input of the decoding pipeline.
+_ENCODED = "encoded"
 
 
 def find_bad_images(spec: LoaderSpec, position: Position) -> dict[int, str]:
@@ -61,7 +60,7 @@ def _replayed(
     """Return the rows of some batches of DALI's own reader, by reading from the start of the epoch without decoding."""
     fields = Fields(spec.split, tables, ("index",))
     seed = derive_seed(spec.options.seed, started, order.ranks.rank)
-    pipeline = _pipeline(spec, order.batch_size, threads=1)
+    pipeline = _pipeline(spec, order.batch_size)
     with pipeline:
         read = read_stored(
             spec.split,
@@ -84,42 +83,41 @@ def _replayed(
 
 def _undecodable(spec: LoaderSpec, records: Records, rows: NDArray[np.int64]) -> dict[int, str]:
     bad: dict[int, str] = {}
-    for part in np.split(rows, range(_TOGETHER, len(rows), _TOGETHER)):
-        images = records.images(part)
-        if _failure(spec, images) is None:
-            continue
-        for row, image in zip(part.tolist(), images, strict=True):
-            reason = _failure(spec, [image])
-            if reason is not None:
-                bad[row] = reason
+    pipeline = None
+    for row in rows.tolist():
+        if pipeline is None:
+            pipeline = _decoder(spec)
+        # Image by image: the error of a batch does not say reliably which image it means.
+        pipeline.feed_input(_ENCODED, [records.images(np.array([row]))[0]])
+        try:
+            pipeline.run()
+        except RuntimeError as error:
+            reason = decode_failure(error)
+            if reason is None:
+                raise
+            bad[row] = reason
+            pipeline = None  # After an error, DALI's pipelines cannot be used any more.
     return bad
 
 
-def _failure(spec: LoaderSpec, images: Sequence[NDArray[np.uint8]]) -> str | None:
-    """Return why DALI cannot decode these images; `None` if it can."""
+def _decoder(spec: LoaderSpec) -> Pipeline:
+    """Return a pipeline that decodes one whole image per run."""
     options, first = spec.options, spec.fusion.operations[0]
     whole: Any = first.decode if isinstance(first, DecodeCrop) else first
-    context = GraphContext(gpu=options.device.is_gpu, batch_size=len(images), random=RandomStreams(0))
-    pipeline = _pipeline(spec, len(images), threads=options.num_threads if len(images) > 1 else 1)
+    context = GraphContext(gpu=options.device.is_gpu, batch_size=1, random=RandomStreams(0))
+    pipeline = _pipeline(spec, 1)
     with pipeline:
-        encoded = fn.external_source(lambda: images, dtype=types.UINT8, ndim=1, batch=True)
+        encoded = fn.external_source(name=_ENCODED, dtype=types.UINT8, ndim=1, no_copy=False)
         pipeline.set_outputs(decode(encoded, whole, context, options.hw_decoder_load))
-    try:
-        pipeline.build()
-        pipeline.run()
-    except RuntimeError as error:
-        reason = decode_failure(error)
-        if reason is None:
-            raise
-        return reason
-    return None
+    pipeline.build()
+    return pipeline
 
 
-def _pipeline(spec: LoaderSpec, batch_size: int, *, threads: int) -> Pipeline:
+def _pipeline(spec: LoaderSpec, batch_size: int) -> Pipeline:
     device = spec.options.device
     pipeline: Pipeline = dali.Pipeline(
         batch_size=batch_size,
-        num_threads=threads,
+        num_threads=1,
         device_id=device.index if device.is_gpu else None,
         prefetch_queue_depth=1,
         exec_dynamic=True,

@@ -182,7 +182,7 @@ def elastic(image: Node, shift: Node, filter_: str, fill: Color, context: GraphC
         shift, function=lambda moves: (moves + pixel_numbers(*moves.shape[:2])).astype(np.float32)
     )
     places = fn.reshape(grid.gpu(), layout="HWC")
-    x, y = places[:, :, 0:1], places[:, :, 1:2]
+    x, y = places[:, :, 0], places[:, :, 1]
 
     def remap(pixels: Node) -> Node:
         return fn.experimental.remap(pixels, x, y, interp=INTERPOLATION[filter_], pixel_origin="center")

@@ -207,7 +207,8 @@ def test_an_image_that_cannot_be_decoded(tmp_path, images):
         broken = data.replace(b"\xff\xd8\xff\xe0", b"GIF89aGIF89a"[:4])
         assert broken != data
         shard.write_bytes(broken)
-    loader = build(out)
+    # DALI's own reader compares no checksums.
+    loader = build(out, shuffle="buffer")
     for _ in range(2):
-        with pytest.raises(DamagedError, match="dataprep verify --decode"):
+        with pytest.raises(DamagedError, match=r'cannot be decoded .*or pass on_error="skip"'):
             list(loader)

@@ -440,7 +440,7 @@ def finished(
     image: np.ndarray, last: Operation | None, spec: ImageSpec, dtype: str, layout: str, gpu: bool
 ) -> np.ndarray:
     def make(node: Any, context: GraphContext) -> Any:
-        return finish(node, last, context, dtype=dtype, layout=layout)
+        return finish(node, last, spec, context, dtype=dtype, layout=layout)
 
     return run_graph(make, [image], gpu=gpu)[0]
 
