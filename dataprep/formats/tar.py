@@ -114,7 +114,7 @@ def members(view: View, size: int, file: str, *, start: int = 0, part: bool = Fa
             long_name = read_text(view, content, length, file).rstrip("\0")
             continue
         elif type_flag == b"x":
-            long_name, long_size = _pax(read_text(view, content, length, file), long_name)
+            long_name, long_size = _pax(_read_text(view, content, length, file), long_name, file, content)
             continue
         elif type_flag in _IGNORED:
             continue
@@ -156,10 +156,14 @@ def read_text(view: View, at: int, length: int, file: str) -> str:
         ShardError: it is longer than `MAX_TEXT`.
 
     """
+    return _read_text(view, at, length, file).decode("utf-8", "surrogateescape")
+
+
+def _read_text(view: View, at: int, length: int, file: str) -> bytes:
     if length > MAX_TEXT:
         raise ShardError(f"a text in the archive has {length} bytes, but the limit is {MAX_TEXT}", file=file, byte=at)
     data, i = view(at, length)
-    return data[i : i + length].decode("utf-8", "surrogateescape")
+    return data[i : i + length]
 
 
 def _checked_length(block: bytes, at: int, size: int, file: str) -> int:
@@ -198,8 +202,21 @@ def _name(block: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-def _pax(records: str, name: str | None) -> tuple[str | None, int | None]:
-    """Return the name and the size in ``length key=value`` lines (POSIX.1-2001)."""
-    pairs = dict(line.partition(" ")[2].partition("=")[::2] for line in records.split("\n") if line)
-    size = pairs.get("size", "")
-    return pairs.get("path", name), int(size) if size.isascii() and size.isdecimal() and len(size) < 20 else None
+def _pax(records: bytes, name: str | None, file: str, at: int) -> tuple[str | None, int | None]:
+    """Return the name and the size in ``length key=value`` lines (POSIX.1-2001). A value may contain line feeds."""
+    size = None
+    while records:
+        digits, blank, _ = records.partition(b" ")
+        length = int(digits) if digits.isdigit() and len(digits) < 10 else 0
+        line, records = records[:length], records[length:]
+        if not blank or len(line) <= len(digits) + 1 or line[-1:] != b"\n":
+            raise ShardError("an extended header is damaged", file=file, byte=at, hint=_DAMAGED_HINT)
+        key, _, value = line[len(digits) + 1 : -1].partition(b"=")
+        if key == b"path":
+            name = value.decode("utf-8", "surrogateescape")
+        elif key == b"size":
+            if not value.isdigit() or len(value) >= 20:
+                message = "the size in an extended header is not a number"
+                raise ShardError(message, file=file, byte=at, hint=_DAMAGED_HINT)
+            size = int(value)
+    return name, size

@@ -57,14 +57,24 @@ def check_complete(data: bytes) -> None:
 
     """
     start = struct.unpack_from("<I", data, 10)[0]
-    depth, compression, _ = _read_coding(data)
+    depth, compression, colors = _read_coding(data)
     info = parse_header(data)
+    _check_palette(data, depth, colors)
     if compression == _RLE8:
         _check_runs(data, start, info)
         return
     needed = start + (info.width * depth + 31) // 32 * 4 * info.height
     if needed > len(data):
         raise Rejected("truncated", f"the BMP should be {needed} bytes, got {len(data)}")
+
+
+def _check_palette(data: bytes, depth: int, colors: int) -> None:
+    """Check that the file has the whole palette, which OpenCV reads even if the pixels start before its end."""
+    header_size = struct.unpack_from("<I", data, 14)[0]
+    color_size = 3 if header_size == 12 else 4
+    end = 14 + header_size + ((colors or 1 << depth) * color_size if depth <= 8 else 0)
+    if end > len(data):
+        raise Rejected("truncated", f"the palette of the BMP should end at byte {end}, got {len(data)} bytes")
 
 
 def _check_runs(data: bytes, at: int, info: ImageInfo) -> None:

@@ -48,6 +48,8 @@ def check_complete(data: bytes) -> None:
     has_pixels = False
     for chunk in _chunks(data):
         _check_type(chunk)
+        if chunk.type in (b"acTL", b"fcTL"):
+            _check_animation(data, chunk)
         if not chunk.type[0] & _ANCILLARY:
             # libpng stops at a wrong checksum, so DALI does too. Pillow does not.
             if chunk.end <= len(data):
@@ -70,6 +72,22 @@ def _check_type(chunk: _Chunk) -> None:
         raise Rejected("corrupt", f"the PNG's {chunk} has no place in a PNG")
 
 
+def _check_animation(data: bytes, chunk: _Chunk) -> None:
+    """Check the chunks that count and place the frames of an animated PNG.
+
+    DALI decodes the first frame. OpenCV, which does it on the CPU, refuses a PNG whose other frames are impossible.
+    """
+    content = data[chunk.start + 8 : chunk.end - 4]
+    if chunk.type == b"acTL":
+        valid = len(content) == 8 and content[:4] != bytes(4)
+    elif valid := len(content) == 26:
+        _, width, height, left, top, _, _, dispose, blend = struct.unpack(">IIIIIHHBB", content)
+        columns, rows = struct.unpack_from(">II", data, 16)
+        valid = left + width <= columns and top + height <= rows and dispose <= 2 and blend <= 1
+    if not valid:
+        raise Rejected("corrupt", f"the PNG's {chunk} states an impossible animation")
+
+
 def _check_coding(data: bytes) -> None:
     """Check the rest of the IHDR chunk."""
     depth, color_type, compression, filters, interlaced = struct.unpack_from(">5B", data, 24)
@@ -89,8 +107,11 @@ def check_palette(data: bytes) -> None:
     """
     before_pixels = takewhile(lambda chunk: chunk.type != b"IDAT", _chunks(data))
     sizes = [chunk.end - chunk.start - 12 for chunk in before_pixels if chunk.type == b"PLTE"]
-    if len(sizes) > 1:
-        raise Rejected("corrupt", f"the PNG has {len(sizes)} palettes")
+    palettes = sum(chunk.type == b"PLTE" for chunk in _chunks(data)) if data[25] == _PALETTE else len(sizes)
+    if palettes > 1:
+        raise Rejected("corrupt", f"the PNG has {palettes} palettes")
+    if 0 in sizes:
+        raise Rejected("corrupt", "the PNG has a palette without colors")
     if data[25] == _PALETTE and (not sizes or sizes[0] not in _PALETTE_SIZES):
         found = f"its palette has {sizes[0]} bytes" if sizes else "it has no palette before them"
         raise Rejected("corrupt", f"the PNG's pixels are indexes of a palette, but {found}")

@@ -66,7 +66,7 @@ def command(*arguments: object, writable: Sequence[Path], statuses: Collection[i
         outcome = isolated(run, writable)
     except Fault as fault:
         raise Fault(f"dataprep {words[0] if words else ''}: {fault}") from None
-    for line in (outcome.stdout + outcome.stderr).split("\n"):
+    for line in (outcome.stderr if "--json" in words else outcome.stdout + outcome.stderr).split("\n"):
         if "please report" in line:
             raise Fault(line[:1000])
         if len(line) > _MAX_LINE:

@@ -170,7 +170,7 @@ def _read_csv(name: str, data: bytes, label_column: str) -> list[tuple[str, str]
     for row in rows:
         require("\n" not in row["path"] + row[label_column], f"lines are merged: {row}")
     lines = [line for line in data.replace(b"\r", b"\n").split(b"\n") if line.strip()]
-    if not any("\n" in str(value) for row in rows for value in row.values()):
+    if not any({"\n", "\r"} & {*str(value)} for row in rows for value in row.values()):
         require(len(lines) == len(rows) + 1, f"{len(lines)} lines, but {len(rows)} rows")
     return [(row["path"], row[label_column]) for row in rows]
 

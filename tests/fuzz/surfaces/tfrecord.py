@@ -139,14 +139,15 @@ def check(case: Case, folder: Path) -> None:
         return
     table = pq.read_table(data / "train-00000.parquet", use_threads=False).to_pylist()
     records = [read_example(payload) for payload in unframe(shard)]
-    offset = int(options[options.index("--label-offset") + 1]) if "--label-offset" in options else 0
-    stored = [(features[_IMAGE][0], features[_LABEL][0] + offset) for features in records]
+    components = json.loads((data / "manifest.json").read_bytes())["components"]
+    (image,), label, offset = components["image"], components["label"], components["label_offset"]
+    stored = [(features[image][0], features[label][0] + offset) for features in records]
     found = [(shard[row["offset"] : row["offset"] + row["size"]], row["label"]) for row in table]
     require(found == stored, f"index says complete, but protobuf reads other samples: {len(found)} and {len(stored)}")
-    read = read_with_dali([data / "train-00000.tfrecord"], [data / "train-00000.idx"])
-    shifted = [(image, label + offset) for image, label in read]
+    read = read_with_dali([data / "train-00000.tfrecord"], [data / "train-00000.idx"], [image], label)
+    shifted = [(content, number + offset) for content, number in read]
     require(shifted == stored, "index says complete, but DALI reads other samples")
     if "decode" in options:
         require(isinstance(samples, list), f"index says complete, but the loader fails: {samples}")
     if isinstance(samples, list):
-        require([label for label, _, _ in samples] == [label for _, label in stored], f"other labels: {samples}")
+        require([number for number, _, _ in samples] == [number for _, number in stored], f"other labels: {samples}")
