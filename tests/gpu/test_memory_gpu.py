@@ -74,7 +74,7 @@ def test_memory_equals_the_estimate(large, name, batch_size, transforms):
     assert max(found["used"]) == pytest.approx(found["estimated"], rel=0.15)
 
 
-@pytest.mark.parametrize("shuffle", [None, True], ids=["sampled", "stored"])
+@pytest.mark.parametrize("shuffle", [None, "buffer"], ids=["sampled", "stored"])
 @pytest.mark.parametrize("batch_size", [64, 256])
 def test_memory_for_raw_pixels_equals_the_estimate(batch_size, shuffle, tmp_path):
     (tmp_path / "src" / "class").mkdir(parents=True)
