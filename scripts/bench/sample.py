@@ -45,8 +45,10 @@ from loaders.ranks import Ranks
 from loaders.samplers.order import PlannedOrder, StoredOrder
 
 NATIVE, DISK = "native reader", "the disk, end to end"
+TOLERANT = 'ShuffledSampler, on_error="skip"'
 BATCH, SAMPLES_PER_CLASS = 256, 4
 PREFETCH = 2
+SHARDS = 16
 
 
 def samplers(count: int) -> dict[str, Any]:
@@ -68,7 +70,8 @@ STORES: dict[str, tuple[str, ...]] = {
 def make_shards(photos: Path, work: Path, fmt: str, store: str, count: int) -> Path:
     folder = work / f"sample-{fmt}-{store}-{count}"
     if not (folder / "manifest.json").exists():
-        convert(repeat_images(photos, work / "src", count), folder, fmt, *STORES[store])
+        shards = ("--samples-per-shard", str(max(1, count // SHARDS)))
+        convert(repeat_images(photos, work / "src", count), folder, fmt, *shards, *STORES[store])
     return folder
 
 
@@ -133,11 +136,17 @@ def read_alone(args: argparse.Namespace) -> float:
     return time.perf_counter() - start
 
 
-def load(folder: Path, sampler: Any, device: str) -> Side:
+def load(folder: Path, sampler: Any, device: str, **options: Any) -> Side:
     """Load with imagenet-train."""
     shuffle: Any = "buffer" if sampler is None else None
     loader = loaders.build(
-        folder, batch_size=BATCH, transforms="imagenet-train", sampler=sampler, shuffle=shuffle, device=device
+        folder,
+        batch_size=BATCH,
+        transforms="imagenet-train",
+        sampler=sampler,
+        shuffle=shuffle,
+        device=device,
+        **options,
     )
 
     def run() -> None:
@@ -174,11 +183,14 @@ def measure(report: Report, args: argparse.Namespace, fmt: str, store: str) -> N
         return
     if args.load:
         sides = {name: load(folder, sampler, args.device) for name, sampler in every.items()}
+        sides[TOLERANT] = load(folder, loaders.ShuffledSampler(), args.device, on_error="skip")
     else:
         sides = {name: read(split, sampler, args.threads, args.out) for name, sampler in every.items()}
     timings = time_in_turn(sides, repeats=args.repeats)
     report.rates(title, timings, split.samples)
     report.ratios(timings, [(name, NATIVE, "loading" if args.load else "reading") for name in names])
+    if args.load and "ShuffledSampler" in names:
+        report.ratios(timings, [(TOLERANT, "ShuffledSampler", "tolerant")])
     for name, side in sides.items():
         share = statistics.median(side.main_thread[1:]) / split.samples * 1e6
         report.check(f"{name}, us of the main thread per sample", share, "main_thread_us")

@@ -102,9 +102,13 @@ def test_sample(photos, tmp_path, options):
         "--work", tmp_path, *options,
     )  # fmt: skip
     sides = ["native reader", "ShuffledSampler", "ClassBalancedSampler", "PKSampler"]
+    ratios = [f"{side} / native reader" for side in sides[1:]]
+    if "--load" in options:
+        sides.append('ShuffledSampler, on_error="skip"')
+        ratios.append('ShuffledSampler, on_error="skip" / ShuffledSampler')
     assert rows_of(results) == sides
     assert checks_of(results) == [
-        *(f"{side} / native reader" for side in sides[1:]),
+        *ratios,
         *(f"{side}, us of the main thread per sample" for side in sides),
     ]
 
