@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+from sphinx.pycode import ModuleAnalyzer
+
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
@@ -25,6 +27,10 @@ autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autoclass_content = "class"
+# The signature of `loaders.build` is that of the function. Its overloads are for type checkers.
+_build = ModuleAnalyzer.for_module("loaders.build")
+_build.analyze()
+_build.overloads.clear()
 # Single backquotes in docstrings are Python names.
 default_role = "code"
 napoleon_use_rtype = False

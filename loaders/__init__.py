@@ -1,4 +1,4 @@
-"""Read prepared datasets as training batches: `build`, `Loader`, the samplers, and the errors to catch.
+"""Read prepared datasets as training batches: `build`, `Loader`, `Batch`, the samplers, and the errors to catch.
 
 Importing this package imports neither torch, DALI nor Arrow.
 """
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 # Importing the submodule `loaders.build` sets the attribute `build` of this package to the submodule. This statement
 # then replaces it by the function. Python sets the attribute only once, so later imports keep the function.
 from loaders.build import build
+from loaders.options import Batch
 from loaders.samplers import (
     ClassBalancedSampler,
     PKSampler,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from loaders.loader import Loader
 
 __all__ = [
+    "Batch",
     "CallError",
     "ClassBalancedSampler",
     "DamagedError",

@@ -5,14 +5,56 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from loaders.arguments import canonical_device, canonical_dtype, canonical_last_batch
-from loaders.options import BuildRequest, DeviceChoice, DType, FrameworkName, LastBatch, Layout, OnError, Shuffle
+from loaders.options import (
+    Batch,
+    BuildOptions,
+    BuildRequest,
+    DeviceChoice,
+    DType,
+    FrameworkName,
+    LastBatch,
+    Layout,
+    OnError,
+    Shuffle,
+)
 from loaders.samplers import Sampler
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    import numpy as np
+    from numpy.typing import NDArray
+
     from loaders.loader import Loader
+
+    DatasetPaths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@overload
+def build(
+    dataset: DatasetPaths, *, transforms: Any, framework: Literal["torch"] = ..., **options: Unpack[BuildOptions]
+) -> Loader[Batch]: ...
+
+
+@overload
+def build(
+    dataset: DatasetPaths, *, transforms: Any, framework: Literal["numpy"], **options: Unpack[BuildOptions]
+) -> Loader[tuple[NDArray[np.generic], NDArray[np.generic]]]: ...
+
+
+@overload
+def build(
+    dataset: DatasetPaths,
+    *,
+    transforms: Any,
+    views: Sequence[Any] | None = ...,
+    fields: Sequence[str] = ...,
+    framework: FrameworkName = ...,
+    **options: Unpack[BuildOptions],
+) -> Loader[tuple[Any, ...]]: ...
 
 
 def build(
@@ -42,7 +84,7 @@ def build(
     mmap: bool | None = None,
     on_error: OnError = "raise",
     **other: Any,
-) -> Loader:
+) -> Loader[Any]:
     """Open one split of a prepared dataset as an iterable of batches.
 
     >>> train = loaders.build("ILSVRC2012-tfrecord", batch_size=256, transforms="imagenet-train")
@@ -56,6 +98,8 @@ def build(
       transforms return them: 0 to 255 without normalization.
     - ``"label"``: int64 tensor [B], from 0. With transforms that mix images: float32 tensor [B, classes].
     - ``"index"``: int64 tensor [B], the row of the sample in the split.
+    - ``"valid"``: bool tensor [B], false for samples that only fill up a batch: with ``last_batch="pad"`` the repeated
+      ones, and with `on_error` those that take the place of an image that cannot be decoded.
     - any other name: a column of the sample tables, such as ``"key"`` or ``"source"``. A tensor [B] if the column is
       numeric, has no missing value, and has one type in all tables; else a list.
 

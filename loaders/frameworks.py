@@ -21,11 +21,13 @@ class Framework:
     Attributes:
         images: converts DALI's tensor list to a tensor, given the name of the dtype and the device.
         numbers: converts a NumPy array to a tensor on the device.
+        device: returns the device as the framework's own object; for NumPy, whose arrays are in host memory, ``"cpu"``.
 
     """
 
     images: Callable[[Any, str, Device], Any]
     numbers: Callable[[NDArray[Any], Device], Any]
+    device: Callable[[Device], Any]
 
 
 def load_framework(name: FrameworkName) -> Framework:
@@ -57,9 +59,12 @@ def _torch() -> Framework:
         if not device.is_gpu:
             return tensor
         # From pinned memory, the copy runs in torch's stream, and this thread does not wait for it.
-        return tensor.pin_memory().to(torch.device("cuda", device.index), non_blocking=True)
+        return tensor.pin_memory().to(place(device), non_blocking=True)
 
-    return Framework(images, numbers)
+    def place(device: Device) -> torch.device:
+        return torch.device("cuda", device.index) if device.is_gpu else torch.device("cpu")
+
+    return Framework(images, numbers, place)
 
 
 def _numpy() -> Framework:
@@ -67,7 +72,7 @@ def _numpy() -> Framework:
         # A copy, because a view of DALI's memory would keep the whole output alive.
         return np.array(outputs.as_cpu().as_tensor() if device.is_gpu else outputs.as_tensor())
 
-    return Framework(images, lambda array, device: array)
+    return Framework(images, lambda array, device: array, lambda device: "cpu")
 
 
 def _jax() -> Framework:
@@ -79,13 +84,13 @@ def _jax() -> Framework:
         array = jax.dlpack.from_dlpack(tensor) if device.is_gpu else jnp.asarray(np.array(tensor))
         return array.astype(jnp.bfloat16) if dtype == "bfloat16" else array
 
-    def numbers(array: NDArray[Any], device: Device) -> Any:
+    def place(device: Device) -> Any:
         # Of this process: `jax.devices` also lists those of other processes, which this one cannot address.
         found = jax.local_devices(backend=device.kind)
         chosen = (each for each in found if device.is_gpu and each.local_hardware_id == device.index)
-        return jax.device_put(array, next(chosen, found[0]))
+        return next(chosen, found[0])
 
-    return Framework(images, numbers)
+    return Framework(images, lambda array, device: jax.device_put(array, place(device)), place)
 
 
 def _paddle() -> Framework:
@@ -99,7 +104,7 @@ def _paddle() -> Framework:
     def place(device: Device) -> Any:
         return paddle.CUDAPlace(device.index) if device.is_gpu else paddle.CPUPlace()
 
-    return Framework(images, lambda array, device: paddle.to_tensor(array, place=place(device)))
+    return Framework(images, lambda array, device: paddle.to_tensor(array, place=place(device)), place)
 
 
 _FRAMEWORKS = {"torch": _torch, "numpy": _numpy, "jax": _jax, "paddle": _paddle}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,13 @@ from loaders.dali.pipeline import keep_pipelines, make_pipeline, release_memory
 from loaders.dali.readers import READER, add_reader, derive_seed
 from loaders.dataset.bad_samples import BadSample, describe_bad_samples, located_error
 from loaders.dataset.index_check import find_index_error
+from loaders.dataset.info import DatasetInfo
 from loaders.dataset.split import ShardCheck
 from loaders.explain import explain
 from loaders.frameworks import load_framework
 from loaders.interrupts import delayed_interrupts
 from loaders.memory import RESERVATIONS, estimate_memory
-from loaders.options import ResolvedOptions, require_int
+from loaders.options import BatchT_co, ResolvedOptions, require_int
 from loaders.ranks import check_group
 from loaders.resolve import LoaderSpec
 from loaders.samplers.order import PlannedOrder, StoredOrder
@@ -36,15 +37,20 @@ from loaders.transforms.soft_labels import mixed_labels
 from manifests.errors import CallError, DamagedError, DatasetError, IndexFileError
 
 #: All loaders of this process.
-_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
+_loaders: weakref.WeakSet[Loader[Any]] = weakref.WeakSet()
 
 
 os.register_at_fork(after_in_child=lambda: keep_pipelines(loader._pipeline for loader in _loaders))
 
+
+class _NotAnIteratorError(CallError, TypeError):
+    """`next` was called with a loader. It is also the error that Python raises for other objects."""
+
+
 _VERIFY = "run `dataprep verify` to find the damaged file"
 
 
-class Loader:
+class Loader(Generic[BatchT_co]):
     """An iterable of batches, which `loaders.build` creates and documents.
 
     Each ``for`` loop is one epoch. If you leave the loop early, the epoch is over: the next loop begins the next
@@ -74,6 +80,8 @@ class Loader:
         self._check_shards = ShardCheck(spec.split) if checks else None
         self._closed = False
         self._agreed = False
+        #: Number of the iteration that a loop is in.
+        self._looping = -1
         #: The exception that was being handled when the newest epoch was left, by its `id`.
         self._handled_at_leave: int | None = None
         self._progress = Progress.start(spec.order.batches)
@@ -105,6 +113,46 @@ class Loader:
         return self._spec.split.samples
 
     @property
+    def batch_size(self) -> int:
+        """Number of samples per batch on this rank."""
+        return self.options.batch_size
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch, from 0: within a loop that of the loop, otherwise that of the next loop.
+
+        After `load_state_dict`, ``for epoch in range(loader.epoch, epochs)`` therefore continues with the right one.
+        """
+        progress = self._progress
+        return progress.position.epoch if self._looping == progress.iteration else progress.next_epoch
+
+    @property
+    def rank(self) -> int:
+        """Number of this process among those that share an epoch, from 0."""
+        return self.options.ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of processes that share an epoch."""
+        return self.options.ranks.world_size
+
+    @property
+    def device(self) -> Any:
+        """Where the tensors are: a `torch.device`, a device of JAX, a place of Paddle, or ``"cpu"`` for NumPy."""
+        return self._framework.device(self.options.device)
+
+    @property
+    def dataset(self) -> DatasetInfo:
+        """The dataset; its length is the number of samples in the split, over all ranks."""
+        split = self._spec.split
+        return DatasetInfo(split.folder, split.name, split.samples, split.manifest.classes)
+
+    @property
+    def split(self) -> str:
+        """Name of the split."""
+        return self._spec.split.name
+
+    @property
     def errors(self) -> tuple[BadSample, ...]:
         """The images that could not be decoded so far, by their row, also those before a checkpoint was loaded.
 
@@ -120,7 +168,24 @@ class Loader:
         """Return the number of batches per epoch, which is equal on every rank."""
         return self._spec.order.batches
 
-    def __iter__(self) -> Iterator[Any]:
+    def __repr__(self) -> str:
+        options, split = self.options, self._spec.split
+        closed = ", closed" if self._closed else ""
+        return (
+            f"<Loader of {split.folder!r}, split {split.name!r}: epoch {self.epoch}, {len(self):,} batches of "
+            f"{options.batch_size:,} ({', '.join(options.fields)}), rank {self.rank} of {self.world_size}, "
+            f"{options.device}{closed}>"
+        )
+
+    if not TYPE_CHECKING:  # Type checkers report `next(loader)` by themselves.
+
+        def __next__(self) -> NoReturn:
+            raise _NotAnIteratorError(
+                "a loader is not an iterator, because each loop over it is a new epoch",
+                hint="call next(iter(loader)) for one batch, or keep batches = iter(loader) and call next(batches)",
+            )
+
+    def __iter__(self) -> Iterator[BatchT_co]:
         """Return an iterator. Its first batch begins the next epoch, or continues one that `load_state_dict` loaded.
 
         Raises:
@@ -213,7 +278,7 @@ class Loader:
             "a loader cannot be copied or sent to another process", hint="build a new loader in that process"
         )
 
-    def __enter__(self) -> Loader:
+    def __enter__(self) -> Loader[BatchT_co]:
         self._require_usable()
         return self
 
@@ -223,7 +288,7 @@ class Loader:
         self.close()
 
     def _batches(self) -> Iterator[Any]:
-        iteration = self._begin()
+        iteration = self._looping = self._begin()
         try:
             while self._progress.position.batch < len(self):
                 self._require_usable()
@@ -241,6 +306,9 @@ class Loader:
                 self._progress = self._progress.leave()
                 self._handled_at_leave = id(error.__context__)
             raise
+        finally:
+            if iteration == self._looping:
+                self._looping = -1
 
     def _begin(self) -> int:
         """Begin an epoch, or continue it, and return the number of the iteration."""
@@ -308,6 +376,8 @@ class Loader:
         stored_label = arrays.pop(0) if spec.fields.stored_label else None
         rows = self._rows(arrays)
         values = spec.fields.values(stored_label, rows)
+        if "valid" in names:
+            values["valid"] = spec.order.valid(self._progress.position)
         if arrays and "label" in values:
             labels = np.asarray(values["label"])
             values["label"] = mixed_labels(labels, arrays[0], arrays[1], spec.num_classes, spec.recipe.smoothing)

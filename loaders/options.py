@@ -6,7 +6,7 @@ import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
 import numpy as np
 
@@ -16,7 +16,17 @@ from manifests.errors import CallError
 from manifests.text import plural, shown
 
 if TYPE_CHECKING:
+    import torch
+
     from loaders.samplers import Sampler
+
+    #: A batch of the default fields and framework: images and labels.
+    Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+else:
+    Batch = tuple[Any, Any]  # torch need not be installed.
+
+#: Type of the batches of a loader: a tuple with one value per field.
+BatchT_co = TypeVar("BatchT_co", bound=tuple[Any, ...], covariant=True)
 
 DeviceChoice: TypeAlias = Literal["auto", "gpu", "cpu"]
 DType: TypeAlias = Literal["float16", "bfloat16", "float32", "uint8"]
@@ -157,6 +167,31 @@ class BuildRequest:
             )
         if len(set(fields)) != len(fields):
             raise CallError(f"fields contains the same name twice: {fields!r}", hint="list each field once")
+
+
+class BuildOptions(TypedDict, total=False):
+    """The optional arguments of `loaders.build` that do not affect the type of a batch."""
+
+    mix: Sequence[float] | None
+    split: str
+    batch_size: int | None
+    sampler: Sampler | None
+    shuffle: Shuffle | None
+    device: DeviceChoice
+    device_id: int | None
+    rank: int | None
+    world_size: int | None
+    seed: int
+    num_threads: int | None
+    dtype: DType
+    layout: Layout
+    last_batch: LastBatch | None
+    prefetch: int | None
+    hw_decoder_load: float | None
+    memory_limit: int | str | None
+    mmap: bool | None
+    on_error: OnError
+    drop_last: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ Labels: TypeAlias = NDArray[np.int64]
 Values: TypeAlias = "NDArray[Any] | list[Any]"
 
 #: Fields that the loader itself defines. Any other field is a column of the sample tables.
-BUILT_IN_FIELDS = ("image", "label", "index")
+BUILT_IN_FIELDS = ("image", "label", "index", "valid")
 
 #: DALI's ``source_info`` without the folder: for a file in a WebDataset shard, and for a record in a TFRecord shard.
 _MEMBER = re.compile(r"(.+?):(\d+):", re.DOTALL)
@@ -59,7 +59,9 @@ class Fields:
         columns = [name for name in names if name not in BUILT_IN_FIELDS]
         if "label" in names and not self.stored_label:
             columns.append("label")
-        self.source = not planned and (bool(columns) or "index" in names)
+        # DALI's pipeline must have an output, so it returns the origin if nothing else is read.
+        nothing = not (self.stored_label or "image" in names)
+        self.source = not planned and (bool(columns) or "index" in names or nothing)
         offset = ["offset"] if self.source and "offset" not in columns else []
         self._columns = tables.columns([*columns, *offset], requested_by="fields", other_names=BUILT_IN_FIELDS)
         self._row_finder = RowFinder(split, self._columns["offset"]) if self.source else None
@@ -79,7 +81,7 @@ class Fields:
         return self._row_finder.find(source)
 
     def values(self, stored: NDArray[np.generic] | None, rows: NDArray[np.int64] | None) -> dict[str, Values]:
-        """Return the fields of a batch by name, except the images.
+        """Return the fields of a batch by name, except ``"image"`` and ``"valid"``.
 
         Args:
             stored: labels as the reader returned them: int64 [B, 1], or text as uint8 [B, W]. `None` if `stored_label`
@@ -94,7 +96,7 @@ class Fields:
         for name in self._names:
             if name == "label" and stored is not None:
                 values[name] = self._checked(self._parsed(stored))
-            elif name != "image" and rows is not None:
+            elif name not in ("image", "valid") and rows is not None:
                 values[name] = rows if name == "index" else self._column(name, rows)
         return values
 
@@ -121,12 +123,13 @@ class Fields:
 
 def shadowed_columns(tables: SampleTables, names: Sequence[str]) -> list[str]:
     """Return a warning for each field that hides a column of the same name."""
-    if "index" in names and "index" in tables.column_names:
-        return [
-            'the field "index" is the row of the sample in the split, not the column "index" of the sample tables; '
-            "to read that column, rename it in the source"
-        ]
-    return []
+    meanings = {"index": "the row of the sample in the split", "valid": "false for samples that fill up a batch"}
+    return [
+        f'the field "{name}" is {meaning}, not the column "{name}" of the sample tables; to read that column, rename '
+        "it in the source"
+        for name, meaning in meanings.items()
+        if name in names and name in tables.column_names
+    ]
 
 
 def parse_int_labels(stored: NDArray[np.generic]) -> Labels:

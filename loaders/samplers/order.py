@@ -66,6 +66,13 @@ class StoredOrder:
         """Return the number of samples in the batch that comes next."""
         if self.last_batch != "partial":
             return self.batch_size
+        return self._own(position)
+
+    def valid(self, position: Position) -> NDArray[np.bool_]:
+        """Return which samples of the batch that comes next do not fill it up: bool [batch_size]."""
+        return np.arange(self.batch_size) < self._own(position)
+
+    def _own(self, position: Position) -> int:
         part = self.ranks.share(self.samples, position.epoch)
         return max(0, min(self.batch_size, part - position.batch * self.batch_size))
 
@@ -116,6 +123,13 @@ class PlannedOrder:
         """Return the number of samples in the batch that comes next."""
         if self.last_batch != "partial":
             return self.batch_size
+        return self._own(position)
+
+    def valid(self, position: Position) -> NDArray[np.bool_]:
+        """Return which samples of the batch that comes next do not fill it up: bool [batch_size]."""
+        return np.arange(self.batch_size) < self._own(position)
+
+    def _own(self, position: Position) -> int:
         rest = self.plan.samples - position.batch * self.batch_size * self.ranks.world_size
         return max(0, min(self.batch_size, rest - self.ranks.rank * self.batch_size))
 

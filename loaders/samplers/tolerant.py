@@ -55,6 +55,14 @@ class Peers:
         return self.groups.members[self.groups.starts[number] : self.groups.starts[number + 1]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """The rows that a rank reads in an epoch: int64. From `distinct` on, they repeat others."""
+
+    rows: NDArray[np.int64]
+    distinct: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TolerantOrder(PlannedOrder):
     """A planned order from which some rows are taken out. The number of batches does not change, so ranks stay in step.
@@ -76,7 +84,7 @@ class TolerantOrder(PlannedOrder):
     mode: Literal["skip", "replace"] = "skip"
     peers: Peers | None = None
     seed: int = 0
-    _streams: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    _streams: dict[int, _Stream] = field(default_factory=dict)
 
     def without(self, bad: frozenset[int]) -> TolerantOrder:
         """Return this order without these rows, and with those that it was without."""
@@ -94,7 +102,7 @@ class TolerantOrder(PlannedOrder):
         epochs, number = divmod(run, self.batches)
         if self.mode == "replace":
             return self._replaced(PlannedOrder.filled(self, run, started), started + epochs, number)
-        stream = self._stream(started + epochs)
+        stream = self._stream(started + epochs).rows
         rows = stream[number * self.batch_size : (number + 1) * self.batch_size]
         return np.concatenate([rows, np.repeat(stream[-1:], self.batch_size - len(rows))])
 
@@ -102,26 +110,36 @@ class TolerantOrder(PlannedOrder):
         """Return the number of samples in the batch that comes next."""
         if not self.bad or self.mode == "replace" or self.last_batch != "partial":
             return PlannedOrder.size(self, position)
-        rest = len(self._stream(position.epoch)) - position.batch * self.batch_size
-        return max(0, min(self.batch_size, rest))
+        return int(self.valid(position).sum())
 
-    def _stream(self, epoch: int) -> NDArray[np.int64]:
+    def valid(self, position: Position) -> NDArray[np.bool_]:
+        """Return which samples of the batch that comes next neither fill it up nor replace a bad one."""
+        if not self.bad:
+            return PlannedOrder.valid(self, position)
+        if self.mode == "replace":
+            planned = PlannedOrder.filled(self, position.batch, position.epoch)
+            return PlannedOrder.valid(self, position) & ~self._is_bad(planned)
+        rest = self._stream(position.epoch).distinct - position.batch * self.batch_size
+        return np.arange(self.batch_size) < rest
+
+    def _stream(self, epoch: int) -> _Stream:
         """Return the good rows of this rank in an epoch; at least as many as the batches need, unless partial."""
         if epoch not in self._streams:
             self._streams.clear()
             self._streams[epoch] = self._compute_stream(epoch)
         return self._streams[epoch]
 
-    def _compute_stream(self, epoch: int) -> NDArray[np.int64]:
+    def _compute_stream(self, epoch: int) -> _Stream:
         rows = self._without_bad(np.concatenate(list(self._parts(epoch))))
         if not len(rows):
             raise DamagedError("every image that this rank reads is damaged", hint="run `dataprep verify --decode`")
         missing = self.batches * self.batch_size - len(rows)
         if missing <= 0 or self.last_batch != "drop":
-            return rows
+            return _Stream(rows, len(rows))
         # The samples that "drop" leaves out come first, then the rank's own again.
         spare = self._without_bad(self._left_over(epoch))[:missing]
-        return np.concatenate([rows, spare, np.resize(rows, missing - len(spare))])
+        repeated = np.resize(rows, missing - len(spare))
+        return _Stream(np.concatenate([rows, spare, repeated]), len(rows) + len(spare))
 
     def _parts(self, epoch: int) -> Iterator[NDArray[np.int64]]:
         first = self.ranks.rank * self.batch_size
@@ -134,7 +152,10 @@ class TolerantOrder(PlannedOrder):
         return self._checked(epoch, self.batches)[self.ranks.rank :: self.ranks.world_size]
 
     def _without_bad(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        return rows[~np.isin(rows, np.fromiter(self.bad, np.int64, len(self.bad)))]
+        return rows[~self._is_bad(rows)]
+
+    def _is_bad(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return np.isin(rows, np.fromiter(self.bad, np.int64, len(self.bad)))
 
     def _replaced(self, rows: NDArray[np.int64], epoch: int, number: int) -> NDArray[np.int64]:
         used = set(rows.tolist())

@@ -26,8 +26,8 @@ def labels_of(loader):
 def test_public_names():
     """The list is fixed, because removing or renaming a name breaks users' scripts."""
     assert sorted(loaders.__all__) == [
-        "CallError", "ClassBalancedSampler", "DamagedError", "DatasetError", "Loader", "PKSampler", "RepeatedSampler",
-        "SequentialSampler", "ShuffledSampler", "SubsetSampler", "WeightedSampler", "build",
+        "Batch", "CallError", "ClassBalancedSampler", "DamagedError", "DatasetError", "Loader", "PKSampler",
+        "RepeatedSampler", "SequentialSampler", "ShuffledSampler", "SubsetSampler", "WeightedSampler", "build",
     ]  # fmt: skip
     assert dir(loaders) == sorted(loaders.__all__)
     assert all(getattr(loaders, name) for name in loaders.__all__)

@@ -1,0 +1,100 @@
+"""The field "valid" marks the samples that only fill up a batch."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from helpers.damaged import BAD, SAMPLES, damage, make
+
+import loaders
+from loaders.dataset.fields import shadowed_columns
+
+ORDERS = pytest.mark.parametrize(
+    "order",
+    [{"shuffle": False}, {"shuffle": "buffer"}, {"shuffle": True}, {"sampler": loaders.SequentialSampler()}],
+    ids=["stored", "buffer", "shuffled", "sequential"],
+)
+
+
+@pytest.fixture(scope="module", params=["tfrecord", "webdataset"])
+def folder(request, tmp_path_factory):
+    return make(tmp_path_factory.mktemp("valid") / "data set", request.param)
+
+
+def build(folder, **options):
+    defaults = {"device": "cpu", "batch_size": 4, "transforms": [{"Resize": {"size": [16, 16]}}]}
+    return loaders.build(folder, **{**defaults, "fields": ("index", "valid"), **options})
+
+
+@ORDERS
+def test_pad_marks_each_sample_once(folder, order):
+    """39 samples on 3 ranks in batches of 4: 48 places, of which 9 fill up."""
+    for epoch in range(2):
+        counts, places = Counter(), 0
+        for rank in range(3):
+            with build(folder, last_batch="pad", rank=rank, world_size=3, **order) as loader:
+                loader.set_epoch(epoch)
+                for index, valid in loader:
+                    assert valid.dtype == torch.bool
+                    assert valid.shape == index.shape == (4,)
+                    counts.update(index[valid].tolist())
+                    places += len(valid)
+        assert counts == Counter(range(SAMPLES))
+        assert places == 48
+
+
+@ORDERS
+@pytest.mark.parametrize("last_batch", ["drop", "partial"])
+def test_without_padding_all_are_valid(folder, order, last_batch):
+    with build(folder, last_batch=last_batch, **order) as loader:
+        lengths = [len(valid) for _, valid in loader if valid.all()]
+    assert sum(lengths) == (36 if last_batch == "drop" else SAMPLES)
+
+
+def test_empty_batches_have_an_empty_mask(folder):
+    """Of the only global batch of 39 samples, rank 2 of 3 gets those after the first 2 x `batch_size`."""
+    for batch_size, own in ((19, 1), (30, 0)):
+        with build(folder, last_batch="partial", shuffle=True, batch_size=batch_size, rank=2, world_size=3) as loader:
+            ((index, valid),) = loader
+            assert valid.shape == index.shape == (own,)
+    with build(folder, last_batch="pad", shuffle=True, batch_size=30, rank=2, world_size=3) as loader:
+        ((_, valid),) = loader
+        assert valid.shape == (30,)
+        assert not valid.any()
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+@pytest.mark.parametrize("last_batch", ["pad", "partial", "drop"])
+def test_what_takes_the_place_of_a_bad_image_is_not_valid(tmp_path, on_error, last_batch):
+    folder = damage(make(tmp_path / "damaged", "tfrecord"))
+    options = {"on_error": on_error, "last_batch": last_batch, "fields": ("image", "index", "valid")}
+    with build(folder, shuffle=False, **options) as loader:
+        for _ in range(2):
+            counts = Counter()
+            for _, index, valid in loader:
+                counts.update(index[valid].tolist())
+            assert set(counts.values()) == {1}
+            assert not set(counts) & set(BAD)
+            if last_batch != "drop":
+                assert set(counts) == set(range(SAMPLES)) - set(BAD)
+
+
+def test_the_mask_alone(folder):
+    """DALI's pipeline needs an output, although the mask comes from none."""
+    for shuffle in (True, False):
+        with build(folder, shuffle=shuffle, fields=("valid",), last_batch="pad") as loader:
+            assert sum(int(valid.sum()) for (valid,) in loader) == SAMPLES
+
+
+def test_frameworks(folder):
+    with build(folder, framework="numpy", fields=("valid",)) as loader:
+        assert next(iter(loader))[0].dtype == np.bool_
+
+
+def test_a_column_of_the_same_name_is_reported():
+    tables = SimpleNamespace(column_names=("key", "label", "valid"))
+    (warning,) = shadowed_columns(tables, ("image", "valid"))
+    assert warning.startswith('the field "valid" is false for samples that fill up a batch, not the column "valid"')
+    assert shadowed_columns(tables, ("image", "index")) == []
