@@ -21,14 +21,11 @@ from numpy.typing import NDArray
 
 from dataprep.options import CHANGE_COLUMNS, Options
 from dataprep.sources import Source
-from dataprep.sources.base import LABEL_COLUMNS
+from dataprep.sources.base import LABEL_COLUMNS, MAX_SPLIT_NAME
 from manifests.errors import CallError
 from manifests.text import plural
 
 __all__ = ["ConversionPlan", "Options", "ShardPlan", "key_of", "make_plan"]
-
-#: Longest name of a split, in bytes. File systems allow 255 for the temporary name of a shard, which contains it.
-MAX_SPLIT_NAME = 100
 
 # Second number of the random seed, so the split and the order use separate random streams.
 _SPLIT_STREAM, _ORDER_STREAM = 1, 2

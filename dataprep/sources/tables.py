@@ -14,7 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dataprep.sources.base import LABEL_COLUMNS, MAX_COLUMN_NAME, RESERVED_COLUMNS, Source, SourceOptions
+from dataprep.sources.base import (
+    LABEL_COLUMNS,
+    MAX_COLUMN_NAME,
+    MAX_SPLIT_NAME,
+    RESERVED_COLUMNS,
+    Source,
+    SourceOptions,
+)
 from dataprep.sources.columns import Locate, check_paths, file_stats, normalize_paths, number_labels
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_TABLE, open_file, read_lines
@@ -26,9 +33,6 @@ from manifests.text import plural, printable, suggest
 #: A table may have this many rows for each of its bytes, and some more. Generated paths, compressed by Zstandard, need
 #: about half a byte each.
 ROWS_PER_BYTE = 2.0
-
-#: Longest name of a split, in characters. File names have at most 255 bytes.
-MAX_SPLIT_NAME = 100
 
 PATH_COLUMNS = ("path", "image", "file", "filename", "filepath", "image_path")
 

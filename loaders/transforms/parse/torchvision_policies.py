@@ -11,7 +11,7 @@ from loaders.transforms.limits import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_STEPS
 from loaders.transforms.parse.autoaugment_tables import CIFAR10, IMAGENET, SVHN
 from loaders.transforms.parse.policy_parts import ENHANCEMENTS, MAX_LEVEL, BilinearFilter, parse_filter
 from loaders.transforms.parse.registry import Parsed, register
-from loaders.transforms.parse.values import parse_channels
+from loaders.transforms.parse.values import parse_fill
 from loaders.transforms.policies import Amount, Color, Level, MixedChains, RandomSteps, Step, SubPolicies
 from manifests.errors import CallError
 from manifests.text import shown
@@ -25,7 +25,7 @@ def auto_augment(policy: Any = "imagenet", interpolation: Any = "nearest", fill:
     if not isinstance(name, str) or name not in _POLICIES:
         raise CallError(f"policy must be one of {', '.join(_POLICIES)}, got {shown(policy)}")
     filter_, notes = parse_filter(interpolation)
-    steps = {step.name: step for step in [*_steps(filter_, _parse_fill(fill)), Step("invert")]}
+    steps = {step.name: step for step in [*_steps(filter_, parse_fill(fill)), Step("invert")]}
     yield SubPolicies(
         tuple(
             tuple(
@@ -46,7 +46,7 @@ def rand_augment(
     check_int("num_magnitude_bins", num_magnitude_bins, 2)
     check_int("magnitude", magnitude, 0, num_magnitude_bins - 1)
     filter_, notes = parse_filter(interpolation)
-    steps = [Step("identity"), *_steps(filter_, _parse_fill(fill))]
+    steps = [Step("identity"), *_steps(filter_, parse_fill(fill))]
     level = _bin(magnitude, num_magnitude_bins)
     yield RandomSteps(tuple(replace(step, level=level) for step in steps), num_ops)
     yield from notes
@@ -73,7 +73,7 @@ def aug_mix(
     level = Level(0, highest, bins=severity) if severity > 1 else Level()
     pool = tuple(
         replace(step, amount=changed.get(step.name, step.amount), level=level)
-        for step in _steps(filter_, _parse_fill(fill))
+        for step in _steps(filter_, parse_fill(fill))
         if all_ops or step.name not in ENHANCEMENTS
     )
     yield MixedChains(pool, mixture_width, max(chain_depth, 0), alpha)
@@ -114,10 +114,6 @@ def _bin(number: int | float, bins: int) -> Level:
     return Level(level, level)
 
 
-def _parse_fill(fill: Any) -> Color:
-    return parse_channels(0 if fill is None else fill, "fill")
-
-
 @register("TrivialAugmentWide", "torchvision", differs="The bicubic filter is bilinear.")
 def trivial_augment_wide(num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = 0) -> Parsed:
     """Run one random step of 14 with a random strength (https://arxiv.org/abs/2103.10158)."""
@@ -131,7 +127,7 @@ def trivial_augment_wide(num_magnitude_bins: int = 31, interpolation: Any = "nea
     factor = Amount(1, 0.99 / MAX_LEVEL, signed=True)
     posterize = Amount(8, -6 / MAX_LEVEL, "nearest")
     steps = (
-        Step("identity"), *_move_steps(moves, filter_, _parse_fill(fill)), *_other_steps(factor, posterize)
+        Step("identity"), *_move_steps(moves, filter_, parse_fill(fill)), *_other_steps(factor, posterize)
     )  # fmt: skip
     level = Level(0, MAX_LEVEL, bins=num_magnitude_bins)
     yield RandomSteps(tuple(replace(step, level=level) for step in steps), 1)

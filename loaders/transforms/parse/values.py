@@ -73,6 +73,11 @@ def parse_channels(value: Any, name: str) -> tuple[float, float, float]:
     return numbers[0], numbers[1], numbers[2]
 
 
+def parse_fill(fill: Any) -> tuple[float, float, float]:
+    """Parse torchvision's ``fill``: as `parse_channels`, and `None` means black."""
+    return parse_channels(0 if fill is None else fill, "fill")
+
+
 def choose_library(
     paddleclas: Mapping[str, Any], torchvision: Mapping[str, Any]
 ) -> Literal["PaddleClas", "torchvision"] | None:

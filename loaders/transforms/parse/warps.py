@@ -8,8 +8,7 @@ from loaders.transforms.base import check_bool, check_probability
 from loaders.transforms.parse.interpolation import parse_torchvision_interpolation
 from loaders.transforms.parse.policy_parts import parse_filter
 from loaders.transforms.parse.registry import Parsed, register
-from loaders.transforms.parse.values import parse_channels, parse_height_width, parse_number, parse_numbers, parse_pair
-from loaders.transforms.policies import Color
+from loaders.transforms.parse.values import parse_fill, parse_height_width, parse_number, parse_numbers, parse_pair
 from loaders.transforms.resize import ScaleJitter
 from loaders.transforms.warps import Elastic, RandomAffine, RandomPerspective
 from manifests.errors import CallError
@@ -38,7 +37,7 @@ def random_affine(
         (1, 1) if scale is None else parse_pair(scale, "scale"),
         _parse_shear(shear),
         filter_,
-        _parse_fill(fill),
+        parse_fill(fill),
     )
     yield from notes
 
@@ -50,7 +49,7 @@ def random_perspective(
     """Move each corner by up to `distortion_scale` of half the side toward the center, with probability `p`."""
     check_probability("p", p)
     filter_, notes = parse_filter(interpolation)
-    yield RandomPerspective(parse_number(distortion_scale, "distortion_scale"), p, filter_, _parse_fill(fill))
+    yield RandomPerspective(parse_number(distortion_scale, "distortion_scale"), p, filter_, parse_fill(fill))
     yield from notes
 
 
@@ -58,7 +57,7 @@ def random_perspective(
 def elastic_transform(alpha: Any = 50.0, sigma: Any = 5.0, interpolation: Any = "bilinear", fill: Any = 0) -> Parsed:
     """Shift each pixel by smooth noise of strength `alpha`, blurred with a Gaussian of `sigma` pixels."""
     filter_, notes = parse_filter(interpolation)
-    yield Elastic(_pair(alpha, "alpha"), _pair(sigma, "sigma"), filter_, _parse_fill(fill))
+    yield Elastic(_pair(alpha, "alpha"), _pair(sigma, "sigma"), filter_, parse_fill(fill))
     yield from notes
 
 
@@ -96,7 +95,3 @@ def _parse_shear(shear: Any) -> tuple[float, float, float, float]:
         low_x, high_x, low_y, high_y = parse_numbers(shear, "shear")
         return low_x, high_x, low_y, high_y
     return (*_around_zero(shear, "shear"), 0, 0)
-
-
-def _parse_fill(fill: Any) -> Color:
-    return parse_channels(0 if fill is None else fill, "fill")
