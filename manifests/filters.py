@@ -33,7 +33,7 @@ def filter_columns(where: str) -> tuple[str, ...]:
     if not isinstance(where, str) or not where.strip() or len(where) > MAX_FILTER:
         raise CallError(f"where must be a text of 1 to {MAX_FILTER:,} characters", hint=_EXAMPLE)
     query = f"SELECT 1 FROM samples WHERE ({where}\n)"  # noqa: S608
-    answer = json.loads(_connect().execute("SELECT json_serialize_sql(?)", [query]).fetchall()[0][0])
+    answer = json.loads(_connect().execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0][0])
     if answer["error"] or len(answer["statements"]) != 1:
         raise _wrong(where, answer.get("error_message") or "more than one statement")
     nodes = list(_nodes(answer["statements"]))
