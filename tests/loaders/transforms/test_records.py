@@ -15,7 +15,7 @@ VALID = {
     "size": (8, 8), "share": 0.5, "degrees": (0, 1), "mean": (0.5,) * 3, "std": (0.5,) * 3, "window": (3, 3),
     "space": "RGB", "name": "identity", "left": 1, "top": 1, "right": 1, "bottom": 1, "area": (0.1, 1.0),
     "pool": (transforms.Step("identity"),), "sequences": ((transforms.Step("identity"),),),
-    "operations": (Mixup(),), "probabilities": (1.0,),
+    "operations": (Mixup(),), "probabilities": (1.0,), "target": (8, 8), "chains": ((transforms.Flip(),),),
 }  # fmt: skip
 
 
@@ -25,6 +25,8 @@ def test_every_field_is_checked(name):
     valid = {each.name: VALID[each.name] for each in dataclasses.fields(record) if each.default is dataclasses.MISSING}
     if name in ("CropAtRatio", "Resize"):
         valid["size"] = 8 if name == "CropAtRatio" else (8, 8)
+    if name == "RandomApply":
+        valid["operations"] = (transforms.Flip(),)
     hash(record(**valid))
     for field in dataclasses.fields(record):
         for wrong in (object(), [object()], (object(), object())):
