@@ -197,6 +197,7 @@ class _ShardReader:
             ShardError: the record is damaged or has no valid label.
 
         """
+        self.image_components.add(record.component)  # of a rejected image too: `verify` must find it to skip it
         label = self._label(number, record)
         crc = None
         try:
@@ -212,7 +213,6 @@ class _ShardReader:
         source = record.source or f"{self._name}#{number}"
         self.rows.append(_Row(key, label, record.offset, record.size, info.width, info.height, source, crc))
         self.index_lines.append(record.index_line)
-        self.image_components.add(record.component)
         if record.class_name:
             self.class_names.setdefault(label, record.class_name)
 

@@ -218,9 +218,12 @@ def check_record(check: ShardCheck, view: View, record: Record, row: Sample, num
         message = f"the image has {record.size} bytes, but the table states {row.size}"
         yield check.shard_problem(message, record=number, byte=record.offset)
         return
-    label_offset = check.manifest.components.label_offset
-    if record.label is not None and record.label + label_offset != row.label:
-        message = f"the label is {record.label + label_offset}, but the table states {row.label}"
+    components = check.manifest.components
+    if record.label is None and components.label is not None:
+        message = f"the record has no integer label under {shown(components.label)}, which the manifest names"
+        yield check.shard_problem(message, record=number, byte=record.start)
+    elif record.label is not None and record.label + components.label_offset != row.label:
+        message = f"the label is {record.label + components.label_offset}, but the table states {row.label}"
         yield check.shard_problem(message, record=number, byte=record.start)
     if record.size > MAX_BYTES:
         message = f"the image has {record.size} bytes, but the limit is {MAX_BYTES}"

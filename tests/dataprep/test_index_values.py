@@ -149,3 +149,11 @@ def test_a_shard_error_keeps_messages_short(jpegs, tmp_path):
             webdataset.scan(lambda at, _: (data, at), len(data), "a.tar", webdataset.ScanOptions(webdataset.COMPONENTS))
         )
     assert len(str(caught.value)) < 2000
+
+
+def test_verify_skips_a_rejected_image_whose_extension_no_other_image_has(tmp_path, photographs):
+    image = next(data for extension, data in photographs if extension.lower() in ("jpg", "jpeg"))
+    write_tar(tmp_path, image, {"0.cls": b"0", "1.png": b"no image", "1.cls": b"1"})
+    result = index(tmp_path, validate="decode")
+    assert result.rejected == 1
+    assert verify_dataset(str(tmp_path), decode=True, workers=1).problems == ()

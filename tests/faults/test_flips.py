@@ -234,6 +234,20 @@ def test_an_edited_index_is_found_even_if_its_checksums_are_updated(dataset):
     assert "does not match the shard" in problem.message
 
 
+def test_a_manifest_that_names_a_label_which_no_record_has(dataset):
+    """DALI would return records without labels."""
+    from dataclasses import replace
+
+    from manifests.store import manifest_bytes
+
+    manifest = read_manifest(dataset)
+    components = replace(manifest.components, label="image/class/text" if manifest.format == "tfrecord" else "txt")
+    (dataset / "manifest.json").write_bytes(manifest_bytes(replace(manifest, components=components)))
+    problems = verify_dataset(str(dataset), workers=1).problems
+    assert {problem.record for problem in problems} == {0, 1, 2, 3}
+    assert all(f"no integer label under {components.label!r}" in problem.message for problem in problems)
+
+
 def test_a_file_that_is_not_in_the_manifest(dataset):
     for name in ("train-00009.idx", "more.tar", ".partial-dataprep"):
         (dataset / name).write_bytes(b"x")

@@ -52,9 +52,10 @@ def _archive(rng: Random) -> bytes:
                 info.linkname = "x"  # GNU tar refuses a link to nothing
             if rng.random() < 0.05 and archive.format == tarfile.PAX_FORMAT:
                 info.pax_headers = {rng.choice(("comment", "path", "size")): mutate.odd_text(rng)}
-            info.size = len(data)
+            content = data if info.type in (tarfile.REGTYPE, b"7", b"S") else b""
+            info.size = len(content)
             with suppress(ValueError):  # a name that this format cannot store
-                archive.addfile(info, io.BytesIO(data))
+                archive.addfile(info, io.BytesIO(content))
     return out.getvalue()
 
 
