@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
 from dataprep import engines, storage
+from dataprep.problems import MAX_PROBLEMS, Problem, ProblemList
 from dataprep.progress import Progress
-from dataprep.verify_records import Problem
 from dataprep.verify_shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
 from manifests.errors import DamagedError
 from manifests.files import REJECTED
@@ -22,7 +22,9 @@ class VerifyResult:
     """What `verify_dataset` found.
 
     Attributes:
-        problems: everything that is wrong, in the order of the manifest.
+        problems: what is wrong, in the order of the manifest: at most `MAX_PER_FILE` problems of each file, and
+            `MAX_PROBLEMS` in total.
+        counts: the number of all problems of each file, by its name.
         shards: number of shards.
         samples: number of samples.
         without_checksum: number of shards that have no checksum to compare with.
@@ -30,6 +32,7 @@ class VerifyResult:
     """
 
     problems: tuple[Problem, ...]
+    counts: Mapping[str, int]
     shards: int
     samples: int
     without_checksum: int
@@ -39,6 +42,7 @@ def verify_dataset(
     folder: str,
     *,
     decode: bool = False,
+    max_pixels: int | None = None,
     workers: int | None = None,
     progress: Progress[VerifiedShard] | None = None,
 ) -> VerifyResult:
@@ -47,6 +51,8 @@ def verify_dataset(
     Args:
         folder: the dataset.
         decode: also decode every image.
+        max_pixels: with `decode`: images with more pixels are not valid. `None` uses the limit that the dataset was
+            converted with, but at most the default of ``convert``.
         workers: number of processes. Default: the number of CPUs.
         progress: is started with the number of shards, and advanced with each checked shard.
 
@@ -58,9 +64,10 @@ def verify_dataset(
     try:
         manifest = read_manifest(folder)
     except DamagedError as error:
-        return VerifyResult((Problem(MANIFEST_NAME, error.message, hint=error.hint),), 0, 0, 0)
+        problem = Problem(MANIFEST_NAME, error.message, hint=error.hint)
+        return VerifyResult((problem,), {MANIFEST_NAME: 1}, 0, 0, 0)
     manifest_of.cache_clear()  # an earlier call in this process may have cached another manifest
-    tasks = [VerifyTask(folder, shard, decode) for split in manifest.splits for shard in split.shards]
+    tasks = [VerifyTask(folder, shard, decode, max_pixels) for split in manifest.splits for shard in split.shards]
     if progress:
         progress.start(len(tasks))
     by_name: dict[str, VerifiedShard] = {}
@@ -70,9 +77,16 @@ def verify_dataset(
             by_name[result.name] = result
             if progress:
                 progress.advance(result)
-    shard_problems = [problem for task in tasks for problem in by_name[task.shard.name].problems]
+    problems = ProblemList()
+    problems.add(_check_folder(folder, manifest))
+    counts = problems.counts.copy()
+    for task in tasks:
+        shard = by_name[task.shard.name]
+        problems.add(shard.problems)
+        counts.update(shard.counts)
     return VerifyResult(
-        problems=(*_check_folder(folder, manifest), *shard_problems),
+        problems=tuple(problems.kept[:MAX_PROBLEMS]),
+        counts=counts,
         shards=len(tasks),
         samples=sum(shard.samples for shard in by_name.values()),
         without_checksum=sum(not shard.has_checksum for shard in by_name.values()),

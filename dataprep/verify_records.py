@@ -10,7 +10,7 @@ import math
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from awscrt.checksums import crc32c
 
@@ -18,34 +18,12 @@ from dataprep import storage
 from dataprep.formats import FORMATS, PendingSample, Record, RecordFormat, ScanOptions, View
 from dataprep.images.base import MAX_BYTES, MAX_PIXELS, ImageInfo, Rejected
 from dataprep.images.validate import inspect, parse_header
+from dataprep.problems import Problem, ProblemList
 from manifests.dali_index import record_starts
-from manifests.errors import DamagedError, DatasetError, ManifestError, ShardError
+from manifests.errors import DatasetError, ManifestError, ShardError
 from manifests.files import INDEX, read_file
 from manifests.schema import Manifest, Sample, Shard
 from manifests.text import plural, shown
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong with a dataset.
-
-    Attributes:
-        file: file with the problem, relative to the dataset folder.
-        message: what is wrong.
-        record: number of the record in the shard, from 0.
-        byte: offset in the file.
-        hint: how to fix it.
-
-    """
-
-    file: str
-    message: str
-    record: int | None = None
-    byte: int | None = None
-    hint: str = ""
-
-    def __str__(self) -> str:
-        return str(DamagedError(self.message, file=self.file, record=self.record, byte=self.byte, hint=self.hint))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +35,7 @@ class ShardCheck:
         shard: the shard with its index and table, from the manifest.
         manifest: the manifest of the dataset.
         decode: whether to decode every image.
+        given_max_pixels: images with more pixels are not valid; `None` uses the limit in the manifest.
 
     """
 
@@ -64,6 +43,7 @@ class ShardCheck:
     shard: Shard
     manifest: Manifest
     decode: bool
+    given_max_pixels: int | None
 
     @property
     def format(self) -> RecordFormat:
@@ -76,10 +56,18 @@ class ShardCheck:
         return self.manifest.creator == "convert"
 
     @property
-    def max_pixels(self) -> int:
-        """Images with more pixels are not valid: the limit that the dataset was converted with."""
+    def converted_max_pixels(self) -> int:
+        """The limit that the dataset was converted with, as the manifest states it."""
         limit = self.manifest.options.get("max_pixels")
         return limit if isinstance(limit, int) else MAX_PIXELS
+
+    @property
+    def max_pixels(self) -> int:
+        """Images with more pixels are not valid.
+
+        The manifest is as untrusted as the images, so only the user can raise the limit above its default.
+        """
+        return self.given_max_pixels or min(self.converted_max_pixels, MAX_PIXELS)
 
     @property
     def shard_hint(self) -> str:
@@ -118,17 +106,15 @@ class ShardCheck:
         return Problem(self.shard.table.name, message, record, None, self.index_hint)
 
 
-def check_records(
-    check: ShardCheck, view: View, size: int, rows: Sequence[Sample], problems: list[Problem]
-) -> list[str]:
-    """Compare every record with its table row, and append what is wrong to `problems`.
+def check_records(check: ShardCheck, view: View, size: int, rows: Sequence[Sample], problems: ProblemList) -> list[str]:
+    """Compare every record with its table row, and add what is wrong to `problems`.
 
     Args:
         check: the shard.
         view: the bytes of the shard.
         size: its length in bytes.
         rows: the rows of its table. Empty if the table is damaged.
-        problems: list that the problems are appended to.
+        problems: receives the problems.
 
     Returns:
         The index lines of the records that have a table row.
@@ -140,7 +126,7 @@ def check_records(
     row_of_offset = {row.offset: row_number for row_number, row in enumerate(rows)}
 
     def report(*new_problems: Problem) -> None:
-        problems.extend(new_problems)
+        problems.add(new_problems)
         damaged.update(problem.record for problem in new_problems if problem.record is not None)
 
     for record in scan_past_damage(check, view, size):
@@ -243,8 +229,7 @@ def _check_image(check: ShardCheck, view: View, record: Record, row: Sample, num
     try:
         info = _image_info(image, check)
     except Rejected as error:
-        message = f"the image is not valid ({error.reason}): {error.detail}"
-        yield check.shard_problem(message, record=number, byte=record.offset)
+        yield _invalid_image(check, record, number, error)
         return
     if (info.width, info.height) != (row.width, row.height):
         message = (
@@ -253,6 +238,17 @@ def _check_image(check: ShardCheck, view: View, record: Record, row: Sample, num
         yield check.table_problem(message)
     elif check.was_converted:
         yield from _check_frame(check, view, record, row, (number, info.format))
+
+
+def _invalid_image(check: ShardCheck, record: Record, number: int, error: Rejected) -> Problem:
+    problem = check.shard_problem(
+        f"the image is not valid ({error.reason}): {error.detail}", record=number, byte=record.offset
+    )
+    if error.reason == "too-large" and check.converted_max_pixels > check.max_pixels:
+        limit = check.converted_max_pixels
+        hint = f"the dataset was converted with --max-pixels {limit}; if you trust it, verify it with this option, too"
+        return replace(problem, hint=hint)
+    return problem
 
 
 def _image_info(image: bytes, check: ShardCheck) -> ImageInfo:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,7 +10,8 @@ from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.formats import View
-from dataprep.verify_records import Problem, ShardCheck, check_records, first_difference, read_index
+from dataprep.problems import Problem, ProblemList
+from dataprep.verify_records import ShardCheck, check_records, first_difference, read_index
 from manifests.dali_index import format_index
 from manifests.errors import DatasetError, TableError
 from manifests.files import INDEX, TABLE, FileKind
@@ -27,12 +28,14 @@ class VerifyTask(NamedTuple):
         folder: the dataset folder.
         shard: the shard with its index and table, from the manifest.
         decode: whether to decode every image.
+        max_pixels: images with more pixels are not valid; `None` uses the limit in the manifest.
 
     """
 
     folder: str
     shard: Shard
     decode: bool
+    max_pixels: int | None = None
 
 
 class VerifiedShard(NamedTuple):
@@ -42,7 +45,8 @@ class VerifiedShard(NamedTuple):
         name: path of the shard, relative to the dataset folder.
         samples: number of samples, from the manifest.
         bytes: length in bytes, from the manifest.
-        problems: everything that is wrong.
+        problems: the first problems of each file.
+        counts: the number of all problems of each file, by its name.
         has_checksum: whether the manifest has a checksum for the shard.
 
     """
@@ -51,22 +55,31 @@ class VerifiedShard(NamedTuple):
     samples: int
     bytes: int
     problems: tuple[Problem, ...]
+    counts: Mapping[str, int]
     has_checksum: bool
 
 
 def verify_shard(task: VerifyTask) -> VerifiedShard:
     """Check one shard with its index and table."""
     shard = task.shard
-    check = ShardCheck(task.folder, shard, manifest_of(task.folder), task.decode)
-    problems = list(check_file(task.folder, shard.index, INDEX, check.index_hint))
+    check = ShardCheck(task.folder, shard, manifest_of(task.folder), task.decode, task.max_pixels)
+    problems = ProblemList()
+    problems.add(check_file(task.folder, shard.index, INDEX, check.index_hint))
     table_problems = list(check_file(task.folder, shard.table, TABLE, check.index_hint))
-    problems += table_problems
+    problems.add(table_problems)
     rows = _read_rows(check, problems) if not table_problems else []
     try:
         _check_shard_file(check, rows, problems)
     except DatasetError as error:
-        problems.append(check.shard_problem(error.message))
-    return VerifiedShard(shard.name, shard.samples, shard.file.bytes, tuple(problems), shard.file.checksum is not None)
+        problems.add([check.shard_problem(error.message)])
+    return VerifiedShard(
+        name=shard.name,
+        samples=shard.samples,
+        bytes=shard.file.bytes,
+        problems=tuple(problems.kept),
+        counts=problems.counts,
+        has_checksum=shard.file.checksum is not None,
+    )
 
 
 @lru_cache(maxsize=1)
@@ -89,31 +102,31 @@ def check_file(folder: str, file: File, kind: FileKind, hint: str) -> Iterator[P
         yield Problem(file.name, "the file does not match its checksum", hint=hint)
 
 
-def _read_rows(check: ShardCheck, problems: list[Problem]) -> list[Sample]:
+def _read_rows(check: ShardCheck, problems: ProblemList) -> list[Sample]:
     try:
         table = read_table(check.path(check.shard.table.name))
     except TableError as error:
-        problems.append(check.table_problem(error.message))
+        problems.add([check.table_problem(error.message)])
         return []
     if len(table) != check.shard.samples:
         message = f"the table has {plural(len(table), 'row')}, but the manifest states {check.shard.samples}"
-        problems.append(check.table_problem(message))
+        problems.add([check.table_problem(message)])
     return list(samples(table))
 
 
-def _check_shard_file(check: ShardCheck, rows: list[Sample], problems: list[Problem]) -> None:
+def _check_shard_file(check: ShardCheck, rows: list[Sample], problems: ProblemList) -> None:
     file = check.shard.file
     with storage.open_view(check.path(file.name), span=1 << 20) as (view, size):
         if size != file.bytes:
             message = f"the shard has {size} bytes, but the manifest states {file.bytes}"
-            problems.append(check.shard_problem(message, byte=min(size, file.bytes)))
+            problems.add([check.shard_problem(message, byte=min(size, file.bytes))])
         index_lines = check_records(check, view, size, rows, problems)
         checksum = _checksum(view, size) if file.checksum is not None else None
     # A damaged shard gives other index lines, so the index is compared only if everything else is intact.
-    if not problems and index_lines:
-        problems += _check_index(check, index_lines)
-    if file.checksum != checksum and not any(problem.file == file.name for problem in problems):
-        problems.append(check.shard_problem("the shard does not match its checksum, but every record in it is intact"))
+    if not problems.counts and index_lines:
+        problems.add(_check_index(check, index_lines))
+    if file.checksum != checksum and file.name not in problems.counts:
+        problems.add([check.shard_problem("the shard does not match its checksum, but every record in it is intact")])
 
 
 def _check_index(check: ShardCheck, lines: list[str]) -> Iterator[Problem]:

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import click
 
 from dataprep.commands.base import Command, print_line, workers_option
 from dataprep.commands.progress_bars import ShardsBar
-from manifests.errors import ExitStatus
+from dataprep.images.base import MAX_PIXELS
+from manifests.errors import CallError, ExitStatus
 from manifests.text import plural
 
 
 @click.command(cls=Command)
 @click.argument("out")
 @click.option("--decode", is_flag=True, help="Also decode every image.")
+@click.option(
+    "--max-pixels",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --decode: report images with more than N pixels.  [default: the limit that the dataset was converted "
+    f"with, but at most {MAX_PIXELS}]",
+)
 @workers_option
-def verify(out: str, *, decode: bool, workers: int | None) -> ExitStatus:
+def verify(out: str, *, decode: bool, max_pixels: int | None, workers: int | None) -> ExitStatus:
     """Check a dataset for damage.
 
     Reads all files of the dataset OUT. Prints the file, record and byte offset of each problem, and how to fix it.
+    Lists the first problems of each file, and counts the others.
     """
     from dataprep.verify import verify_dataset
 
+    if max_pixels is not None and not decode:
+        raise CallError("--max-pixels requires --decode", hint="add --decode, or leave --max-pixels out")
     with ShardsBar() as bar:
-        result = verify_dataset(out, decode=decode, workers=workers, progress=bar)
+        result = verify_dataset(out, decode=decode, max_pixels=max_pixels, workers=workers, progress=bar)
     for problem in result.problems:
         print_line(str(problem))
+    listed = Counter(problem.file for problem in result.problems)
+    for file, count in listed.items():
+        if result.counts[file] > count:
+            print_line(f"{file}: {plural(result.counts[file] - count, 'problem')} more")
     if result.without_checksum:
         has = "has" if result.without_checksum == 1 else "have"
         print_line(
@@ -32,7 +49,9 @@ def verify(out: str, *, decode: bool, workers: int | None) -> ExitStatus:
             "Hint: `dataprep index --validate header --overwrite` reads them and adds checksums."
         )
     if result.problems:
-        print_line(f"{plural(len(result.problems), 'problem')} in {out}")
+        total = sum(result.counts.values())
+        rest = f"; the first {listed.total():,} are listed" if total > listed.total() else ""
+        print_line(f"{plural(total, 'problem')} in {out}{rest}")
         return ExitStatus.DATA_PROBLEM
     print_line(f"no problems in {out}: {plural(result.samples, 'sample')} in {plural(result.shards, 'shard')}")
     return ExitStatus.SUCCESS

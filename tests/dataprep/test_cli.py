@@ -59,7 +59,7 @@ def test_help_lists_every_command_and_exit_status(invoke):
                     "raw-size raw-fit image-root path-column label-column split-column pattern classes max-classes "
                     "workers overwrite check-shards dry-run"),
         ("index", "image label label-key label-offset classes max-classes split validate workers overwrite"),
-        ("verify", "decode workers"),
+        ("verify", "decode max-pixels workers"),
         ("info", "json"),
     ],
 )  # fmt: skip

@@ -96,16 +96,6 @@ def test_a_larger_max_pixels_accepts_a_flat_image(validation):
     assert inspect(image, validation, 400_000_000) == ImageInfo("png", 19_000, 19_000)
 
 
-def test_verify_applies_the_limit_of_the_conversion(tmp_path, dataprep):
-    (tmp_path / "images" / "class").mkdir(parents=True)
-    (tmp_path / "images" / "class" / "flat.png").write_bytes(flat_png(5200, 0))
-    convert = ("convert", "--src", tmp_path / "images", "--out", tmp_path / "out", "--workers", 1)
-    assert dataprep(*convert).returncode == 1
-    result = dataprep(*convert, "--max-pixels", 200_000_000, "--overwrite")
-    assert result.returncode == 0, result.stderr
-    assert dataprep("verify", "--decode", tmp_path / "out").returncode == 0
-
-
 def test_libtiff_prints_nothing(tmp_path, dataprep):
     """libtiff's messages name no image."""
     folder = tmp_path / "images" / "class"
