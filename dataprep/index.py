@@ -12,6 +12,7 @@ from itertools import chain
 from dataprep import engines, storage
 from dataprep.discover import FoundShards, find_components, find_shards, shard_stem, split_of, table_metadata
 from dataprep.formats import ScanOptions
+from dataprep.images.base import FAILED
 from dataprep.index_shard import THREADS, FailedShard, IndexedShard, IndexTask, index_batch
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
@@ -41,6 +42,7 @@ class IndexResult:
         manifest: the new manifest, or `None` if a shard cannot be indexed.
         errors: one error per shard that cannot be indexed.
         rejected: number of records that were left out of the index.
+        failed: the rows of ``rejected.jsonl`` with the reason ``"failed"``: dataprep itself failed on these images.
         notices: notices for the user, one sentence each.
 
     """
@@ -49,6 +51,7 @@ class IndexResult:
     manifest: Manifest | None
     errors: tuple[DamagedError, ...] = ()
     rejected: int = 0
+    failed: tuple[Mapping[str, str], ...] = ()
     notices: tuple[str, ...] = ()
 
 
@@ -190,6 +193,7 @@ def _commit(
         folder,
         read_manifest(folder),
         rejected=len(rejected),
+        failed=tuple(row for row in rejected if row["reason"] == FAILED),
         notices=notices if options.validate == "none" else (),
     )
 

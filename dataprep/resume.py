@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from dataprep import storage
 from dataprep.completion import INCOMPLETE_NAME, read_mark
 from dataprep.formats import FORMATS
+from dataprep.images.base import FAILED
 from dataprep.mismatch import foreign_file_error
 from dataprep.options import Options
 from dataprep.output import refuse_folders
@@ -166,9 +167,13 @@ def _read_conversion(plan: ConversionPlan, path: str) -> Conversion | None:
     return conversion if conversion and conversion.plan == plan.fingerprint else None
 
 
+#: Images that were rejected for these reasons may be readable now, or this release may be able to handle them.
+_TRIED_AGAIN = ("unreadable", FAILED)
+
+
 def _can_keep(out: str, result: ShardResult, *, check_shards: bool) -> bool:
-    if any(row["reason"] == "unreadable" for row in result.conversion.rejected):
-        return False  # these images may be readable now
+    if any(row["reason"] in _TRIED_AGAIN for row in result.conversion.rejected):
+        return False
     if result.shard is None:
         return True
     shard, index = result.shard.file, result.shard.index

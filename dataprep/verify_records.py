@@ -16,7 +16,7 @@ from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.formats import FORMATS, PendingSample, Record, RecordFormat, ScanOptions, View
-from dataprep.images.base import MAX_BYTES, MAX_PIXELS, ImageInfo, Rejected
+from dataprep.images.base import FAILED, FAILED_HINT, MAX_BYTES, MAX_PIXELS, ImageInfo, Rejected
 from dataprep.images.validate import inspect, parse_header
 from dataprep.problems import Problem, ProblemList
 from manifests.dali_index import record_starts
@@ -244,6 +244,8 @@ def _invalid_image(check: ShardCheck, record: Record, number: int, error: Reject
     problem = check.shard_problem(
         f"the image is not valid ({error.reason}): {error.detail}", record=number, byte=record.offset
     )
+    if error.reason == FAILED:
+        return replace(problem, hint=FAILED_HINT)
     if error.reason == "too-large" and check.converted_max_pixels > check.max_pixels:
         limit = check.converted_max_pixels
         hint = f"the dataset was converted with --max-pixels {limit}; if you trust it, verify it with this option, too"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
+from dataprep.images.base import FAILED_HINT
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
 from manifests.members import shorten
 from manifests.program import end_of
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL
-from manifests.text import one_line
+from manifests.text import one_line, plural
 
 workers_option = click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Maximum number of processes.  [default: one per CPU]"
@@ -39,6 +40,15 @@ class Command(click.Command):
 def print_error(message: str) -> None:
     """Print an error to stderr."""
     click.echo(one_line(f"dataprep: {message}"), err=True)
+
+
+def print_failed(rows: Sequence[Mapping[str, str]]) -> None:
+    """Print what to report if there are rows of ``rejected.jsonl`` with the reason ``"failed"``."""
+    if rows:
+        first, images = rows[0], plural(len(rows), "image")
+        print_error(
+            f"{first['source']}: dataprep failed on {images}, this one with {first['detail']}. Hint: {FAILED_HINT}."
+        )
 
 
 def print_note(message: str) -> None:

@@ -15,6 +15,7 @@ from dataprep.commands.base import (
     classes_option,
     max_classes_option,
     print_error,
+    print_failed,
     print_line,
     print_note,
     read_classes,
@@ -264,12 +265,7 @@ def _print_result(result: ConvertResult, out: str, max_rejected: float) -> ExitS
         fraction = result.rejected / result.images
         images = f"{result.rejected:,} of {plural(result.images, 'image')} ({fraction:.2%})"
         print_line(f"rejected: {images}, see {out}/rejected.jsonl")
-        if result.failed:
-            first, images = result.failed[0], plural(len(result.failed), "image")
-            print_error(
-                f"{first['source']}: dataprep failed on {images}, this one with {first['detail']}. "
-                "Hint: this is a bug in dataprep; please report it with this line and the image."
-            )
+        print_failed(result.failed)
         if fraction > max_rejected:
             print_error(
                 f"the fraction of rejected images is greater than --max-rejected {max_rejected:g}. "

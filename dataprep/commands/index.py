@@ -11,6 +11,7 @@ from dataprep.commands.base import (
     classes_option,
     max_classes_option,
     print_error,
+    print_failed,
     print_line,
     print_note,
     read_classes,
@@ -106,6 +107,7 @@ def index(
         print_line(f"{part.name}: {format_totals(part.samples, part.bytes, len(part.shards))}")
     if result.rejected:
         print_line(f"left out of the index: {plural(result.rejected, 'record')}, see {result.folder}/rejected.jsonl")
+        print_failed(result.failed)
         return ExitStatus.DATA_PROBLEM
     print_line(f"{result.folder} is complete")
     return ExitStatus.SUCCESS

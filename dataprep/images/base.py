@@ -68,6 +68,7 @@ REASONS = {
     "failed": "dataprep itself failed on the image, which is a bug",
 }
 FAILED = "failed"
+FAILED_HINT = "this is a bug in dataprep; please report it with this line and the image"
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,15 @@ def parse_header(data: bytes) -> ImageInfo:
         IncompleteHeader: the header continues after `data`.
 
     """
+    try:
+        return _parse_header(data)
+    except (Rejected, IncompleteHeader, MemoryError):
+        raise
+    except Exception as error:
+        raise failed(error) from error
+
+
+def _parse_header(data: bytes) -> ImageInfo:
     if data[:3] == b"\xff\xd8\xff":
         return jpeg.parse_header(data)
     try:

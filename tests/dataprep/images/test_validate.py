@@ -15,8 +15,9 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from dataprep.cli import main
-from dataprep.convert import convert_dataset
-from dataprep.images.base import EXTENSIONS, REASONS, Rejected
+from dataprep.convert import ConvertResult, convert_dataset
+from dataprep.images import validate
+from dataprep.images.base import EXTENSIONS, REASONS, ImageInfo, Rejected
 from dataprep.images.downscale import prepare
 from dataprep.images.pixels import decode
 from dataprep.images.validate import inspect, parse_header
@@ -97,6 +98,53 @@ def test_the_command_prints_one_line_to_report(tmp_path, monkeypatch):
     assert "class/0.jpg" in line
     assert "please report it" in line
     assert "Traceback" not in result.stderr
+
+
+def test_a_later_run_tries_a_failed_image_again(tmp_path, monkeypatch):
+    (tmp_path / "images" / "class").mkdir(parents=True)
+    for number in range(4):
+        (tmp_path / "images" / "class" / f"{number}.jpg").write_bytes(encode(photo(number)))
+
+    def convert() -> ConvertResult:
+        source = read_source(str(tmp_path / "images"))
+        return convert_dataset(source, str(tmp_path / "out"), Options(shuffle=False, shard_samples=2), workers=1)
+
+    first = (tmp_path / "images" / "class" / "0.jpg").read_bytes()
+    parse = validate._parse_header
+    with monkeypatch.context() as patch:
+        patch.setattr(validate, "_parse_header", lambda data: 1 // 0 if data == first else parse(data))
+        assert len(convert().failed) == 1
+    result = convert()
+    assert (result.resumed, result.rejected, result.failed) == (1, 0, ())
+    assert not (tmp_path / "out" / "rejected.jsonl").exists()
+
+
+@pytest.mark.parametrize("validation", ["none", "header"])
+def test_index_and_verify_print_the_same_line(validation, tmp_path, monkeypatch, invoke):
+    (tmp_path / "images" / "class").mkdir(parents=True)
+    for number in range(3):
+        (tmp_path / "images" / "class" / f"{number}.jpg").write_bytes(encode(photo(number)))
+    out = tmp_path / "out"
+    convert_dataset(read_source(str(tmp_path / "images")), str(out), Options(fmt="webdataset"), workers=1)
+    parse, seen = validate._parse_header, []
+
+    def fail_once(data: bytes) -> ImageInfo:
+        seen.append(data)
+        return 1 // 0 if len(seen) == 1 else parse(data)
+
+    monkeypatch.setattr(validate, "_parse_header", fail_once)
+    problem, _ = invoke("verify", out, "--workers", 1, status=1).stdout.splitlines()
+    assert "record 0" in problem
+    assert "(failed): ZeroDivisionError" in problem
+    assert problem.endswith("Hint: this is a bug in dataprep; please report it with this line and the image.")
+    tar = tmp_path / "train-00000.tar"
+    (out / tar.name).rename(tar)
+    invoke("index", tar, "--workers", 1, "--validate", validation)
+    seen.clear()
+    result = invoke("index", tar, "--workers", 1, "--validate", validation, "--overwrite", status=1)
+    (line,) = (line for line in result.stderr.splitlines() if "dataprep failed on 1 image," in line)
+    assert line.startswith("dataprep: train-00000.tar#0: ")
+    assert line.endswith("Hint: this is a bug in dataprep; please report it with this line and the image.")
 
 
 def test_large_texts_and_profiles_of_a_png_are_ignored():
