@@ -171,12 +171,6 @@ def _commit(
     """Give all files their final names: indexes and tables, then ``rejected.jsonl``, the manifest last."""
     folder = shards.folder
     rejected = [row for shard in indexed for row in shard.rejected]
-    # Remove the old manifest first: it must never describe indexes of another run.
-    for name in (MANIFEST_NAME, REJECTED_NAME):
-        storage.remove(os.path.join(folder, name))
-    storage.publish_all(pair for shard in indexed for pair in shard.pending)
-    if rejected:
-        storage.replace_file(os.path.join(folder, REJECTED_NAME), rejected_bytes(rejected))
     manifest = Manifest(
         creator="index",
         format=shards.format,
@@ -184,9 +178,17 @@ def _commit(
         components=_components(shards.format, indexed, scan, options),
         classes=options.classes or _class_names(indexed),
         splits=_splits(indexed, options),
-        rejected=storage.describe(folder, REJECTED_NAME) if rejected else None,
+        rejected=None,
         options={"made_by": "dataprep index", "label_key": options.label_key, "validate": options.validate},
     )
+    manifest_bytes(manifest)  # raises an error if it is too long, while nothing is changed yet
+    # Remove the old manifest first: it must never describe indexes of another run.
+    for name in (MANIFEST_NAME, REJECTED_NAME):
+        storage.remove(os.path.join(folder, name))
+    storage.publish_all(pair for shard in indexed for pair in shard.pending)
+    if rejected:
+        storage.replace_file(os.path.join(folder, REJECTED_NAME), rejected_bytes(rejected))
+        manifest = replace(manifest, rejected=storage.describe(folder, REJECTED_NAME))
     storage.replace_file(os.path.join(folder, MANIFEST_NAME), manifest_bytes(manifest))
     notices = ("the images were not read, so there are no checksums for `dataprep verify` to compare with",)
     return IndexResult(

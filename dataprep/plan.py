@@ -23,6 +23,7 @@ from dataprep.options import CHANGE_COLUMNS, Options
 from dataprep.sources import Source
 from dataprep.sources.base import LABEL_COLUMNS, MAX_SPLIT_NAME
 from manifests.errors import CallError
+from manifests.store import check_manifest_size
 from manifests.text import plural
 
 __all__ = ["ConversionPlan", "Options", "ShardPlan", "key_of", "make_plan"]
@@ -64,8 +65,8 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
     """Assign every sample to a split, a shard and a position in it.
 
     Raises:
-        CallError: `val_fraction` or `split_by` does not fit the source, or the source already has one of the
-            `CHANGE_COLUMNS` that the options add.
+        CallError: `val_fraction` or `split_by` does not fit the source, the source already has one of the
+            `CHANGE_COLUMNS` that the options add, or the manifest would be too long.
 
     """
     _check_columns(source, options)
@@ -79,7 +80,19 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
         sizes = _estimated_sizes(source.size[rows].clip(min=0), options)
         for index, (start, stop) in enumerate(_shard_bounds(sizes, options)):
             shards.append(ShardPlan(f"{name}-{index:05d}", name, rows[start:stop]))
+    _check_manifest(source, shards)
     return ConversionPlan(tuple(shards), _fingerprint(source, options))
+
+
+#: Bytes that a shard takes in the manifest, at most: its three files with their names, lengths and checksums.
+_MANIFEST_BYTES_PER_SHARD = 1024
+
+
+def _check_manifest(source: Source, shards: Sequence[ShardPlan]) -> None:
+    """Check now, not after the last shard, that the manifest will not be too long."""
+    names = len(json.dumps(source.classes, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    # Each name is on an indented line of its own.
+    check_manifest_size(names + 2 * len(source.classes) + _MANIFEST_BYTES_PER_SHARD * (len(shards) + 1))
 
 
 def _check_columns(source: Source, options: Options) -> None:

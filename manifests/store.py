@@ -27,6 +27,7 @@ __all__ = [
     "MANIFEST_NAME",
     "MAX_MANIFEST_BYTES",
     "REJECTED_NAME",
+    "check_manifest_size",
     "checksum_text",
     "manifest_bytes",
     "may_replace_manifest",
@@ -62,10 +63,32 @@ _TEXT_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[{\[]')
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
-    """Serialize a manifest as UTF-8 JSON. The last member is a CRC-32C of everything before it."""
+    """Serialize a manifest as UTF-8 JSON. The last member is a CRC-32C of everything before it.
+
+    Raises:
+        CallError: it is longer than `MAX_MANIFEST_BYTES`, so nothing could read it.
+
+    """
     body = manifest_to_json(manifest)
     body["checksum"] = checksum_text(crc32c(_dump(body)))
-    return _dump(body)
+    data = _dump(body)
+    check_manifest_size(len(data))
+    return data
+
+
+def check_manifest_size(size: int) -> None:
+    """Refuse a manifest of this many bytes if nothing could read it.
+
+    Raises:
+        CallError: it is longer than `MAX_MANIFEST_BYTES`.
+
+    """
+    if size > MAX_MANIFEST_BYTES:
+        raise CallError(
+            f"the class names and the list of shards take about {size:,} bytes, but {MANIFEST_NAME} is limited to "
+            f"{MAX_MANIFEST_BYTES:,}",
+            hint="use fewer or shorter class names, or larger shards",
+        )
 
 
 def parse_manifest(data: bytes, file: str = MANIFEST_NAME) -> Manifest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -11,9 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataprep.plan import Options, key_of, make_plan
+from dataprep.formats import components
+from dataprep.plan import MAX_SPLIT_NAME, Options, key_of, make_plan
 from dataprep.sources import UNREADABLE, Source
+from manifests import store
 from manifests.errors import CallError
+from manifests.schema import File, Manifest, Shard, Split
 
 
 def make_source(sizes, split=None, splits=("train",), **extra):
@@ -247,3 +251,23 @@ def test_long_split_names(length, is_refused):
             make_plan(source, Options())
     else:
         assert make_plan(source, Options()).shards[0].name == "s" * 100 + "-00000"
+
+
+@given(names=st.lists(st.text(max_size=30), min_size=1, max_size=40, unique=True))
+def test_a_manifest_that_would_be_too_long_is_refused_before_any_work(names):
+    """The estimate is never less than the length of the manifest."""
+    source = replace(make_source([100] * 9), classes=tuple(names))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "MAX_MANIFEST_BYTES", 0)
+        with pytest.raises(CallError, match="the class names and the list of shards take about") as caught:
+            make_plan(source, Options(shard_samples=2))
+        estimate = int(re.search(r"about ([\d,]+) bytes", str(caught.value))[1].replace(",", ""))
+        file = File(f"{'x' * MAX_SPLIT_NAME}-0000000000.tfrecord", 1 << 40, "crc32c:01234567")
+        patch.setattr(store, "MAX_MANIFEST_BYTES", estimate)
+        make_plan(source, Options(shard_samples=2))
+        split = Split("x" * MAX_SPLIT_NAME, (Shard(file, 1 << 40, file, file),) * 5)
+        manifest = Manifest(
+            "tfrecord", "encoded", components("tfrecord", "encoded"), tuple(names), (split,), file,
+            Options().as_json(), creator="convert",
+        )  # fmt: skip
+        assert len(store.manifest_bytes(manifest)) <= estimate
