@@ -6,7 +6,7 @@ import struct
 
 import pytest
 from google.protobuf.message import DecodeError
-from helpers.oracles import Example, make_example, write_tfrecord
+from helpers.oracles import Example, make_example, official_index, read_with_dali, write_tfrecord
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -206,7 +206,12 @@ def test_names_that_are_not_utf_8_are_refused(name, jpegs, tmp_path):
     payload = payload + message(1, entry_of(name, message(1, message(1, jpegs[1]))))
     with pytest.raises(DecodeError):
         Example.FromString(payload)
-    write_tfrecord(tmp_path / "a.tfrecord", [payload])
+    path, index = tmp_path / "a.tfrecord", tmp_path / "a.idx"
+    write_tfrecord(path, [payload])
+    official_index(path, index)
+    with pytest.raises(RuntimeError, match="Error in CPU operator `nvidia.dali.fn.readers.tfrecord`"):
+        read_with_dali([path], [index], [IMAGE], LABEL)
+    index.unlink()
     with pytest.raises(ShardError, match=r"not a tf\.train\.Example") as caught:
         index_shards([str(tmp_path)], workers=1)
     assert caught.value.record == 0
