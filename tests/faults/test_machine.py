@@ -193,23 +193,56 @@ def test_few_open_files(name, limit, run, tmp_path):
         assert is_done(case, tmp_path / "work")
 
 
-#: What C libraries print before they end the process, because their callers have no way to handle the error.
+#: What C libraries print before they end the process, because their callers have no way to handle the error. Some
+#: print nothing.
 LIBRARIES_THAT_EXIT = ("OpenBLAS error", "std::bad_alloc", "cannot allocate memory for thread-local data", "<jemalloc>")
 
 
 @pytest.mark.parametrize("megabytes", [150, 300])
 @pytest.mark.parametrize("name", WORKING)
 def test_little_memory(name, megabytes, run, tmp_path):
+    """Which allocation fails is a matter of chance, but nothing is ever taken for damage or for success."""
     case = CASES[name]
     limit = megabytes << 20
     done = run(case, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
-    if any(message in done.stderr for message in LIBRARIES_THAT_EXIT):
+    ended = any(message in done.stderr for message in LIBRARIES_THAT_EXIT)
+    if ended or done.returncode in {127, -signal.SIGABRT, -signal.SIGSEGV}:
         assert done.returncode in {3, 127, -signal.SIGABRT, -signal.SIGSEGV}
         assert "Traceback" not in done.stderr
     elif done.returncode != case.status:
         error_of(done)
     else:
         assert is_done(case, tmp_path / "work")
+
+
+#: How `-c` starts a program.
+START = {
+    "dataprep": "from dataprep.cli import run; sys.argv[0] = 'dataprep'",
+    "loaders": "from manifests.program import run_loaders as run; sys.argv[0] = 'loaders'",
+}
+
+#: Starts a program in which memory runs out at the import of a module with this name.
+NO_MEMORY = """
+import sys
+name = sys.argv.pop(1)
+class NoMemory:
+    def find_spec(self, module, path=None, target=None):
+        if module == name:
+            raise MemoryError
+{start}
+sys.meta_path.insert(0, NoMemory())
+run()
+"""
+
+
+@pytest.mark.parametrize("module", ["click", "numpy", "pyarrow", "manifests.tables"])
+@pytest.mark.parametrize("name", WORKING)
+def test_no_memory_at_an_import(name, module, run):
+    """The same faults as above, each in its place in every run."""
+    case = CASES[name]
+    start = NO_MEMORY.format(start=START[case.program[1]])
+    done = run(case._replace(program=("-c", start, module)))
+    assert "memory ran out. Hint: use fewer --workers or free some memory" in error_of(done)
 
 
 # --- Ctrl-C -------------------------------------------------------------------------------------
@@ -227,10 +260,6 @@ class Interrupt:
 sys.meta_path.insert(0, Interrupt())
 run()
 """
-START = {
-    "dataprep": "from dataprep.cli import run; sys.argv[0] = 'dataprep'",
-    "loaders": "from manifests.program import run_loaders as run; sys.argv[0] = 'loaders'",
-}
 
 
 @pytest.mark.parametrize("count", [2, 12, 40, 90, 200, 300])

@@ -209,7 +209,7 @@ def test_names_that_are_not_utf_8_are_refused(name, jpegs, tmp_path):
     path, index = tmp_path / "a.tfrecord", tmp_path / "a.idx"
     write_tfrecord(path, [payload])
     official_index(path, index)
-    with pytest.raises(RuntimeError, match="Error in CPU operator `nvidia.dali.fn.readers.tfrecord`"):
+    with pytest.raises(RuntimeError, match="Error in CPU operator"):
         read_with_dali([path], [index], [IMAGE], LABEL)
     index.unlink()
     with pytest.raises(ShardError, match=r"not a tf\.train\.Example") as caught:
