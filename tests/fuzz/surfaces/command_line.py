@@ -199,7 +199,7 @@ def check(case: Case, folder: Path) -> None:
     _make_files(work)
     os.chdir(work)
     before = _snapshot(work)
-    outcome = command(*words, writable=[work])
+    outcome = command(*words, writable=[folder])  # OUT may be ".."
     after = _snapshot(work)
     if outcome.status == 2 or words[0] in ("verify", "info"):
         changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
