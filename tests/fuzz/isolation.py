@@ -61,10 +61,11 @@ def isolated(function: Callable[[], Any], writable: Sequence[Path]) -> Outcome:
     sys.stdout.flush()
     sys.stderr.flush()
     stdout, stderr, value, violations = (os.memfd_create(name) for name in ("stdout", "stderr", "value", "violations"))
-    before = _resident()
+    before = os.memfd_create("before")
     child = os.fork()
     if not child:
         try:
+            os.write(before, str(_resident()).encode())
             _limit()
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(stdout, 1)
@@ -81,9 +82,10 @@ def isolated(function: Callable[[], Any], writable: Sequence[Path]) -> Outcome:
     texts = [_content(fd).decode("utf-8", "backslashreplace") for fd in (stdout, stderr, violations)]
     returned = _content(value)
     outcome = Outcome(os.waitstatus_to_exitcode(wait_status), *texts[:2], pickle.loads(returned) if returned else None)
-    for fd in (stdout, stderr, value, violations):
+    at_start = int(_content(before))
+    for fd in (stdout, stderr, value, violations, before):
         os.close(fd)
-    _require_limits(outcome, usage, usage.ru_maxrss * 1024 - before)
+    _require_limits(outcome, usage, usage.ru_maxrss * 1024 - at_start)
     if texts[2]:
         raise Fault(texts[2])
     return outcome
@@ -117,6 +119,7 @@ def _first_frame(text: str) -> str:
 
 
 def _resident() -> int:
+    """Return the memory of this process. A child begins with less than its parent: without the mapped files."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
