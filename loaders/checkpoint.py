@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from loaders.transforms.adjust import AS_WRITTEN, Adjustment
+from loaders.transforms.limits import MAX_SIDE
 from manifests.errors import CallError
 from manifests.members import MAX_INTEGER, Member, MemberError, shorten
 
@@ -172,6 +174,7 @@ class State:
         position: position after the last batch that the user received.
         checkpoint: DALI's checkpoint. Empty before the first batch.
         errors: why images could not be decoded, by their row in the split.
+        adjustment: what `Loader.set` has changed.
 
     """
 
@@ -179,6 +182,7 @@ class State:
     position: Position
     checkpoint: bytes
     errors: Mapping[int, str] = field(default_factory=dict)
+    adjustment: Adjustment = AS_WRITTEN
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -190,6 +194,7 @@ class State:
             "checkpoint": self.checkpoint or None,
             "checksum": zlib.crc32(self.checkpoint),
             "errors": [[row, reason] for row, reason in sorted(self.errors.items())],
+            "set": {"size": list(self.adjustment.size or ()), "magnitude": self.adjustment.magnitude},
         }
 
 
@@ -226,10 +231,11 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
             # DALI accepts some damaged checkpoints, and continues with other batches.
             whole["checkpoint"].fail("the bytes that were saved")
         errors = dict(_error(member) for member in whole["errors"].items())
+        adjustment = _adjustment(whole["set"])
     except MemberError as error:
         raise CallError(f"this is not the state of a loader ({error})", hint=_LOAD_ANOTHER) from None
     if _same_global_batches(saved, built):
-        return State(dict(built), _moved(position, batches), b"", errors)
+        return State(dict(built), _moved(position, batches), b"", errors, adjustment)
     for name, value in built.items():
         stored = saved.get(name)
         if name == "sample_order" and stored != value:
@@ -244,7 +250,7 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
                 f"{name}={shorten(value, 1000)}",
                 hint="build the loader with the same arguments",
             )
-    return State(saved, position, checkpoint, errors)
+    return State(saved, position, checkpoint, errors, adjustment)
 
 
 #: Choices that say which part of a global batch a rank reads.
@@ -285,6 +291,16 @@ def _position(member: Member, batches: int) -> Position:
 def _error(member: Member) -> tuple[int, str]:
     row, reason = member.items() if len(member.items()) == 2 else member.fail("a row and a reason")
     return row.integer(), reason.text()
+
+
+def _adjustment(member: Member) -> Adjustment:
+    sides = [side.integer(1, MAX_SIDE) for side in member["size"].items()]
+    magnitude = member["magnitude"].value
+    if len(sides) not in (0, 2):
+        member["size"].fail("a height and a width, or nothing")
+    if magnitude is not None and (type(magnitude) not in (int, float) or not 0 <= magnitude <= MAX_SIDE):
+        member["magnitude"].fail("a number of at least 0, or nothing")
+    return Adjustment((sides[0], sides[1]) if sides else None, magnitude)
 
 
 def _plain(member: Member) -> Any:

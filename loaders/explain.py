@@ -41,6 +41,8 @@ def _transforms_lines(spec: LoaderSpec) -> Iterator[str]:
         yield f"  {item.location}  {item.description}"
         yield from (f"      note: {note}" for note in item.notes)
     yield from (f"  note: {note}" for note in spec.recipe.notes)
+    if spec.adjustment.text:
+        yield f"  set: {spec.adjustment.text}"
 
 
 def _fusion_lines(spec: LoaderSpec) -> Iterator[str]:

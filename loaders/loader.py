@@ -30,9 +30,11 @@ from loaders.interrupts import delayed_interrupts
 from loaders.memory import RESERVATIONS, estimate_memory
 from loaders.options import BatchT_co, ResolvedOptions, require_int
 from loaders.ranks import check_group
-from loaders.resolve import LoaderSpec
+from loaders.resolve import LoaderSpec, adjusted_spec
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.samplers.tolerant import TolerantOrder
+from loaders.transforms.adjust import Adjustment
+from loaders.transforms.base import Size
 from loaders.transforms.soft_labels import mixed_labels
 from manifests.errors import CallError, DamagedError, DatasetError, IndexFileError
 
@@ -89,8 +91,7 @@ class Loader(Generic[BatchT_co]):
         self._errors: dict[int, str] = {}
         #: `None` if the loader is closed, or if the pipeline could not be started.
         self._pipeline: Any = self._start()
-        if spec.sizes is not None:
-            RESERVATIONS.add(self, spec.options.device.index, estimate_memory(spec.sizes, spec.settings))
+        self._reserve_memory()
 
     @property
     def spec(self) -> LoaderSpec:
@@ -213,6 +214,49 @@ class Loader(Generic[BatchT_co]):
         if epoch != self._progress.next_epoch:
             self._restart(Progress.start(len(self), epoch, iteration=self._progress.iteration))
 
+    def set(self, *, size: int | Size | None = None, magnitude: float | None = None) -> None:
+        """Change the size of the images or the strength of the augmentation, from the next epoch on.
+
+        For progressive training, with one loader and one pipeline: call it between two loops. The pipeline restarts,
+        unless nothing changes. A checkpoint contains the values, and `load_state_dict` sets them.
+
+        Args:
+            size: height and width of the images in pixels; one number for square images. Every crop, resize, padding
+                and mask in the list is scaled in proportion, from the sizes as written. With views, it is the size of
+                the first view, and the others are scaled alike. `None` changes nothing.
+            magnitude: strength of the policies: `magnitude` of RandAugment, the section ``m`` of TimmAutoAugment,
+                `severity` of AugMix, in the units of the list. `None` changes nothing.
+
+        Raises:
+            CallError: an epoch has begun and not ended; no transform has a size or a strength to change; the value is
+                not possible; or the images no longer fit into `memory_limit`. The loader then stays as it was.
+
+        """
+        self._require_usable()
+        adjustment = self._spec.adjustment
+        if size is not None:
+            adjustment = replace(adjustment, size=self._height_and_width(size))
+        if magnitude is not None:
+            adjustment = replace(adjustment, magnitude=magnitude)
+        if adjustment == self._spec.adjustment:
+            return
+        progress, previous = self._progress.resumable, self._spec
+        looping = self._looping == self._progress.iteration
+        if looping or progress.phase in (Phase.RESUMED, Phase.READING, Phase.RUNNING):
+            raise CallError(
+                f"set() was called in the middle of epoch {self.epoch}",
+                hint="call it between two loops; with a checkpoint from the middle of an epoch, after that epoch",
+            )
+        self._adjust(adjustment)
+        try:
+            self._restart(Progress.start(len(self), progress.next_epoch))
+        except Exception:
+            # The next iteration starts the pipeline as it was.
+            self._spec = previous
+            self._reserve_memory()
+            self._set(Progress.restore(len(self), progress.saved, progress.checkpoint))
+            raise
+
     def state_dict(self) -> dict[str, Any]:
         """Return a checkpoint as plain values: epoch, batch, and the state of DALI's pipeline.
 
@@ -231,7 +275,7 @@ class Loader(Generic[BatchT_co]):
         handled = sys.exception()
         interrupted = handled is not None and id(handled) != self._handled_at_leave
         progress = self._progress if interrupted else self._progress.resumable
-        return State(self._built(), progress.saved, progress.checkpoint, self._errors).to_dict()
+        return State(self._built(), progress.saved, progress.checkpoint, self._errors, self._spec.adjustment).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a checkpoint that `state_dict` returned.
@@ -244,12 +288,14 @@ class Loader(Generic[BatchT_co]):
         """
         self._require_usable()
         loaded = read_state(state, self._built(), batches=len(self))
-        previous, errors = self._progress.resumable, self._errors
+        previous, errors, adjustment = self._progress.resumable, self._errors, self._spec.adjustment
         try:
+            self._adjust(loaded.adjustment)
             self._leave_out(dict(loaded.errors))
             self._restart(Progress.restore(len(self), loaded.position, loaded.checkpoint))
         except Exception as error:
             # The next iteration starts the pipeline. Now, it could fail for the same reason.
+            self._adjust(adjustment)
             self._leave_out(errors)
             self._set(Progress.restore(len(self), previous.saved, previous.checkpoint))
             if isinstance(error, DatasetError) or not is_checkpoint_error(error):
@@ -360,6 +406,32 @@ class Loader(Generic[BatchT_co]):
         self._set(saved)
         self._pipeline = self._start()
         self._progress = replace(self._progress.begin(), iteration=failed.iteration)
+
+    def _height_and_width(self, size: Any) -> Size:
+        if isinstance(size, int):
+            height, width = self._spec.written.outputs[0].size or (0, 0)
+            if height != width:
+                raise CallError(
+                    f"size={size} is one number, but the transforms make images of {height} x {width} pixels",
+                    hint="set size=(height, width)",
+                )
+            return (size, size)
+        return tuple(size) if isinstance(size, list) else size
+
+    def _adjust(self, adjustment: Adjustment) -> None:
+        """Change the transforms. The next start of the pipeline uses them."""
+        if adjustment == self._spec.adjustment:
+            return
+        RESERVATIONS.remove(self)  # The new estimate replaces it.
+        try:
+            self._spec = adjusted_spec(self._spec, adjustment)
+        finally:
+            self._reserve_memory()
+
+    def _reserve_memory(self) -> None:
+        spec = self._spec
+        if spec.sizes is not None:
+            RESERVATIONS.add(self, spec.options.device.index, estimate_memory(spec.sizes, spec.settings))
 
     def _leave_out(self, errors: dict[int, str]) -> None:
         """Remember bad images, and take them out of the order."""
@@ -513,11 +585,11 @@ class Loader(Generic[BatchT_co]):
 
     def _built(self) -> dict[str, Any]:
         """Return the choices that another loader must share to resume from a checkpoint of this one."""
-        spec, options = self._spec, self._spec.options
-        views = [operation for view in spec.recipe.views for operation in view.operations]
+        options, recipe = self._spec.options, self._spec.written
+        views = [operation for view in recipe.views for operation in view.operations]
         return {
             **self._sampling(),
-            "transforms": " ".join(map(repr, (*spec.recipe.operations, *spec.recipe.mixing, *views))),
+            "transforms": " ".join(map(repr, (*recipe.operations, *recipe.mixing, *views))),
             "rank": options.ranks.rank,
             "world_size": options.ranks.world_size,
             "dtype": options.dtype,

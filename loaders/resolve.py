@@ -32,6 +32,7 @@ from loaders.samplers import Sampler, SequentialSampler, ShuffledSampler, Weight
 from loaders.samplers.from_config import configured_sampler
 from loaders.samplers.order import Batching, PlannedOrder, StoredOrder, planned_order, sampler_warnings, stored_order
 from loaders.samplers.tolerant import tolerant_order
+from loaders.transforms.adjust import AS_WRITTEN, Adjustment
 from loaders.transforms.base import ImageSpec, Size
 from loaders.transforms.cost import (
     computes_on_cpu,
@@ -43,6 +44,7 @@ from loaders.transforms.cost import (
 from loaders.transforms.fuse import Fusion, fuse
 from loaders.transforms.limits import MAX_PIXELS
 from loaders.transforms.parse import Recipe, read_recipe, read_views
+from loaders.transforms.parse.adjusted import adjusted
 from loaders.transforms.parse.paddleclas import read_config
 from loaders.transforms.parse.torchvision_objects import composed
 from loaders.transforms.presets import PRESETS, get_preset
@@ -66,7 +68,7 @@ class LoaderSpec:
 
     Attributes:
         split: the split to read.
-        recipe: the transforms, as the user wrote them.
+        recipe: the transforms.
         fusion: the operations that DALI runs, and why they differ from the recipe.
         view_fusions: the same for each view of the recipe.
         options: every option with its final value.
@@ -78,6 +80,8 @@ class LoaderSpec:
         settings: how batches are made, for the estimate of GPU memory.
         order_warnings: operations that cost memory because of their place in the list.
         warnings: all warnings of `loaders.build`.
+        written: the transforms as the user wrote them, from which `adjusted_spec` starts.
+        adjustment: how `recipe` differs from `written`.
 
     """
 
@@ -94,6 +98,8 @@ class LoaderSpec:
     settings: LoadSettings
     order_warnings: tuple[str, ...]
     warnings: tuple[str, ...]
+    written: Recipe
+    adjustment: Adjustment = AS_WRITTEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +204,33 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         settings=settings,
         order_warnings=slow_orders,
         warnings=(*notes, *slow_orders, *shadowed_columns(tables, options.fields), *deviations),
+        written=recipe,
+    )
+
+
+def adjusted_spec(spec: LoaderSpec, adjustment: Adjustment) -> LoaderSpec:
+    """Return a spec with another size of the images and another strength of the policies.
+
+    Raises:
+        CallError: no transform has a size or a strength to change, the value is not possible, or the images no longer
+            fit into `memory_limit`.
+
+    """
+    recipe = adjusted(spec.written, adjustment)
+    fusion, *view_fusions = map(fuse, (recipe.operations, *(view.operations for view in recipe.views)))
+    settings = load_settings(recipe, fusion, spec.options, spread=spec.settings.spread)
+    if spec.options.memory_limit < math.inf:
+        _check_limit(spec.sizes, settings, spec.options)
+    return replace(
+        spec,
+        recipe=recipe,
+        fusion=fusion,
+        view_fusions=tuple(view_fusions),
+        settings=settings,
+        order_warnings=()
+        if spec.sizes is None
+        else order_warnings(recipe, fusion.operations, spec.sizes, spec.options.batch_size),
+        adjustment=adjustment,
     )
 
 

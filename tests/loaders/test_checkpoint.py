@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loaders.checkpoint import Phase, Position, Progress, State, read_state
+from loaders.transforms.adjust import Adjustment
 from manifests.errors import CallError
 
 BATCHES = 3
 BUILT = {"batch_size": 4}
+SET = Adjustment((128, 96), 4.5)
 
 
 def take(progress, batches=1):
@@ -172,7 +174,7 @@ def test_every_sequence_of_calls_keeps_the_counts_consistent(calls):
 
 def test_a_state_is_plain_values():
     errors = {7: "no data", 3: "no pixels"}
-    state = State({"batch_size": 4}, Position(epoch=1, batch=2, read=5), b"checkpoint", errors)
+    state = State({"batch_size": 4}, Position(epoch=1, batch=2, read=5), b"checkpoint", errors, SET)
     assert state.to_dict() == {
         "version": 1,
         "built": {"batch_size": 4},
@@ -180,6 +182,7 @@ def test_a_state_is_plain_values():
         "checkpoint": b"checkpoint",
         "checksum": zlib.crc32(b"checkpoint"),
         "errors": [[3, "no pixels"], [7, "no data"]],
+        "set": {"size": [128, 96], "magnitude": 4.5},
     }
     assert read_state(state.to_dict(), {"batch_size": 4}, batches=3) == state
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from loaders.transforms.base import Operation
@@ -23,6 +23,7 @@ class RecipeItem:
         operations: its operations; may be empty.
         notes: its differences from the library that its name comes from.
         function: the user's function if the item is one.
+        written: the item as a name or a name with arguments; ``None`` if it is a record or a function.
 
     """
 
@@ -31,6 +32,7 @@ class RecipeItem:
     operations: tuple[Operation, ...] = ()
     notes: tuple[str, ...] = ()
     function: Callable[[Any], Any] | None = None
+    written: Any = field(default=None, compare=False)
 
 
 def written_items(source: str, items: Sequence[Any]) -> Iterator[tuple[str, Any]]:
@@ -74,6 +76,7 @@ def parse_item(location: str, item: Any) -> RecipeItem:
         tuple(each for each in parsed if isinstance(each, Operation)),
         tuple(each.text for each in parsed if isinstance(each, Note)),
         next((each.function for each in parsed if isinstance(each, BatchFunction)), None),
+        item,
     )
 
 

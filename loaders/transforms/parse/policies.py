@@ -147,7 +147,7 @@ def rand_augment_v2(
     steps["cutout"] = Step("cutout", Amount(0, 40 / MAX_LEVEL, "down"), fill=(fill[0],) * 3)
     yield RandomSteps(_at_level(steps, _fixed_level(magnitude)), num_layers)
     if progress_magnitude is not None:
-        yield Note("progress_magnitude is ignored: build one loader per magnitude")
+        yield Note("progress_magnitude is ignored: call Loader.set(magnitude=...) between epochs")
 
 
 @register("RandAugmentV3", "PaddleClas", differs=_BICUBIC_DIFFERS)

@@ -215,6 +215,26 @@ def _recipe(
     return Recipe(parsed, functions, output, num_classes, tuple(notes))
 
 
+def rechecked(recipe: Recipe, change: Callable[[RecipeItem], RecipeItem]) -> Recipe:
+    """Return a recipe with changed items.
+
+    Args:
+        recipe: the recipe.
+        change: returns the item that replaces an item.
+
+    Raises:
+        CallError: an operation does not support its predecessor's output.
+
+    """
+    items = tuple(map(change, recipe.items))
+    views = []
+    for number, view in enumerate(recipe.views):
+        own = tuple(map(change, view.items))
+        views.append(replace(view, items=own, output=_check_sequence((*items, *own), f"views[{number}]")))
+    output = views[0].output if views else _check_sequence(items, "transforms")
+    return replace(recipe, items=items, views=tuple(views), output=output)
+
+
 class _SizesVaryError(CallError):
     """The images of a batch would have different sizes."""
 

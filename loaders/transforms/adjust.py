@@ -1,0 +1,150 @@
+"""Scale the sizes in pixels that operations set. No side effects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import singledispatch
+
+from loaders.transforms.base import Operation, Size, check_number, check_size
+from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
+from loaders.transforms.crop import Crop, CropAtRatio, MultiCrop, RandomResizedCrop
+from loaders.transforms.geometry import Pad, PadTo
+from loaders.transforms.masks import Cutout, GridMask, HideAndSeek
+from loaders.transforms.resize import Resize, ScaleJitter
+from manifests.errors import CallError
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustment:
+    """What `Loader.set` has changed. `None` means as written.
+
+    Attributes:
+        size: height and width of the images of a batch in pixels. With views, of those of the first view.
+        magnitude: strength of the policies, in the units of their names.
+
+    """
+
+    size: Size | None = None
+    magnitude: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            check_size("size", self.size)
+        if self.magnitude is not None:
+            check_number("magnitude", self.magnitude, 0)
+
+    @property
+    def text(self) -> str:
+        """The change as arguments of `Loader.set`; empty if there is none."""
+        values = {"size": self.size, "magnitude": self.magnitude}
+        return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)
+
+
+#: No change.
+AS_WRITTEN = Adjustment()
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Factors of the height and of the width of images, above 0."""
+
+    height: float
+    width: float
+
+    @property
+    def side(self) -> float:
+        """Factor of a length that is neither a height nor a width."""
+        return max(self.height, self.width)
+
+    def size(self, size: Size) -> Size:
+        """Return a scaled height and width, at least 1."""
+        return max(1, round(size[0] * self.height)), max(1, round(size[1] * self.width))
+
+    def length(self, length: int, least: int) -> int:
+        """Return a scaled length, at least `least`."""
+        return max(least, round(length * self.side))
+
+
+@singledispatch
+def scaled(operation: Operation, scale: Scale) -> Operation:
+    """Return an operation whose crops, resizes, padding and masks are scaled. Others are the same.
+
+    Raises:
+        CallError: the operation makes squares, and the factors differ; or a size is too large.
+
+    """
+    del scale
+    return operation
+
+
+@scaled.register
+def _(operation: RandomApply, scale: Scale) -> Operation:
+    return replace(operation, operations=tuple(scaled(each, scale) for each in operation.operations))
+
+
+@scaled.register(RandomChoice)
+@scaled.register(RandomOrder)
+def _(operation: RandomChoice | RandomOrder, scale: Scale) -> Operation:
+    return replace(operation, chains=tuple(tuple(scaled(each, scale) for each in chain) for chain in operation.chains))
+
+
+@scaled.register(Crop)
+@scaled.register(RandomResizedCrop)
+@scaled.register(MultiCrop)
+def _(operation: Crop | RandomResizedCrop | MultiCrop, scale: Scale) -> Operation:
+    return replace(operation, size=scale.size(operation.size))
+
+
+@scaled.register
+def _(operation: CropAtRatio, scale: Scale) -> Operation:
+    if scale.height != scale.width:
+        raise CallError("a transform of the list makes squares", hint="set a size with equal sides")
+    return replace(operation, size=scale.length(operation.size, 1))
+
+
+@scaled.register
+def _(operation: Resize, scale: Scale) -> Operation:
+    if operation.size is not None:
+        return replace(operation, size=scale.size(operation.size))
+    return replace(operation, shorter=scale.length(operation.shorter or 1, 1))
+
+
+@scaled.register
+def _(operation: ScaleJitter, scale: Scale) -> Operation:
+    # torchvision divides the first side by the width, and the second by the height.
+    width, height = operation.target
+    height, width = scale.size((height, width))
+    return replace(operation, target=(width, height))
+
+
+@scaled.register
+def _(operation: Pad, scale: Scale) -> Operation:
+    left, right = (round(pixels * scale.width) for pixels in (operation.left, operation.right))
+    top, bottom = (round(pixels * scale.height) for pixels in (operation.top, operation.bottom))
+    return replace(operation, left=left, top=top, right=right, bottom=bottom)
+
+
+@scaled.register
+def _(operation: PadTo, scale: Scale) -> Operation:
+    if operation.size is None:
+        return operation
+    at = operation.at
+    if isinstance(at, tuple):
+        at = (round(at[0] * scale.height), round(at[1] * scale.width))
+    return replace(operation, size=scale.size(operation.size), at=at)
+
+
+@scaled.register
+def _(operation: Cutout, scale: Scale) -> Operation:
+    return replace(operation, length=scale.length(operation.length, 2))
+
+
+@scaled.register
+def _(operation: GridMask, scale: Scale) -> Operation:
+    low, high = operation.period
+    return replace(operation, period=(scale.length(low, 2), scale.length(high, 2)))
+
+
+@scaled.register
+def _(operation: HideAndSeek, scale: Scale) -> Operation:
+    return replace(operation, sizes=tuple(side and scale.length(side, 1) for side in operation.sizes))

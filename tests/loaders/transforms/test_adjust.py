@@ -1,0 +1,126 @@
+"""Sizes and strengths of a list of transforms are changed as if the user had written other numbers."""
+
+import pytest
+from helpers.torchvision_oracle import import_torchvision
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loaders.transforms import CropAtRatio, Cutout, GridMask, HideAndSeek, PadTo
+from loaders.transforms.adjust import Adjustment, Scale, scaled
+from loaders.transforms.parse import read_recipe
+from loaders.transforms.parse.adjusted import adjusted
+from loaders.transforms.presets import PRESETS
+from manifests.errors import CallError
+
+
+def operations(items, **change):
+    recipe = read_recipe(items)
+    return adjusted(recipe, Adjustment(**change)).operations if change else recipe.operations
+
+
+@pytest.mark.parametrize(
+    ("items", "size", "expected"),
+    [
+        ([{"RandomResizedCrop": {"size": 224}}], (160, 160), [{"RandomResizedCrop": {"size": 160}}]),
+        ([{"RandomResizedCrop": {"size": 224}}], (160, 96), [{"RandomResizedCrop": {"size": [160, 96]}}]),
+        (
+            [{"Resize": {"size": 256}}, {"CenterCrop": {"size": 224}}, "ToTensor"],
+            (112, 112),
+            [{"Resize": {"size": 128}}, {"CenterCrop": {"size": 112}}, "ToTensor"],
+        ),
+        (
+            [{"Resize": {"size": [32, 32]}}, {"RandomCrop": {"size": 32, "padding": 4}}],
+            (24, 24),
+            [{"Resize": {"size": [24, 24]}}, {"RandomCrop": {"size": 24, "padding": 3}}],
+        ),
+        (
+            [{"RandomApply": {"transforms": [{"RandomResizedCrop": {"size": 64}}]}}, {"CenterCrop": {"size": 64}}],
+            (32, 32),
+            [{"RandomApply": {"transforms": [{"RandomResizedCrop": {"size": 32}}]}}, {"CenterCrop": {"size": 32}}],
+        ),
+        ([{"FiveCrop": {"size": 64}}], (32, 32), [{"FiveCrop": {"size": 32}}]),
+        (
+            [{"ScaleJitter": {"target_size": [64, 64]}}, {"CenterCrop": {"size": 64}}],
+            (32, 32),
+            [{"ScaleJitter": {"target_size": [32, 32]}}, {"CenterCrop": {"size": 32}}],
+        ),
+    ],
+)
+def test_a_size_is_as_if_written_so(items, size, expected):
+    assert operations(items, size=size) == operations(expected)
+
+
+@given(name=st.sampled_from(sorted(PRESETS)), side=st.integers(16, 600))
+def test_every_preset_takes_every_size(name, side):
+    items, batch = PRESETS[name]
+    recipe = read_recipe(items, batch=batch, num_classes=10)
+    height, width = recipe.size
+    if height != width:
+        side -= side % 64  # The padding of "reid-train" is rounded.
+    size = (max(64, side), max(64, side) * width // height)
+    assert adjusted(recipe, Adjustment(size=size)).size == size
+    assert adjusted(recipe, Adjustment(size=(height, width))) == recipe
+
+
+def test_lengths_of_masks_and_padding_are_scaled():
+    half = Scale(0.5, 0.5)
+    assert scaled(Cutout(length=112), half) == Cutout(length=56)
+    assert scaled(GridMask(period=(96, 224)), half) == GridMask(period=(48, 112))
+    assert scaled(HideAndSeek(sizes=(0, 16, 32)), half) == HideAndSeek(sizes=(0, 8, 16))
+    assert scaled(PadTo((64, 48), at=(8, 4)), Scale(0.5, 0.25)) == PadTo((32, 12), at=(4, 1))
+    assert scaled(CropAtRatio(224, 0.875), half) == CropAtRatio(112, 0.875)
+    with pytest.raises(CallError, match="squares"):
+        scaled(CropAtRatio(224, 0.875), Scale(0.5, 1))
+
+
+CROP = {"RandomResizedCrop": {"size": 64}}
+
+
+@pytest.mark.parametrize(
+    ("item", "magnitude", "expected"),
+    [
+        ("RandAugment", 3, {"RandAugment": {"magnitude": 3}}),
+        ({"RandAugment": {"num_ops": 2}}, 12, {"RandAugment": {"num_ops": 2, "magnitude": 12}}),
+        ({"RandAugmentV2": {"magnitude": 5}}, 7.5, {"RandAugmentV2": {"magnitude": 7.5}}),
+        ({"RandAugmentV3": {"num_layers": 3}}, 1, {"RandAugmentV3": {"num_layers": 3, "magnitude": 1}}),
+        (
+            {"TimmAutoAugment": {"config_str": "rand-m9-mstd0.5-inc1", "img_size": 64}},
+            5,
+            {"TimmAutoAugment": {"config_str": "rand-m5-mstd0.5-inc1", "img_size": 64}},
+        ),
+        (
+            {"TimmAutoAugment": {"config_str": "augmix-w3-m5", "img_size": 64}},
+            2,
+            {"TimmAutoAugment": {"config_str": "augmix-w3-m2", "img_size": 64}},
+        ),
+        ("AugMix", 2, {"AugMix": {"aug_severity": 2}}),
+        ({"AugMix": {"alpha": 0.5}}, 2, {"AugMix": {"alpha": 0.5, "severity": 2}}),
+        (
+            {"RandomApply": {"transforms": ["RandAugment", "RandomInvert"]}},
+            4,
+            {"RandomApply": {"transforms": [{"RandAugment": {"magnitude": 4}}, "RandomInvert"]}},
+        ),
+    ],
+)
+def test_a_magnitude_is_as_if_written_so(item, magnitude, expected):
+    assert operations([CROP, item], magnitude=magnitude) == operations([CROP, expected])
+
+
+def test_objects_of_torchvision_take_a_magnitude():
+    _, v2 = import_torchvision()
+
+    def policies(magnitude):
+        return [CROP, v2.RandAugment(magnitude=magnitude), v2.RandomApply([v2.RandAugment(magnitude=magnitude)])]
+
+    assert operations(policies(9), magnitude=4) == operations(policies(4))
+
+
+@pytest.mark.parametrize("item", ["TrivialAugmentWide", "AutoAugment", {"TimmAutoAugment": {"config_str": "v0"}}])
+def test_policies_without_a_magnitude_are_refused(item):
+    with pytest.raises(CallError, match=r"magnitude=3 changes nothing.*RandomResizedCrop, "):
+        operations([CROP, item], magnitude=3)
+
+
+def test_the_errors_of_a_size_name_a_transform():
+    with pytest.raises(CallError, match=r"size=\(300, 200\) is not possible: a transform of the list makes squares"):
+        operations([CropAtRatio(224, 0.875)], size=(300, 200))
