@@ -1,0 +1,240 @@
+"""Small images of every kind that is kept, and mutations of what is special to their formats."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from random import Random
+from typing import Any
+
+from helpers.bad_images import exif, png_of
+from helpers.mutated_images import png_chunk
+from helpers.pictures import encode, photo
+
+from fuzz import mutate
+
+# --- JPEG ---------------------------------------------------------------------------------------
+
+
+def jpegs() -> list[bytes]:
+    small = photo(5, 24, 16)
+    kinds: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("RGB", {}),
+        ("RGB", {"progressive": True}),
+        ("RGB", {"subsampling": 0, "restart_marker_blocks": 1}),
+        ("L", {"exif": exif(6)}),
+        ("CMYK", {}),
+        ("RGB", {"icc_profile": bytes(300), "comment": b"x"}),
+    )
+    return [encode(small.convert(mode), "JPEG", **options) for mode, options in kinds]
+
+
+def _segments(data: bytes) -> list[tuple[int, int]]:
+    """Return the first byte and the end of each marker segment before the first scan's pixels."""
+    at, found = 2, []
+    while at + 4 <= len(data) and data[at] == 0xFF:
+        end = at + 2 + struct.unpack_from(">H", data, at + 2)[0]
+        found.append((at, end))
+        if data[at + 1] == 0xDA:
+            break
+        at = end
+    return found
+
+
+def odd_jpeg(rng: Random, data: bytes) -> bytes:
+    segments = _segments(data)
+    start, end = rng.choice(segments)
+    kind = rng.randrange(8)
+    if kind == 0:
+        return data[:start] + data[end:]
+    if kind == 1:
+        return data[:start] + data[start:end] * rng.choice((2, 50)) + data[end:]
+    if kind == 2:
+        return data[:start] + struct.pack(">HHB", 0xFFFE, rng.choice((0, 2, 3, 65535)), 0) + data[start:]
+    if kind == 3:  # scans again
+        scan = segments[-1][0]
+        return data[:-2] + data[scan:-2] * rng.choice((1, 20, 400)) + data[-2:]
+    frame = next((at for at, _ in segments if data[at + 1] in (0xC0, 0xC1, 0xC2)), segments[0][0])
+    if kind == 4:
+        size = struct.pack(">HH", *(rng.choice((0, 1, 16, 24, 5000, 65500)) for _ in range(2)))
+        return data[: frame + 5] + size + data[frame + 9 :]
+    if kind == 5:
+        at = frame + 9 + rng.randrange(10)
+        return data[:at] + bytes([rng.choice((0, 1, 2, 3, 4, 17, 34, 65, 255))]) + data[at + 1 :]
+    if kind == 6:
+        return data[: frame + 1] + bytes([rng.randrange(0xC0, 0xD0)]) + data[frame + 2 :]
+    return data[:-2] + rng.choice((b"", b"\0" * 50, b"\xff\xd9" + data, b"\xff\xd8\xff\xd9"))
+
+
+# --- PNG ----------------------------------------------------------------------------------------
+
+
+def pngs() -> list[bytes]:
+    small = photo(5, 24, 16)
+    kinds: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("RGB", {}),
+        ("RGBA", {}),
+        ("P", {}),
+        ("P", {"transparency": 3}),
+        ("L", {}),
+        ("LA", {}),
+        ("1", {}),
+        ("I;16", {}),
+    )
+    return [
+        encode(small.convert("L").convert(mode) if mode == "I;16" else small.convert(mode), "PNG", **options)
+        for mode, options in kinds
+    ]
+
+
+def _chunks(data: bytes) -> list[tuple[bytes, bytes]]:
+    at, found = 8, []
+    while at + 12 <= len(data):
+        length, name = struct.unpack_from(">I4s", data, at)
+        found.append((name, data[at + 8 : at + 8 + length]))
+        at += 12 + length
+    return found
+
+
+def _join(chunks: list[tuple[bytes, bytes]]) -> bytes:
+    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*chunk) for chunk in chunks)
+
+
+def odd_png(rng: Random, data: bytes) -> bytes:
+    """Change chunks, with correct checksums."""
+    if rng.random() < 0.03:
+        return png_of(24, 16, bytes(rng.choice((10**6, 10**8))))
+    chunks = _chunks(data)
+    for _ in range(rng.choice((1, 1, 2))):
+        at = rng.randrange(len(chunks))
+        name, content = chunks[at]
+        kind = rng.randrange(6)
+        if kind == 0:
+            chunks[at] = (name, mutate.mutate_bytes(rng, content))
+        elif kind == 1 and len(chunks) > 1:
+            chunks.pop(at)
+        elif kind == 2:
+            chunks.insert(at, chunks[rng.randrange(len(chunks))])
+        elif kind == 3:
+            chunks.insert(1, _ancillary(rng))
+        elif kind == 4:
+            chunks[at] = (rng.choice((b"IDAT", b"PLTE", b"tRNS", b"abcd", b"ABCD", b"IEND", b"acTL")), content)
+        else:
+            header = bytearray(chunks[0][1].ljust(13, b"\0"))
+            header[rng.randrange(13)] = rng.choice((0, 1, 2, 3, 4, 6, 8, 16, 24, 255))
+            chunks[0] = (b"IHDR", bytes(header))
+    return _join(chunks)
+
+
+def _ancillary(rng: Random) -> tuple[bytes, bytes]:
+    bomb = zlib.compress(bytes(rng.choice((10, 10**5, 10**7, 10**8))))
+    return rng.choice(
+        (
+            (b"zTXt", b"Comment\0\0" + bomb),
+            (b"iCCP", b"icc\0\0" + bomb),
+            (b"iTXt", b"Comment\0\1\0\0\0" + bomb),
+            (b"tEXt", b"x" * rng.choice((3, 10**5))),
+            (b"tRNS", bytes(rng.choice((0, 1, 2, 6, 300)))),
+            (b"PLTE", bytes(rng.choice((0, 1, 3, 768, 771)))),
+            (b"gAMA", bytes(rng.choice((0, 4)))),
+            (b"eXIf", exif(6)[6:]),
+            (b"acTL", struct.pack(">II", 2, 0)),
+        )
+    )
+
+
+# --- WebP and BMP -------------------------------------------------------------------------------
+
+
+def webps() -> list[bytes]:
+    small = photo(5, 24, 16)
+    return [
+        encode(small, "WEBP"),
+        encode(small.convert("RGBA"), "WEBP", lossless=True),
+        encode(small.convert("RGBA"), "WEBP"),
+        encode(small, "WEBP", exif=exif(6), icc_profile=bytes(100)),
+    ]
+
+
+def odd_webp(rng: Random, data: bytes) -> bytes:
+    """Change, remove, repeat or shuffle RIFF chunks; correct the length most of the time."""
+    at, chunks = 12, []
+    while at + 8 <= len(data):
+        name, length = struct.unpack_from("<4sI", data, at)
+        chunks.append((name, data[at + 8 : at + 8 + length]))
+        at += 8 + length + length % 2
+    place = rng.randrange(len(chunks))
+    name, content = chunks[place]
+    kind = rng.randrange(5)
+    if kind == 0:
+        chunks[place] = (name, mutate.mutate_bytes(rng, content, 12))
+    elif kind == 1:
+        chunks.insert(place, chunks[place])
+    elif kind == 2:
+        chunks[place] = (rng.choice((b"VP8 ", b"VP8L", b"VP8X", b"ANIM", b"ANMF", b"ALPH", b"abcd")), content)
+    elif kind == 3:
+        rng.shuffle(chunks)
+    else:
+        size = struct.pack("<I", rng.choice((0, 15, 4999, 0xFFFFFF)))[:3]
+        chunks.insert(0, (b"VP8X", bytes([rng.randrange(64), 0, 0, 0]) + size + size))
+    body = b"".join(name + struct.pack("<I", len(part)) + part + bytes(len(part) % 2) for name, part in chunks)
+    length = len(body) + 4 if rng.random() < 0.8 else rng.choice((0, 4, len(body), 2**31, 2**32 - 1))
+    return b"RIFF" + struct.pack("<I", length) + b"WEBP" + body
+
+
+def bmps() -> list[bytes]:
+    small = photo(5, 24, 16)
+    return [encode(small.convert(mode), "BMP") for mode in ("RGB", "L", "P", "1", "RGBA")]
+
+
+def odd_bmp(rng: Random, data: bytes) -> bytes:
+    at = rng.choice((2, 10, 14, 18, 22, 26, 28, 30, 34, 46, 50))
+    value = rng.choice((0, 1, 2, 3, 4, 8, 12, 16, 24, 32, 40, 108, 124, -16, 2**31 - 1, -(2**31), 5000))
+    return data[:at] + struct.pack("<i", value) + data[at + 4 :]
+
+
+# --- TIFF ---------------------------------------------------------------------------------------
+
+
+def tiffs() -> list[bytes]:
+    small = photo(5, 24, 16)
+    kinds: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("RGB", {}),
+        ("RGB", {"compression": "tiff_lzw"}),
+        ("RGB", {"compression": "tiff_adobe_deflate"}),
+        ("RGB", {"compression": "jpeg"}),
+        ("RGB", {"compression": "packbits"}),
+        ("L", {}),
+        ("P", {}),
+        ("1", {"compression": "group4"}),
+        ("CMYK", {}),
+        ("RGBA", {}),
+    )
+    return [encode(small.convert(mode), "TIFF", **options) for mode, options in kinds]
+
+
+def odd_tiff(rng: Random, data: bytes) -> bytes:
+    """Change, add or repeat tags of the first directory."""
+    order = "<" if data[:2] == b"II" else ">"
+    directory = struct.unpack_from(f"{order}I", data, 4)[0]
+    count = struct.unpack_from(f"{order}H", data, directory)[0]
+    tags = [list(struct.unpack_from(f"{order}HHII", data, directory + 2 + 12 * n)) for n in range(count)]
+    for _ in range(rng.choice((1, 1, 2))):
+        tag = rng.choice(tags)
+        kind = rng.randrange(6)
+        if kind == 0:
+            tag[3] = rng.choice((0, 1, 2, 3, 5, 7, 8, 16, 32768, 65535, 2**31, 2**32 - 1, len(data)))
+        elif kind == 1:
+            tag[2] = rng.choice((0, 1, 2, 1000, 10**5, 2**31, 2**32 - 1))
+        elif kind == 2:
+            tag[1] = rng.choice((0, 1, 2, 3, 4, 5, 7, 12, 13, 16, 99))
+        elif kind == 3:
+            tags.append([rng.choice((254, 322, 323, 324, 325, 320, 338, 339, 347, 530, 700, 34675, 33723)), 4, 1, 16])
+        elif kind == 4:
+            tags += [list(tag) for _ in range(rng.choice((1, 2000)))]
+        else:
+            tags.remove(tag)
+        tags = tags or [tag]
+    body = b"".join(struct.pack(f"{order}HHII", *tag) for tag in tags)
+    head = data[:4] + struct.pack(f"{order}I", len(data))
+    return head + data[8:] + struct.pack(f"{order}H", len(tags)) + body + bytes(4)
