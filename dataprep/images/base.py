@@ -43,6 +43,9 @@ MAX_TAGS = 1024
 #: Bytes of a compressed text or color profile in a PNG after decompression, as in Pillow. Larger ones are ignored.
 MAX_TEXT_BYTES = 1 << 20
 
+#: Processing stages and curve segments of a color profile, when the colors are converted to sRGB.
+MAX_PROFILE_STAGES = 1000
+
 #: Bytes that may follow the last row of the decompressed pixels of a PNG.
 MAX_EXTRA_BYTES = 1 << 20
 
@@ -62,7 +65,7 @@ REASONS = {
     "unsupported": "an image of a kind that DALI does not decode",
     "truncated": "the file ends before the image is complete",
     "corrupt": "the content contradicts itself or does not decode",
-    "too-large": "more pixels, bytes, tags or scans than the limit",
+    "too-large": "more pixels, bytes, tags, scans or color stages than the limit",
     "unreadable": "the file cannot be read",
     "bad-name": "the file name is not valid UTF-8",
     "failed": "dataprep itself failed on the image, which is a bug",

@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image, ImageCms
 
 from dataprep.images.base import ImageInfo, Rejected
+from dataprep.images.color_profile import check_stages
 from dataprep.images.jpeg import UnknownSubsampling, decode_jpeg, read_metadata
 from dataprep.images.orientation import orientation_of
 from dataprep.images.png import check_palette, check_pixels
@@ -134,7 +135,11 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
     Returns:
         The transform. `None` if it changes nothing, if the profile is damaged, or if it is for another mode.
 
+    Raises:
+        Rejected: the profile has too many processing stages.
+
     """
+    check_stages(profile)
     try:
         source, target = ImageCms.ImageCmsProfile(io.BytesIO(profile)), ImageCms.createProfile("sRGB")
         transform = ImageCms.buildTransform(source, target, mode, "RGB")

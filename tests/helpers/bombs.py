@@ -61,7 +61,18 @@ def _tiffs() -> _Cases:
     yield "large tile.tif", tiled(32_768), *TOO_LARGE
     yield "twice the tile width.tif", tiled(32_768, extra=[(322, 4, 1, 16)]), "corrupt", "corrupt"
     yield "flat.tif", gray_tiff([], side=64).replace(struct.pack("<I", 64), struct.pack("<I", 13_000)), *TOO_LARGE
+    start = body_offset(10) + 256
+    exif = gray_tiff([(34665, 4, 1, start)], _directories(start, 50_000))
+    yield "50,000 directories.tif", exif, KEPT, KEPT
+    pages = exif[: body_offset(10) - 4] + struct.pack("<I", start) + exif[body_offset(10) :]
+    yield "50,000 pages.tif", pages, "unsupported", "unsupported"
     yield "below the limit.tif", _flat_cmyk_tiff(SIDE), KEPT, KEPT
+
+
+def _directories(start: int, count: int) -> bytes:
+    """Make TIFF directories with one tag each, which lead from one to the next, and at last to the first."""
+    nexts = [start + 18 * (number % count) for number in range(1, count + 1)]
+    return b"".join(struct.pack("<HHHIII", 1, 254, 4, 1, 0, at) for at in nexts)
 
 
 def tiled(tile: int, extra: list[tuple[int, int, int, int]] | None = None) -> bytes:
