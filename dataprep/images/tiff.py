@@ -10,21 +10,24 @@ from typing import NamedTuple
 from dataprep.images.base import MAX_TAGS, ImageInfo, IncompleteHeader, Rejected
 
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER = 256, 257, 258, 259, 262, 266
-_SAMPLES, _ROWS_PER_STRIP, _PLANAR, _PREDICTOR = 277, 278, 284, 317
-_TILE_WIDTH, _TILE_HEIGHT, _SAMPLE_FORMAT = 322, 323, 339
+_ORIENTATION, _SAMPLES, _ROWS_PER_STRIP, _PLANAR, _PREDICTOR = 274, 277, 278, 284, 317
+_TILE_WIDTH, _TILE_HEIGHT, _EXTRA_SAMPLES, _SAMPLE_FORMAT = 322, 323, 338, 339
 #: Tags of strips, and of tiles.
 _STRIPS, _TILES = (273, 279), (324, 325)
 
 #: Tags that have one value for the whole image, and those that have one for each sample or part of it.
 _SINGLE = frozenset(
     {_WIDTH, _HEIGHT, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES, _ROWS_PER_STRIP, _PLANAR, _PREDICTOR}
-    | {_TILE_WIDTH, _TILE_HEIGHT}
+    | {_TILE_WIDTH, _TILE_HEIGHT, _ORIENTATION}
 )
-_LISTS = frozenset({_BITS, _SAMPLE_FORMAT, *_STRIPS, *_TILES})
+_LISTS = frozenset({_BITS, _EXTRA_SAMPLES, _SAMPLE_FORMAT, *_STRIPS, *_TILES})
+#: Tags that DALI reads only with 16 bits per value.
+_SHORTS = frozenset({_BITS, _SAMPLE_FORMAT})
 
 #: Size in bytes of a value of each type (section 2), and the format of the types that are unsigned integers.
 _TYPE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}
 _INTEGERS = {3: "H", 4: "I"}
+_SHORT = 3
 
 _CHUNKY, _SEPARATE = 1, 2
 _NO_COMPRESSION = 1
@@ -169,9 +172,7 @@ def _read_tags(data: bytes) -> _Tags:
         if tag in tags:
             raise Rejected("corrupt", f"the TIFF has its tag {tag} twice")
         if tag in _SINGLE or tag in _LISTS:
-            if value_type not in _INTEGERS or not items or (tag in _SINGLE and items > 1):
-                detail = f"the TIFF's tag {tag} should be an integer, got {items} values of type {value_type}"
-                raise Rejected("corrupt", detail)
+            _check_kind(tag, value_type, items)
             tags[tag] = _read_integers(data, at, items, order + _INTEGERS[value_type])
     if struct.unpack_from(order + "I", data, directory + 2 + 12 * count)[0]:
         raise Rejected("unsupported", "TIFF with several pages")
@@ -180,6 +181,15 @@ def _read_tags(data: bytes) -> _Tags:
     if total > end:  # then values overlap: a reader that copies each value could need much more memory than the file
         raise Rejected("too-large", f"the tags of the TIFF state {total} bytes of values in the first {end} bytes")
     return tags
+
+
+def _check_kind(tag: int, value_type: int, items: int) -> None:
+    """Check the type and the number of values of a tag that describes the pixels."""
+    if value_type not in _INTEGERS or not items or (tag in _SINGLE and items > 1):
+        message = f"the TIFF's tag {tag} should be an integer, got {items} values of type {value_type}"
+        raise Rejected("corrupt", message)
+    if tag in _SHORTS and value_type != _SHORT:
+        raise Rejected("unsupported", f"TIFF whose tag {tag} has values of more than 16 bits")
 
 
 def _read_integers(data: bytes, at: int, items: int, kind: str) -> tuple[int, ...]:

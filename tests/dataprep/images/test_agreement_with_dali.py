@@ -97,6 +97,17 @@ def _tiffs() -> Iterator[tuple[str, bytes]]:
         changed[273] = body_offset(len(changed))
         entries = [(tag, 4 if tag in (273, 279) else 3, 1, value) for tag, value in changed.items()]
         yield name, tiff_of(entries, bytes(range(256)))
+    for name, tag, kind, count in (
+        ("bits in 32-bit numbers", 258, 4, 1),
+        ("a sample format in 32-bit numbers", 339, 4, 1),
+        ("an orientation of bytes", 274, 1, 1),
+        ("an orientation without a value", 274, 3, 0),
+        ("extra samples without a value", 338, 5, 0),
+    ):
+        entries = [(each, 4 if each in (273, 279) else 3, 1, value) for each, value in tags.items() if each != tag]
+        entries = [(*entry[:3], body_offset(len(entries) + 1)) if entry[0] == 273 else entry for entry in entries]
+        value = {258: 8, 339: 1, 274: 1, 338: 0}[tag]
+        yield name, tiff_of([*entries, (tag, kind, count, value)], bytes(range(256)))
     tiles = bytearray(tiled_tiff(deflated=False))
     struct.pack_into("<H", tiles, 10 + 12 * 8, 330)
     yield "no offsets of the tiles", bytes(tiles)

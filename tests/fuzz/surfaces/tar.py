@@ -134,6 +134,10 @@ def _headers(shard: bytes) -> list[int]:
         return [member.offset for member in archive] or [0]
 
 
+#: Bytes of a header that matter here: name, size, checksum, type, magic, prefix. GNU tar checks others too.
+_READ = (*range(100), *range(124, 136), *range(148, 157), *range(257, 265), *range(345, 500))
+
+
 def _odd_header(rng: Random, shard: bytes) -> bytes:
     """Change a field of a header; correct its checksum most of the time."""
     result = bytearray(shard)
@@ -148,7 +152,7 @@ def _odd_header(rng: Random, shard: bytes) -> bytes:
             (257, (b"ustar  \0", b"ustar\x0000", bytes(8), b"USTAR\x0000")),
             (0, (bytes(100), b"x" * 100, b"\xff" * 100, b"a\n.jpg\0")),
             (345, (b"prefix\0", b"x" * 155)),
-            (rng.randrange(512), (bytes([rng.randrange(256)]),)),
+            (rng.choice(_READ), (bytes([rng.randrange(256)]),)),
         )
     )
     value = rng.choice(values)
