@@ -178,19 +178,34 @@ def elastic(image: Node, shift: Node, filter_: str, fill: Color, context: GraphC
         return fn.python_function(
             image, shift, function=lambda pixels, moves: shifted(pixels, moves, filter_, fill), output_layouts="HWC"
         )
-    grid = fn.python_function(
-        shift, function=lambda moves: (moves + pixel_numbers(*moves.shape[:2])).astype(np.float32)
-    )
+    grid = fn.python_function(shift, function=lambda moves: places_inside(moves, filter_))
     places = fn.reshape(grid.gpu(), layout="HWC")
-    x, y = places[:, :, 0], places[:, :, 1]
+    # What DALI does with places outside the image is not documented, so they are moved to its edge.
+    moved = fn.experimental.remap(
+        image, places[:, :, 0], places[:, :, 1], interp=INTERPOLATION[filter_], pixel_origin="center"
+    )
+    inside = places[:, :, 2:3]
+    return fn.cast(moved * inside + constant(fill).gpu() * (1.0 - inside), dtype=types.UINT8)
 
-    def remap(pixels: Node) -> Node:
-        return fn.experimental.remap(pixels, x, y, interp=INTERPOLATION[filter_], pixel_origin="center")
 
-    # The border is 0, so a white image that moves in the same way tells how much of each pixel is inside.
-    moved, inside = remap(image), remap(image | types.Constant(255).uint8())
-    outside = constant(fill).gpu() * (1.0 - fn.cast(inside, dtype=types.FLOAT) / 255.0)
-    return fn.cast(moved + outside, dtype=types.UINT8)
+def places_inside(shift: NDArray[np.float32], filter_: str) -> NDArray[np.float32]:
+    """Return where each pixel comes from: float32 [height, width, 3].
+
+    Args:
+        shift: float32 [height, width, 2], pixels to the right and down.
+        filter_: ``"nearest"`` or ``"linear"``.
+
+    Returns:
+        The column and the row, moved to the edge if they are outside the image, and the share of the pixel that the
+        image has in it, from 0 (outside) to 1.
+
+    """
+    last = np.array([shift.shape[1] - 1, shift.shape[0] - 1], np.float32)
+    place = pixel_numbers(*shift.shape[:2]) + shift
+    inside = np.clip(place, 0, last)
+    beyond = np.abs(place - inside)
+    share = np.clip(1 - beyond, 0, 1) if filter_ == "linear" else beyond <= 0.5
+    return np.concatenate([inside, share.prod(axis=-1, keepdims=True)], axis=-1).astype(np.float32)
 
 
 def pixel_numbers(height: int, width: int) -> NDArray[np.float32]:

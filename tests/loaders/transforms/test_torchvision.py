@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -21,7 +22,7 @@ from PIL import Image
 
 from loaders.dali import apply
 from loaders.dali.graph import RandomStreams
-from loaders.dali.warps import elastic
+from loaders.dali.warps import elastic, places_inside, shifted
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.policies import RandomSteps, SubPolicies
 
@@ -285,6 +286,21 @@ def check_elastic(gpu: bool = False) -> None:
             difference = np.abs(found.astype(float) - np.asarray(expected)).max(-1)
             assert (difference > 2).mean() < 0.02, (interpolation, (difference > 2).mean())
             assert difference.mean() < 1
+
+
+@pytest.mark.parametrize("filter_", ["linear", "nearest"])
+def test_the_gpu_moves_pixels_as_the_cpu_does(filter_):
+    """The GPU moves places outside the image to its edge, and mixes in the fill color by the share that is outside."""
+    rng, fill = np.random.default_rng(0), (9, 99, 200)
+    image = rng.integers(0, 256, (50, 70, 3), dtype=np.uint8)
+    shift = rng.uniform(-9, 9, (50, 70, 2)).astype(np.float32)
+    columns, rows, share = np.moveaxis(places_inside(shift, filter_), -1, 0)
+    method = {"linear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}[filter_]
+    if filter_ == "nearest":
+        columns, rows = np.rint(columns), np.rint(rows)
+    moved = cv2.remap(image.astype(np.float32), columns, rows, method, borderMode=cv2.BORDER_REPLICATE)
+    mixed = moved * share[..., None] + np.array(fill) * (1 - share[..., None])
+    assert np.abs(np.rint(mixed) - shifted(image, shift, filter_, fill)).max() <= (4 if filter_ == "linear" else 0)
 
 
 def check_elastic_draws(gpu: bool = False) -> None:
