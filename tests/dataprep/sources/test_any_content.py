@@ -1,0 +1,75 @@
+"""Lists, tables and files of classes of any content: a source, or an error that names the file and the line."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataprep.commands.base import read_classes
+from dataprep.sources import Source, SourceOptions, read_source
+from manifests.errors import CallError, SourceError
+from manifests.text import one_line
+
+#: Pieces of which all kinds of lines consist, damaged and intact.
+PIECES = st.one_of(
+    st.sampled_from(
+        [
+            *(b"1.jpg", b"2.jpg", b"a b.jpg", b"./1.jpg", b"../1.jpg", b"/etc/passwd", b"missing.jpg", b"cat", b"0"),
+            *(b"path", b"label", b"split", b"path,label\n", b"path\tlabel\n", b"path,label,split,weight\n"),
+            *(b"1.jpg,cat\n", b"1.jpg\tcat\n", b"2.jpg,0,val,1e999\n", b"1.jpg 0\n", b"2.jpg 1\n", b"9" * 20),
+            *(b"\n", b"\r", b"\r\n", b",", b"\t", b" ", b'"', b'""', b"\\", b";", b"|", b"\0", b"\x1a"),
+            *(b"\xef\xbb\xbf", b"\xff", b"\xed\xa0\x80", "\u2028é日".encode(), b"nan", b"-1", b"true", b"007", b"1.10"),
+        ]
+    ),
+    st.binary(max_size=4),
+)
+CONTENTS = st.lists(PIECES, max_size=24).map(b"".join)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("images")
+    for name in ("1.jpg", "2.jpg", "a b.jpg"):
+        (path / name).write_bytes(b"x")
+    return path
+
+
+def check_place(error: SourceError | CallError, file: str) -> None:
+    """The error names the file; that of a line names the line, which the file has."""
+    text = str(error)
+    assert file in text
+    assert " Hint: " in text
+    assert one_line(text) == text
+    if isinstance(error, SourceError) and error.line is not None:
+        assert error.file == file
+        assert f"line {error.line}" in text
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".csv", ".tsv"])
+@given(content=CONTENTS)
+def test_a_list_or_table_of_any_content(suffix, folder, content):
+    file = folder / f"list{suffix}"
+    file.write_bytes(content)
+    try:
+        source = read_source(str(file), SourceOptions())
+    except (SourceError, CallError) as error:
+        check_place(error, str(file))
+    else:
+        assert isinstance(source, Source)
+        assert len(source.path) == len(source.label) == len(source.split) == len(source)
+        assert all(0 <= label < len(source.classes) for label in source.label)
+
+
+@given(content=CONTENTS)
+def test_a_file_of_classes_of_any_content(folder, content):
+    file = folder / "classes.names"
+    file.write_bytes(content)
+    try:
+        names = read_classes(str(file))
+    except (SourceError, CallError) as error:
+        check_place(error, str(file))
+    else:
+        assert names
+        assert all(names)
+        assert len(set(names)) == len(names)
