@@ -21,6 +21,7 @@ from dataprep.options import Options
 from dataprep.output import check_output
 from dataprep.plan import ConversionPlan, ShardPlan, key_of, make_plan
 from dataprep.progress import Progress
+from dataprep.reread import Reread
 from dataprep.resume import Resumable, find_resumable, remove_outdated
 from dataprep.shards import ShardResult, ShardTask, write_shard
 from dataprep.sources import Source
@@ -66,6 +67,7 @@ def convert_dataset(
     overwrite: bool = False,
     check_shards: bool = False,
     progress: Progress[ShardResult] | None = None,
+    check_progress: Progress[Reread] | None = None,
 ) -> ConvertResult:
     """Write the images of a source into shards, with indexes, sample tables and a manifest, in the folder `out`.
 
@@ -84,6 +86,8 @@ def convert_dataset(
         check_shards: read the shards that an earlier run finished, and write those with another checksum again. The
             checksums of indexes and tables are always compared.
         progress: receives the number of images, then each finished shard, including those of earlier runs.
+        check_progress: receives the number of finished shards that are read again, and then each of them: all with
+            `check_shards`, and those whose source images have other times than in the earlier run.
 
     Raises:
         CallError: the options do not fit the source, `out` cannot be used or contains another dataset, or its dataset
@@ -99,7 +103,16 @@ def convert_dataset(
         stack.enter_context(closing(engine))
         is_locked = stack.enter_context(storage.locked(out))
         storage.check_partials([out])
-        resumable = find_resumable(source, plan, out, options, overwrite=overwrite, check_shards=check_shards)
+        resumable = find_resumable(
+            source,
+            plan,
+            out,
+            options,
+            overwrite=overwrite,
+            check_shards=check_shards,
+            engine=engine,
+            progress=check_progress,
+        )
         if not resumable.is_complete or resumable.stamps or storage.has_partials(out):
             stack.enter_context(storage.partials([out], is_locked=is_locked))
             _prepare_folder(out, plan, options, resumable, overwrite=overwrite, is_locked=is_locked)

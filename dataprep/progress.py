@@ -11,7 +11,10 @@ class Progress(Protocol[Result_contra]):
     """Receives the progress of one command. Both methods run in the thread that called the command."""
 
     def start(self, total: int) -> None:
-        """Receive the amount of work before it begins: images for `convert_dataset`, shards for the other two."""
+        """Receive the amount of work before it begins.
+
+        `convert_dataset` counts images, and shards while it reads finished ones again. The other two count shards.
+        """
 
     def advance(self, result: Result_contra) -> None:
         """Receive the result of each shard as soon as the shard is finished."""

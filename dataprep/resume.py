@@ -17,15 +17,18 @@ from dataclasses import dataclass, field
 
 from dataprep import storage
 from dataprep.completion import INCOMPLETE_NAME, read_mark
+from dataprep.engines import Engine
 from dataprep.formats import FORMATS
 from dataprep.images.base import FAILED
 from dataprep.mismatch import foreign_file_error
 from dataprep.options import Options
 from dataprep.output import refuse_folders
-from dataprep.plan import ConversionPlan
+from dataprep.plan import ConversionPlan, ShardPlan
+from dataprep.progress import Progress
+from dataprep.reread import Reread, RereadTask, SourceImages, reread
 from dataprep.shards import ShardResult
 from dataprep.sources import Source
-from dataprep.stamps import STAMPS_NAME, find_replaced, read_stamps, stamps_of
+from dataprep.stamps import STAMPS_NAME, read_stamps, stamps_of
 from manifests.errors import CallError, DamagedError, ManifestError, TableError
 from manifests.files import MANIFEST, REJECTED, read_file, read_lines
 from manifests.schema import SPLIT_NAMES, Conversion, File, Manifest
@@ -59,7 +62,15 @@ class Resumable:
 
 
 def find_resumable(
-    source: Source, plan: ConversionPlan, out: str, options: Options, *, overwrite: bool, check_shards: bool = False
+    source: Source,
+    plan: ConversionPlan,
+    out: str,
+    options: Options,
+    *,
+    overwrite: bool,
+    check_shards: bool = False,
+    engine: Engine | None = None,
+    progress: Progress[Reread] | None = None,
 ) -> Resumable:
     """Find the shards of this plan that are finished. Nothing in the folder is changed.
 
@@ -72,6 +83,8 @@ def find_resumable(
         options: options of the conversion.
         overwrite: keep nothing, except what an interrupted run with `overwrite` has written.
         check_shards: read the shards too; a shard with another checksum is written again.
+        engine: reads shards and source images. By default, this process does.
+        progress: receives the number of shards to read again, with their source images, and then each of them.
 
     Raises:
         CallError: the run would replace a file that does not belong to this plan, or a folder; or the dataset is
@@ -89,16 +102,30 @@ def find_resumable(
         raise foreign_file_error(out, foreign, options, (MANIFEST_NAME, INCOMPLETE_NAME))
     starts_anew = overwrite and read_mark(out) != (plan.fingerprint, True)
     found = [] if foreign or starts_anew else [result for result in tables if result]
-    kept = {result.name: result for result in found if _can_keep(out, result, check_shards=check_shards)}
+    kept = {result.name: result for result in found if _can_keep(out, result)}
     before = read_stamps(out, plan)
-    for shard in plan.shards:
-        if shard.name not in kept or not now or now[shard.name] == before.get(shard.name):
-            continue
-        replaced = find_replaced(source, shard, out, kept[shard.name].conversion, options)
-        if replaced is not None and in_manifest and not overwrite:
-            raise _replaced_error(out, replaced, options)
-        if replaced is not None:
-            del kept[shard.name]
+    changed = {name for name in kept if now and now[name] != before.get(name)}
+    to_read = [shard for shard in plan.shards if shard.name in (kept if check_shards else changed)]
+    tasks = (
+        RereadTask(
+            out,
+            shard.name,
+            _shard_file(kept[shard.name]) if check_shards else None,
+            _source_images(source, shard) if shard.name in changed else None,
+            kept[shard.name].conversion,
+            options,
+        )
+        for shard in to_read
+    )
+    if to_read and progress:
+        progress.start(len(to_read))
+    for result in engine.run(reread, tasks, len(to_read)) if engine and to_read else map(reread, tasks):
+        if result.replaced is not None and in_manifest and not overwrite:
+            raise _replaced_error(out, result.replaced, options)
+        if result.is_damaged or result.replaced is not None:
+            del kept[result.name]
+        if progress:
+            progress.advance(result)
     if len(kept) == len(plan.shards):
         is_complete = _has_all_of(out, in_manifest)
         return Resumable(kept, is_complete=is_complete, stamps={} if is_complete and now == before else now)
@@ -171,17 +198,22 @@ def _read_conversion(plan: ConversionPlan, path: str) -> Conversion | None:
 _TRIED_AGAIN = ("unreadable", FAILED)
 
 
-def _can_keep(out: str, result: ShardResult, *, check_shards: bool) -> bool:
+def _can_keep(out: str, result: ShardResult) -> bool:
     if any(row["reason"] in _TRIED_AGAIN for row in result.conversion.rejected):
         return False
     if result.shard is None:
         return True
     shard, index = result.shard.file, result.shard.index
-    return (
-        _length(os.path.join(out, shard.name)) == shard.bytes
-        and _has_checksum(out, index)
-        and (not check_shards or _has_checksum(out, shard))
-    )
+    return _length(os.path.join(out, shard.name)) == shard.bytes and _has_checksum(out, index)
+
+
+def _shard_file(result: ShardResult) -> File | None:
+    return result.shard.file if result.shard else None
+
+
+def _source_images(source: Source, shard: ShardPlan) -> SourceImages:
+    paths = source.path.take(shard.rows).to_pylist()
+    return SourceImages(source.root, paths, source.size[shard.rows].tolist())
 
 
 def _has_checksum(out: str, file: File) -> bool:

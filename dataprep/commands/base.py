@@ -24,7 +24,7 @@ max_classes_option = click.option(
     metavar="N",
     default=DEFAULT_MAX_CLASSES,
     show_default=True,
-    help="Refuse integer labels of N and more, unless --classes names them. The manifest lists every class up to the "
+    help="Refuse integer labels of N and more, unless --classes names them: the manifest lists every class up to the "
     "largest label.",
 )
 

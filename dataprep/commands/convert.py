@@ -23,7 +23,7 @@ from dataprep.commands.base import (
 )
 from dataprep.commands.image_options import add_image_options, resolve_images
 from dataprep.commands.param_types import Fraction, byte_size
-from dataprep.commands.progress_bars import ImagesBar
+from dataprep.commands.progress_bars import ImagesBar, ShardsBar
 from dataprep.humanize import format_bytes, format_totals
 from dataprep.images.base import MAX_PIXELS, Validation
 from dataprep.options import Filter, Fit, Options, Subsampling
@@ -77,8 +77,7 @@ if TYPE_CHECKING:
 @click.option(
     "--no-shuffle",
     is_flag=True,
-    help="Store the images in the order of the source. Training usually needs the shuffle, because readers shuffle "
-    "only within a buffer.",
+    help="Store the images in the order of the source. Readers that shuffle only within a buffer need the shuffle.",
 )
 @click.option(
     "--val-fraction",
@@ -106,7 +105,8 @@ if TYPE_CHECKING:
     metavar="N",
     default=MAX_PIXELS,
     show_default=True,
-    help="Reject images with more than N pixels, which may be decompression bombs.",
+    help="Reject images with more than N pixels, which may be decompression bombs. A value above the default also "
+    "accepts small files with very many pixels.",
 )
 @click.option(
     "--max-rejected",
@@ -133,7 +133,8 @@ if TYPE_CHECKING:
 @click.option(
     "--overwrite",
     is_flag=True,
-    help="Start anew, and replace a dataset in OUT that was made from another source or with other options.",
+    help="Start anew instead of resuming, and replace a dataset in OUT that was made from another source or with other "
+    "options.",
 )
 @click.option(
     "--check-shards",
@@ -240,9 +241,16 @@ def convert(
 
             print_plan(source, out, options, engine.workers, overwrite=overwrite)
             return ExitStatus.SUCCESS
-        with ImagesBar() as bar, cleanup_on_interrupt():
+        with ShardsBar("checking") as check_bar, ImagesBar() as bar, cleanup_on_interrupt():
             result = convert_dataset(
-                source, out, options, engine=engine, overwrite=overwrite, check_shards=check_shards, progress=bar
+                source,
+                out,
+                options,
+                engine=engine,
+                overwrite=overwrite,
+                check_shards=check_shards,
+                progress=bar,
+                check_progress=check_bar,
             )
     return _print_result(result, out, max_rejected)
 

@@ -49,7 +49,7 @@ _OPTIONS = (
     click.option(
         "--filter",
         type=click.Choice(get_args(Filter)),
-        help=f"Resampling filter.  [default: {_DOWNSCALE.filter}]",
+        help=f"Resampling filter of resized and raw images.  [default: {_DOWNSCALE.filter}]",
     ),
     click.option(
         "--store",

@@ -14,14 +14,17 @@ class _Bar:
 
     unit = ""
 
-    def __init__(self) -> None:
+    def __init__(self, description: str | None = None) -> None:
         self._bar: Any = None
+        self._description = description
 
     def start(self, total: int) -> None:
         """Show the bar; `total` is the number of units."""
         from tqdm import tqdm
 
-        self._bar = tqdm(total=total, unit=self.unit, smoothing=0.1, disable=None, dynamic_ncols=True)
+        self._bar = tqdm(
+            desc=self._description, total=total, unit=self.unit, smoothing=0.1, disable=None, dynamic_ncols=True
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from helpers.pictures import encode, photo
 
-from dataprep import shards, stamps
+from dataprep import reread, shards
 from dataprep.completion import INCOMPLETE_NAME
 from dataprep.convert import convert_dataset
 from dataprep.options import Downscale, Options, Raw
@@ -32,8 +33,8 @@ def folder(tmp_path):
     return tmp_path / "photos"
 
 
-def run(folder, out, options=OPTIONS, **arguments):
-    return convert_dataset(read_source(str(folder)), str(out), options, workers=1, **arguments)
+def run(folder, out, options=OPTIONS, *, workers=1, **arguments):
+    return convert_dataset(read_source(str(folder)), str(out), options, workers=workers, **arguments)
 
 
 def stored(out):
@@ -121,7 +122,7 @@ def test_checksums_prove_that_unchanged_images_are_the_same(change, folder, tmp_
 
 def test_images_are_not_read_again_while_their_stamps_are_the_same(folder, tmp_path, monkeypatch):
     run(folder, tmp_path / "out")
-    monkeypatch.setattr(stamps, "load_image", None)
+    monkeypatch.setattr(reread, "load_image", None)
     assert run(folder, tmp_path / "out").resumed == 3
 
 
@@ -177,6 +178,25 @@ def test_a_rerun_compares_shards_on_request(folder, tmp_path, snapshot, dataprep
     assert "3 shards were done by an earlier run" in dataprep(*call).stdout
     assert "2 shards were done by an earlier run" in dataprep(*call, "--check-shards").stdout
     assert snapshot(out) == before
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_read_again_has_a_progress_and_the_workers(workers, folder, tmp_path, snapshot):
+    out = tmp_path / "out"
+    run(folder, out)
+    before = snapshot(out)
+    for stamp, options, names in (
+        (None, {}, []),
+        (None, {"check_shards": True}, ["train-00000", "train-00001", "train-00002"]),
+        (1, {}, ["train-00000", "train-00001", "train-00002"]),
+    ):
+        for path in folder.rglob("*.*") if stamp else ():
+            os.utime(path, (stamp, stamp))
+        bar = Mock()
+        assert run(folder, out, workers=workers, check_progress=bar, **options).resumed == 3
+        assert sorted(call.args[0].name for call in bar.advance.call_args_list) == names
+        assert [call.args for call in bar.start.call_args_list] == ([(3,)] if names else [])
+    assert {**snapshot(out), STAMPS_NAME: b""} == {**before, STAMPS_NAME: b""}
 
 
 def test_a_lost_list_of_rejected_images_is_written_again(folder, tmp_path, snapshot):
