@@ -195,7 +195,13 @@ def test_few_open_files(name, limit, run, tmp_path):
 
 #: What C libraries print before they end the process, because their callers have no way to handle the error. Some
 #: print nothing.
-LIBRARIES_THAT_EXIT = ("OpenBLAS error", "std::bad_alloc", "cannot allocate memory for thread-local data", "<jemalloc>")
+LIBRARIES_THAT_EXIT = (
+    "OpenBLAS error",
+    "std::bad_alloc",
+    "arrow::stl::BadAlloc",
+    "cannot allocate memory for thread-local data",
+    "<jemalloc>",
+)
 
 
 @pytest.mark.parametrize("megabytes", [150, 300])

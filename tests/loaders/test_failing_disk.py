@@ -1,5 +1,6 @@
 """A shard that is shortened while it is in use is an error that names it; a network file system is not mapped."""
 
+import json
 import subprocess
 import sys
 
@@ -14,39 +15,55 @@ from loaders.dataset.split import ShardCheck, open_split
 from loaders.dataset.tables import SampleTables
 from manifests.errors import ShardError
 
-#: Shortens every shard after the first batch. Without a check, reading the rest ends the process with SIGBUS.
+#: In a process for each case, shortens every shard after the first batch. Without a check, reading the rest ends the
+#: process with SIGBUS.
 CODE = """
 import json, os, sys, time
 from pathlib import Path
 import loaders
-folder, options = sys.argv[1], json.loads(sys.argv[2])
-loader = loaders.build(folder, batch_size=2, transforms="imagenet-eval", device="cpu", num_threads=1, prefetch=1,
-                       **options)
-iteration = iter(loader)
-next(iteration)
-time.sleep(0.3)
-for shard in Path(folder).glob("train-*.t*"):
-    os.truncate(shard, 10)
-try:
-    for _ in range(5):
-        list(iteration)
-        iteration = iter(loader)
-except loaders.DamagedError as error:
-    print(type(error).__name__, error)
+import loaders.dali.pipeline, loaders.loader, pyarrow.parquet, torch  # once for all processes
+
+def read(folder, options):
+    loader = loaders.build(folder, batch_size=2, transforms="imagenet-eval", device="cpu", num_threads=1, prefetch=1,
+                           **options)
+    iteration = iter(loader)
+    next(iteration)
+    time.sleep(0.3)
+    for shard in Path(folder).glob("train-*.t*"):
+        os.truncate(shard, 10)
+    try:
+        for _ in range(5):
+            list(iteration)
+            iteration = iter(loader)
+    except loaders.DamagedError as error:
+        print(type(error).__name__, error)
+
+for case in json.loads(sys.argv[1]):
+    process = os.fork()
+    if not process:
+        read(*case)
+        sys.stdout.flush()
+        os._exit(0)
+    print("status", os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 """
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-@pytest.mark.parametrize("shuffle", ["true", "false", '"buffer"'])
-@pytest.mark.parametrize("mmap", ["true", "false"])
-def test_a_shard_that_is_shortened_while_it_is_in_use(make_dataset, mixed, fmt, shuffle, mmap):
-    folder = make_dataset(fmt, mixed)
-    options = f'{{"shuffle": {shuffle}, "mmap": {mmap}}}'
-    command = [sys.executable, "-W", "ignore", "-c", CODE, folder, options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def test_a_shard_that_is_shortened_while_it_is_in_use(make_dataset, mixed, fmt):
+    cases = [
+        (str(make_dataset(fmt, mixed, name=f"{shuffle} {mmap}")), {"shuffle": shuffle, "mmap": mmap})
+        for shuffle in (True, False, "buffer")
+        for mmap in (True, False)
+    ]
+    command = [sys.executable, "-W", "ignore", "-c", CODE, json.dumps(cases)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, (done.returncode, done.stderr)
-    assert done.stdout.startswith(f"ShardError {folder}/train-0000")
-    assert "Hint: " in done.stdout
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2 * len(cases), (lines, done.stderr)
+    for (folder, options), message, status in zip(cases, lines[::2], lines[1::2], strict=True):
+        assert status == "status 0", options
+        assert message.startswith(f"ShardError {folder}/train-0000"), options
+        assert "Hint: " in message, options
 
 
 def test_a_page_beyond_the_end_of_a_shortened_file(tmp_path):
