@@ -11,7 +11,7 @@ from loaders.transforms.base import ImageSpec, short_repr
 from manifests.text import plural
 
 if TYPE_CHECKING:
-    from loaders.resolve import LoaderSpec
+    from loaders.spec import LoaderSpec
 
 
 def explain(spec: LoaderSpec) -> str:

@@ -28,6 +28,8 @@ else:
 #: Type of the batches of a loader: a tuple with one value per field.
 BatchT_co = TypeVar("BatchT_co", bound=tuple[Any, ...], covariant=True)
 
+T = TypeVar("T")
+
 DeviceChoice: TypeAlias = Literal["auto", "gpu", "cpu"]
 DType: TypeAlias = Literal["float16", "bfloat16", "float32", "uint8"]
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
@@ -237,6 +239,11 @@ class ResolvedOptions:
     memory_limit: float
     mmap: bool
     on_error: OnError
+
+
+def first_given(*values: T | None) -> T:
+    """Return the first value that is not `None`."""
+    return next(value for value in values if value is not None)
 
 
 def require_int(name: str, value: Any, least: int, *, most: int = _MAX_INT) -> int:

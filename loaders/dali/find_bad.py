@@ -19,7 +19,7 @@ from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.fuse import DecodeCrop
 
 if TYPE_CHECKING:
-    from loaders.resolve import LoaderSpec
+    from loaders.spec import LoaderSpec
 
 #: Name of the input of the decoding pipeline.
 _ENCODED = "encoded"

@@ -21,7 +21,7 @@ from loaders.samplers.shuffle import shuffled
 from manifests.schema import Shard
 
 if TYPE_CHECKING:
-    from loaders.resolve import LoaderSpec
+    from loaders.spec import LoaderSpec
 
 # DALI's type stubs are incomplete.
 tfrecord: Any = _tfrecord

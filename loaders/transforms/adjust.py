@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import singledispatch
+from typing import Any
 
 from loaders.transforms.base import Operation, Size, check_number, check_size
 from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
@@ -32,6 +33,29 @@ class Adjustment:
             check_size("size", self.size)
         if self.magnitude is not None:
             check_number("magnitude", self.magnitude, 0)
+
+    def changed(self, size: Any, magnitude: float | None, *, written: Size | None) -> Adjustment:
+        """Return the adjustment after `Loader.set`.
+
+        Args:
+            size: a height and a width, or one number for square images. `None` changes nothing.
+            magnitude: `None` changes nothing.
+            written: height and width of the images without an adjustment.
+
+        Raises:
+            CallError: a value is wrong, or `size` is one number and the images are not square.
+
+        """
+        if isinstance(size, int) and not isinstance(size, bool):
+            height, width = written or (0, 0)
+            if height != width:
+                raise CallError(
+                    f"size={size} is one number, but the transforms make images of {height} x {width} pixels",
+                    hint="set size=(height, width)",
+                )
+            size = (size, size)
+        size = self.size if size is None else tuple(size) if isinstance(size, list) else size
+        return Adjustment(size, self.magnitude if magnitude is None else magnitude)
 
     @property
     def text(self) -> str:

@@ -1,6 +1,7 @@
 """`Loader.set` changes the size of the images and the strength of the augmentation between epochs."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from helpers.damaged import make
 
 import loaders
+from loaders import spec
 from loaders.dataset.tables import SampleTables
 from loaders.memory import ImageSizes, estimate_memory
 from manifests.errors import CallError
@@ -168,7 +170,7 @@ def test_refusals_name_what_is_wrong_and_change_nothing(folder, transforms, chan
 def test_a_failed_restart_leaves_the_loader_as_it_was(folder, monkeypatch):
     with build(folder) as loader, build(folder) as other:
         with monkeypatch.context() as patch:
-            patch.setattr("loaders.loader.Loader._start", lambda loader: 1 / 0)
+            patch.setattr("loaders.Loader._start", lambda loader: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 loader.set(size=32)
         assert equal(list(loader), list(other))
@@ -187,9 +189,6 @@ def test_a_state_with_impossible_values_is_refused(folder):
 
 def test_memory_limit_is_checked_again(folder, monkeypatch):
     """On a GPU; here the estimate of its memory, with everything else on the CPU."""
-    from loaders import loader as module
-    from loaders import resolve
-
     with build(folder) as loader:
         sizes = SampleTables(loader.spec.split).image_sizes() or ImageSizes(*np.full((2, 39), 32, np.int32))
         estimate = estimate_memory(sizes, loader.spec.settings).total
@@ -200,9 +199,9 @@ def test_memory_limit_is_checked_again(folder, monkeypatch):
             if settings.image_bytes > loader.spec.settings.image_bytes:
                 raise CallError("memory_limit")
 
-        monkeypatch.setattr(resolve, "_check_limit", check)
-        options = module.replace(loader.options, memory_limit=float(estimate))
-        monkeypatch.setattr(loader, "_spec", module.replace(loader.spec, options=options))
+        monkeypatch.setattr(spec, "check_limit", check)
+        options = replace(loader.options, memory_limit=float(estimate))
+        monkeypatch.setattr(loader, "_spec", replace(loader.spec, options=options))
         with pytest.raises(CallError, match="memory_limit"):
             loader.set(size=128)
         loader.set(size=32)

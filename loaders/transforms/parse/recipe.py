@@ -8,17 +8,14 @@ from typing import Any
 
 from loaders.transforms.base import BatchOperation, ImageSpec, Operation, Size
 from loaders.transforms.crop import KeepSize
-from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat, Unpack
-from loaders.transforms.limits import MAX_PIXELS, MAX_SIDE, MAX_TRANSFORMS, MAX_VIEWS
+from loaders.transforms.decode_normalize import Decode, Unpack
+from loaders.transforms.limits import MAX_TRANSFORMS, MAX_VIEWS
 from loaders.transforms.mixing import Mixing
 from loaders.transforms.parse.items import RecipeItem, parse_item, written_items
-from loaders.transforms.parse.scaling import Values, values_after
+from loaders.transforms.parse.sequence import SizesVaryError, check_functions_are_last, check_sequence
 from loaders.transforms.parse.torchvision_objects import composed
 from manifests.errors import CallError
 from manifests.text import shown
-
-#: Operations that work on images of several crops.
-_AFTER_CROPS = (Rescale, ToFloat, Normalize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +166,7 @@ def read_views(items: Sequence[Any], views: Sequence[Any], *, image_size: Callab
 
     try:
         parsed = recipes()
-    except _SizesVaryError:
+    except SizesVaryError:
         size = image_size()
         if size is None:
             raise
@@ -199,11 +196,11 @@ def _recipe(
     if len(located) > MAX_TRANSFORMS:
         raise CallError(f"{source} has {len(located)} transforms, but at most {MAX_TRANSFORMS} are supported")
     parsed = tuple(parse_item(location, item) for location, item in located)
-    _check_functions_are_last(parsed)
+    check_functions_are_last(parsed)
     functions = tuple(item.function for item in parsed if item.function)
     try:
-        output = _check_sequence(parsed, source)
-    except _SizesVaryError:
+        output = check_sequence(parsed, source)
+    except SizesVaryError:
         size = image_size()
         if size is None:
             raise
@@ -211,7 +208,7 @@ def _recipe(
         first = next((number for number, item in enumerate(parsed) if not _only_decodes(item)), len(parsed))
         known = RecipeItem("the dataset", f"all images have {size[0]} x {size[1]} pixels", (KeepSize(size),))
         parsed = (*parsed[:first], known, *parsed[first:])
-        output = _check_sequence(parsed, source)
+        output = check_sequence(parsed, source)
     return Recipe(parsed, functions, output, num_classes, tuple(notes))
 
 
@@ -230,86 +227,10 @@ def rechecked(recipe: Recipe, change: Callable[[RecipeItem], RecipeItem]) -> Rec
     views = []
     for number, view in enumerate(recipe.views):
         own = tuple(map(change, view.items))
-        views.append(replace(view, items=own, output=_check_sequence((*items, *own), f"views[{number}]")))
-    output = views[0].output if views else _check_sequence(items, "transforms")
+        views.append(replace(view, items=own, output=check_sequence((*items, *own), f"views[{number}]")))
+    output = views[0].output if views else check_sequence(items, "transforms")
     return replace(recipe, items=items, views=tuple(views), output=output)
-
-
-class _SizesVaryError(CallError):
-    """The images of a batch would have different sizes."""
 
 
 def _only_decodes(item: RecipeItem) -> bool:
     return all(isinstance(operation, Decode) for operation in item.operations)
-
-
-def _check_functions_are_last(items: Sequence[RecipeItem]) -> None:
-    function = None
-    for item in items:
-        if item.function:
-            function = item
-        elif function:
-            raise CallError(
-                f"{function.location}: {function.description} is a function, which is called with the finished batch, "
-                f"but {item.location} comes after it",
-                hint="move functions to the end of the list",
-            )
-
-
-def _check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
-    """Check that each operation supports its predecessor's output, and return the spec of the final images."""
-    spec, last, mixing = Decode().output(ImageSpec()), None, None
-    values = Values.BYTES
-    for number, item in enumerate(items):
-        for operation in item.operations:
-            if isinstance(operation, Decode) and any(each.operations for each in items[:number]):
-                raise CallError(
-                    f"{item.location}: images are already decoded at this point",
-                    hint="decode only once, as the first transform",
-                )
-            _check_after_crops(item, operation, spec)
-            if isinstance(operation, BatchOperation):
-                if spec.size is None:
-                    raise _sizes_vary(item.location, last, f"{item.description} needs one size", " before it")
-                mixing = item
-            elif mixing is not None:
-                raise CallError(
-                    f"{item.location}: {item.description} works on single images, but comes after {mixing.location}, "
-                    "which mixes the images of a batch",
-                    hint="move transforms that mix images to the end",
-                )
-            try:
-                spec, values = operation.output(spec), values_after(operation, values)
-            except CallError as error:
-                raise CallError(f"{item.location}: {error.message}", hint=error.hint) from None
-            _check_known_size(item, spec)
-        if item.operations:
-            last = item
-    if spec.size is None:
-        raise _sizes_vary(source, last, "a batch needs one size")
-    return spec
-
-
-def _check_after_crops(item: RecipeItem, operation: Operation, spec: ImageSpec) -> None:
-    if spec.crops and not isinstance(operation, _AFTER_CROPS):
-        raise CallError(
-            f"{item.location}: {item.description} comes after FiveCrop or TenCrop",
-            hint="move it before them; only ToTensor, Normalize and functions of the batch may follow",
-        )
-
-
-def _check_known_size(item: RecipeItem, spec: ImageSpec) -> None:
-    height, width = spec.size or (1, 1)
-    if max(height, width) > MAX_SIDE or height * width > MAX_PIXELS:
-        raise CallError(
-            f"{item.location}: {item.description} makes images of {height} x {width} pixels, but at most "
-            f"{MAX_SIDE} per side and {MAX_PIXELS} in all are supported"
-        )
-
-
-def _sizes_vary(location: str, last: RecipeItem | None, requirement: str, position: str = "") -> _SizesVaryError:
-    after = f" after {last.description}" if last else ""
-    return _SizesVaryError(
-        f"{location}: images have different sizes{after}, but {requirement}",
-        hint=f"add a crop (CropImage, RandCropImage) or a resize to a fixed size (ResizeImage with size){position}",
-    )

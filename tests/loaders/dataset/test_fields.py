@@ -117,7 +117,7 @@ def test_a_column_with_the_name_of_a_field(tmp_path, dataprep):
     ("fields", "message"),
     [
         (("image", "camra"), "fields uses 'camra', .* did you mean 'camera'"),
-        (("image", "xyz"), "valid names are 'image', 'label', 'index', 'key', "),
+        (("image", "xyz"), "valid names are 'image', 'label', 'index', 'valid', 'key', "),
         ((), "fields is empty"),
         (("image", "image"), "fields contains the same name twice"),
         ("image", "fields must be a list of names, got 'image'"),

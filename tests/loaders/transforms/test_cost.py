@@ -9,7 +9,7 @@ from helpers.pictures import encode
 import loaders
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
-from loaders.resolve import parse_transforms
+from loaders.transforms.argument import parse_transforms
 from loaders.transforms.cost import computes_on_cpu
 from loaders.transforms.fuse import fuse
 

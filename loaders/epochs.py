@@ -1,0 +1,177 @@
+"""Run a loader's epochs: which batch comes next, when the pipeline restarts, and how it goes on after a bad image."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from loaders.agreement import require_agreement
+from loaders.attributes import LoaderAttributes
+from loaders.batches import make_batch
+from loaders.checkpoint import Phase, Progress
+from loaders.dali.decode_errors import UndecodableError
+from loaders.dali.pipeline import keep_pipelines
+from loaders.dali.run import start_pipeline, take_batch
+from loaders.dataset.split import ShardCheck
+from loaders.frameworks import load_framework
+from loaders.identity import sampling_choices
+from loaders.interrupts import delayed_interrupts
+from loaders.memory import RESERVATIONS, estimate_memory
+from loaders.ranks import check_group
+from loaders.recovery import new_bad_images, without_rows
+from loaders.samplers.order import StoredOrder
+from loaders.spec import LoaderSpec, adjusted_spec
+from loaders.transforms.adjust import Adjustment
+from manifests.errors import CallError
+
+#: All loaders of this process.
+_loaders: weakref.WeakSet[Epochs] = weakref.WeakSet()
+
+
+os.register_at_fork(after_in_child=lambda: keep_pipelines(loader._pipeline for loader in _loaders))
+
+
+class Epochs(LoaderAttributes):
+    """The state of a loader and its transitions, which `loaders.checkpoint.Progress` documents."""
+
+    def __init__(self, spec: LoaderSpec) -> None:
+        """Start the pipeline. `loaders.build` calls this.
+
+        Raises:
+            CallError: the framework is not installed.
+            DamagedError: DALI cannot read the index files.
+
+        """
+        self._spec = spec
+        self._framework = load_framework(spec.options.framework)
+        self._process = os.getpid()
+        _loaders.add(self)
+        # DALI's readers do not check the shards that they have mapped.
+        checks = isinstance(spec.order, StoredOrder) and spec.options.mmap
+        self._check_shards = ShardCheck(spec.split) if checks else None
+        self._closed = False
+        self._agreed = False
+        self._looping = -1
+        #: The exception that was being handled when the newest epoch was left, by its `id`.
+        self._handled_at_leave: int | None = None
+        self._progress = Progress.start(spec.order.batches)
+        self._errors = {}
+        #: `None` if the loader is closed, or if the pipeline could not be started.
+        self._pipeline: Any = self._start()
+        self._reserve_memory()
+
+    def _batches(self) -> Iterator[Any]:
+        iteration = self._looping = self._begin()
+        try:
+            while self._progress.position.batch < len(self):
+                self._require_usable()
+                if iteration != self._progress.iteration:
+                    raise CallError(
+                        "this iterator is invalid: the loader has a newer one, or set_epoch() was called",
+                        hint="use one iterator at a time, or build a second loader",
+                    )
+                batch = self._decodable_batch()
+                self._progress = self._progress.batch_given(self._pipeline.checkpoint())
+                yield batch
+        except GeneratorExit as error:
+            # The iterator was dropped. If an exception is the reason, it is not visible here, but in `state_dict`.
+            if iteration == self._progress.iteration:
+                self._progress = self._progress.leave()
+                self._handled_at_leave = id(error.__context__)
+            raise
+        finally:
+            if iteration == self._looping:
+                self._looping = -1
+
+    def _begin(self) -> int:
+        """Begin an epoch, or continue it, and return the number of the iteration."""
+        self._require_usable()
+        progress, order = self._progress, self._spec.order
+        if progress.needs_restart or (progress.phase is Phase.FINISHED and order.restarts):
+            self._restart(Progress.start(len(self), progress.next_epoch))
+        elif self._pipeline is None:
+            self._restart(progress)
+        if not self._agreed:
+            position = {"epoch": self._progress.next_epoch, "batch": self._progress.position.batch}
+            require_agreement(self.options.ranks, {"batches": len(self), **sampling_choices(self._spec), **position})
+            self._agreed = True
+        if self._progress.phase is Phase.FINISHED:
+            # DALI still has the batches of this epoch that last_batch="drop" omits.
+            for _ in range(order.runs - len(self)):
+                self._run()
+        self._progress = self._progress.begin()
+        return self._progress.iteration
+
+    def _decodable_batch(self) -> Any:
+        """Return the next batch. If an image cannot be decoded, find it, and continue without it or raise."""
+        while True:
+            try:
+                return make_batch(self._run(), self._spec, self._framework, self._progress.position)
+            except UndecodableError as error:
+                self._continue_without_bad_images(error)
+
+    def _continue_without_bad_images(self, error: UndecodableError) -> None:
+        failed = self._progress
+        bad = new_bad_images(self._spec, failed.position, self._errors, error)
+        self._leave_out(self._errors | bad)
+        self._restart(Progress.restore(len(self), failed.saved, failed.checkpoint))
+        # The iteration stays the same, so the iterator in use remains valid.
+        self._progress = replace(self._progress.begin(), iteration=failed.iteration)
+
+    def _adjust(self, adjustment: Adjustment) -> None:
+        """Change the transforms. The next start of the pipeline uses them."""
+        if adjustment == self._spec.adjustment:
+            return
+        RESERVATIONS.remove(self)  # The new estimate replaces it.
+        try:
+            self._spec = adjusted_spec(self._spec, adjustment)
+        finally:
+            self._reserve_memory()
+
+    def _reserve_memory(self) -> None:
+        spec = self._spec
+        if spec.sizes is not None:
+            RESERVATIONS.add(self, spec.options.device.index, estimate_memory(spec.sizes, spec.settings))
+
+    def _leave_out(self, errors: dict[int, str]) -> None:
+        """Remember bad images, and take them out of the order."""
+        self._errors = errors
+        self._spec = without_rows(self._spec, errors)
+
+    def _run(self) -> Any:
+        """Take a batch from DALI, and let DALI start the next one."""
+        # Set the phase before DALI runs: an interruption after this line leaves it at RUNNING.
+        self._progress = self._progress.run_started()
+        outputs = take_batch(self._pipeline, self._spec.split, self._check_shards)
+        self._progress = self._progress.run_finished()
+        return outputs
+
+    def _start(self) -> Any:
+        return start_pipeline(self._spec, self._progress)
+
+    def _restart(self, progress: Progress) -> None:
+        """Replace the pipeline by one that starts at `progress`. Older iterators become invalid.
+
+        If it cannot be started, the error is raised, and the next iteration tries again.
+        """
+        self._set(progress)
+        self._pipeline = self._start()
+
+    def _set(self, progress: Progress) -> None:
+        # Release the old pipeline first, so that there are never two in memory.
+        with delayed_interrupts():
+            self._pipeline = None
+        self._progress = replace(progress, iteration=self._progress.iteration + 1)
+
+    def _require_usable(self) -> None:
+        if self._closed:
+            raise CallError("this loader is closed", hint="build a new loader")
+        if os.getpid() != self._process:
+            raise CallError(
+                "this loader was built in another process, and DALI's threads do not exist in a forked one",
+                hint="build the loader in the process that uses it",
+            )
+        check_group(self.options.ranks)

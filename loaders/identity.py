@@ -1,0 +1,37 @@
+"""What identifies the batches of a loader: choices that ranks must share, and that a checkpoint must share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loaders.spec import LoaderSpec
+
+
+def sampling_choices(spec: LoaderSpec) -> dict[str, Any]:
+    """Return the choices that all ranks must share, because they decide which samples an epoch has."""
+    options = spec.options
+    return {
+        "dataset": spec.split.fingerprint,
+        "batch_size": options.batch_size,
+        "shuffle": options.shuffle,
+        "sampler": spec.order.text,
+        "sample_order": spec.order.version,
+        "seed": options.seed,
+        "last_batch": options.last_batch,
+    }
+
+
+def checkpoint_choices(spec: LoaderSpec) -> dict[str, Any]:
+    """Return the choices that another loader must share to resume from a checkpoint of this one."""
+    options, recipe = spec.options, spec.written
+    views = [operation for view in recipe.views for operation in view.operations]
+    return {
+        **sampling_choices(spec),
+        "transforms": " ".join(map(repr, (*recipe.operations, *recipe.mixing, *views))),
+        "rank": options.ranks.rank,
+        "world_size": options.ranks.world_size,
+        "dtype": options.dtype,
+        "layout": options.layout,
+        "fields": list(options.fields),
+        "device": options.device.kind,
+    }

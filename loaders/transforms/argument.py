@@ -1,0 +1,94 @@
+"""The argument `transforms` of `loaders.build`: a preset, a list, a torchvision `Compose`, or a YAML file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loaders.transforms.base import Size
+from loaders.transforms.parse import Recipe, read_recipe, read_views
+from loaders.transforms.parse.paddleclas import read_config
+from loaders.transforms.parse.torchvision_objects import composed
+from loaders.transforms.presets import PRESETS, get_preset
+from manifests.errors import CallError
+from manifests.text import shown
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedTransforms:
+    """What the argument `transforms` contains: a recipe, and with a PaddleClas config, what it says about batches.
+
+    Attributes:
+        recipe: the operations.
+        batch_size: batch_size of the config. `None` if not given.
+        drop_last: drop_last of the config. `None` if not given.
+        shuffle: shuffle of the config. `None` if not given.
+        sampler: section of the config. `None` if not given.
+
+    """
+
+    recipe: Recipe
+    batch_size: int | None = None
+    drop_last: bool | None = None
+    shuffle: bool | None = None
+    sampler: Mapping[str, Any] | None = None
+
+
+def parse_transforms(
+    transforms: Any,
+    *,
+    split: str,
+    views: Sequence[Any] | None = None,
+    image_size: Callable[[], Size | None] = lambda: None,
+) -> ParsedTransforms:
+    """Parse the name of a preset, a list of transforms, a torchvision `Compose`, or the path of a YAML file.
+
+    Args:
+        transforms: the argument of `loaders.build`.
+        split: selects the section of a PaddleClas config.
+        views: lists of transforms, one for each view of the images; `None` for one tensor of images.
+        image_size: returns the height and width of all images of the dataset, or `None` if they vary.
+
+    Raises:
+        CallError: the preset or the file does not exist, or a transform is unknown or wrong.
+
+    """
+    parts = composed(transforms)
+    if parts is not None:
+        transforms = parts
+    if isinstance(transforms, (list, tuple)):
+        presets = [item for item in transforms if isinstance(item, str) and item in PRESETS]
+        if presets:
+            raise CallError(
+                f"transforms is a list that contains the preset {presets[0]!r}", hint=f"write transforms={presets[0]!r}"
+            )
+        if views is not None:
+            return ParsedTransforms(read_views(transforms, views, image_size=image_size))
+        return ParsedTransforms(read_recipe(transforms, image_size=image_size))
+    if views is not None:
+        raise CallError(
+            f"views needs a list as transforms, got {shown(transforms)}",
+            hint="pass the transforms that all views share, or an empty list",
+        )
+    if not isinstance(transforms, (str, os.PathLike)):
+        raise CallError(
+            "transforms must be the name of a preset, a list, a torchvision Compose or a YAML file, got "
+            f"{shown(transforms)}",
+            hint='pass for example "imagenet-train" or [{"CropImage": {"size": 224}}]',
+        )
+    path = os.fspath(transforms)
+    if path.endswith((".yaml", ".yml")) or os.path.isfile(path):
+        config = read_config(path, split)
+        recipe = read_recipe(
+            config.transforms,
+            source=f"{path}: transform_ops",
+            batch=config.batch_transforms,
+            num_classes=config.num_classes,
+            notes=config.notes,
+            image_size=image_size,
+        )
+        return ParsedTransforms(recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler)
+    items, batch = get_preset(path)
+    return ParsedTransforms(read_recipe(items, source=f"{path}: transforms", batch=batch, image_size=image_size))

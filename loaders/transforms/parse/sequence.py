@@ -1,0 +1,107 @@
+"""Check that the items of a list can run one after another. No side effects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loaders.transforms.base import BatchOperation, ImageSpec, Operation
+from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat
+from loaders.transforms.limits import MAX_PIXELS, MAX_SIDE
+from loaders.transforms.parse.items import RecipeItem
+from loaders.transforms.parse.scaling import Values, values_after
+from manifests.errors import CallError
+
+#: Operations that work on images of several crops.
+_AFTER_CROPS = (Rescale, ToFloat, Normalize)
+
+
+class SizesVaryError(CallError):
+    """The images of a batch would have different sizes."""
+
+
+def check_functions_are_last(items: Sequence[RecipeItem]) -> None:
+    """Check that only functions follow a function.
+
+    Raises:
+        CallError: another transform does.
+
+    """
+    function = None
+    for item in items:
+        if item.function:
+            function = item
+        elif function:
+            raise CallError(
+                f"{function.location}: {function.description} is a function, which is called with the finished batch, "
+                f"but {item.location} comes after it",
+                hint="move functions to the end of the list",
+            )
+
+
+def check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
+    """Check that each operation supports its predecessor's output, and return the spec of the final images.
+
+    Args:
+        items: the items of the list, parsed.
+        source: name of the list in error messages.
+
+    Raises:
+        SizesVaryError: the images of a batch would have different sizes.
+        CallError: an operation does not support the images at its place.
+
+    """
+    spec, last, mixing = Decode().output(ImageSpec()), None, None
+    values = Values.BYTES
+    for number, item in enumerate(items):
+        for operation in item.operations:
+            if isinstance(operation, Decode) and any(each.operations for each in items[:number]):
+                raise CallError(
+                    f"{item.location}: images are already decoded at this point",
+                    hint="decode only once, as the first transform",
+                )
+            _check_after_crops(item, operation, spec)
+            if isinstance(operation, BatchOperation):
+                if spec.size is None:
+                    raise _sizes_vary(item.location, last, f"{item.description} needs one size", " before it")
+                mixing = item
+            elif mixing is not None:
+                raise CallError(
+                    f"{item.location}: {item.description} works on single images, but comes after {mixing.location}, "
+                    "which mixes the images of a batch",
+                    hint="move transforms that mix images to the end",
+                )
+            try:
+                spec, values = operation.output(spec), values_after(operation, values)
+            except CallError as error:
+                raise CallError(f"{item.location}: {error.message}", hint=error.hint) from None
+            _check_known_size(item, spec)
+        if item.operations:
+            last = item
+    if spec.size is None:
+        raise _sizes_vary(source, last, "a batch needs one size")
+    return spec
+
+
+def _check_after_crops(item: RecipeItem, operation: Operation, spec: ImageSpec) -> None:
+    if spec.crops and not isinstance(operation, _AFTER_CROPS):
+        raise CallError(
+            f"{item.location}: {item.description} comes after FiveCrop or TenCrop",
+            hint="move it before them; only ToTensor, Normalize and functions of the batch may follow",
+        )
+
+
+def _check_known_size(item: RecipeItem, spec: ImageSpec) -> None:
+    height, width = spec.size or (1, 1)
+    if max(height, width) > MAX_SIDE or height * width > MAX_PIXELS:
+        raise CallError(
+            f"{item.location}: {item.description} makes images of {height} x {width} pixels, but at most "
+            f"{MAX_SIDE} per side and {MAX_PIXELS} in all are supported"
+        )
+
+
+def _sizes_vary(location: str, last: RecipeItem | None, requirement: str, position: str = "") -> SizesVaryError:
+    after = f" after {last.description}" if last else ""
+    return SizesVaryError(
+        f"{location}: images have different sizes{after}, but {requirement}",
+        hint=f"add a crop (CropImage, RandCropImage) or a resize to a fixed size (ResizeImage with size){position}",
+    )
