@@ -54,7 +54,7 @@ def undisturbed(command, dataprep, snapshot, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("fmt", "image_options", "stride"),
-    [("tfrecord", [], 1), ("webdataset", [], 4), ("tfrecord", ["resize"], 5), ("webdataset", ["raw"], 5)],
+    [("tfrecord", [], 2), ("webdataset", [], 4), ("tfrecord", ["resize"], 5), ("webdataset", ["raw"], 5)],
 )
 def test_killed_at_every_file_operation(fmt, image_options, stride, make_photos, tmp_path):
     source = make_photos(tmp_path / "photos", 12, classes=2, side=16)
