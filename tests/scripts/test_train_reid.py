@@ -266,7 +266,8 @@ def test_val_is_both_query_and_gallery(script, datasets, tmp_path, name, column)
     ],
 )
 def test_wrong_arguments_are_rejected(datasets, tmp_path, options, message, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torchvision", None)
+    for name in ("torchvision", "torchvision.models"):  # the tests of transforms import it, where it is installed
+        monkeypatch.setitem(sys.modules, name, None)
     done = call(command(datasets["market"], tmp_path / "run.pt", *options))
     assert done.returncode == 1
     assert re.match(message, done.stderr.splitlines()[-1])
