@@ -42,7 +42,7 @@ DataLoader:
 BLOCK = re.compile(r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```", re.M | re.S)
 
 #: Commands in blocks that run, which need no test: they come before anything of ours is installed.
-SHELL = ("git clone", "pip install", "scripts/demo", "scripts/test")
+SHELL = ("git clone", "pip install", "scripts/demo", "scripts/test", "scripts/fuzz")
 
 
 class Block(NamedTuple):

@@ -42,6 +42,7 @@ def test_public_names_are_frozen():
         "MANIFEST_NAME",
         "MAX_MANIFEST_BYTES",
         "REJECTED_NAME",
+        "check_manifest_size",
         "checksum_text",
         "manifest_bytes",
         "may_replace_manifest",
