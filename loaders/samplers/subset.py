@@ -149,5 +149,12 @@ class _SubsetPlan:
     def lines(self) -> tuple[str, ...]:
         return (f"A subset of {len(self._rows):,} of the {self._split_samples:,} samples is read.", *self._plan.lines)
 
+    @property
+    def drawable(self) -> NDArray[np.bool_]:
+        """Which rows of the split an epoch can contain: bool [samples of the split]."""
+        mask = np.zeros(self._split_samples, bool)
+        mask[self._rows] = getattr(self._plan, "drawable", True)
+        return mask
+
     def batch(self, epoch: int, number: int) -> Rows:
         return self._rows[self._plan.batch(epoch, number)]

@@ -14,6 +14,7 @@ from loaders.samplers.groups import Groups, group, read_codes
 from loaders.samplers.order import PlannedOrder
 from loaders.samplers.pk import PKSampler
 from loaders.samplers.shuffle import random_words
+from loaders.samplers.subset import SubsetSampler
 from manifests.errors import CallError, DamagedError
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class TolerantOrder(PlannedOrder):
             place of a bad one, drawn from its peers.
         peers: which rows may replace a row; `None` means every row.
         seed: seed of the draw.
+        drawable: which rows may replace a row, because the sampler draws them at all: bool [rows]; `None` means all.
 
     """
 
@@ -84,6 +86,7 @@ class TolerantOrder(PlannedOrder):
     mode: Literal["skip", "replace"] = "skip"
     peers: Peers | None = None
     seed: int = 0
+    drawable: NDArray[np.bool_] | None = None
     _streams: dict[int, _Stream] = field(default_factory=dict)
 
     def without(self, bad: frozenset[int]) -> TolerantOrder:
@@ -173,9 +176,12 @@ class TolerantOrder(PlannedOrder):
         for candidates, excluded in ((peers, used), (peers, set()), (everyone, set())):
             for step in range(len(candidates)):
                 candidate = int(candidates[(word + step) % len(candidates)])
-                if candidate not in self.bad and candidate not in excluded:
+                if candidate not in self.bad and candidate not in excluded and self._is_drawable(candidate):
                     return candidate
         raise DamagedError("every image of the split is damaged", hint="run `dataprep verify --decode`")
+
+    def _is_drawable(self, row: int) -> bool:
+        return self.drawable is None or bool(self.drawable[row])
 
 
 def tolerant_order(
@@ -194,14 +200,18 @@ def tolerant_order(
         CallError: the sampler makes batches of a fixed composition, and `mode` would move samples between them.
 
     """
-    if mode == "skip" and isinstance(sampler, PKSampler):
+    drawing = sampler
+    while isinstance(drawing, SubsetSampler):
+        drawing = drawing.sampler
+    if mode == "skip" and isinstance(drawing, PKSampler):
         raise CallError(
             'on_error="skip" would move samples into other batches, which then are not P x K',
             hint='set on_error="replace"',
         )
     peers = None
     if mode == "replace":
-        by = getattr(sampler, "by", "label")
+        by = getattr(drawing, "by", "label")
         peers = Peers.of(tables.columns([by], requested_by=type(sampler).__name__), by, order.rows)
     values = {each.name: getattr(order, each.name) for each in fields(PlannedOrder)}
-    return TolerantOrder(**values, mode=mode, peers=peers, seed=seed)
+    drawable = getattr(order.plan, "drawable", None)
+    return TolerantOrder(**values, mode=mode, peers=peers, seed=seed, drawable=drawable)

@@ -135,6 +135,12 @@ class _WeightedPlan(EpochPlan):
             f"weight: a sample appears up to {quotas.max():,.1f} times on average.",
         )
 
+    @property
+    def drawable(self) -> NDArray[np.bool_]:
+        """Which rows of the split an epoch can contain: bool [samples of the split]."""
+        mask: NDArray[np.bool_] = np.diff(self._ends) > 0
+        return mask
+
     def compute_epoch(self, epoch: int) -> Indices:
         dtype = index_dtype(len(self._ends))
         if self._replacement:

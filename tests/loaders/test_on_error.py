@@ -117,6 +117,20 @@ def test_pk_batches_keep_their_identities(folder):
         build(folder, sampler=loaders.PKSampler(2, 2), on_error="skip", last_batch="drop")
 
 
+def test_a_replacement_is_one_that_the_sampler_draws(folder):
+    """Neither a row outside a subset, nor one of weight 0."""
+    chosen = np.arange(0, SAMPLES, 2)
+    weights = np.isin(np.arange(SAMPLES), chosen).astype(float)
+    for sampler in (loaders.SubsetSampler(chosen), loaders.WeightedSampler(weights)):
+        with build(folder, sampler=sampler, on_error="replace") as loader:
+            for _ in range(3):
+                assert set(rows_of(loader)) <= set(chosen.tolist()) - set(BAD)
+            assert loader.errors
+    pk = loaders.SubsetSampler(chosen, sampler=loaders.PKSampler(2, 2))
+    with pytest.raises(CallError, match="are not P x K"):
+        build(folder, sampler=pk, on_error="skip", last_batch="drop")
+
+
 def test_a_batch_of_bad_images_alone(tmp_path):
     made = damage(make(tmp_path / "set", "tfrecord", 12, shards=1), rows=range(4, 8))
     for on_error, expected in (("skip", 8), ("replace", 12)):
