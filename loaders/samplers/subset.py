@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.samplers.base import Plan, Rows, Sampler, array_text
+from loaders.samplers.base import ComparedByText, Plan, Rows, Sampler, array_text
 from loaders.samplers.shuffled import ShuffledSampler
 from manifests.errors import CallError
 from manifests.filters import filter_columns, matching_rows
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class SubsetSampler:
+class SubsetSampler(ComparedByText):
     """Samples some rows of the split with another sampler. Give either `rows` or `where`.
 
     Args:
@@ -51,17 +51,6 @@ class SubsetSampler:
     def __repr__(self) -> str:
         chosen = f"where={self.where!r}" if self.where else f"rows={array_text(np.asarray(self.rows), '<i8')}"
         return f"SubsetSampler({chosen}, sampler={self.sampler!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SubsetSampler) and repr(self) == repr(other)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
-    @property
-    def text(self) -> str:
-        """How `explain()` and checkpoints name the sampler."""
-        return repr(self)
 
     @property
     def columns(self) -> tuple[str, ...]:

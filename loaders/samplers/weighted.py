@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.options import require_int_field
-from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, array_text, check_not_empty, index_dtype
+from loaders.samplers.base import (
+    ComparedByText,
+    EpochPlan,
+    Indices,
+    Plan,
+    Rows,
+    array_text,
+    check_not_empty,
+    index_dtype,
+)
 from loaders.samplers.quotas import QUOTA_BITS, draw_by_quota, quota_ends, round_quotas
 from loaders.samplers.shuffle import random_words, shuffled, uniform
 from manifests.errors import CallError
@@ -20,7 +29,7 @@ _ORDER, _ROUNDING, _DRAW = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class WeightedSampler:
+class WeightedSampler(ComparedByText):
     """Draws each sample in proportion to a weight of its own, as `torch.utils.data.WeightedRandomSampler` does.
 
     Args:
@@ -53,17 +62,6 @@ class WeightedSampler:
         # Checkpoints compare this text, so it identifies the values of an array.
         weights = array_text(self.weights, "<f8") if isinstance(self.weights, np.ndarray) else repr(self.weights)
         return f"WeightedSampler(weights={weights}, replacement={self.replacement}, samples={self.samples})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, WeightedSampler) and repr(self) == repr(other)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
-    @property
-    def text(self) -> str:
-        """How `explain()` and checkpoints name the sampler."""
-        return repr(self)
 
     @property
     def columns(self) -> tuple[str, ...]:
