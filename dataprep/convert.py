@@ -14,6 +14,7 @@ from itertools import chain
 
 from dataprep import storage
 from dataprep.completion import mark_complete, mark_incomplete
+from dataprep.containers import locations_of
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import components
 from dataprep.images.base import EXTENSIONS, FAILED
@@ -173,6 +174,7 @@ def _shard_task(source: Source, out: str, options: Options, plan: ConversionPlan
         labels=labels,
         class_names=[source.classes[label] for label in labels],
         extra=source.extra.take(shard.rows) if source.extra.num_columns else None,
+        locations=locations_of(source.location, shard.rows),
     )
 
 

@@ -76,7 +76,7 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
     for number, name in enumerate(splits):
         rows = np.flatnonzero(split_index == number)
         if options.shuffle:
-            rows = rows[_permutation(len(rows), options.seed, _ORDER_STREAM, number)]
+            rows = _shuffled(source, rows, options.seed, _ORDER_STREAM, number)
         sizes = _estimated_sizes(source.size[rows].clip(min=0), options)
         for index, (start, stop) in enumerate(_shard_bounds(sizes, options)):
             shards.append(ShardPlan(f"{name}-{index:05d}", name, rows[start:stop]))
@@ -192,6 +192,24 @@ def _permutation(count: int, *stream: int) -> NDArray[np.int64]:
     """Return a random order of `count` elements, int64 [count]; the seed and the stream determine it."""
     draws = np.random.PCG64(np.random.SeedSequence(stream)).random_raw(count)
     return np.argsort(np.asarray(draws, np.uint64).reshape(-1), kind="stable")
+
+
+#: Groups of images, such as the row groups of a Parquet file, are shuffled; then the images of consecutive groups that
+#: together have at most about this many bytes. A worker keeps that much of them in memory.
+WINDOW_BYTES = 256 << 20
+
+
+def _shuffled(source: Source, rows: NDArray[np.int64], *stream: int) -> NDArray[np.int64]:
+    """Return rows in random order, int64 [N]; if the source has groups, rows of few groups are close to each other."""
+    order = _permutation(len(rows), *stream)
+    if source.group is None:
+        return rows[order]
+    _, group = np.unique(source.group[rows], return_inverse=True)
+    groups = _permutation(int(group.max(initial=-1)) + 1, *stream, _ORDER_STREAM)
+    sizes = np.bincount(group, source.size[rows].clip(min=0), minlength=len(groups))[groups]
+    window = np.empty(len(groups), np.int64)
+    window[groups] = np.cumsum(sizes) // WINDOW_BYTES
+    return rows[order[np.argsort(window[group[order]], kind="stable")]]
 
 
 def _estimated_sizes(sizes: NDArray[np.int64], options: Options) -> NDArray[np.int64]:

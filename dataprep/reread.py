@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from awscrt.checksums import crc32c
 
 from dataprep import storage
+from dataprep.containers import Location
 from dataprep.images.base import Rejected
 from dataprep.options import Options
 from dataprep.source_image import load_image
@@ -24,12 +25,14 @@ class SourceImages:
         root: folder that relative `paths` start from.
         paths: their paths.
         sizes: their sizes in bytes, when the source was scanned.
+        locations: where they are inside containers; `None` if every image is a file of its own.
 
     """
 
     root: str
     paths: list[str]
     sizes: list[int]
+    locations: list[Location | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +99,11 @@ def _find_replaced(task: RereadTask, images: SourceImages) -> str | None:
     stored = dict(zip(table["source"].to_pylist(), table["crc32c"].to_pylist(), strict=True))
     reasons = {row["source"]: row["reason"] for row in task.conversion.rejected}
     unchecked = replace(task.options, validate="none")  # only the bytes matter of an image that was valid
-    for path, size in zip(images.paths, images.sizes, strict=True):
+    locations = images.locations or [None] * len(images.paths)
+    for path, size, location in zip(images.paths, images.sizes, locations, strict=True):
+        options = unchecked if path in stored else task.options
         try:
-            data = load_image(images.root, path, size, unchecked if path in stored else task.options).data
+            data = load_image(images.root, path, size, options, location).data
         except Rejected as error:
             is_same = path not in stored and error.reason == reasons.get(path)
         else:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from dataprep import storage
 from dataprep.completion import INCOMPLETE_NAME, read_mark
+from dataprep.containers import locations_of
 from dataprep.engines import Engine
 from dataprep.formats import FORMATS
 from dataprep.images.base import FAILED
@@ -213,7 +214,8 @@ def _shard_file(result: ShardResult) -> File | None:
 
 def _source_images(source: Source, shard: ShardPlan) -> SourceImages:
     paths = source.path.take(shard.rows).to_pylist()
-    return SourceImages(source.root, paths, source.size[shard.rows].tolist())
+    sizes = source.size[shard.rows].tolist()
+    return SourceImages(source.root, paths, sizes, locations_of(source.location, shard.rows))
 
 
 def _has_checksum(out: str, file: File) -> bool:

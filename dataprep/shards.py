@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep import storage
+from dataprep.containers import Location
 from dataprep.formats import FORMATS, PendingSample, ScanOptions, components
 from dataprep.images.base import Rejected
 from dataprep.options import CHANGE_COLUMNS, Options
@@ -43,6 +44,7 @@ class ShardTask:
         labels: labels, from 0.
         class_names: the class name of each label.
         extra: additional columns for the sample table; `None` if the source has none.
+        locations: where the images are inside containers; `None` if every image is a file of its own.
 
     """
 
@@ -57,6 +59,7 @@ class ShardTask:
     labels: list[int]
     class_names: list[str]
     extra: pa.Table | None
+    locations: list[Location | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +169,11 @@ def _write_records(task: ShardTask, file: _ShardFile) -> tuple[list[_WrittenReco
     """Append every valid image to the file; return the records, and rows for ``rejected.jsonl``."""
     record_format = FORMATS[task.options.fmt]
     extras: list[dict[str, Any]] = [{}] * len(task.keys) if task.extra is None else task.extra.to_pylist()
+    locations = task.locations or [None] * len(task.keys)
     records, rejected = [], []
     for row, (source, size) in enumerate(zip(task.paths, task.sizes, strict=True)):
         try:
-            data, info, changes = load_image(task.root, source, size, task.options)
+            data, info, changes = load_image(task.root, source, size, task.options, locations[row])
         except Rejected as error:
             rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
             continue

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from awscrt.checksums import crc32c
 
+from dataprep.containers import Location, locations_of
 from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
 from dataprep.options import Options
@@ -39,9 +40,9 @@ def run_trial(source: Source, shards: Sequence[ShardPlan], options: Options, sec
     record_format = FORMATS[options.fmt]
     start = time.perf_counter()
     measured = kept = stored = 0
-    for path, size in _interleave(source, shards):
+    for path, size, location in _interleave(source, shards):
         try:
-            data, info, _ = load_image(source.root, path, size, options)
+            data, info, _ = load_image(source.root, path, size, options, location)
             record_format.frame(PendingSample("0", 0, "", info, len(data), crc32c(data), path, {}))
             kept, stored = kept + 1, stored + len(data)
         except Rejected:
@@ -52,8 +53,9 @@ def run_trial(source: Source, shards: Sequence[ShardPlan], options: Options, sec
     return Trial(measured / max(time.perf_counter() - start, 1e-9), measured, stored / max(kept, 1))
 
 
-def _interleave(source: Source, shards: Sequence[ShardPlan]) -> Iterator[tuple[str, int]]:
-    """Yield path and size of images, one from each shard in turn."""
+def _interleave(source: Source, shards: Sequence[ShardPlan]) -> Iterator[tuple[str, int, Location | None]]:
+    """Yield path, size and location of images, one from each shard in turn."""
     for position in range(_MAX_PER_SHARD):
         for row in (int(shard.rows[position]) for shard in shards if position < len(shard.rows)):
-            yield source.path[row].as_py(), int(source.size[row])
+            locations = locations_of(source.location, [row])
+            yield source.path[row].as_py(), int(source.size[row]), locations[0] if locations else None

@@ -48,6 +48,7 @@ _GIVE_FILE = "write its content to a regular file, and give that file"
 
 SOURCE_TABLE = FileKind("table", 16 << 30, SourceError, _GIVE_FILE)
 SOURCE_LIST = FileKind("list", 16 << 30, SourceError, _GIVE_FILE)
+SOURCE_ARCHIVE = FileKind("archive", 1 << 44, SourceError, "give a regular file")
 CLASS_NAMES = FileKind("--classes file", 1 << 27, CallError, _GIVE_FILE)
 CONFIG = FileKind("config file", 1 << 20, CallError, "give a YAML file")
 MANIFEST = FileKind("manifest", 1 << 28, ManifestError, _REMAKE)
@@ -56,7 +57,7 @@ INDEX = FileKind("index", 1 << 28, IndexFileError, _REMAKE)
 TABLE = FileKind("sample table", 1 << 30, TableError, _REMAKE)
 REJECTED = FileKind("list of rejected images", 1 << 30, ManifestError, _REMAKE)
 
-KINDS = (SOURCE_TABLE, SOURCE_LIST, CLASS_NAMES, CONFIG, MANIFEST, SHARD, INDEX, TABLE, REJECTED)
+KINDS = (SOURCE_TABLE, SOURCE_LIST, SOURCE_ARCHIVE, CLASS_NAMES, CONFIG, MANIFEST, SHARD, INDEX, TABLE, REJECTED)
 
 #: A longer line of a list or a table is refused. Linux limits paths to 4,096 bytes.
 MAX_LINE_BYTES = 1 << 20

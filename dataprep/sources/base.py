@@ -67,6 +67,11 @@ class Source:
         stamp: int64 [n, 2], modification time in ns and inode of each file, -1 if not known. Two runs compare them to
             find files that were replaced by others of the same size. `None` if the source cannot tell.
         folders: device and inode of each folder that was scanned.
+        location: where the images are inside containers: an Arrow table of n rows with the columns of
+            `dataprep.containers.base.location_schema`. `path` then names the container and the image in it, for
+            messages and the ``source`` column. `None` if every image is a file of its own.
+        group: int64 [n]: images with the same number are fast to read one after the other, such as those in a row
+            group of a Parquet file. `None` if the order does not matter.
 
     """
 
@@ -84,6 +89,8 @@ class Source:
     scanned: bool = False
     stamp: NDArray[np.int64] | None = None
     folders: frozenset[tuple[int, int]] = frozenset()
+    location: pa.Table | None = None
+    group: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.label)

@@ -1,0 +1,66 @@
+"""Read images from containers, in place: archives, tables, shards and databases. Nothing is unpacked.
+
+A worker opens a container when it needs the first image of it, and keeps the last few open.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from importlib import import_module
+
+from awscrt.checksums import crc32c
+
+from dataprep.containers.base import ContainerReader, Location, ReaderName, location_table, locations_of
+from dataprep.images.base import Rejected
+
+__all__ = ["Location", "ReaderName", "location_table", "locations_of", "read_location"]
+
+#: Containers that a process keeps open.
+MAX_OPEN = 64
+
+#: The module of each reader. Its function `open_container` takes a path and returns a `ContainerReader`.
+_MODULES: dict[ReaderName, str] = {
+    "range": "dataprep.containers.ranges",
+    "deflate": "dataprep.containers.deflate",
+    "parquet": "dataprep.containers.parquet",
+    "lmdb": "dataprep.containers.lmdb",
+}
+
+_open: OrderedDict[tuple[int, str, ReaderName], ContainerReader] = OrderedDict()
+_lock = threading.Lock()
+
+
+def read_location(root: str, location: Location, size: int) -> bytes:
+    """Return the bytes of an image in a container.
+
+    Args:
+        root: folder that relative paths of containers start from.
+        location: where the image is.
+        size: its size in bytes when the source was scanned; may be an estimate.
+
+    Raises:
+        OSError: the container cannot be read.
+        Rejected: the image cannot be used.
+        SourceVanishedError: the container has changed since the source was scanned.
+
+    """
+    data = _reader(os.path.join(root, location.container), location.reader).read(location, size)
+    if location.crc32c is not None and crc32c(data) != location.crc32c:
+        raise Rejected("corrupt", "the bytes are not those of the checksum in the sample table of the source")
+    return data
+
+
+def _reader(path: str, name: ReaderName) -> ContainerReader:
+    """Return a reader from the cache. One that is dropped closes its file as soon as no thread uses it."""
+    key = (os.getpid(), path, name)  # a database must not be used in a child of the process that opened it
+    with _lock:
+        reader = _open.get(key)
+        if reader is None:
+            reader = import_module(_MODULES[name]).open_container(path)
+            _open[key] = reader
+            if len(_open) > MAX_OPEN:
+                _open.popitem(last=False)
+        _open.move_to_end(key)
+    return reader

@@ -1,0 +1,106 @@
+"""Where the bytes of an image are inside a container: an archive, a table, a shard or a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: How a container is read. ``"range"``: bytes of the file. ``"deflate"``: a compressed member of a zip archive.
+#: ``"parquet"``: a row of a Parquet file. ``"lmdb"``: the value of a key of an LMDB database.
+ReaderName = Literal["range", "deflate", "parquet", "lmdb"]
+
+
+class Location(NamedTuple):
+    """Where an image is inside a container.
+
+    Attributes:
+        container: path of the container, relative to the root of the source unless absolute.
+        reader: how it is read.
+        position: first byte of the stored image (range, deflate), or number of the row (parquet).
+        length: number of bytes stored there; -1 if it is not known (parquet, lmdb).
+        key: key of the value (lmdb), or name of the column (parquet).
+        crc32c: CRC-32C of the image, if the source states it.
+
+    """
+
+    container: str
+    reader: ReaderName
+    position: int = -1
+    length: int = -1
+    key: bytes = b""
+    crc32c: int | None = None
+
+
+class ContainerReader(Protocol):
+    """Reads images from one open container. Readers are cached, and may be used by several threads at once."""
+
+    def read(self, location: Location, size: int) -> bytes:
+        """Return the bytes of an image.
+
+        Args:
+            location: where it is in this container.
+            size: its size in bytes when the source was scanned; `UNREADABLE` or an estimate if that is not known.
+
+        Raises:
+            OSError: the container cannot be read.
+            Rejected: the image cannot be used.
+            SourceVanishedError: the container has changed since the source was scanned.
+
+        """
+
+
+def location_schema() -> pa.Schema:
+    """Return the columns of `Source.location`: the fields of `Location`. A null container means a plain file."""
+    import pyarrow as pa
+
+    text = pa.dictionary(pa.int32(), pa.large_string())
+    types = {"position": pa.int64(), "length": pa.int64(), "key": pa.binary(), "crc32c": pa.uint32()}
+    return pa.schema({"container": text, "reader": text, **types})
+
+
+def location_table(container: pa.Array, reader: ReaderName | pa.Array, **columns: Any) -> pa.Table:
+    """Return a table with `location_schema`.
+
+    Args:
+        container: path of the container of each image, text [n].
+        reader: how the containers are read.
+        columns: arrays of n values for the other columns; those that are not given have the defaults of `Location`.
+
+    """
+    import pyarrow as pa
+
+    rows, schema = len(container), location_schema()
+    given = {"container": container, "reader": reader, **columns}
+    arrays = []
+    for field in schema:
+        value = given.get(field.name, Location._field_defaults.get(field.name))
+        if value is None or isinstance(value, (str, bytes, int)):
+            target = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+            value = pa.repeat(pa.scalar(value, target), rows)
+        elif not isinstance(value, (pa.Array, pa.ChunkedArray)):
+            value = pa.array(value, field.type)
+        value = value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
+        arrays.append(_encode(value) if pa.types.is_dictionary(field.type) else value.cast(field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _encode(text: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    return text if pa.types.is_dictionary(text.type) else text.cast(pa.large_string()).dictionary_encode()
+
+
+def locations_of(table: pa.Table | None, rows: Any) -> list[Location | None] | None:
+    """Return the locations in some rows; `None` if every image is a file of its own."""
+    if table is None:
+        return None
+    part = table.take(rows).to_pydict()
+    columns: Sequence[Sequence[Any]] = [part[name] for name in Location._fields]
+    shared: dict[str, str] = {}
+    return [
+        None if container is None else Location(shared.setdefault(container, container), *values)
+        for container, *values in zip(*columns, strict=True)
+    ]
