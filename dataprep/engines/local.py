@@ -43,6 +43,9 @@ class LocalEngine:
         if self.workers > 1 and not self._processes:
             self._add_process(module)
 
+    def check(self, function: Callable[[Task], None], argument: Task) -> None:
+        """Do nothing: the workers use the folders and the installation of this process."""
+
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task], max_workers: int
     ) -> Generator[Result, None, None]:

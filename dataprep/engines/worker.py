@@ -13,11 +13,11 @@ import signal
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from dataprep.engines.answers import answer, result_of
 from dataprep.engines.base import Result, Task
 from manifests.errors import WorkerDiedError
 from manifests.faults import HINTS
@@ -67,13 +67,11 @@ class WorkerProcess:
         try:
             pickle.dump((function, task), self._process.stdin, pickle.HIGHEST_PROTOCOL)  # type: ignore[arg-type]
             self._process.stdin.flush()  # type: ignore[union-attr]
-            result, error, trace = pickle.load(self._process.stdout)  # type: ignore[arg-type]  # noqa: S301
+            answered = pickle.load(self._process.stdout)  # type: ignore[arg-type]  # noqa: S301
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             self.kill()
             raise _died(self._process.wait()) from None
-        if error is not None:
-            raise error from _WorkerTraceback(trace)
-        return result  # type: ignore[no-any-return]
+        return result_of(*answered)  # type: ignore[no-any-return]
 
     def kill(self) -> None:
         """Kill the process without waiting for it."""
@@ -100,18 +98,6 @@ def _died(status: int) -> WorkerDiedError:
     return WorkerDiedError(f"a worker process could not start (exit status {status})", hint=hint)
 
 
-class _WorkerTraceback(Exception):  # noqa: N818
-    """Carries the worker's traceback, as the cause of the error that is raised in the parent."""
-
-    @property
-    def trace(self) -> str:
-        """The traceback as Python prints it."""
-        return str(self.args[0])
-
-    def __str__(self) -> str:
-        return f"\n{self.trace}"
-
-
 # --- in the worker process ----------------------------------------------------------------------
 
 #: Option of prctl(2): Linux sends a signal to this process when the thread that started it ends.
@@ -133,7 +119,7 @@ def serve(module: str) -> None:
     threading.Thread(target=_receive, args=(calls,), daemon=True).start()
     importlib.import_module(module)
     while (call := calls.get()) is not None:
-        answers.write(_answer(*call))
+        answers.write(answer(*call))
         answers.flush()
 
 
@@ -154,21 +140,3 @@ def _receive(calls: _Calls) -> None:
 
 def _raise(error: BaseException) -> None:
     raise error
-
-
-def _answer(function: Callable[[Any], Any], task: Any) -> bytes:
-    """Call a function; return its pickled result, error and traceback."""
-    try:
-        return pickle.dumps((function(task), None, ""), pickle.HIGHEST_PROTOCOL)
-    except BaseException as error:
-        trace = traceback.format_exc()
-        return pickle.dumps((None, _picklable(error), trace), pickle.HIGHEST_PROTOCOL)
-
-
-def _picklable(error: BaseException) -> BaseException:
-    """Return an error that the parent can unpickle; most classes of errors in libraries do not care about this."""
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
