@@ -29,6 +29,7 @@ __all__ = [
     "read_table",
     "read_table_metadata",
     "samples",
+    "table_bytes",
     "write_table",
 ]
 
@@ -77,7 +78,7 @@ def build_table(columns: Mapping[str, Any], metadata: TableMetadata | None = Non
 def write_table(table: pa.Table, path: str) -> None:
     """Write a sample table as Parquet. The same table gives the same bytes."""
     with open(path, "wb") as file:
-        file.write(_table_bytes(table))
+        file.write(table_bytes(table))
 
 
 def read_table(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> pa.Table:
@@ -203,7 +204,7 @@ def has_canonical_bytes(path: str | os.PathLike[str]) -> bool:
     """Return whether a table's bytes are exactly those that this release writes for its content."""
     try:
         file = TableFile(path)
-        return file.content == _table_bytes(file.read())
+        return file.content == table_bytes(file.read())
     except TableError:
         return False
 
@@ -217,7 +218,8 @@ def samples(table: pa.Table) -> Iterator[Sample]:
             yield Sample(**row, extra=extra)
 
 
-def _table_bytes(table: pa.Table) -> bytes:
+def table_bytes(table: pa.Table) -> bytes:
+    """Return the content of a Parquet file. The same table gives the same bytes."""
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()

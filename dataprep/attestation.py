@@ -1,0 +1,175 @@
+"""Prove that two machines write the same bytes: a canary that each computes with its own libraries.
+
+Built-in pictures are decoded, resized and encoded, and a built-in sample table is written, by the code that also writes
+shards. Pillow, simplejpeg, pyarrow and the instructions of the CPU determine the bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+
+from dataprep.options import Downscale, Options, Raw
+from manifests.errors import StoppedError
+from manifests.text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """What a machine writes for the built-in pictures and the built-in table.
+
+    Attributes:
+        digest: SHA-256 of the bytes and of the versions that must be equal, 32 hex digits.
+        versions: version of each library that takes part, of this program, and the level of the CPU.
+
+    """
+
+    digest: str
+    versions: Mapping[str, str]
+
+
+#: These must be equal even if the built-in pictures come out the same: other pictures may not.
+_MUST_BE_EQUAL = ("dataprep", "Pillow", "simplejpeg", "pyarrow")
+
+
+@cache
+def canary() -> Canary:
+    """Compute the canary of this machine. It takes less than 0.1 s after the libraries are imported."""
+    versions = _versions()
+    digest = hashlib.sha256(repr([versions[name] for name in _MUST_BE_EQUAL]).encode())
+    for data in (*_prepared_pictures(), _table()):
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return Canary(digest.hexdigest()[:32], versions)
+
+
+def check_canary(expected: Canary) -> None:
+    """Check that this machine writes the same bytes as the one that made a plan.
+
+    Raises:
+        StoppedError: it does not; nothing must be written here.
+
+    """
+    own = canary()
+    if own.digest == expected.digest:
+        return
+    names = [
+        name for name in (*own.versions, *expected.versions) if own.versions.get(name) != expected.versions.get(name)
+    ]
+    if names:
+        there, here = (_join(machine.versions, names) for machine in (expected, own))
+        reason = f"the plan was made with {there}, but this machine has {here}"
+    else:
+        reason = f"the versions are equal ({_join(own.versions, [*own.versions])}), so a library was built differently"
+    raise StoppedError(
+        f"this machine ({platform.node()}) would write other bytes than the one that made the plan: {reason}",
+        hint="install the versions of the plan here and run the same command again, or make the plan again with "
+        "--overwrite",
+    )
+
+
+def _join(versions: Mapping[str, str], names: list[str]) -> str:
+    return ", ".join(f"{name} {printable(versions.get(name, 'unknown'))}" for name in dict.fromkeys(names))
+
+
+# --- what determines the bytes --------------------------------------------------------------------
+
+
+def _versions() -> dict[str, str]:
+    import numpy as np
+    import PIL
+    import pyarrow as pa
+    import simplejpeg
+    from PIL import features
+
+    return {
+        "dataprep": release(),
+        "Pillow": PIL.__version__,
+        "simplejpeg": simplejpeg.__version__,
+        "pyarrow": pa.__version__,
+        "numpy": np.__version__,
+        "libjpeg-turbo": features.version("libjpeg_turbo") or "none",
+        "CPU": _cpu_level(),
+    }
+
+
+def release() -> str:
+    """Return the version of this program."""
+    try:
+        return version("dataprep-loaders")
+    except PackageNotFoundError:  # a source tree that is not installed
+        return "unknown"
+
+
+#: Flags in ``/proc/cpuinfo`` that each level of x86-64 adds, as its ABI defines them; one flag stands for several.
+_LEVELS = {"2": {"ssse3", "sse4_2", "popcnt"}, "3": {"avx2", "bmi2", "fma"}, "4": {"avx512f", "avx512bw", "avx512vl"}}
+
+
+def _cpu_level() -> str:
+    """Return the architecture, with the level of its instructions: ``x86-64-v3``."""
+    if platform.machine() != "x86_64":
+        return platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            flags = next((set(line.split()) for line in file if line.startswith("flags")), set())
+    except OSError:
+        return "x86-64"
+    level = "1"
+    for number, needed in _LEVELS.items():
+        if not needed <= flags:
+            break
+        level = number
+    return f"x86-64-v{level}"
+
+
+# --- the built-in pictures and the table ----------------------------------------------------------
+
+
+def _prepared_pictures() -> Iterator[bytes]:
+    """Yield the stored bytes of a JPEG, a PNG and a WebP: resized, and as raw pixels."""
+    from dataprep.images.downscale import prepare
+
+    for data in _pictures():
+        for options in (Options(downscale=Downscale(shorter=60)), Options(raw=Raw(50, "pad"))):
+            yield prepare(data, options).data
+
+
+def _pictures() -> Iterator[bytes]:
+    import numpy as np
+    import simplejpeg
+    from PIL import Image
+
+    y, x = np.mgrid[0:300, 0:400]
+    # Integers only: smooth waves, edges and texture, the same on every machine.
+    pixels = np.stack([x * y // 97 + x, (x // 5 + y // 3) * 7, (x ^ y) * 3], axis=-1).astype(np.uint8)
+    yield bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), 92, "RGB", "420"))
+    for name in ("PNG", "WEBP"):
+        file = io.BytesIO()
+        Image.fromarray(pixels[:100, :150]).save(file, name)
+        yield file.getvalue()
+
+
+def _table() -> bytes:
+    from manifests.schema import Conversion, File, TableMetadata
+    from manifests.tables import build_table, table_bytes
+
+    rows = range(500)
+    columns = {
+        "key": [f"{row:08d}" for row in rows],
+        "label": [row % 7 for row in rows],
+        "offset": [row * 1000 for row in rows],
+        "size": [900 + row for row in rows],
+        "width": [640] * len(rows),
+        "height": [480 - row % 3 for row in rows],
+        "source": [f"class {row % 7}/{row}.jpg" for row in rows],
+        "crc32c": [row * 8_388_593 for row in rows],
+        "score": [row / 7 for row in rows],
+        "name": [f"é{row % 11}" if row % 5 else None for row in rows],
+    }
+    shard, index = File("train-00000.tar", 1, None), File("train-00000.idx", 1, None)
+    conversion = Conversion("canary", len(rows), len(rows), 0, ("jpeg",), shard, index, ())
+    return table_bytes(build_table(columns, TableMetadata(conversion)))

@@ -1,0 +1,90 @@
+"""The canary: equal on equal machines, and refused wherever a library would write other bytes."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from dataclasses import replace
+
+import PIL
+import pytest
+import simplejpeg
+
+from dataprep import attestation
+from dataprep.attestation import canary, check_canary
+from manifests.errors import ExitStatus, StoppedError, exit_status
+
+
+@pytest.fixture(autouse=True)
+def recompute():
+    """Compute the canary anew in every test, and forget what the test made of it."""
+    canary.cache_clear()
+    yield
+    canary.cache_clear()
+
+
+def refusal(expected) -> str:
+    canary.cache_clear()
+    with pytest.raises(StoppedError) as caught:
+        check_canary(expected)
+    assert exit_status(caught.value) == ExitStatus.STOPPED
+    assert caught.value.hint
+    return str(caught.value)
+
+
+def test_equal_on_the_same_machine():
+    expected = canary()
+    canary.cache_clear()
+    check_canary(pickle.loads(pickle.dumps(expected)))
+    assert {"dataprep", "Pillow", "simplejpeg", "pyarrow", "numpy", "libjpeg-turbo", "CPU"} == set(expected.versions)
+
+
+def test_another_version_is_refused_and_named_even_if_the_pictures_are_equal(monkeypatch):
+    expected = canary()
+    monkeypatch.setattr(PIL, "__version__", "10.3.0")
+    assert f"made with Pillow {expected.versions['Pillow']}, but this machine has Pillow 10.3.0" in refusal(expected)
+
+
+def test_other_pixels_are_refused_although_the_versions_are_equal(monkeypatch):
+    """As if libjpeg-turbo took another path on another CPU: one JPEG differs in one bit."""
+    expected = canary()
+    encode = simplejpeg.encode_jpeg
+    monkeypatch.setattr(
+        "simplejpeg.encode_jpeg", lambda pixels, *options: encode(pixels ^ (pixels == pixels.max()), *options)
+    )
+    assert "the versions are equal" in refusal(expected)
+
+
+def test_another_table_is_refused(monkeypatch):
+    import pyarrow.parquet as pq
+
+    expected, write = canary(), pq.write_table
+    monkeypatch.setattr(pq, "write_table", lambda table, sink, **options: write(table, sink, **options, version="1.0"))
+    assert "the versions are equal" in refusal(expected)
+
+
+def test_other_cpus_that_give_the_same_bytes_are_accepted(monkeypatch):
+    expected = canary()
+    monkeypatch.setattr(attestation, "_cpu_level", lambda: "aarch64")
+    canary.cache_clear()
+    check_canary(expected)
+    assert "CPU aarch64" in refusal(replace(expected, digest="another"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "level"),
+    [("fpu sse2", "1"), ("ssse3 sse4_2 popcnt", "2"), ("ssse3 sse4_2 popcnt avx2 bmi2 fma avx512f", "3"), ("", "1")],
+)
+def test_level_of_the_cpu(flags, level, monkeypatch):
+    monkeypatch.setattr(attestation.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr("builtins.open", lambda *_, **__: io.StringIO(f"model name : x\nflags : {flags}\n"))
+    assert attestation._cpu_level() == f"x86-64-v{level}"
+
+
+def test_importing_it_loads_no_imaging_library():
+    """Workers import this module before they know whether they need one."""
+    import subprocess
+
+    program = "import sys, dataprep.attestation; sys.exit('PIL' in sys.modules or 'pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
