@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -13,6 +13,48 @@ Result = TypeVar("Result")
 def default_workers() -> int:
     """Return the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Part(Protocol):
+    """A part of a task, which runs in one of the processes of a pool in two steps.
+
+    The function of a part is a generator function. It yields one value, is continued with the reply to this value, and
+    returns its result. Between the two steps, the process works on other parts.
+
+    Attributes:
+        value: what the function yielded.
+
+    """
+
+    value: Any
+
+    def reply(self, reply: Any) -> None:
+        """Let the function continue: the ``yield`` expression has this value. Does not wait."""
+
+    def result(self) -> Any:
+        """Wait for the result of the function, or raise its error."""
+
+
+class Pool(Protocol):
+    """Processes on one machine that work on parts of tasks. The task itself runs in a thread of the main process.
+
+    Attributes:
+        workers: the number of processes, including this one.
+
+    """
+
+    workers: int
+
+    def map(self, function: Callable[[Task], Generator[Any, Any, Any]], arguments: Iterable[Task]) -> Iterator[Part]:
+        """Start a part for each argument, and yield the parts in order, each as soon as it has yielded its value.
+
+        At most `parts_per_worker` parts for each process are between their start and their result, so a caller that
+        replies late makes the pool wait.
+        """
+
+    def apply(self, function: Callable[[Task], Result], argument: Task) -> Result:
+        """Apply a function to an argument in one of the processes, and wait for the result."""
+        raise NotImplementedError
 
 
 class Engine(Protocol):
@@ -56,6 +98,26 @@ class Engine(Protocol):
                 grow with the number of tasks. If they are a `Sequence`, which must be picklable as a whole, an engine
                 may send it to each machine once, and then only the positions of tasks.
             max_workers: a lower limit than `workers`, for example the number of tasks.
+
+        Raises:
+            WorkerDiedError: a worker process ended without a result.
+
+        """
+        raise NotImplementedError
+
+    def run_with_pool(
+        self, function: Callable[[Task, Pool | None], Result], tasks: Iterable[Task], max_workers: int
+    ) -> Generator[Result, None, None]:
+        """Do the same as `run` with tasks that one process would work on for too long.
+
+        The function also gets a pool of processes of the machine that runs the task, or `None` if it is to work in its
+        own process alone. An engine on another machine gives a task several CPUs by calling, inside of the one task
+        that it sends there, ``LocalEngine(cpus).run_with_pool(function, [task], cpus)``.
+
+        Args:
+            function: as for `run`. It may run in a thread.
+            tasks: as for `run`. Their parts are worked on in the order of the tasks, so the first tasks finish first.
+            max_workers: a lower limit than `workers`, for example the number of parts of all tasks.
 
         Raises:
             WorkerDiedError: a worker process ended without a result.

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from dataprep.engines.base import Result, Task, default_workers
+from dataprep.engines.base import Pool, Result, Task, default_workers
 from dataprep.engines.worker import WorkerProcess
 
 
@@ -63,6 +63,14 @@ class LocalEngine:
         finally:
             if not finished:  # an error, an interrupt, or a caller that stopped early: don't wait for running tasks
                 self.close()
+
+    def run_with_pool(
+        self, function: Callable[[Task, Pool | None], Result], tasks: Iterable[Task], max_workers: int
+    ) -> Generator[Result, None, None]:
+        """Apply a function to each task, with a pool; see `base.Engine.run_with_pool`."""
+        del max_workers
+        for task in tasks:
+            yield function(task, None)
 
     def _add_process(self, module: str) -> None:
         # Block SIGINT: an interrupt must not arrive between the start of a process and its entry in the list, and
