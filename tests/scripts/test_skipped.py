@@ -41,3 +41,19 @@ def test_skipped_tests_are_counted_by_reason(tmp_path, tests, line):
     subprocess.run(pytest_command, cwd=tmp_path, capture_output=True, check=False)
     done = subprocess.run([sys.executable, PROGRAM, report], capture_output=True, text=True, check=True)
     assert done.stdout == line
+
+
+@pytest.mark.parametrize(
+    ("reasons", "status"),
+    [(["SeaweedFS (pip install x)"], 0), (["moto"], 0), (["SeaweedFS (pip install x)", "moto"], 1)],
+)
+def test_a_run_without_any_s3_server_fails(tmp_path, reasons, status):
+    skips = "".join(
+        f'<testcase><skipped type="pytest.skip" message="needs {reason}"/></testcase>' for reason in reasons
+    )
+    (tmp_path / "report.xml").write_text(f"<testsuite>{skips}</testsuite>")
+    done = subprocess.run(
+        [sys.executable, PROGRAM, tmp_path / "report.xml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status
+    assert ("neither SeaweedFS nor moto" in done.stdout) == bool(status)

@@ -1,0 +1,205 @@
+"""Connect to an object store: the endpoint, the credentials, and where they come from.
+
+Everything is read from the environment and from the usual files; nothing of it is ever part of a message.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from manifests.errors import CallError
+from manifests.remote.url import Url
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+#: Waits between the attempts of a request: 0.2 s at first, doubled up to 10 s.
+_BACKOFF = {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=10), "base": 2}
+
+#: A request that the server answers with a 5xx status, or not at all, is repeated for this long.
+RETRY_SECONDS = 60.0
+MAX_RETRIES = 12
+
+#: Longest time of one attempt. An attempt to write may send a whole shard.
+READ_SECONDS, WRITE_SECONDS = 30, 600
+
+_EMULATOR = "AZURE_STORAGE_USE_EMULATOR"
+
+
+def connect(url: Url, *, writes: bool = False) -> ObjectStore:
+    """Return the store of a URL's bucket, cached for this process.
+
+    Args:
+        url: a URL in the bucket.
+        writes: whether single attempts may take as long as a large upload does.
+
+    Raises:
+        CallError: ``obstore`` is not installed, or the environment lacks a setting that the store needs.
+
+    """
+    store: ObjectStore = _connect(url.scheme, url.bucket, WRITE_SECONDS if writes else READ_SECONDS, os.getpid())
+    return store
+
+
+def close_connections() -> None:
+    """Forget all stores, so that the next one reads the environment again. ``memory`` stores lose their content."""
+    _connect.cache_clear()
+    _memory.cache_clear()
+
+
+@lru_cache(maxsize=256)
+def _connect(scheme: str, bucket: str, seconds: int, pid: int) -> Any:
+    del pid  # a part of the key: after a fork, the threads that a store needs are gone
+    store = _import()
+    options: dict[str, Any] = {
+        "retry_config": {
+            "max_retries": MAX_RETRIES,
+            "retry_timeout": timedelta(seconds=RETRY_SECONDS),
+            "backoff": _BACKOFF,
+        },
+        "client_options": {"timeout": timedelta(seconds=seconds), "connect_timeout": timedelta(seconds=5)},
+    }
+    try:
+        if scheme == "memory":
+            return _memory(bucket)
+        if scheme == "s3":
+            return _connect_s3(store, bucket, options)
+        if scheme == "gs":
+            return store.GCSStore(bucket, **options)
+        if scheme == "az":
+            options["client_options"]["allow_http"] = _is_set(_EMULATOR)
+            return store.AzureStore(bucket, **options)
+        options["client_options"]["allow_http"] = scheme == "http"
+        return store.HTTPStore.from_url(f"{scheme}://{bucket}", **options)
+    except Exception as error:  # obstore has no common type for a setting that is missing or wrong
+        raise CallError(
+            f"{scheme}://{bucket} cannot be opened: a setting in the environment is missing or wrong "
+            f"({type(error).__name__})",
+            hint=f"check {_SETTINGS[scheme]}" if scheme in _SETTINGS else "",
+        ) from None
+
+
+@lru_cache(maxsize=64)
+def _memory(bucket: str) -> Any:
+    del bucket
+    return _import().MemoryStore()
+
+
+def _import() -> Any:
+    try:
+        from obstore import store
+    except ImportError:
+        raise CallError(
+            "URLs need the package obstore, which is not installed",
+            hint="run `pip install 'dataprep-loaders[cloud]'`",
+        ) from None
+    return store
+
+
+def _connect_s3(store: Any, bucket: str, options: dict[str, Any]) -> Any:
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if not _has_aws_keys() and _has_aws_files():
+        endpoint = _use_aws_files(options) or endpoint
+    if endpoint:
+        options["endpoint"] = endpoint.rstrip("/")
+        options["client_options"]["allow_http"] = endpoint.lower().startswith("http://")
+    return store.S3Store(bucket, **options)
+
+
+def _use_aws_files(options: dict[str, Any]) -> str | None:
+    """Let boto3 read the AWS files, refresh roles and single sign-on; return the endpoint of the profile."""
+    try:
+        import boto3.session
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError:
+        raise CallError(
+            "the AWS credential files need the package boto3, which is not installed",
+            hint="run `pip install 'dataprep-loaders[cloud]'`, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        ) from None
+    session = boto3.session.Session()
+    if session.get_credentials() is None:  # files without this profile's credentials: the machine's role, if any
+        return None
+    provider = Boto3CredentialProvider(session)
+    options["credential_provider"] = provider
+    region = session.region_name
+    if region:
+        options["region"] = region
+    scoped: dict[str, Any] = session._session.get_scoped_config()
+    return scoped.get("endpoint_url")
+
+
+# --- where credentials come from ----------------------------------------------------------------
+
+#: What to check if a store refuses a request, by scheme.
+_SETTINGS = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, or the profile in ~/.aws",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth application-default login`",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+
+
+def credential_source(url: Url) -> str:
+    """Return where the credentials of a store come from, for a message: never the credentials themselves."""
+    return {"s3": _aws_source, "gs": _google_source, "az": _azure_source}.get(url.scheme, lambda: "no credentials")()
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
+
+
+def _has_aws_keys() -> bool:
+    return bool(os.environ.get("AWS_ACCESS_KEY_ID")) or _is_set("AWS_SKIP_SIGNATURE")
+
+
+def _aws_files() -> list[str]:
+    names = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
+    paths = [os.path.expanduser(os.environ.get(name) or default) for name, default in names.items()]
+    return [path for path in paths if os.path.isfile(path)]
+
+
+def _has_aws_files() -> bool:
+    return bool(_aws_files())
+
+
+def _aws_source() -> str:
+    if _is_set("AWS_SKIP_SIGNATURE"):
+        return "no credentials, because AWS_SKIP_SIGNATURE is set"
+    if os.environ.get("AWS_ACCESS_KEY_ID"):
+        return "the credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    if files := _aws_files():
+        return f"profile {os.environ.get('AWS_PROFILE') or 'default'} in {files[0]}"
+    if os.environ.get("AWS_WEB_IDENTITY_TOKEN_FILE"):
+        return "the web identity in AWS_WEB_IDENTITY_TOKEN_FILE"
+    if os.environ.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") or os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI"):
+        return "the role of the container"
+    return "the role of this machine"
+
+
+def _google_source() -> str:
+    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH"):
+        if os.environ.get(name):
+            return f"the file in {name}"
+    if os.environ.get("GOOGLE_SERVICE_ACCOUNT_KEY"):
+        return "the credentials in GOOGLE_SERVICE_ACCOUNT_KEY"
+    if os.path.isfile(os.path.expanduser("~/.config/gcloud/application_default_credentials.json")):
+        return "the login of gcloud"
+    return "the service account of this machine"
+
+
+def _azure_source() -> str:
+    if _is_set(_EMULATOR):
+        return "the fixed credentials of the Azure emulator"
+    for name in (
+        "AZURE_STORAGE_ACCOUNT_KEY",
+        "AZURE_STORAGE_ACCESS_KEY",
+        "AZURE_STORAGE_SAS_KEY",
+        "AZURE_CLIENT_SECRET",
+    ):
+        if os.environ.get(name):
+            return f"the credentials in {name}"
+    if os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):
+        return "the workload identity in AZURE_FEDERATED_TOKEN_FILE"
+    return "the managed identity of this machine"

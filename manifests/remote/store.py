@@ -1,0 +1,335 @@
+"""A folder of objects: list, look up, read, write, create and delete them."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from manifests.errors import CallError, DatasetError, StorageError
+from manifests.remote.connect import connect
+from manifests.remote.errors import is_broken_answer, translated
+from manifests.remote.ranges import COALESCE_BYTES, MAX_REQUEST_BYTES, Request, coalesce
+from manifests.remote.url import Url, check_key, parse_url
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Result = TypeVar("Result")
+
+#: An object of up to this many bytes is written in one request, so an interrupted upload leaves nothing behind. It is
+#: above the default ``--shard-size``; the stores allow 4 GiB at least.
+SINGLE_PUT_BYTES = 320 << 20
+
+#: Length of the parts of longer objects. The stores allow 10,000 parts.
+PART_BYTES = 64 << 20
+
+#: Connections that one process uses at a time.
+CONNECTIONS = 32
+
+#: Requests in advance of the one that is being processed, while an object is read from end to end.
+_AHEAD = 2
+
+#: An answer that breaks off is asked for again this many times. Refused and failed requests are repeated by obstore.
+_ATTEMPTS = 4
+_FIRST_WAIT = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """An object in a store.
+
+    Attributes:
+        name: its path, relative to the folder of the store that returned it.
+        bytes: its length.
+        etag: changes whenever the object is replaced; `None` if the store has none.
+        modified_ns: time of the last change, in ns since 1970.
+
+    """
+
+    name: str
+    bytes: int
+    etag: str | None
+    modified_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A folder in an object store. Names are paths relative to it.
+
+    It holds no connection, so it can be pickled and used in any process; all methods can be called from several
+    threads. While a method waits for the server, Ctrl-C interrupts the main thread as usual.
+
+    Every method raises `StorageError` if the store cannot be reached or refuses the request, after retries of up to
+    `connect.RETRY_SECONDS`, and `CallError` if the bucket does not exist. No message contains a credential.
+
+    Attributes:
+        url: the folder.
+
+    """
+
+    url: Url
+
+    def __str__(self) -> str:
+        return str(self.url)
+
+    def list_objects(self, under: str = "") -> Iterator[ObjectInfo]:
+        """Iterate over all objects below a folder, in no particular order.
+
+        Args:
+            under: path of the folder. A name that only begins with this text is not below it.
+
+        """
+        folder = self._writable(self.url.join(under), "list")
+        with translated(folder, "list"):
+            chunks = connect(folder).list(folder.path or None, chunk_size=1000)
+        while True:
+            with translated(folder, "list"):
+                chunk = _call(next, chunks, None)
+            if chunk is None:
+                return
+            yield from (self._info(meta) for meta in chunk)
+
+    def list_folder(self, under: str = "") -> tuple[list[str], list[ObjectInfo]]:
+        """Return the folders and the objects directly in a folder, by name."""
+        folder = self._writable(self.url.join(under), "list")
+        with translated(folder, "list"):
+            result = _call(connect(folder).list_with_delimiter, folder.path or None)
+        objects = [self._info(meta) for meta in result["objects"]]
+        prefixes = [self._relative(path) for path in result["common_prefixes"]]
+        return sorted(prefixes), sorted(objects, key=lambda info: info.name)
+
+    def stat(self, name: str) -> ObjectInfo:
+        """Look up an object.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+
+        """
+        url = self._url(name)
+        with translated(url, "read"):
+            return self._info(_call(connect(url).head, url.path))
+
+    def get(self, name: str, check: Callable[[ObjectInfo], None] | None = None) -> Buffer:
+        """Read a whole object, which must fit into memory.
+
+        Args:
+            name: the object.
+            check: is called with the object before its content is read, and may raise an error.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+
+        """
+        url = self._url(name)
+
+        def read() -> Buffer:
+            answer = connect(url).get(url.path)
+            info = self._info(answer.meta)
+            if check is not None:
+                check(info)
+            data: Buffer = answer.bytes()
+            if memoryview(data).nbytes != info.bytes:
+                raise _BrokenOffError
+            return data
+
+        content: Buffer = _call(_repeat, url, read)
+        return content
+
+    def get_ranges(
+        self, name: str, ranges: Sequence[tuple[int, int]], *, etag: str | None = None, gap: int = COALESCE_BYTES
+    ) -> Sequence[memoryview]:
+        """Read parts of an object; parts that are close together are read in one request.
+
+        Args:
+            name: the object.
+            ranges: (start, end) of each part in bytes.
+            etag: of the object that is expected.
+            gap: largest number of unneeded bytes to read between two parts.
+
+        Returns:
+            The bytes of each part, in the order of `ranges`.
+
+        Raises:
+            FileNotFoundError: the object does not exist.
+            ReplacedError: it is not the one with this `etag` any more.
+            StorageError: it ends before a range does.
+
+        """
+        url = self._url(name)
+        parts = [memoryview(b"")] * len(ranges)
+        requests = coalesce(ranges, gap)
+        answers = [_submit(_repeat, url, _range_reader(url, request, etag)) for request in requests]
+        for request, answer in zip(requests, answers, strict=True):
+            data = memoryview(answer.result())
+            for number in request.members:
+                start, end = ranges[number]
+                parts[number] = data[start - request.start : end - request.start]
+        return parts
+
+    def chunks(self, name: str, size: int, *, start: int = 0, etag: str | None = None) -> Iterator[memoryview]:
+        """Read an object from `start` to `size` in order; while one chunk is processed, the next are on their way.
+
+        Args:
+            name: the object.
+            size: its length in bytes.
+            start: first byte to read.
+            etag: of the object that is expected.
+
+        Raises:
+            FileNotFoundError, ReplacedError, StorageError: as `get_ranges` does.
+
+        """
+        url = self._url(name)
+        starts = iter(range(start, size, MAX_REQUEST_BYTES))
+        pending: deque[Future[Buffer]] = deque()
+        while True:
+            while len(pending) <= _AHEAD and (at := next(starts, None)) is not None:
+                request = Request(at, min(at + MAX_REQUEST_BYTES, size), ())
+                pending.append(_submit(_repeat, url, _range_reader(url, request, etag)))
+            if not pending:
+                return
+            yield memoryview(pending.popleft().result())
+
+    def put(self, name: str, data: Buffer) -> None:
+        """Write an object, or replace it. Readers see the old content or all of the new."""
+        view = memoryview(data)
+        url = self._writable(self._url(name), "write")
+        multipart = view.nbytes > SINGLE_PUT_BYTES
+        options: Mapping[str, Any] = {"use_multipart": multipart, **({"chunk_size": PART_BYTES} if multipart else {})}
+        with translated(url, "write"):
+            _call(lambda: connect(url, writes=True).put(url.path, view, **options))
+
+    def create(self, name: str, data: Buffer) -> bool:
+        """Write an object only if there is none of this name.
+
+        Returns:
+            Whether it was written. After a request that had to be repeated, `False` may mean that the first attempt
+            wrote it; so compare the content.
+
+        """
+        url = self._writable(self._url(name), "write")
+        with translated(url, "write"):
+            try:
+                _call(lambda: connect(url, writes=True).put(url.path, memoryview(data), mode="create"))
+            except Exception as error:
+                if type(error).__name__ != "AlreadyExistsError":
+                    raise
+                return False
+        return True
+
+    def delete(self, name: str) -> None:
+        """Delete an object, if it exists."""
+        url = self._writable(self._url(name), "delete")
+        with suppress(FileNotFoundError), translated(url, "delete"):
+            _call(connect(url).delete, url.path)
+
+    def check_create(self) -> None:
+        """Check that the store honors create-if-absent, with two small writes. Also checks that it can be written.
+
+        Raises:
+            CallError: the store ignores it, so several writers could replace each other's files.
+
+        """
+        name = f".dataprep-probe-{uuid.uuid4().hex}"
+        try:
+            self.create(name, b"1")
+            ignores = self.create(name, b"2")
+        finally:
+            with suppress(StorageError):  # there is nothing to delete, or the first deletion that matters says why not
+                self.delete(name)
+        if ignores:
+            raise CallError(
+                f"{self.url.scheme}://{self.url.bucket}: this object store ignores create-if-absent (If-None-Match: *)",
+                hint="update its server, or write to a local folder and copy the dataset",
+            )
+
+    def _url(self, name: str) -> Url:
+        return self.url.join(check_key(name))
+
+    def _writable(self, url: Url, verb: str) -> Url:
+        if url.is_read_only:
+            raise CallError(
+                f"{url}: {url.scheme}:// URLs can only be read, not {'listed' if verb == 'list' else 'written'}",
+                hint="use the s3://, gs:// or az:// URL of the bucket",
+            )
+        return url
+
+    def _info(self, meta: Any) -> ObjectInfo:
+        modified = meta["last_modified"]
+        nanoseconds = int(modified.timestamp()) * 1_000_000_000 + modified.microsecond * 1000
+        return ObjectInfo(self._relative(meta["path"]), meta["size"], meta["e_tag"], nanoseconds)
+
+    def _relative(self, key: str) -> str:
+        return key[len(self.url.path) + 1 :] if self.url.path else key
+
+
+def open_store(url: str | Url) -> Store:
+    """Return the store of a folder's URL. Nothing is sent to the server.
+
+    Raises:
+        CallError: the URL is not valid.
+
+    """
+    return Store(url if isinstance(url, Url) else parse_url(url))
+
+
+class _BrokenOffError(Exception):
+    """An answer was shorter than the server said."""
+
+
+def _range_reader(url: Url, request: Request, etag: str | None) -> Callable[[], Buffer]:
+    def read() -> Buffer:
+        options: Any = {"range": (request.start, request.end), **({"if_match": etag} if etag else {})}
+        answer = connect(url).get(url.path, options=options)
+        if answer.meta["size"] < request.end:
+            size = answer.meta["size"]
+            raise StorageError(
+                f"the object has {size:,} bytes, but bytes up to {request.end:,} are needed",
+                file=str(url),
+                byte=size,
+                hint="it was shortened or replaced; restore it, or make the dataset again",
+            )
+        data = answer.bytes()
+        if len(data) != request.end - request.start:
+            raise _BrokenOffError
+        return data
+
+    return read
+
+
+def _repeat(url: Url, read: Callable[[], Result]) -> Result:
+    """Read, and read again if the answer breaks off; translate errors."""
+    with translated(url, "read"):
+        for attempt in range(_ATTEMPTS):
+            try:
+                return read()
+            except DatasetError:
+                raise
+            except Exception as error:
+                if attempt == _ATTEMPTS - 1 or not (isinstance(error, _BrokenOffError) or is_broken_answer(error)):
+                    raise
+                time.sleep(_FIRST_WAIT * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+@lru_cache(maxsize=1)
+def _pool(pid: int) -> ThreadPoolExecutor:
+    del pid  # a fork has none of the threads
+    return ThreadPoolExecutor(CONNECTIONS, "object store")
+
+
+def _submit(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+    """Call a function in a thread: Python handles no signal while the main thread waits for a server."""
+    return _pool(os.getpid()).submit(function, *arguments)
+
+
+def _call(function: Callable[..., Result], *arguments: Any) -> Result:
+    return _submit(function, *arguments).result()

@@ -1,0 +1,142 @@
+"""URLs of folders and objects in object stores. Strings only: no I/O."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from urllib.parse import unquote
+
+from manifests.errors import CallError
+from manifests.text import printable
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+
+#: What `parse_url` accepts. The names are those of AWS, Google and Azure's own tools.
+SCHEMES = ("s3", "gs", "az", "https", "memory")
+
+#: Buckets and containers. A user name, a password or a port is none.
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,221}", re.ASCII)
+
+#: Host and port of an ``https`` URL.
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?|\[[0-9A-Fa-f:]+\](:[0-9]{1,5})?", re.ASCII)
+
+#: Plain HTTP is accepted from this machine only.
+_LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
+
+#: The longest key that S3, Google Cloud Storage and Azure accept, in bytes.
+MAX_KEY_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """A folder or an object in an object store.
+
+    Attributes:
+        scheme: ``"s3"``, ``"gs"``, ``"az"``, ``"https"``, ``"http"`` (this machine only) or ``"memory"``.
+        bucket: name of the bucket or container; of ``https``, the host.
+        path: key of the object or of the folder, without slashes at its ends; empty for the whole bucket.
+
+    """
+
+    scheme: str
+    bucket: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.path}" if self.path else f"{self.scheme}://{self.bucket}"
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Url:
+        """The folder that contains it; the bucket itself if there is no folder above."""
+        return replace(self, path=self.path.rpartition("/")[0])
+
+    def join(self, name: str) -> Url:
+        """Return the URL of a path in this folder."""
+        return replace(self, path=f"{self.path}/{name}" if self.path and name else self.path or name)
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nothing can be written or listed there, only read by name."""
+        return self.scheme in ("https", "http")
+
+
+def is_url(text: object) -> bool:
+    """Return whether a text begins as a URL does: ``s3://``, also with a scheme that `parse_url` refuses.
+
+    ``file://`` counts too; `local_path` reads it. A path such as ``C:/photos`` or ``a:b`` is not a URL.
+    """
+    return isinstance(text, str) and _SCHEME.match(text) is not None
+
+
+def parse_url(text: str) -> Url:
+    """Read a URL.
+
+    A query string or a user name is refused, because it may contain a credential: this function never repeats it.
+
+    Raises:
+        CallError: the scheme is not known, or the URL has no bucket, a query string, or a path that is not a valid key.
+
+    """
+    match = _SCHEME.match(text)
+    scheme = match[1].lower() if match else ""
+    rest = text[match.end() :] if match else text
+    bucket, _, path = rest.partition("/")
+    if scheme == "http" and not _LOOPBACK.fullmatch(bucket):
+        scheme = ""
+    if scheme not in (*SCHEMES, "http"):
+        name = f"{match[1]}:// URLs are" if match else "the text is not a URL that is"
+        raise CallError(f"{printable(name)} not supported", hint=f"use {', '.join(f'{each}://' for each in SCHEMES)}")
+    if "?" in rest or "#" in rest or "@" in bucket:
+        raise CallError(
+            f"the URL {scheme}://... has a query string, a fragment or a user name, which may contain a credential",
+            hint="leave it out; credentials come from the environment and the usual files",
+        )
+    is_http = scheme in ("https", "http")
+    if not (_HOST if is_http else _BUCKET).fullmatch(bucket):
+        raise CallError(
+            f"the URL {scheme}://... has no valid {'host' if is_http else 'bucket'}",
+            hint="write it like https://host/path" if is_http else f"write it like {scheme}://bucket/path",
+        )
+    return Url(scheme, bucket, check_key(unquote(path) if is_http else path))
+
+
+def check_key(path: str) -> str:
+    """Return a path without slashes at its ends, after checking that every object store can store it.
+
+    Raises:
+        CallError: it has an empty part, a part ``.`` or ``..``, a control character, or is too long.
+
+    """
+    key = path.strip("/")
+    parts = key.split("/") if key else []
+    problem = ""
+    if any(part in ("", ".", "..") for part in parts):
+        problem = "an empty part, or a part . or .."
+    elif not key.isprintable() or "\\" in key:
+        problem = "a control character, a backslash, or a character that is not valid Unicode"
+    elif len(key.encode()) > MAX_KEY_BYTES:
+        problem = f"more than {MAX_KEY_BYTES:,} bytes"
+    if problem:
+        raise CallError(f"the path {printable(key[:200])} in a URL has {problem}", hint="write the path of an object")
+    return key
+
+
+def local_path(text: str) -> str:
+    """Return the path that a ``file://`` URL stands for; any other text is returned as it is.
+
+    Raises:
+        CallError: the URL names another machine.
+
+    """
+    match = _SCHEME.match(text)
+    if match is None or match[1].lower() != "file":
+        return text
+    host, slash, path = text[match.end() :].partition("/")
+    if host not in ("", "localhost") or not slash:
+        raise CallError("a file:// URL names another machine", hint="write it like file:///folder")
+    return "/" + unquote(path)

