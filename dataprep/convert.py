@@ -45,6 +45,7 @@ class ConvertResult:
         rejected: number of images that were not written.
         changes: for each value of the column ``change``: number of samples, their total size in bytes in the source,
             and as stored. Empty if the options store every image unchanged.
+        notices: messages about the new splits, one line each.
         failed: the rows of ``rejected.jsonl`` with the reason ``"failed"``: dataprep itself failed on these images.
 
     """
@@ -56,6 +57,7 @@ class ConvertResult:
     rejected: int
     changes: Mapping[str, tuple[int, int, int]]
     failed: tuple[Mapping[str, str], ...] = ()
+    notices: tuple[str, ...] = ()
 
 
 def convert_dataset(
@@ -137,6 +139,7 @@ def convert_dataset(
         rejected=len(source.rejected) + sum(len(result.conversion.rejected) for result in in_order),
         changes=_sum_changes(in_order),
         failed=tuple(row for result in in_order for row in result.conversion.rejected if row["reason"] == FAILED),
+        notices=plan.notices,
     )
 
 

@@ -20,6 +20,7 @@ _OPTION_OF = {
     "shuffle": "--no-shuffle",
     "seed": "--seed",
     "val_fraction": "--val-fraction",
+    "test_fraction": "--test-fraction",
     "split_by": "--split-by",
     "validate": "--validate",
     "max_pixels": "--max-pixels",

@@ -95,7 +95,8 @@ class Options:
         shuffle: shuffle each split globally.
         seed: seed of the shuffle and of the random split; any integer from 0.
         val_fraction: fraction of the train split to move into a new split ``"val"``, in [0, 1).
-        split_by: column whose values train and val must not share.
+        test_fraction: fraction of the train split to move into a new split ``"test"``, in [0, 1).
+        split_by: column whose values the splits must not share. If `None`, the new splits are stratified by label.
         validate: how thoroughly to check the images.
         max_pixels: an image with more pixels is rejected as a decompression bomb.
         downscale: store large images at a smaller size.
@@ -109,6 +110,7 @@ class Options:
     shuffle: bool = True
     seed: int = 0
     val_fraction: float = 0.0
+    test_fraction: float = 0.0
     split_by: str | None = None
     validate: Validation = "header"
     max_pixels: int = MAX_PIXELS
@@ -130,9 +132,11 @@ class Options:
         members = asdict(self)
         if self.shard_samples:  # `shard_bytes` has no effect, so it must not change the fingerprint
             members["shard_bytes"] = Options.shard_bytes
-        for name in ("downscale", "raw"):  # omitted unless used: older releases did not have these options
-            if members[name] is None:
+        for name in ("downscale", "raw", "test_fraction"):  # omitted unless used: older releases did not have them
+            if not members[name]:
                 del members[name]
+        if (self.val_fraction or self.test_fraction) and not self.split_by:
+            members["stratified"] = True  # older releases chose the images of val at random
         if self.changes_images:
             members["made_by"] = library_versions()
         return members

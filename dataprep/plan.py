@@ -1,7 +1,6 @@
 """Decide the split, the order and the shard of every sample, and the names of the shards. Pure functions: no I/O.
 
-All random numbers come from the raw 64-bit output of PCG64. NumPy guarantees that this stream stays the same, so a seed
-gives the same plan with every release of NumPy.
+A seed gives the same plan with every release of NumPy: see `dataprep.random_order`.
 """
 
 from __future__ import annotations
@@ -16,20 +15,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.options import CHANGE_COLUMNS, Options
+from dataprep.random_order import ORDER_STREAM, permutation
 from dataprep.sources import Source
-from dataprep.sources.base import LABEL_COLUMNS, MAX_SPLIT_NAME
+from dataprep.sources.base import MAX_SPLIT_NAME
+from dataprep.splits import assign_splits
 from manifests.errors import CallError
 from manifests.store import check_manifest_size
-from manifests.text import plural
 
 __all__ = ["ConversionPlan", "Options", "ShardPlan", "key_of", "make_plan"]
-
-# Second number of the random seed, so the split and the order use separate random streams.
-_SPLIT_STREAM, _ORDER_STREAM = 1, 2
 
 
 @dataclass(frozen=True)
@@ -50,10 +46,18 @@ class ShardPlan:
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """All shards to write, and a fingerprint of everything that determines their bytes."""
+    """All shards to write.
+
+    Attributes:
+        shards: the shards, in the order of the splits.
+        fingerprint: digest of everything that determines their bytes.
+        notices: messages for the user about the new splits, one line each.
+
+    """
 
     shards: tuple[ShardPlan, ...]
     fingerprint: str
+    notices: tuple[str, ...] = ()
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -65,23 +69,23 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
     """Assign every sample to a split, a shard and a position in it.
 
     Raises:
-        CallError: `val_fraction` or `split_by` does not fit the source, the source already has one of the
-            `CHANGE_COLUMNS` that the options add, or the manifest would be too long.
+        CallError: `val_fraction`, `test_fraction` or `split_by` does not fit the source, the source already has one
+            of the `CHANGE_COLUMNS` that the options add, or the manifest would be too long.
 
     """
     _check_columns(source, options)
-    splits, split_index = _assign_splits(source, options)
-    _check_names(splits)
+    splits = assign_splits(source, options)
+    _check_names(splits.names)
     shards = []
-    for number, name in enumerate(splits):
-        rows = np.flatnonzero(split_index == number)
+    for number, name in enumerate(splits.names):
+        rows = np.flatnonzero(splits.index == number)
         if options.shuffle:
-            rows = _shuffled(source, rows, options.seed, _ORDER_STREAM, number)
+            rows = _shuffled(source, rows, options.seed, ORDER_STREAM, number)
         sizes = _estimated_sizes(source.size[rows].clip(min=0), options)
         for index, (start, stop) in enumerate(_shard_bounds(sizes, options)):
             shards.append(ShardPlan(f"{name}-{index:05d}", name, rows[start:stop]))
     _check_manifest(source, shards)
-    return ConversionPlan(tuple(shards), _fingerprint(source, options))
+    return ConversionPlan(tuple(shards), _fingerprint(source, options), splits.notices)
 
 
 #: Bytes that a shard takes in the manifest, at most: its three files with their names, lengths and checksums.
@@ -121,79 +125,6 @@ def key_of(row: int) -> str:
     return f"{row:08d}"
 
 
-def _assign_splits(source: Source, options: Options) -> tuple[tuple[str, ...], NDArray[np.int8]]:
-    """Return the names of the splits, and for each sample the index of its split, int8 [N]."""
-    if not options.val_fraction:
-        if options.split_by:
-            raise CallError("--split-by requires --val-fraction", hint="set the fraction of train that goes to val")
-        return source.splits, source.split
-    if "val" in source.splits:
-        raise CallError("--val-fraction: the source already has a val split", hint="leave out --val-fraction")
-    if "train" not in source.splits:
-        raise CallError(
-            "--val-fraction: the source has no train split to take images from", hint="leave out --val-fraction"
-        )
-    train = np.flatnonzero(source.split == source.splits.index("train"))
-    val = _choose_groups(source, train, options) if options.split_by else _choose_samples(train, options)
-    splits = ("train", "val", *(name for name in source.splits if name != "train"))
-    split_index = np.array([splits.index(name) for name in source.splits], np.int8)[source.split]
-    split_index[val] = splits.index("val")
-    return splits, split_index
-
-
-def _choose_samples(train: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
-    """Choose rows for val at random."""
-    order = _permutation(len(train), options.seed, _SPLIT_STREAM)
-    count = round(options.val_fraction * len(train))
-    if not 0 < count < len(train):
-        raise CallError(
-            f"--val-fraction {options.val_fraction:g} of {plural(len(train), 'image')} leaves a split empty",
-            hint="choose a fraction that gives both splits at least one image",
-        )
-    return train[order[:count]]
-
-
-def _choose_groups(source: Source, train: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
-    """Choose rows for val in whole groups: visit the groups in random order and take each that still fits."""
-    column = _split_column(source, options).take(pa.array(train))
-    values = column.dictionary_encode(null_encoding="encode")
-    # Number groups by value, not by first occurrence. Rows without a value form a group of their own.
-    rank = np.asarray(pc.rank(values.dictionary.cast(pa.large_string()), tiebreaker="first")).astype(np.int64) - 1
-    group = rank[np.asarray(values.indices)]
-    counts = np.bincount(group)
-    order = _permutation(len(counts), options.seed, _SPLIT_STREAM)
-    remaining, chosen = round(options.val_fraction * len(train)), []
-    for number, count in zip(order.tolist(), counts[order].tolist(), strict=True):
-        if count <= remaining:
-            chosen.append(number)
-            remaining -= count
-    if not chosen or len(chosen) == len(counts):
-        raise CallError(
-            f"--split-by {options.split_by} makes {plural(len(counts), 'group')}, which --val-fraction "
-            f"{options.val_fraction:g} cannot divide into two splits",
-            hint="choose another fraction, or a column with more values",
-        )
-    return train[np.isin(group, chosen)]
-
-
-def _split_column(source: Source, options: Options) -> pa.Array:
-    """Return the column that ``--split-by`` names; every source has the column ``label``, the name of the class."""
-    if options.split_by in source.extra.column_names:
-        return source.extra[options.split_by].combine_chunks()
-    if options.split_by in LABEL_COLUMNS:
-        return pa.array(source.classes, pa.large_string()).take(pa.array(source.label))
-    known = ", ".join([*source.extra.column_names, "label"])
-    raise CallError(
-        f"--split-by {options.split_by}: the source has no column of that name", hint=f"choose one of: {known}"
-    )
-
-
-def _permutation(count: int, *stream: int) -> NDArray[np.int64]:
-    """Return a random order of `count` elements, int64 [count]; the seed and the stream determine it."""
-    draws = np.random.PCG64(np.random.SeedSequence(stream)).random_raw(count)
-    return np.argsort(np.asarray(draws, np.uint64).reshape(-1), kind="stable")
-
-
 #: Groups of images, such as the row groups of a Parquet file, are shuffled; then the images of consecutive groups that
 #: together have at most about this many bytes. A worker keeps that much of them in memory.
 WINDOW_BYTES = 256 << 20
@@ -201,11 +132,11 @@ WINDOW_BYTES = 256 << 20
 
 def _shuffled(source: Source, rows: NDArray[np.int64], *stream: int) -> NDArray[np.int64]:
     """Return rows in random order, int64 [N]; if the source has groups, rows of few groups are close to each other."""
-    order = _permutation(len(rows), *stream)
+    order = permutation(len(rows), *stream)
     if source.group is None:
         return rows[order]
     _, group = np.unique(source.group[rows], return_inverse=True)
-    groups = _permutation(int(group.max(initial=-1)) + 1, *stream, _ORDER_STREAM)
+    groups = permutation(int(group.max(initial=-1)) + 1, *stream, ORDER_STREAM)
     sizes = np.bincount(group, source.size[rows].clip(min=0), minlength=len(groups))[groups]
     window = np.empty(len(groups), np.int64)
     window[groups] = np.cumsum(sizes) // WINDOW_BYTES

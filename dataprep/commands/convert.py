@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     metavar="N",
     default=0,
     show_default=True,
-    help="Random seed of the shuffle and of the new val split.",
+    help="Random seed of the shuffle and of the new splits.",
 )
 @click.option(
     "--no-shuffle",
@@ -84,12 +84,20 @@ if TYPE_CHECKING:
     type=Fraction(0, 1, max_open=True),
     default=0.0,
     metavar="FRACTION",
-    help="Move this fraction of the train split to a new val split.",
+    help="Move this fraction of the train split to a new val split, stratified by label.",
+)
+@click.option(
+    "--test-fraction",
+    type=Fraction(0, 1, max_open=True),
+    default=0.0,
+    metavar="FRACTION",
+    help="Move this fraction of the train split to a new test split, stratified by label.",
 )
 @click.option(
     "--split-by",
     metavar="COLUMN",
-    help="With --val-fraction: keep images with the same value of COLUMN in the same split.",
+    help="With --val-fraction or --test-fraction: keep images with the same value of COLUMN in the same split, instead "
+    "of stratifying. Every source has the column label.",
 )
 @click.option(
     "--validate",
@@ -125,7 +133,7 @@ if TYPE_CHECKING:
     "--pattern",
     metavar="PATTERN",
     help="How image files in a folder are named, for example '{identity}_c{camera}s*'. A {part} becomes a column, "
-    "* matches any text, ? one character. The label is {identity} or {label}.",
+    "* matches any text, ? one character. The label is {identity} or {label}, or else the class folder.",
 )
 @classes_option
 @max_classes_option
@@ -153,6 +161,7 @@ def convert(
     seed: int,
     no_shuffle: bool,
     val_fraction: float,
+    test_fraction: float,
     split_by: str | None,
     validate: Validation,
     max_pixels: int,
@@ -205,6 +214,7 @@ def convert(
             shuffle=not no_shuffle,
             seed=seed,
             val_fraction=val_fraction,
+            test_fraction=test_fraction,
             split_by=split_by,
             validate=validate,
             max_pixels=max_pixels,
@@ -261,6 +271,8 @@ def _default_out(src: str, fmt: Format) -> str:
 
 
 def _print_result(result: ConvertResult, out: str, max_rejected: float) -> ExitStatus:
+    for notice in result.notices:
+        print_note(notice)
     for split in result.manifest.splits:
         print_line(f"{split.name}: {format_totals(split.samples, split.bytes, len(split.shards))}")
     if result.resumed:

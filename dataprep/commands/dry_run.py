@@ -30,6 +30,8 @@ def print_plan(source: Source, out: str, options: Options, workers: int, *, over
 
     """
     plan = make_plan(source, options)
+    for notice in plan.notices:
+        print_note(notice)
     writable = check_writable(out)
     finished = find_resumable(source, plan, out, options, overwrite=overwrite).shards
     for split in plan.splits:

@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.filenames import read_by_pattern
+from dataprep.sources.filenames import add_columns, has_class_folders, read_by_pattern
 from dataprep.sources.folders import read_image_folders
 from dataprep.sources.kaggle_imagenet import find_kaggle_imagenet, read_kaggle_imagenet
+from dataprep.sources.layouts import refuse_other_layouts
 from dataprep.sources.lists import read_lists
 from dataprep.sources.msmt17 import find_msmt17, read_msmt17
+from dataprep.sources.patterns import has_label, parse_pattern
 from dataprep.sources.refusals import missing_source, refuse_other_files
 from dataprep.sources.reid_folders import find_reid_layout, read_reid_folders
 from dataprep.sources.scan import has_folders, list_folders
@@ -66,7 +68,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
 def _read_folder(src: str, options: SourceOptions) -> Source:
     if options.pattern is not None:
         _refuse(options, ("image_root", "path_column", "split_column"), f"a list or a table, but {src} is a folder")
-        return read_by_pattern(src, list_folders(src), options.pattern, options)
+        return _read_file_names(src, options.pattern, options)
     kaggle = find_kaggle_imagenet(src)
     if kaggle is not None and not has_folders(f"{kaggle}/val"):
         return read_kaggle_imagenet(kaggle, options)
@@ -82,7 +84,17 @@ def _read_folder(src: str, options: SourceOptions) -> Source:
         return read_msmt17(src, train_and_test, options)
     if (layout := find_reid_layout(src, folders)) is not None:
         return read_reid_folders(src, folders, layout, options)
+    refuse_other_layouts(src, folders)
     return read_image_folders(src, folders, options)
+
+
+def _read_file_names(src: str, text: str, options: SourceOptions) -> Source:
+    """Read a folder with ``--pattern``: labels from the file names, or only extra columns of class folders."""
+    folders, pattern = list_folders(src), parse_pattern(text)
+    if options.label_column or has_label(pattern) or not has_class_folders(src, folders):
+        return read_by_pattern(src, folders, text, options)
+    refuse_other_layouts(src, folders)
+    return add_columns(read_image_folders(src, folders, options), pattern)
 
 
 def _read_file(src: str, options: SourceOptions) -> Source:

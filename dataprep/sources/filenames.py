@@ -11,8 +11,16 @@ import pyarrow.compute as pc
 
 from dataprep.sources.base import LABEL_COLUMNS, Source, SourceOptions
 from dataprep.sources.columns import number_labels
-from dataprep.sources.patterns import Pattern, find_label, parse_pattern, read_names, sorted_values, to_integers
-from dataprep.sources.scan import Scan, list_images, map_splits, stray_notices
+from dataprep.sources.patterns import (
+    Pattern,
+    find_label,
+    parse_pattern,
+    read_names,
+    refuse_reserved,
+    sorted_values,
+    to_integers,
+)
+from dataprep.sources.scan import Scan, has_folders, list_images, map_splits, stray_notices
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import plural, printable
 
@@ -47,6 +55,26 @@ def read_by_pattern(src: str, folders: Sequence[str], text: str, options: Source
     source = read_filenames(src, splits or {"train": ""}, pattern, options, layout=layout)
     stray = stray_notices(list_images(src), "outside of the splits") if splits else []
     return replace(source, notices=(*skipped_folders(folders, splits), *stray, *source.notices))
+
+
+def has_class_folders(src: str, folders: Sequence[str]) -> bool:
+    """Return whether folders are classes, or splits that contain classes."""
+    others = [name for name in folders if name.lower() not in SPLIT_FOLDERS]
+    splits = [name for name in folders if name.lower() in SPLIT_ALIASES]
+    return bool(others) or any(has_folders(f"{src}/{name}") for name in splits)
+
+
+def add_columns(source: Source, pattern: Pattern) -> Source:
+    """Add a column for each part of a pattern of the file names to a source with labels from its class folders.
+
+    Raises:
+        CallError: a part has a name that sample tables already use.
+        SourceError: a file name does not match the pattern.
+
+    """
+    refuse_reserved(pattern)
+    columns = read_names(source.path, pattern, source.root)
+    return replace(source, extra=pa.table({name: to_integers(column) for name, column in columns.items()}))
 
 
 def skipped_folders(folders: Sequence[str], splits: Mapping[str, str]) -> list[str]:

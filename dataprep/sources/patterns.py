@@ -13,7 +13,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS
+from dataprep.sources.base import LABEL_COLUMNS, MAX_COLUMN_NAME, RESERVED_COLUMNS
 from dataprep.sources.scan import is_utf8
 from manifests.errors import CallError, SourceError
 from manifests.text import agree, plural, printable, suggest
@@ -103,11 +103,26 @@ def find_label(pattern: Pattern, given: str | None, known: tuple[str, ...]) -> s
         raise CallError(
             "--pattern has no part for the label", hint="name one {identity} or {label}, or set --label-column"
         )
+    refuse_reserved(pattern, label)
+    return label
+
+
+def has_label(pattern: Pattern) -> bool:
+    """Return whether a part of the pattern has one of the names of labels."""
+    return bool({*LABEL_COLUMNS, "identity"} & {*pattern.names})
+
+
+def refuse_reserved(pattern: Pattern, label: str | None = None) -> None:
+    """Check that no part other than the label has a name that sample tables already use.
+
+    Raises:
+        CallError: one has.
+
+    """
     if reserved := [name for name in pattern.names if name != label and name in RESERVED_COLUMNS]:
         raise CallError(
             f"--pattern: {{{reserved[0]}}} is a name that sample tables already use", hint="choose another name"
         )
-    return label
 
 
 def match_names(path: pa.Array, pattern: Pattern) -> pa.StructArray:

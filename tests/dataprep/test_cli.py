@@ -54,10 +54,10 @@ def test_help_lists_every_command_and_exit_status(invoke):
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        ("convert", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction split-by validate "
-                    "max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter store "
-                    "raw-size raw-fit image-root path-column label-column split-column pattern classes max-classes "
-                    "workers overwrite check-shards dry-run"),
+        ("convert", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
+                    "validate max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter "
+                    "store raw-size raw-fit image-root path-column label-column split-column pattern classes "
+                    "max-classes workers overwrite check-shards dry-run"),
         ("index", "image label label-key label-offset classes max-classes split validate workers overwrite"),
         ("verify", "decode max-pixels workers"),
         ("info", "json"),

@@ -96,7 +96,7 @@ def test_shuffle_is_uniform():
 
 
 GOLDEN_ORDER = [14, 0, 4, 6, 3, 19, 9, 5, 18, 7, 17, 1, 8, 10, 2, 12, 13, 16, 11, 15]
-GOLDEN_SPLIT = [[19, 14, 12, 9, 15, 7], [0, 8, 10, 4, 16, 6], [13, 17, 5], [3, 2, 18, 1, 11]]
+GOLDEN_SPLIT = [[19, 14, 12, 8, 15, 6], [0, 7, 9, 3, 16, 5], [13, 17, 4], [10, 2, 18, 1, 11]]
 GOLDEN_GROUPS = [7, 6, 9, 5, 8]
 
 
@@ -171,7 +171,7 @@ def test_split_by_keeps_groups_in_one_split(data, kind, fraction, seed):
         (
             make_source([1] * 4),
             Options(split_by="x"),
-            "--split-by requires --val-fraction. Hint: set the fraction of train",
+            "--split-by requires --val-fraction or --test-fraction. Hint: set the fraction of train",
         ),
         (
             make_source([1] * 4),

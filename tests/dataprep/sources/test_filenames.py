@@ -112,3 +112,28 @@ def test_options_that_do_not_apply_and_names_that_do_not_match(make_tree, files,
         read(root / src, **options)
     assert type(caught.value) is error_type
     assert message in str(caught.value)
+
+
+def test_a_pattern_adds_columns_to_class_folders(make_tree):
+    """The label is the class folder; the columns are for `--split-by`."""
+    root = make_tree(["cat/ann_1.jpg", "cat/bob_2.jpg", "dog/ann_3.jpg"])
+    source = read(root, pattern="{person}_{number}")
+    assert rows(source) == [
+        ("train", "cat/ann_1.jpg", "cat", "ann", 1),
+        ("train", "cat/bob_2.jpg", "cat", "bob", 2),
+        ("train", "dog/ann_3.jpg", "dog", "ann", 3),
+    ]
+
+
+def test_a_pattern_adds_columns_to_class_folders_of_splits(make_tree):
+    source = read(make_tree(["train/cat/ann_1.jpg", "val/cat/bob_2.jpg"]), pattern="{person}_*")
+    assert (source.splits, source.classes) == (("train", "val"), ("cat",))
+    assert source.extra["person"].to_pylist() == ["ann", "bob"]
+
+
+def test_a_pattern_of_class_folders_must_fit_and_have_free_names(make_tree):
+    root = make_tree(["cat/ann_1.jpg", "cat/x.jpg"])
+    with pytest.raises(SourceError, match="1 of 2 file names does not match"):
+        read(root, pattern="{person}_*")
+    with pytest.raises(CallError, match=r"\{source\} is a name that sample tables already use"):
+        read(root, pattern="{source}")

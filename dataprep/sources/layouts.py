@@ -1,0 +1,204 @@
+"""Recognize datasets whose folders are not classes: detection, segmentation and captions.
+
+As class folders, they would become classes such as ``annotations`` and ``train2017``. So they are refused by name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from dataprep.sources.scan import IMAGE_SUFFIXES, list_folders
+from manifests.errors import SourceError
+from manifests.schema import SPLIT_ALIASES
+from manifests.text import printable
+
+#: Folders of images, and folders of what belongs to them: neither is a class.
+_IMAGES = frozenset(("images", "image", "imgs", "img", "jpegimages", "jpg", "jpgs", "jpeg", "png", "pngs"))
+_TARGETS = frozenset(
+    (
+        *("masks", "mask", "labels", "annotations", "annotation", "ann", "gt", "ground_truth", "groundtruth"),
+        *("segmentations", "segmentation", "segmentationclass", "trimaps", "depth", "depths", "disparity"),
+    )
+)
+
+_LISTS = (
+    "give a list of images with their classes instead (`path label` lines, CSV, JSON Lines or Parquet), "
+    "or the folder that contains the class folders"
+)
+
+#: Files of a folder to look at.
+_MAX_LISTED = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A layout that is recognized and not converted.
+
+    Attributes:
+        name: what it is.
+        evidence: the folders or files it was recognized by.
+        hint: what to do instead.
+
+    """
+
+    name: str
+    evidence: str
+    hint: str = _LISTS
+
+
+def refuse_other_layouts(src: str, folders: Sequence[str]) -> None:
+    """Check that a folder is not of a layout whose folders are no classes.
+
+    Args:
+        src: the folder.
+        folders: names of the folders in it.
+
+    Raises:
+        SourceError: it is. The message names the layout.
+
+    """
+    for where, names in _places(src, folders):
+        layout = next((found for find in _FINDERS if (found := find(where, names))), None)
+        if layout:
+            raise SourceError(
+                f"this looks like {layout.name} ({layout.evidence}), which is not converted: "
+                "its folders are not classes",
+                file=where,
+                hint=layout.hint,
+            )
+
+
+def _places(src: str, folders: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
+    """Return the folder and those of its splits, with the names of the folders in each."""
+    splits = [name for name in folders if name.lower() in SPLIT_ALIASES]
+    return [(src, folders), *((f"{src}/{name}", list_folders(f"{src}/{name}")) for name in splits)]
+
+
+def _named(folders: Sequence[str], *names: str) -> list[str]:
+    return [name for name in folders if name.lower() in names]
+
+
+def _files(*parts: str) -> list[str]:
+    """Return the names of some files in a folder; empty if it is not a folder."""
+    try:
+        with os.scandir(os.path.join(*parts)) as entries:
+            return sorted(entry.name for entry in islice(entries, _MAX_LISTED))
+    except OSError:
+        return []
+
+
+def _with_suffix(names: Sequence[str], *suffixes: str) -> list[str]:
+    return [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
+
+
+def _coco(src: str, folders: Sequence[str]) -> Layout | None:
+    for folder in _named(folders, "annotations"):
+        if files := _with_suffix(_files(src, folder), ".json"):
+            return Layout("COCO annotations", f"{folder}/{files[0]}")
+    for folder in ["", *folders[:10]]:
+        if "_annotations.coco.json" in _files(src, folder):
+            return Layout("COCO annotations", os.path.join(folder, "_annotations.coco.json"))
+    return None
+
+
+def _voc(src: str, folders: Sequence[str]) -> Layout | None:
+    if "JPEGImages" in folders and {"Annotations", "ImageSets", "SegmentationClass"} & {*folders}:
+        return Layout("Pascal VOC", "JPEGImages/ and Annotations/")
+    for folder in folders:
+        if re.fullmatch(r"VOC\d{4}|VOCdevkit", folder) and {"JPEGImages", "VOC2007", "VOC2012"} & {
+            *list_folders(f"{src}/{folder}")
+        }:
+            return Layout("Pascal VOC", f"{folder}/")
+    return None
+
+
+def _yolo(src: str, folders: Sequence[str]) -> Layout | None:
+    for images in _named(folders, "images"):
+        for labels in _named(folders, "labels"):
+            names = _files(src, labels)
+            inside = [name for folder in names[:10] for name in _files(src, labels, folder)]
+            if _with_suffix([*names, *inside], ".txt"):
+                return Layout("YOLO boxes", f"{images}/ and {labels}/*.txt")
+    return None
+
+
+def _cityscapes(_: str, folders: Sequence[str]) -> Layout | None:
+    found = _named(folders, "leftimg8bit", "leftimg8bit_trainvaltest", "gtfine", "gtcoarse", "gtfine_trainvaltest")
+    return Layout("Cityscapes", " and ".join(f"{name}/" for name in found)) if found else None
+
+
+def _ade20k(src: str, folders: Sequence[str]) -> Layout | None:
+    for folder in folders:
+        if folder.startswith(("ADEChallengeData", "ADE20K")):
+            return Layout("ADE20K", f"{folder}/")
+    if _named(folders, "images") and _named(folders, "annotations"):
+        inside = {name.lower() for name in list_folders(f"{src}/{_named(folders, 'annotations')[0]}")}
+        if inside & {"training", "validation"}:
+            return Layout("ADE20K", "images/ and annotations/training/")
+    return None
+
+
+def _segmentation(_: str, folders: Sequence[str]) -> Layout | None:
+    images = [name for name in folders if name.lower() in _IMAGES]
+    targets = [name for name in folders if name.lower() in _TARGETS]
+    if images and targets:
+        evidence = f"{printable(images[0])}/ and {printable(targets[0])}/"
+        hint = f"{_LISTS}. If {images[0]}/ contains class folders, give that folder"
+        return Layout("images with masks, boxes or other annotations", evidence, hint)
+    return None
+
+
+def _tiny_imagenet(src: str, folders: Sequence[str]) -> Layout | None:
+    if list(folders) == ["images"] and (files := [name for name in _files(src) if name.endswith("_annotations.txt")]):
+        hint = f"write a list file with a line `path label` for each line of {files[0]}"
+        return Layout("the flat val/ of Tiny ImageNet", f"images/ and {files[0]}", hint)
+    return None
+
+
+def _img2dataset(src: str, folders: Sequence[str]) -> Layout | None:
+    """Recognize the outputs of img2dataset: numbered shards, and numbered folders of images with metadata."""
+    files = _files(src)
+    if statistics := [name for name in files if re.fullmatch(r"\d{5,}_stats\.json", name)]:
+        is_shards = bool(_with_suffix(files, ".tar", ".tfrecord"))
+        if is_shards or not folders:
+            hint = "make them a dataset in place with `dataprep index`"
+            return Layout("the shards of img2dataset (LAION)", statistics[0], hint)
+    for folder in [name for name in folders if re.fullmatch(r"\d{5,}", name)][:3]:
+        names = {*_files(src, folder)}
+        stems = {os.path.splitext(name)[0] for name in _with_suffix([*names], *IMAGE_SUFFIXES)}
+        if any(f"{stem}.json" in names and (f"{stem}.txt" in names or statistics) for stem in stems):
+            return Layout("the files of img2dataset (LAION)", f"{folder}/*.json beside the images")
+    return None
+
+
+def _only_images(src: str, folders: Sequence[str]) -> Layout | None:
+    if len(folders) == 1 and folders[0].lower() in _IMAGES:
+        hint = f"give {src}/{folders[0]} if it contains class folders. Otherwise, {_LISTS}"
+        return Layout("one folder of images", f"{folders[0]}/", hint)
+    return None
+
+
+def _saved_to_disk(src: str, _: Sequence[str]) -> Layout | None:
+    names = {*_files(src)}
+    if "dataset_dict.json" in names or {"dataset_info.json", "state.json"} <= names:
+        hint = "export it: `datasets.load_from_disk(...)[split].to_parquet(f'{split}-00000.parquet')`"
+        return Layout("a dataset that Hugging Face `save_to_disk` wrote", "state.json or dataset_dict.json", hint)
+    return None
+
+
+_FINDERS: tuple[Callable[[str, Sequence[str]], Layout | None], ...] = (
+    _coco,
+    _voc,
+    _cityscapes,
+    _ade20k,
+    _yolo,
+    _segmentation,
+    _tiny_imagenet,
+    _img2dataset,
+    _saved_to_disk,
+    _only_images,
+)

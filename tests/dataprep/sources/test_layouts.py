@@ -1,0 +1,69 @@
+"""Folders of datasets for detection, segmentation and captions never become classes."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.sources import read
+
+from manifests.errors import SourceError
+
+LAYOUTS = {
+    "coco": ("COCO annotations", ["annotations/instances_train2017.json", "train2017/1.jpg", "val2017/2.jpg"]),
+    "coco captions": ("COCO annotations", ["annotations/captions_val2017.json", "val2017/2.jpg"]),
+    "coco of Roboflow": ("COCO annotations", ["train/_annotations.coco.json", "train/1.jpg", "valid/2.jpg", "a/1.jpg"]),
+    "voc": ("Pascal VOC", ["JPEGImages/1.jpg", "Annotations/1.xml", "ImageSets/Main/train.txt"]),
+    "vocdevkit": ("Pascal VOC", ["VOCdevkit/VOC2012/JPEGImages/1.jpg", "VOCdevkit/VOC2012/Annotations/1.xml"]),
+    "VOC2007": ("Pascal VOC", ["VOC2007/JPEGImages/1.jpg", "VOC2007/Annotations/1.xml"]),
+    "yolo": ("YOLO boxes", ["images/train/1.jpg", "labels/train/1.txt", "data.yaml"]),
+    "yolo of Roboflow": ("YOLO boxes", ["train/images/1.jpg", "train/labels/1.txt", "valid/images/2.jpg"]),
+    "cityscapes": ("Cityscapes", ["leftImg8bit/train/aachen/a_leftImg8bit.png", "gtFine/train/aachen/a_labelIds.png"]),
+    "ade20k": ("ADE20K", ["images/training/1.jpg", "annotations/training/1.png"]),
+    "ade20k folder": ("ADE20K", ["ADEChallengeData2016/images/training/1.jpg"]),
+    "masks": ("images with masks", ["images/1.jpg", "masks/1.png"]),
+    "masks in splits": ("images with masks", ["train/images/1.jpg", "train/masks/1.png", "val/images/1.jpg"]),
+    "pets": ("images with masks", ["images/Abyssinian_1.jpg", "annotations/trimaps/Abyssinian_1.png"]),
+    "dogs": ("images with masks.* that folder", ["Images/n02085620/1.jpg", "Annotation/n02085620/1"]),
+    "tiny": (
+        "Tiny ImageNet",
+        ["train/n01/images/n01_0.JPEG", "val/images/val_0.JPEG", "val/val_annotations.txt"],
+    ),
+    "laion shards": ("shards of img2dataset.*dataprep index", ["00000.tar", "00000.parquet", "00000_stats.json"]),
+    "laion files": ("files of img2dataset", ["00000/000000000.jpg", "00000/000000000.json", "00000/000000000.txt"]),
+    "save_to_disk": ("save_to_disk.*to_parquet", ["data-00000-of-00001.arrow", "state.json", "dataset_info.json"]),
+    "images": ("one folder of images .*Hint: give .*/images if", ["images/1.jpg", "images/2.jpg"]),
+    "flowers": ("one folder of images", ["jpg/image_00001.jpg", "imagelabels.mat"]),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts_are_named(name, make_tree):
+    message, files = LAYOUTS[name]
+    with pytest.raises(SourceError, match=message):
+        read(make_tree(files))
+
+
+def test_convert_writes_nothing(make_tree, invoke, tmp_path):
+    result = invoke("convert", "--src", make_tree(LAYOUTS["coco"][1]), "--out", tmp_path / "out", status=2)
+    assert "looks like COCO annotations (annotations/instances_train2017.json), which is not converted" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["with_mask/1.jpg", "without_mask/1.jpg"],
+        ["00000/1.jpg", "00001/1.jpg"],
+        ["annotations/1.jpg", "cats/1.jpg"],  # no JSON in it
+        ["depth/1.jpg", "width/1.jpg"],
+        ["train/cat/1.jpg", "val/cat/1.jpg", "labels.txt"],
+        ["cat/1.jpg", "cat/1.json", "dog/1.jpg", "dog/1.json"],
+    ],
+)
+def test_class_folders_with_similar_names_are_read(files, make_tree):
+    assert len(read(make_tree(files))) == sum(name.endswith(".jpg") for name in files)
+
+
+@pytest.mark.parametrize("name", ["coco", "yolo", "masks"])
+def test_a_pattern_says_what_the_names_mean(name, make_tree):
+    source = read(make_tree(LAYOUTS[name][1]), pattern="{label}")
+    assert set(source.classes) <= {"1", "2"}
