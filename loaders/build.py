@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from loaders.arguments import canonical_device, canonical_dtype, canonical_last_batch
 from loaders.options import (
+    AnyDevice,
+    AnyDType,
     Batch,
     BuildOptions,
     BuildRequest,
-    DeviceChoice,
-    DType,
     FrameworkName,
     LastBatch,
     Layout,
@@ -67,13 +67,13 @@ def build(
     views: Sequence[Any] | None = None,
     sampler: Sampler | None = None,
     shuffle: Shuffle | None = None,
-    device: DeviceChoice = "auto",
+    device: AnyDevice = "auto",
     device_id: int | None = None,
     rank: int | None = None,
     world_size: int | None = None,
     seed: int = 0,
     num_threads: int | None = None,
-    dtype: DType = "float16",
+    dtype: AnyDType = "float16",
     layout: Layout = "NCHW",
     last_batch: LastBatch | None = None,
     fields: Sequence[str] = ("image", "label"),
@@ -191,7 +191,7 @@ def build(
 
     """
     last_batch = canonical_last_batch(last_batch, other)
-    device, device_id = canonical_device(device, device_id)
+    kind, number = canonical_device(device, device_id)
     request = BuildRequest(
         dataset=dataset,
         mix=mix,
@@ -201,8 +201,8 @@ def build(
         views=views,
         sampler=sampler,
         shuffle=shuffle,
-        device=device,
-        device_id=device_id,
+        device=kind,
+        device_id=number,
         rank=rank,
         world_size=world_size,
         seed=seed,

@@ -22,8 +22,16 @@ if TYPE_CHECKING:
 
     #: A batch of the default fields and framework: images and labels.
     Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+    #: A device as `loaders.build` takes it: ``"gpu"``, ``"cuda:1"``, the number of a GPU.
+    AnyDevice: TypeAlias = str | int | torch.device
+    #: A type of image values as `loaders.build` takes it.
+    AnyDType: TypeAlias = (
+        "DType | DTypeAlias | torch.dtype | type[np.float16 | np.float32 | np.uint8]"
+        " | np.dtype[np.float16] | np.dtype[np.float32] | np.dtype[np.uint8]"
+    )
 else:
     Batch = tuple[Any, Any]  # torch need not be installed.
+    AnyDevice = AnyDType = Any
 
 #: Type of the batches of a loader: a tuple with one value per field.
 BatchT_co = TypeVar("BatchT_co", bound=tuple[Any, ...], covariant=True)
@@ -32,6 +40,10 @@ T = TypeVar("T")
 
 DeviceChoice: TypeAlias = Literal["auto", "gpu", "cpu"]
 DType: TypeAlias = Literal["float16", "bfloat16", "float32", "uint8"]
+#: Other names of dtypes, which `loaders.arguments.canonical_dtype` translates.
+DTypeAlias: TypeAlias = Literal[
+    "fp16", "half", "torch.float16", "bf16", "torch.bfloat16", "fp32", "float", "torch.float32", "byte", "torch.uint8"
+]
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Shuffle: TypeAlias = Literal["buffer"] | bool
 LastBatch: TypeAlias = Literal["drop", "partial", "pad"]
@@ -179,13 +191,13 @@ class BuildOptions(TypedDict, total=False):
     batch_size: int | None
     sampler: Sampler | None
     shuffle: Shuffle | None
-    device: DeviceChoice
+    device: AnyDevice
     device_id: int | None
     rank: int | None
     world_size: int | None
     seed: int
     num_threads: int | None
-    dtype: DType
+    dtype: AnyDType
     layout: Layout
     last_batch: LastBatch | None
     prefetch: int | None

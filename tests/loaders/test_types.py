@@ -4,13 +4,17 @@ import inspect
 import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import get_args
 
 import pytest
+import torch
 
 import loaders
-from loaders.options import BuildOptions
+from loaders.arguments import _DTYPES, canonical_dtype
+from loaders.options import BuildOptions, DType, DTypeAlias
 
-SCRIPT = """
+BATCHES = """
 import loaders
 
 default = loaders.build("data", transforms="imagenet-train", batch_size=4)
@@ -31,20 +35,69 @@ loaders.build("data", transforms=[], num_workers=4)
 """
 
 
-def test_mypy_knows_the_batches(tmp_path):
+ARGUMENTS = """
+import os
+
+import numpy as np
+import torch
+
+import loaders
+
+loaders.build("data", transforms=[], device="auto", dtype="float16")
+loaders.build("data", transforms=[], device="cuda", dtype=torch.float32)
+loaders.build("data", transforms=[], device="cuda:1", dtype=np.float32)
+loaders.build("data", transforms=[], device=f"cuda:{os.environ['LOCAL_RANK']}", dtype=np.dtype("uint8"))
+loaders.build("data", transforms=[], device=torch.device("cuda", 1), dtype="fp16")
+loaders.build("data", transforms=[], device=0, dtype="torch.bfloat16", fields=("image",))
+loaders.build("data", transforms=[], device=1.5)  # wrong
+loaders.build("data", transforms=[], device=["cuda"])  # wrong
+loaders.build("data", transforms=[], device=None)  # wrong
+loaders.build("data", transforms=[], dtype="float64")  # wrong
+loaders.build("data", transforms=[], dtype=np.float64)  # wrong
+loaders.build("data", transforms=[], dtype=np.dtype("int64"))  # wrong
+loaders.build("data", transforms=[], dtype=torch.zeros(1))  # wrong
+loaders.build("data", transforms=[], dtype=16, fields=("image",))  # wrong
+"""
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    """What mypy prints for both scripts."""
     pytest.importorskip("mypy")
-    (tmp_path / "script.py").write_text(SCRIPT)
+    folder = tmp_path_factory.mktemp("types")
+    (folder / "batches.py").write_text(BATCHES)
+    (folder / "arguments.py").write_text(ARGUMENTS)
+    # In the root of the repository, mypy uses the cache of `scripts/check`.
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--follow-imports=silent", "--cache-dir", tmp_path / "cache", "script.py"],
-        check=False, cwd=tmp_path, env={"MYPYPATH": str(loaders.__path__[0] + "/..")}, capture_output=True, text=True,
+        [sys.executable, "-m", "mypy", folder / "batches.py", folder / "arguments.py"],
+        check=False, cwd=Path(loaders.__path__[0]).parent, capture_output=True, text=True,
     )  # fmt: skip
-    revealed = re.findall(r'Revealed type is "(.*)"', done.stdout)
+    return done.stdout
+
+
+def errors(output, file):
+    return {int(number) for number in re.findall(rf"{re.escape(file)}:(\d+): error:", output)}
+
+
+def test_mypy_knows_the_batches(output):
+    revealed = re.findall(r'Revealed type is "(.*)"', output)
     batch = "tuple[torch._tensor.Tensor, torch._tensor.Tensor]"
     assert [revealed[0], revealed[1], revealed[3], revealed[4]] == [batch, "torch._tensor.Tensor", "Any", batch]
     assert revealed[2].startswith("numpy.ndarray[")
-    wrong = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
     expected = ("next(default)", "flaot16", "num_workers")
-    assert wrong == {n for n, line in enumerate(SCRIPT.splitlines(), 1) if any(each in line for each in expected)}
+    wrong = {n for n, line in enumerate(BATCHES.splitlines(), 1) if any(each in line for each in expected)}
+    assert errors(output, "batches.py") == wrong
+
+
+def test_mypy_accepts_the_devices_and_dtypes_that_build_accepts(output):
+    wrong = {n for n, line in enumerate(ARGUMENTS.splitlines(), 1) if "# wrong" in line}
+    assert errors(output, "arguments.py") == wrong
+
+
+def test_every_other_name_of_a_dtype_has_a_type():
+    names = {*get_args(DTypeAlias), *get_args(DType)}
+    assert {canonical_dtype(name) for name in names} == set(get_args(DType))
+    assert names >= {*_DTYPES, *map(str, (torch.float16, torch.bfloat16, torch.float32, torch.uint8))}
 
 
 def test_every_argument_of_build_has_a_type():
