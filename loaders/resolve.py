@@ -89,7 +89,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         check_limit(sizes, settings, options)
     slow_orders = order_warnings(recipe, fusion.operations, sizes, order.batch_size) if sizes and whole_images else ()
     deviations = ("the transforms are not exact: " + "; ".join(recipe.all_notes),) if recipe.all_notes else ()
-    return LoaderSpec(
+    spec = LoaderSpec(
         split=split,
         recipe=recipe,
         fusion=fusion,
@@ -105,14 +105,16 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         warnings=(*chosen.warnings, *slow_orders, *shadowed_columns(tables, options.fields), *deviations),
         written=recipe,
     )
+    tables.close()
+    return spec
 
 
 def _one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
     """Return the height and width of all images; `None` if they vary or are not known."""
     if split.manifest.pixels is not None:
         return split.manifest.pixels[:2]
-    sizes = tables.image_sizes()
-    if sizes is None or not len(sizes.widths):
+    sizes = tables.all_image_sizes()
+    if sizes is None:
         return None
     height, width = int(sizes.heights[0]), int(sizes.widths[0])
     same = bool((sizes.heights == height).all() and (sizes.widths == width).all())

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dataset.split import OpenSplit
-from loaders.dataset.tables import VERIFY, SampleTables
+from loaders.dataset.tables import TABLE_DTYPES, VERIFY, SampleTables
 from manifests.errors import DamagedError
 from manifests.schema import MAX_LABEL
 
@@ -62,9 +62,14 @@ class Fields:
         # DALI's pipeline must have an output, so it returns the origin if nothing else is read.
         nothing = not (self.stored_label or "image" in names)
         self.source = not planned and (bool(columns) or "index" in names or nothing)
-        offset = ["offset"] if self.source and "offset" not in columns else []
-        self._columns = tables.columns([*columns, *offset], requested_by="fields", other_names=BUILT_IN_FIELDS)
-        self._row_finder = RowFinder(split, self._columns["offset"]) if self.source else None
+        others = [name for name in columns if name not in TABLE_DTYPES]
+        self._columns = tables.columns(others, requested_by="fields", other_names=BUILT_IN_FIELDS)
+        self._lazy, lazy = tables.lazy_columns([name for name in columns if name in TABLE_DTYPES])
+        self._columns |= lazy
+        self._ends = np.cumsum([shard.samples for shard in split.shards])
+        self._row_finder = (
+            RowFinder(split, tables.columns(["offset"], requested_by="fields")["offset"]) if self.source else None
+        )
 
     def rows(self, source: NDArray[np.generic]) -> NDArray[np.int64]:
         """Return the rows of records by their origin.
@@ -89,10 +94,13 @@ class Fields:
             rows: rows of the samples in the split, int64 [B]. `None` if no field needs them.
 
         Raises:
-            DamagedError: a label is missing, not a number, or not a class of the dataset.
+            DamagedError: a label is missing, not a number, or not a class of the dataset; or a table that was not read
+                before is missing or damaged.
 
         """
         values: dict[str, Values] = {}
+        if rows is not None and self._columns:
+            self._lazy.load(np.searchsorted(self._ends, rows, side="right"))
         for name in self._names:
             if name == "label" and stored is not None:
                 values[name] = self._checked(self._parsed(stored))
@@ -102,6 +110,7 @@ class Fields:
 
     def _column(self, name: str, rows: NDArray[np.int64]) -> Values:
         values = self._columns[name][rows]
+        values = values.astype(TABLE_DTYPES.get(name, values.dtype), copy=False)
         if name == "label":
             return self._checked(values)
         return values.tolist() if values.dtype == object else values

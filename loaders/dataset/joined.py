@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import numpy as np
@@ -24,10 +24,12 @@ class JoinedSplit(OpenSplit):
 
     Attributes:
         parts: the splits.
+        labels: for each part, the label of each of its classes in the numbering of all datasets.
 
     """
 
     parts: tuple[OpenSplit, ...] = ()
+    labels: tuple[NDArray[np.int64], ...] = field(default=(), compare=False)
 
     @property
     def fingerprint(self) -> str:
@@ -47,20 +49,17 @@ class JoinedSplit(OpenSplit):
             TableError: a label is not a class of the shard's dataset.
 
         """
-        number = bisect_right(self.first_shards, shard) - 1
-        part = self.parts[number]
-        named = part.manifest.classes
-        if not named:
+        joined = self.labels[bisect_right(self.first_shards, shard) - 1]
+        if not len(joined):
             return labels
-        wrong = labels[(labels < 0) | (labels >= len(named))]
+        wrong = labels[(labels < 0) | (labels >= len(joined))]
         if wrong.size:
             raise TableError(
-                f"the table has the label {wrong[0]}, but labels go from 0 to {len(named) - 1}",
+                f"the table has the label {wrong[0]}, but labels go from 0 to {len(joined) - 1}",
                 file=self.shards[shard].table.name,
                 hint="run `dataprep verify` to find the damage",
             )
-        numbers = {name: number for number, name in enumerate(self.manifest.classes)}
-        return np.array([numbers[name] for name in named], np.int64)[labels]
+        return joined[labels]
 
 
 def join_splits(parts: Sequence[OpenSplit]) -> JoinedSplit:
@@ -92,7 +91,9 @@ def join_splits(parts: Sequence[OpenSplit]) -> JoinedSplit:
     classes = tuple(dict.fromkeys(name for part in parts for name in part.manifest.classes))
     shards = tuple(_with_paths(part, shard) for part in parts for shard in part.shards)
     folder = " + ".join(part.folder for part in parts)
-    return JoinedSplit(folder, "/", first.name, replace(first.manifest, classes=classes), shards, tuple(parts))
+    numbers = {name: number for number, name in enumerate(classes)}
+    labels = tuple(np.array([numbers[name] for name in part.manifest.classes], np.int64) for part in parts)
+    return JoinedSplit(folder, "/", first.name, replace(first.manifest, classes=classes), shards, tuple(parts), labels)
 
 
 def mix_weights(parts: Sequence[OpenSplit], mix: Sequence[float]) -> NDArray[np.float64]:

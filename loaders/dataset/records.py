@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from loaders.dataset.mapped_files import MappedFile, Mappings, is_readable, prefetch
 from loaders.dataset.read_files import OpenFiles
 from loaders.dataset.split import OpenSplit
-from loaders.dataset.tables import NO_CHECKSUM, VERIFY, SampleTables
-from manifests.errors import ShardError, TableError
+from loaders.dataset.tables import NO_CHECKSUM, SampleTables, outside_error
+from manifests.errors import ShardError
 from manifests.faults import raise_machine_fault
 
 _RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was changed on purpose"
@@ -34,7 +34,7 @@ class Records:
     """
 
     def __init__(self, split: OpenSplit, tables: SampleTables, *, mmap: bool = True, tolerant: bool = False) -> None:
-        """Read the location of each image from the sample tables.
+        """Prepare to read the location of each image from the sample tables, all of them now if there are few shards.
 
         Args:
             split: the split.
@@ -48,10 +48,11 @@ class Records:
         """
         self._split = split
         self._tolerant = tolerant
-        columns = tables.columns(["offset", "size", "crc32c"], requested_by="a sampler")
-        self._offsets, self._sizes, self._checksums = (columns[name] for name in ("offset", "size", "crc32c"))
+        self._bytes = np.array([shard.file.bytes for shard in split.shards], np.int64)
         self._ends = np.cumsum([shard.samples for shard in split.shards])
-        self._check_bounds()
+        self._columns, arrays = tables.lazy_columns(("offset", "size", "crc32c"))
+        self._offsets, self._sizes, self._checksums = arrays.values()
+        self._columns.check(self._check_bounds)
         paths = [split.path(shard.file) for shard in split.shards]
         lengths = [shard.file.bytes for shard in split.shards]
         self._mappings = Mappings(paths, lengths)
@@ -68,10 +69,10 @@ class Records:
 
         Raises:
             ShardError: a shard is missing, cannot be read, or has changed since its sample table was made.
+            TableError: a table that was not read before is missing or damaged, or points outside its shard.
 
         """
-        shards = np.searchsorted(self._ends, rows, side="right")
-        begins, sizes = self._offsets[rows], self._sizes[rows]
+        shards, begins, sizes = self._located(rows)
         if self._files is not None:
             parts = zip(shards.tolist(), rows.tolist(), begins.tolist(), sizes.tolist(), strict=True)
             return [self._read(self._files, *part) for part in parts]
@@ -101,28 +102,33 @@ class Records:
         if self._files is not None:
             self._files.clear()
 
-    def _prefetch(self, rows: NDArray[np.int64]) -> None:
+    def _located(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the shard of each row, and the offset and the size of its image."""
         shards = np.searchsorted(self._ends, rows, side="right")
+        self._columns.load(shards)
+        return shards, self._offsets[rows].astype(np.int64), self._sizes[rows].astype(np.int64)
+
+    def _prefetch(self, rows: NDArray[np.int64]) -> None:
+        # Nothing waits for the future. If a table or a shard cannot be read, `images` raises the same error.
+        shards, begins, sizes = self._located(rows)
         if self._files is not None:
-            for shard, begin, size in zip(
-                shards.tolist(), self._offsets[rows].tolist(), self._sizes[rows].tolist(), strict=True
-            ):
+            for shard, begin, size in zip(shards.tolist(), begins.tolist(), sizes.tolist(), strict=True):
                 self._files.prefetch(shard, begin, size)
             return
         needed, first, file_of_row = np.unique(shards, return_index=True, return_inverse=True)
-        # Nothing waits for the future. If mapping fails here, `images` raises the same error.
         get_mapped = self._mappings.get
         files = [
             get_mapped(shard) or self._map(shard, row)
             for shard, row in zip(needed.tolist(), rows[first].tolist(), strict=True)
         ]
         addresses = np.array([file.address for file in files])
-        prefetch(addresses[file_of_row] + self._offsets[rows], self._sizes[rows])
+        prefetch(addresses[file_of_row] + begins, sizes)
 
     def _map(self, shard: int, row: int) -> MappedFile:
         def check(file: MappedFile) -> None:
             def get(row: int) -> NDArray[np.uint8]:
-                return file.data[int(self._offsets[row]) : int(self._offsets[row] + self._sizes[row])]
+                begin = int(self._offsets[row])
+                return file.data[begin : begin + int(self._sizes[row])]
 
             self._check_image(get, shard, row)
 
@@ -204,19 +210,12 @@ class Records:
     def _is_intact(self, get: Callable[[int], NDArray[np.uint8]], row: int) -> bool:
         return int(self._checksums[row]) in (NO_CHECKSUM, crc32c(get(row).tobytes()))
 
-    def _check_bounds(self) -> None:
-        lengths = np.repeat([shard.file.bytes for shard in self._split.shards], np.diff(self._ends, prepend=0))
+    def _check_bounds(self, shard: int, rows: slice) -> None:
+        length = self._bytes[shard]
         # Without an image there is nothing to decode, which is an error of its own.
         least = 0 if self._tolerant else 1
-        offsets, sizes = self._offsets, self._sizes
-        # No sums of offset and size: they could overflow.
-        wrong = (offsets < 0) | (sizes < least) | (sizes > lengths) | (offsets > lengths - sizes)
+        offsets, sizes = self._offsets[rows], self._sizes[rows]
+        # `SampleTables` has checked that each is from 0 to the length. No sums: they could overflow.
+        wrong = (sizes < least) | (offsets > length - sizes)
         if wrong.any():
-            row = int(wrong.argmax())
-            shard = int(np.searchsorted(self._ends, row, side="right"))
-            raise TableError(
-                "the table places an image outside its shard",
-                file=self._split.path(self._split.shards[shard].table),
-                record=row - int(self._ends[shard] - self._split.shards[shard].samples),
-                hint=VERIFY,
-            )
+            raise outside_error(self._split, shard, int(wrong.argmax()))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.checkpoint import Position
+from loaders.dataset.tables import TABLE_DTYPES
 from loaders.options import LastBatch
 from loaders.ranks import Ranks
 from loaders.samplers.base import Plan, Sampler
@@ -245,7 +246,7 @@ def sampler_warnings(split: OpenSplit, tables: SampleTables, sampler: Sampler, o
     if "label" not in sampler.columns:
         return notes
     classes = len(split.manifest.classes)
-    present = len(np.unique(tables.columns(["label"], requested_by="a sampler")["label"]))
+    present = int(np.count_nonzero(np.bincount(tables.columns(["label"], requested_by="a sampler")["label"])))
     if present >= classes:
         return notes
     absent = classes - present
@@ -274,7 +275,17 @@ def _sampler_columns(tables: SampleTables, sampler: Sampler) -> dict[str, NDArra
     columns = getattr(sampler, "columns", None)
     if not isinstance(columns, (tuple, list)) or not all(isinstance(column, str) for column in columns):
         raise CallError(f"{name}.columns must be a tuple of column names, got {columns!r}", hint=_CHECK_SAMPLER)
-    return tables.columns(columns, requested_by=name)
+    found = tables.columns(columns, requested_by=name)
+    if _is_own(sampler):
+        return found
+    # The types of the tables: a custom sampler may calculate with the values.
+    return {name: array.astype(TABLE_DTYPES.get(name, array.dtype), copy=False) for name, array in found.items()}
+
+
+def _is_own(sampler: Sampler) -> bool:
+    """Return whether a sampler, and one that it contains, is of this package, which handles integers of every width."""
+    inner = getattr(sampler, "sampler", None)
+    return type(sampler).__module__.startswith("loaders.") and (inner is None or _is_own(inner))
 
 
 def _fit(

@@ -1,0 +1,161 @@
+"""With many shards, a sample table is read when a row of its shard is needed; then damage is found and named."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import loaders
+from loaders.dataset import tables
+from loaders.dataset.lazy_columns import LazyColumns
+from loaders.dataset.split import open_split
+from loaders.dataset.tables import SampleTables
+from loaders.samplers.balanced import ClassBalancedSampler
+from manifests.errors import TableError
+
+OPTIONS = {"batch_size": 2, "device": "cpu", "num_threads": 1, "framework": "numpy"}
+SMALL = [{"Resize": {"size": [8, 8]}}]
+
+
+@pytest.fixture
+def folder(make_dataset, mixed):
+    return make_dataset("webdataset", mixed, shards=23)
+
+
+@pytest.fixture
+def lazy(monkeypatch):
+    monkeypatch.setattr(tables, "MAX_EAGER_SHARDS", 2)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Return the names of the tables that were read, in order."""
+    names = []
+
+    class Counted(tables.TableFile):
+        def __init__(self, path):
+            names.append(str(path).rpartition("/")[2])
+            super().__init__(path)
+
+    monkeypatch.setattr(tables, "TableFile", Counted)
+    return names
+
+
+def batches_of(folder, **options):
+    with loaders.build(folder, transforms=SMALL, **{**OPTIONS, **options}) as loader:
+        return [[np.asarray(value).tolist() for value in batch] for _ in range(2) for batch in loader]
+
+
+class FirstRows:
+    """Reads the first rows of the split, and remembers the types of its columns."""
+
+    columns = ("label", "offset", "crc32c")
+
+    def __init__(self, count):
+        self.count = count
+        self.dtypes = {}
+
+    def plan(self, columns, *, samples, batch_size, world_size, seed):
+        self.dtypes = {name: str(column.dtype) for name, column in columns.items()}
+        return self
+
+    @property
+    def samples(self):
+        return self.count
+
+    lines = ()
+
+    def batch(self, epoch, number):
+        return np.arange(self.count, dtype=np.int64)[number * 2 : number * 2 + 2]
+
+
+class OnlyFirst(FirstRows):
+    columns = ()
+
+
+@pytest.mark.parametrize("sampler", [None, ClassBalancedSampler(), loaders.PKSampler(2, 1)])
+@pytest.mark.parametrize("mmap", [True, False])
+def test_batches_do_not_depend_on_when_tables_are_read(folder, monkeypatch, sampler, mmap):
+    options = {"sampler": sampler, "mmap": mmap, "fields": ["image", "label", "key", "source", "size", "index"]}
+    expected = batches_of(folder, **options)
+    monkeypatch.setattr(tables, "MAX_EAGER_SHARDS", 2)
+    assert batches_of(folder, **options) == expected
+
+
+@pytest.mark.usefixtures("lazy")
+def test_only_the_tables_of_the_rows_are_read_and_each_once(folder, opened):
+    assert len(batches_of(folder, sampler=OnlyFirst(6))) == 6
+    assert sorted(opened) == [f"train-{number:05d}.parquet" for number in range(6)]
+
+
+@pytest.mark.usefixtures("lazy")
+@pytest.mark.parametrize("damage", ["missing", "cut", "rows", "outside", "far outside"])
+def test_a_damaged_table_is_found_at_the_first_use_of_its_shard(folder, damage):
+    path = folder / "train-00004.parquet"
+    table = pq.read_table(path)
+    if damage == "missing":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(path.read_bytes()[:-20])
+    elif damage == "rows":
+        pq.write_table(table.slice(0, 0), path)
+    else:
+        place, added = table.column_names.index("offset"), 2**32 if damage == "far outside" else 10**6
+        pq.write_table(table.set_column(place, "offset", pc.add(table["offset"], added)), path)
+    assert len(batches_of(folder, sampler=OnlyFirst(4))) == 4
+    with pytest.raises(TableError) as caught:
+        batches_of(folder, sampler=OnlyFirst(6))
+    assert caught.value.file == str(path)
+
+
+@pytest.mark.usefixtures("lazy")
+def test_types_of_labels_in_batches_and_for_custom_samplers(folder):
+    sampler = FirstRows(4)
+    with loaders.build(folder, transforms=SMALL, sampler=sampler, fields=["label", "offset"], **OPTIONS) as loader:
+        labels, offsets = next(iter(loader))
+    assert sampler.dtypes == {"label": "int64", "offset": "int64", "crc32c": "uint32"}
+    assert (labels.dtype, offsets.dtype) == (np.int64, np.int64)
+
+
+@pytest.mark.usefixtures("lazy")
+def test_image_sizes_of_some_shards(folder):
+    split = open_split(folder, "train")
+    sizes, every = SampleTables(split).image_sizes(), SampleTables(split).all_image_sizes()
+    assert len(sizes.widths) == 2
+    assert len(every.widths) == 23
+    assert sizes.widths.tolist() == every.widths[[0, 22]].tolist()
+
+
+def test_several_threads_read_each_table_once():
+    read = []
+
+    def columns(shard, names):
+        read.append((shard, tuple(names)))
+        return dict.fromkeys(names, np.full(3, shard))
+
+    lazy = LazyColumns([3] * 50, columns)
+    values = lazy.add({"a": np.dtype("i8"), "b": np.dtype("i4")})
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: lazy.load(np.arange(50)), range(8)))
+    assert sorted(read) == [(shard, ("a", "b")) for shard in range(50)]
+    assert values["a"].tolist() == np.repeat(np.arange(50), 3).tolist()
+
+
+def test_columns_and_checks_that_are_added_later():
+    read, checked = [], []
+
+    def columns(shard, names):
+        read.append((shard, tuple(names)))
+        return dict.fromkeys(names, np.full(1, shard))
+
+    lazy = LazyColumns([1, 1], columns)
+    lazy.add({"a": np.dtype("i8")})
+    lazy.load(np.array([1]))
+    lazy.check(lambda shard, rows: checked.append((shard, rows)))
+    assert checked == [(1, slice(1, 2))]
+    lazy.add({"a": np.dtype("i8"), "b": np.dtype("i8")})
+    lazy.load()
+    assert read == [(1, ("a",)), (0, ("a", "b")), (1, ("b",))]
+    assert checked[1:] == [(0, slice(0, 1)), (1, slice(1, 2))]
