@@ -7,6 +7,7 @@ import click
 from dataprep.commands.convert import convert
 from dataprep.commands.index import index
 from dataprep.commands.info import info
+from dataprep.commands.report import report
 from dataprep.commands.verify import verify
 
 
@@ -20,6 +21,7 @@ def main() -> None:
     dataprep index   downloaded-shards/                 index shards that other tools wrote
     dataprep verify  ILSVRC2012-tfrecord/               check a dataset for damage
     dataprep info    ILSVRC2012-tfrecord/               print what a dataset contains
+    dataprep report  ILSVRC2012-tfrecord/               write a page that shows a dataset
 
     \b
     Exit status:
@@ -35,3 +37,4 @@ main.add_command(convert)
 main.add_command(index)
 main.add_command(verify)
 main.add_command(info)
+main.add_command(report)

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    from dataprep.report.pictures import Pictures
     from dataprep.shards import ShardResult
 
 
@@ -45,6 +46,16 @@ class ShardsBar(_Bar):
         """Count one finished shard."""
         del result
         self._bar.update()
+
+
+class PicturesBar(_Bar):
+    """Counts decoded images."""
+
+    unit = " images"
+
+    def advance(self, result: Pictures) -> None:
+        """Count the images of one part."""
+        self._bar.update(len(result.rows))
 
 
 class ImagesBar(_Bar):

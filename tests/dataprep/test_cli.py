@@ -22,7 +22,7 @@ from dataprep.stamps import STAMPS_NAME
 from manifests.errors import CallError, ExitStatus, ShardError, SourceError, StorageError
 from manifests.faults import HINTS
 
-COMMANDS = ("convert", "index", "verify", "info")
+COMMANDS = ("convert", "index", "verify", "info", "report")
 
 
 def in_one_process(*arguments):
@@ -61,6 +61,7 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("index", "image label label-key label-offset classes max-classes split validate workers overwrite"),
         ("verify", "decode max-pixels workers"),
         ("info", "json"),
+        ("report", "out source sample batch-size max-size seed overwrite json workers"),
     ],
 )  # fmt: skip
 def test_every_option_is_explained(invoke, command, options):

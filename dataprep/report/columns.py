@@ -1,0 +1,205 @@
+"""Read the sample tables of a dataset once, as NumPy columns over the samples of all splits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep.options import CHANGE_COLUMNS
+from dataprep.problems import Problem
+from manifests.errors import TableError
+from manifests.files import SHARD, file_length
+from manifests.schema import Manifest, Shard
+from manifests.tables import TableFile, read_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NUMBERS = {"label": np.int32, "offset": np.int64, "size": np.int64, "width": np.int32, "height": np.int32}
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRows:
+    """A shard, and which rows of the columns are its samples.
+
+    Attributes:
+        shard: its files.
+        split: number of its split.
+        first: its first row.
+        rows: number of rows; 0 if its table cannot be read.
+
+    """
+
+    shard: Shard
+    split: int
+    first: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """A column of few different texts.
+
+    Attributes:
+        names: the texts, sorted.
+        codes: index into `names` for each row, int16 [samples]; -1 for no value.
+
+    """
+
+    names: tuple[str, ...]
+    codes: NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The samples of all splits in stored order. Every array is [samples].
+
+    Attributes:
+        splits: names of the splits.
+        shards: the shards in order.
+        split: number of the split of each sample.
+        label: class numbers.
+        offset: first byte of the image in its shard.
+        size: bytes of the stored image.
+        width: pixels, before EXIF orientation.
+        height: likewise.
+        crc32c: checksum of the stored image.
+        has_crc: whether the sample has one.
+        change: what `dataprep convert` changed. `None` without this column.
+        original_pixels: width times height of the source image. `None` without these columns.
+        original_format: format of the source image. `None` without this column.
+
+    """
+
+    splits: tuple[str, ...]
+    shards: tuple[ShardRows, ...]
+    split: NDArray[np.int16]
+    label: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    size: NDArray[np.int64]
+    width: NDArray[np.int32]
+    height: NDArray[np.int32]
+    crc32c: NDArray[np.uint32]
+    has_crc: NDArray[np.bool_]
+    change: Categories | None = None
+    original_pixels: NDArray[np.int64] | None = None
+    original_format: Categories | None = None
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+
+class SampleName(NamedTuple):
+    """Texts of one sample: its key, and the path of its image in the source."""
+
+    key: str
+    source: str
+
+
+def read_columns(folder: str, manifest: Manifest) -> tuple[Columns, list[Problem]]:
+    """Read the sample tables of a dataset, and look whether its shards are there.
+
+    A table that is missing or damaged leaves out the samples of its shard, and is one of the problems.
+    """
+    parts, ranges, problems, first = [], [], [], 0
+    for number, split in enumerate(manifest.splits):
+        for shard in split.shards:
+            part, found = _read_part(folder, shard)
+            problems += found
+            rows = len(part["label"]) if part else 0
+            ranges.append(ShardRows(shard, number, first, rows))
+            first += rows
+            if part:
+                parts.append({**part, "split": np.full(rows, number, np.int16)})
+    return _join(tuple(split.name for split in manifest.splits), tuple(ranges), parts), problems
+
+
+def read_names(folder: str, columns: Columns, rows: Iterable[int]) -> dict[int, SampleName]:
+    """Read the keys and sources of some rows. The tables are read again, so that a report never holds all names."""
+    wanted = np.unique(np.fromiter(rows, np.int64))
+    names: dict[int, SampleName] = {}
+    for each in columns.shards:
+        inside = wanted[(wanted >= each.first) & (wanted < each.first + each.rows)] - each.first
+        if len(inside):
+            table = read_table(os.path.join(folder, each.shard.table.name), ["key", "source"]).take(inside)
+            texts = zip(inside.tolist(), table["key"].to_pylist(), table["source"].to_pylist(), strict=True)
+            names |= {each.first + row: SampleName(key, source) for row, key, source in texts}
+    return names
+
+
+def _read_part(folder: str, shard: Shard) -> tuple[dict[str, Any] | None, list[Problem]]:
+    problems = []
+    try:
+        length = file_length(os.path.join(folder, shard.name), SHARD)
+        if length != shard.file.bytes:
+            message = f"the shard has {length} bytes, but the manifest states {shard.file.bytes}"
+            problems.append(Problem(shard.name, message, hint=SHARD.hint))
+    except OSError as error:
+        problems.append(Problem(shard.name, f"the shard cannot be read ({error.strerror})", hint=SHARD.hint))
+    except SHARD.error as error:
+        problems.append(Problem(shard.name, error.message, hint=SHARD.hint))
+    try:
+        table = TableFile(os.path.join(folder, shard.table.name))
+        changes = [name for name in CHANGE_COLUMNS if name in table.column_names]
+        part = _arrays(table.read([*_NUMBERS, "crc32c", *(changes if len(changes) == len(CHANGE_COLUMNS) else [])]))
+    except TableError as error:
+        return None, [*problems, Problem(shard.table.name, error.message, hint=error.hint)]
+    return part, problems
+
+
+def _arrays(table: pa.Table) -> dict[str, Any]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    part: dict[str, Any] = {name: np.asarray(table[name]).astype(dtype) for name, dtype in _NUMBERS.items()}
+    crc = table["crc32c"]
+    part["has_crc"] = np.asarray(pc.is_valid(crc))
+    part["crc32c"] = np.asarray(pc.fill_null(crc, 0)).astype(np.uint32)
+    if "change" in table.column_names:
+        sides = [np.asarray(pc.fill_null(table[name].cast(pa.int64()), 0)) for name in CHANGE_COLUMNS[:2]]
+        part["original_pixels"] = sides[0] * sides[1]
+        for name in CHANGE_COLUMNS[2:]:
+            encoded = pc.dictionary_encode(table[name].cast(pa.string())).combine_chunks()
+            part[name] = (
+                [str(text) for text in encoded.dictionary.to_pylist()],
+                np.asarray(pc.fill_null(encoded.indices, -1)),
+            )
+    return part
+
+
+def _join(splits: tuple[str, ...], ranges: tuple[ShardRows, ...], parts: Sequence[dict[str, Any]]) -> Columns:
+    types = {**_NUMBERS, "split": np.int16, "crc32c": np.uint32, "has_crc": np.bool_}
+    arrays = {
+        name: np.concatenate([np.empty(0, kind), *(part[name] for part in parts)]) for name, kind in types.items()
+    }
+    changed = bool(parts) and all("change" in part for part in parts)
+    return Columns(
+        splits=splits,
+        shards=ranges,
+        **arrays,
+        change=_categories([part["change"] for part in parts]) if changed else None,
+        original_pixels=np.concatenate([part["original_pixels"] for part in parts]) if changed else None,
+        original_format=_categories([part["original_format"] for part in parts]) if changed else None,
+    )
+
+
+#: Values of a column of an untrusted table that are kept apart; all others count as one.
+_MAX_CATEGORIES = 1000
+_OTHER = "(others)"
+
+
+def _categories(parts: Sequence[tuple[list[str], NDArray[Any]]]) -> Categories:
+    names = sorted({name for texts, _ in parts for name in texts})
+    if len(names) > _MAX_CATEGORIES:
+        names = [*names[:_MAX_CATEGORIES], _OTHER]
+    numbers = {name: number for number, name in enumerate(names)}
+    codes = [
+        np.array([*(numbers.get(text, len(names) - 1) for text in texts), -1], np.int16)[indices]
+        for texts, indices in parts
+    ]
+    return Categories(tuple(names), np.concatenate(codes))

@@ -1,0 +1,98 @@
+"""Find images with the same bytes, from the checksums in the sample tables.
+
+Images that only look alike need perceptual hashes. Their groups would be `CopyGroup` records too, found in another way.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep.report.columns import Columns
+from dataprep.report.facts import Copies, CopyGroup
+
+#: Groups of each kind that are listed, and images of one group.
+MAX_GROUPS, MAX_IMAGES = 12, 6
+
+
+def find_copies(columns: Columns) -> tuple[Copies, dict[str, NDArray[np.int64]]]:
+    """Find images whose bytes have the same checksum and the same length.
+
+    Returns:
+        What the report states, and the rows of all affected images by kind: those that leak between splits, that
+        repeat within a split, and that have different labels.
+
+    """
+    known = np.flatnonzero(columns.has_crc)
+    group_of, sizes = _groups(columns, known)
+    repeated = np.flatnonzero(sizes > 1)
+    several_splits = _distinct(columns.split[known], group_of, len(sizes)) > 1
+    several_labels = _distinct(columns.label[known], group_of, len(sizes)) > 1
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    by_group = known[np.argsort(group_of, kind="stable")]
+
+    def listed(groups: NDArray[np.int64]) -> tuple[CopyGroup, ...]:
+        return tuple(_group(columns, by_group[starts[group] : starts[group + 1]]) for group in groups[:MAX_GROUPS])
+
+    largest_first = repeated[np.argsort(-sizes[repeated], kind="stable")]
+    within = largest_first[~several_splits[largest_first] & ~several_labels[largest_first]]
+    copies = Copies(
+        compared=len(known),
+        groups=len(repeated),
+        surplus=int((sizes[repeated] - 1).sum()),
+        leaked=_leaked(columns, known, group_of, len(sizes)),
+        conflicting=int(several_labels.sum()),
+        leaks=listed(np.flatnonzero(several_splits)),
+        conflicts=listed(np.flatnonzero(several_labels)),
+        repeats=listed(within),
+    )
+    flags = {"leak": several_splits, "label conflict": several_labels, "copy": sizes > 1}
+    return copies, {what: known[marked[group_of]] for what, marked in flags.items()}
+
+
+def _groups(columns: Columns, known: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the group of each image, numbered in the order of their first images, and the sizes of the groups."""
+    keys = np.stack([columns.crc32c[known].astype(np.int64), columns.size[known]], axis=1)
+    order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable, so the first image of a group is its first in stored order
+    new = np.ones(len(known), np.bool_)
+    new[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
+    sorted_group = np.cumsum(new) - 1
+    firsts = order[new]
+    number = np.empty(len(firsts), np.int64)
+    number[np.argsort(firsts)] = np.arange(len(firsts))
+    group_of = np.empty(len(known), np.int64)
+    group_of[order] = number[sorted_group]
+    return group_of, np.bincount(group_of, minlength=len(firsts))
+
+
+def _distinct(values: NDArray[np.integer], group_of: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
+    """Count the different values in each group."""
+    count = int(values.max(initial=0)) + 1
+    pairs = np.unique(group_of * count + values)
+    return np.bincount(pairs // count, minlength=groups)
+
+
+def _leaked(columns: Columns, known: NDArray[np.int64], group_of: NDArray[np.int64], groups: int) -> dict[str, int]:
+    """Count the images of each split whose bytes also occur in an earlier split."""
+    leaked = {}
+    split = columns.split[known]
+    for earlier, later in combinations(range(len(columns.splits)), 2):
+        occurs = np.zeros(groups, np.bool_)
+        occurs[group_of[split == earlier]] = True
+        if count := int(occurs[group_of[split == later]].sum()):
+            leaked[f"{columns.splits[later]} in {columns.splits[earlier]}"] = count
+    return leaked
+
+
+def _group(columns: Columns, rows: NDArray[np.int64]) -> CopyGroup:
+    """Describe a group by one image of each split and label, then others in stored order."""
+    pairs = np.stack([columns.split[rows].astype(np.int64), columns.label[rows]], axis=1)
+    first = np.unique(pairs, axis=0, return_index=True)[1]
+    shown = np.concatenate([rows[np.sort(first)], np.delete(rows, first)])[:MAX_IMAGES]
+    return CopyGroup(
+        rows=tuple(shown.tolist()),
+        splits=tuple(columns.splits[number] for number in np.unique(columns.split[rows])),
+        labels=tuple(np.unique(columns.label[rows]).tolist()),
+    )

@@ -1,0 +1,390 @@
+"""Frozen records of everything that a report states. `Report.as_json` is the content of ``report.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+#: The value of ``made_by`` in ``report.json``, by which the command recognizes a file that it may replace.
+MADE_BY = "dataprep report"
+SCHEMA_VERSION = 1
+
+Severity = Literal["problem", "check"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to look at.
+
+    Attributes:
+        severity: ``"problem"`` makes training or evaluation wrong; ``"check"`` may be intended.
+        title: what it is, in one sentence.
+        detail: the consequence, and how to fix it.
+        section: anchor of the part of the page that shows it.
+
+    """
+
+    severity: Severity
+    title: str
+    detail: str
+    section: str
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFacts:
+    """One split.
+
+    Attributes:
+        name: its name.
+        samples: number of samples.
+        shards: number of shards.
+        bytes: total size of the shards.
+        image_bytes: total size of the stored images.
+        pixels: total number of pixels.
+        classes: number of classes with at least one sample.
+        width: quantiles in pixels; see `QUANTILES` in `statistics`.
+        height: likewise.
+        size: quantiles of the bytes per image.
+
+    """
+
+    name: str
+    samples: int
+    shards: int
+    bytes: int
+    image_bytes: int
+    pixels: int
+    classes: int
+    width: Mapping[str, int]
+    height: Mapping[str, int]
+    size: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFacts:
+    """One class.
+
+    Attributes:
+        label: its number.
+        name: its name; ``"label 7"`` if the dataset has no class names.
+        samples: number of samples in each split, in the order of the splits.
+        image_bytes: total size of its stored images.
+        flagged: number of its images that the report names as a problem, by what is wrong with them.
+
+    """
+
+    label: int
+    name: str
+    samples: tuple[int, ...]
+    image_bytes: int
+    flagged: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """Number of samples in all splits."""
+        return sum(self.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How evenly the samples of a split are divided over the classes.
+
+    Attributes:
+        split: the split.
+        smallest: samples of the smallest class with samples.
+        largest: samples of the largest class.
+        median: samples of the middle class.
+        evenness: entropy of the class sizes divided by its maximum: 1 if all classes have the same size.
+        empty: classes without a sample in this split.
+
+    """
+
+    split: str
+    smallest: int
+    largest: int
+    median: float
+    evenness: float
+    empty: int
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Numbers of images in bins.
+
+    Attributes:
+        name: what is counted.
+        unit: of the edges.
+        edges: bounds of the bins, ascending; bin i is [edges[i], edges[i + 1]).
+        counts: numbers of images in each bin, by split.
+
+    """
+
+    name: str
+    unit: str
+    edges: tuple[float, ...]
+    counts: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeGrid:
+    """Numbers of images by width and height.
+
+    Attributes:
+        widths: bounds of the columns in pixels, ascending.
+        heights: bounds of the rows.
+        counts: numbers of images, one tuple per row of heights.
+
+    """
+
+    widths: tuple[float, ...]
+    heights: tuple[float, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyGroup:
+    """Images with the same bytes.
+
+    Attributes:
+        rows: their rows in `Columns`.
+        splits: names of the splits that they are in.
+        labels: their different labels.
+
+    """
+
+    rows: tuple[int, ...]
+    splits: tuple[str, ...]
+    labels: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Images with the same bytes in a dataset: equal checksum and equal size.
+
+    Attributes:
+        compared: images with a checksum.
+        groups: number of groups of equal images.
+        surplus: images that repeat an earlier one.
+        leaked: images of each split that also occur in an earlier split, by pair ``"val in train"``.
+        conflicting: groups whose images have different labels.
+        leaks: the first groups that are in several splits.
+        conflicts: the first groups that have several labels.
+        repeats: the largest groups within one split.
+
+    """
+
+    compared: int
+    groups: int
+    surplus: int
+    leaked: Mapping[str, int]
+    conflicting: int
+    leaks: tuple[CopyGroup, ...]
+    conflicts: tuple[CopyGroup, ...]
+    repeats: tuple[CopyGroup, ...]
+
+    @property
+    def shown(self) -> tuple[CopyGroup, ...]:
+        """The groups that are listed."""
+        return (*self.leaks, *self.conflicts, *self.repeats)
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedFacts:
+    """Source images that were not written.
+
+    Attributes:
+        total: their number.
+        reasons: their number by reason, the most frequent first.
+        folders: their number by the folder of the source that they are in, the most frequent first.
+
+    """
+
+    total: int
+    reasons: Mapping[str, int]
+    folders: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeClass:
+    """Images of similar size, and what decoding them takes.
+
+    Attributes:
+        name: their shorter sides, for example ``"257 to 512"``.
+        images: their number.
+        pixel_share: their share of all pixels that an epoch decodes.
+        mean_pixels: mean number of pixels of an image.
+        images_per_second: predicted decoding speed of a GPU if all images were like these.
+
+    """
+
+    name: str
+    images: int
+    pixel_share: float
+    mean_pixels: float
+    images_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class EpochCost:
+    """What one epoch over a split takes.
+
+    Attributes:
+        split: the split.
+        images: number of images.
+        bytes: bytes of the stored images, all of which an epoch reads.
+        images_per_second: predicted speed of loading, on the GPU that was measured.
+        seconds: predicted duration of loading alone.
+
+    """
+
+    split: str
+    images: int
+    bytes: int
+    images_per_second: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What training with the dataset costs.
+
+    Attributes:
+        batch_size: images per batch of the estimate of GPU memory.
+        gpu_memory: estimated bytes by split, preset, and shorter side; `None` if there is no estimate.
+        memory_note: why there is no estimate; else empty.
+        sizes: groups of images by size.
+        epochs: one for each split.
+
+    """
+
+    batch_size: int
+    gpu_memory: Mapping[str, Mapping[str, Mapping[str, int]] | None] | None
+    memory_note: str
+    sizes: tuple[SizeClass, ...]
+    epochs: tuple[EpochCost, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OddImage:
+    """An image that stands out.
+
+    Attributes:
+        row: its row in `Columns`.
+        value: how much, for people: ``"mean 3 of 255"``.
+
+    """
+
+    row: int
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What the pixels of the decoded images say.
+
+    Attributes:
+        decoded: number of images that were decoded.
+        sampled: number of images that the statistics are computed from: all, or a random sample.
+        failed: decoded images that cannot be decoded, by row, with the reason.
+        formats: number of images by format, of those in the sample.
+        dark: images in the sample whose mean brightness is below 16 of 255.
+        bright: above 239.
+        flat: images whose brightness hardly changes: a standard deviation below 4.
+        odd: the images that stand out most, by what stands out.
+
+    """
+
+    decoded: int
+    sampled: int
+    failed: Mapping[int, str]
+    formats: Mapping[str, int]
+    dark: int
+    bright: int
+    flat: int
+    odd: Mapping[str, tuple[OddImage, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that a report states.
+
+    Attributes:
+        dataset: name of the dataset folder.
+        format: record format.
+        store: ``"encoded"`` or ``"raw"``.
+        pixels: height, width and channels of raw images, else `None`.
+        samples: number of samples whose tables could be read.
+        bytes: total size of the shards.
+        seed: seed of the sample of images.
+        problems: damaged and missing files, one line each.
+        findings: what to look at, the most important first.
+        splits: one for each split.
+        classes: one for each class, in label order.
+        balance: one for each split.
+        histograms: by name.
+        size_grid: images by width and height.
+        changes: number of images by what `dataprep convert` changed; empty if it changed none.
+        original_formats: number of images by the format of the source image.
+        rejected: images that were not written.
+        copies: images with the same bytes.
+        looks: what the pixels say.
+        cost: what training costs.
+
+    """
+
+    dataset: str
+    format: str
+    store: str
+    pixels: tuple[int, int, int] | None
+    samples: int
+    bytes: int
+    seed: int
+    problems: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    splits: tuple[SplitFacts, ...]
+    classes: tuple[ClassFacts, ...]
+    balance: tuple[Balance, ...]
+    histograms: Mapping[str, Histogram]
+    size_grid: SizeGrid
+    changes: Mapping[str, int]
+    original_formats: Mapping[str, int]
+    rejected: RejectedFacts
+    copies: Copies
+    looks: Looks
+    cost: Cost
+
+    def as_json(self, names: Mapping[int, tuple[str, str]]) -> dict[str, Any]:
+        """Return the report as plain data for JSON.
+
+        Args:
+            names: key and source of each of `named_rows`.
+
+        """
+        data = {"made_by": MADE_BY, "schema_version": SCHEMA_VERSION, **asdict(self)}
+        groups = {kind: getattr(self.copies, kind) for kind in ("leaks", "conflicts", "repeats")}
+        data["copies"] |= {kind: [_group_json(group, names) for group in found] for kind, found in groups.items()}
+        data["looks"]["failed"] = [{**_image_json(row, names), "reason": why} for row, why in self.looks.failed.items()]
+        data["looks"]["odd"] = {
+            kind: [{**_image_json(image.row, names), "value": image.value} for image in images]
+            for kind, images in self.looks.odd.items()
+        }
+        return data
+
+    def named_rows(self) -> set[int]:
+        """Return the rows whose key and source `as_json` needs."""
+        odd = {image.row for images in self.looks.odd.values() for image in images}
+        return odd | set(self.looks.failed) | {row for group in self.copies.shown for row in group.rows}
+
+
+def _group_json(group: CopyGroup, names: Mapping[int, tuple[str, str]]) -> dict[str, Any]:
+    return {
+        "splits": group.splits,
+        "labels": group.labels,
+        "images": [_image_json(row, names) for row in group.rows],
+    }
+
+
+def _image_json(row: int, names: Mapping[int, tuple[str, str]]) -> dict[str, Any]:
+    # Row numbers mean nothing outside of this program.
+    return dict(zip(("key", "source"), names[row], strict=True))

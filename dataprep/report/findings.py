@@ -1,0 +1,230 @@
+"""What to look at: conclusions from the facts, each with its consequence and a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dataprep.report.facts import ClassFacts, Finding, Report
+from manifests.text import agree, plural, shorten
+
+#: A class with fewer training samples is named as rare; a split whose classes differ more in size as unbalanced.
+_RARE, _UNBALANCED = 10, 10.0
+
+#: A shorter side above this many pixels, for at least half of the images, is more than training at 224 needs.
+_LARGE, _SMALL = 640, 64
+
+#: Splits whose median images differ by more than this factor in width or height.
+_DIFFERENT = 2.0
+
+#: Names that a sentence lists.
+_LISTED = 3
+
+
+def find(report: Report) -> tuple[Finding, ...]:
+    """Return what to look at: problems first, then what may be intended. `Report.findings` is not read."""
+    every = [
+        *_damage(report),
+        *_copies(report),
+        *_classes(report),
+        *_worst_class(report),
+        *_rejected(report),
+        *_sizes(report),
+        *_looks(report),
+    ]
+    return tuple(sorted(every, key=lambda finding: finding.severity != "problem"))
+
+
+def _damage(report: Report) -> Iterator[Finding]:
+    if count := len(report.problems):
+        yield Finding(
+            "problem",
+            f"{plural(count, 'file')} of the dataset {agree(count, 'is', 'are')} damaged or missing",
+            "Their images are not in this report. Run dataprep verify for every detail.",
+            "damage",
+        )
+    if count := len(report.looks.failed):
+        yield Finding(
+            "problem",
+            f"{plural(count, 'image')} of {report.looks.decoded:,} that were decoded cannot be decoded",
+            'Training stops at them. Make the dataset again, or use loaders.build(on_error="skip").',
+            "undecodable",
+        )
+
+
+def _copies(report: Report) -> Iterator[Finding]:
+    copies = report.copies
+    for pair, count in copies.leaked.items():
+        later, _, earlier = pair.rpartition(" in ")
+        yield Finding(
+            "problem",
+            f"{plural(count, 'image')} of {later} {agree(count, 'is', 'are')} also in {earlier}",
+            f"The same bytes are in both splits, so results on {later} are better than they should be. "
+            "Remove them from one of the splits.",
+            "leaks",
+        )
+    if copies.conflicting:
+        images = agree(copies.conflicting, "1 image has", f"{copies.conflicting:,} images have")
+        yield Finding(
+            "problem",
+            f"{images} several labels",
+            "The same bytes are stored with different labels, at least one of which is wrong.",
+            "conflicts",
+        )
+    if copies.surplus:
+        yield Finding(
+            "check",
+            f"{plural(copies.surplus, 'image')} {agree(copies.surplus, 'is a copy', 'are copies')} of another image",
+            "Copies weigh more in training than other images.",
+            "copies",
+        )
+    total = sum(split.samples for split in report.splits)
+    if copies.compared < total:
+        yield Finding(
+            "check",
+            f"{plural(total - copies.compared, 'image')} {agree(total - copies.compared, 'has', 'have')} no checksum",
+            "Copies of them are not found. dataprep index --validate header --overwrite adds checksums.",
+            "copies",
+        )
+
+
+def _classes(report: Report) -> Iterator[Finding]:
+    names = [split.name for split in report.splits]
+    if "train" in names:
+        train = names.index("train")
+        untrained = [each for each in report.classes if not each.samples[train] and each.total]
+        if untrained:
+            yield Finding(
+                "problem",
+                f"{plural(len(untrained), 'class')} {agree(len(untrained), 'has', 'have')} no training images",
+                f"Only other splits contain {_list(untrained)}.",
+                "classes",
+            )
+        rare = [each for each in report.classes if 0 < each.samples[train] < _RARE]
+        if rare and len(rare) < len(report.classes):
+            rare.sort(key=lambda each: each.samples[train])
+            yield Finding(
+                "check",
+                f"{plural(len(rare), 'class')} {agree(len(rare), 'has', 'have')} fewer than {_RARE} training images",
+                f"The rarest: {_list(rare)}.",
+                "classes",
+            )
+    empty = [each for each in report.classes if not each.total]
+    if empty:
+        yield Finding(
+            "check",
+            f"{plural(len(empty), 'class')} {agree(len(empty), 'has', 'have')} no images at all",
+            f"{_list(empty)}. The model has an output for each of them.",
+            "classes",
+        )
+    for each in report.balance:
+        if each.split == names[0] and each.smallest and each.largest / each.smallest > _UNBALANCED:
+            yield Finding(
+                "check",
+                f"The largest class of {each.split} has {each.largest / each.smallest:,.0f} times the images of the "
+                "smallest",
+                f"{each.smallest:,} to {each.largest:,} images per class. loaders.ClassBalancedSampler draws classes "
+                "evenly.",
+                "classes",
+            )
+
+
+def _worst_class(report: Report) -> Iterator[Finding]:
+    """Name the class with the largest share of images that have a problem, if one stands out."""
+    flagged = [each for each in report.classes if each.flagged]
+    if len(report.classes) < 2 or not flagged:
+        return
+    worst = max(flagged, key=lambda each: (flag_share(each), -each.label))
+    if sum(worst.flagged.values()) < 2:
+        return
+    counts = ", ".join(f"{what} {count:,}" for what, count in worst.flagged.items())
+    yield Finding(
+        "check",
+        f"{_name(worst)} is the class with the largest share of images with problems",
+        f"Of its {plural(worst.total, 'image')}: {counts}.",
+        f"class-{worst.label}",
+    )
+
+
+def flag_share(each: ClassFacts) -> float:
+    """Return the problems per image of a class. Rejected images count as images."""
+    return sum(each.flagged.values()) / max(1, each.total + each.flagged.get("rejected", 0))
+
+
+def _rejected(report: Report) -> Iterator[Finding]:
+    rejected = report.rejected
+    if not rejected.total:
+        return
+    reasons = ", ".join(
+        f"{shorten(reason, 40)} {count:,}" for reason, count in list(rejected.reasons.items())[:_LISTED]
+    )
+    yield Finding(
+        "check",
+        f"{plural(rejected.total, 'source image')} {agree(rejected.total, 'was', 'were')} rejected",
+        f"By reason: {reasons}.",
+        "rejected",
+    )
+
+
+def _sizes(report: Report) -> Iterator[Finding]:
+    if report.store == "raw":
+        return
+    filled = [split for split in report.splits if split.samples]
+    large = [split for split in filled if min(split.width["median"], split.height["median"]) > _LARGE]
+    if large:
+        split = large[0]
+        yield Finding(
+            "check",
+            f"Most images of {split.name} are larger than training needs",
+            f"The median is {split.width['median']:,} x {split.height['median']:,} pixels. For training at 224 pixels, "
+            "dataprep convert --resize-shorter 256 makes loading several times as fast and needs less GPU memory.",
+            "cost",
+        )
+    if shorter := report.histograms.get("shorter"):
+        small = sum(
+            count
+            for counts in shorter.counts.values()
+            for high, count in zip(shorter.edges[1:], counts, strict=True)
+            if high <= _SMALL
+        )
+        if 0 < small < sum(split.samples for split in filled):
+            title = f"{plural(small, 'image')} {agree(small, 'has', 'have')} a shorter side below {_SMALL} pixels"
+            yield Finding("check", title, "They are enlarged for training, and show few details.", "sizes")
+    for side in ("width", "height"):
+        medians = {split.name: getattr(split, side)["median"] for split in filled}
+        if medians and max(medians.values()) > _DIFFERENT * max(1, min(medians.values())):
+            low, high = (pick(medians, key=medians.__getitem__) for pick in (min, max))
+            title = f"Images of {high} are larger than those of {low}"
+            detail = f"Their median {side}s are {medians[high]:,} and {medians[low]:,} pixels."
+            yield Finding("check", title, detail, "sizes")
+            break
+
+
+def _looks(report: Report) -> Iterator[Finding]:
+    looks = report.looks
+    of = f" of {looks.sampled:,}" if looks.sampled else ""
+    for count, what, detail in (
+        (looks.flat, "show almost one color", "They may be placeholders or failed downloads."),
+        (looks.dark, "are almost black", ""),
+        (looks.bright, "are almost white", ""),
+    ):
+        if count:
+            images = f"{count:,}{of} images" if of else plural(count, "image")
+            yield Finding("check", f"{images} {what}", detail, "odd")
+    others = sum(count for name, count in looks.formats.items() if name not in ("jpeg", "raw"))
+    if others and report.store == "encoded":
+        share = others / max(1, sum(looks.formats.values()))
+        yield Finding(
+            "check",
+            f"{share:.1%} of the images are not JPEGs",
+            "The GPU's hardware decoder decodes JPEGs only; CPU threads or CUDA kernels decode the others.",
+            "formats",
+        )
+
+
+def _name(each: ClassFacts) -> str:
+    return f"\N{LEFT DOUBLE QUOTATION MARK}{shorten(each.name, 80)}\N{RIGHT DOUBLE QUOTATION MARK}"
+
+
+def _list(classes: list[ClassFacts]) -> str:
+    names = ", ".join(_name(each) for each in classes[:_LISTED])
+    return names + (f" and {len(classes) - _LISTED:,} more" if len(classes) > _LISTED else "")

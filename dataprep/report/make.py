@@ -1,0 +1,258 @@
+"""Make the report of a dataset: read the tables, decode images, draw conclusions, and write the two files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep import engines
+from dataprep.problems import Problem
+from dataprep.progress import Progress
+from dataprep.report import choose, odd, statistics
+from dataprep.report.columns import Columns, read_columns, read_names
+from dataprep.report.cost import MemoryEstimate, make_cost
+from dataprep.report.duplicates import find_copies
+from dataprep.report.facts import Copies, Histogram, OddImage, Report
+from dataprep.report.findings import find
+from dataprep.report.page import Material, make_page
+from dataprep.report.pictures import Pictures, decode_pictures, join_pictures, picture_tasks
+from dataprep.report.rejected import RejectedList, RejectedTask, read_rejected, show_rejected
+from manifests.schema import Manifest
+from manifests.store import read_manifest
+
+#: Pictures per class, if they fit.
+_PER_CLASS = 12
+
+#: Bytes of one picture on the page, and of everything else, to choose which classes get pictures.
+_PICTURE_BYTES, _OTHER_BYTES = 4_500, 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """How to make a report.
+
+    Attributes:
+        source: folder that the paths of rejected images are relative to; nothing outside of it is opened. `None` shows
+            no rejected images.
+        sample: number of random images to decode for statistics.
+        batch_size: images per batch, for the estimate of GPU memory.
+        max_size: limit on the HTML file in bytes.
+        seed: of the random choices.
+        workers: number of processes; `None` means one per CPU.
+
+    """
+
+    source: str | None = None
+    sample: int = 20_000
+    batch_size: int = 256
+    max_size: int = 8 << 20
+    seed: int = 0
+    workers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MadeReport:
+    """A finished report.
+
+    Attributes:
+        report: its facts.
+        html: the page.
+        data: the content of ``report.json``.
+
+    """
+
+    report: Report
+    html: str
+    data: Mapping[str, Any]
+
+    @property
+    def json(self) -> str:
+        """The text of ``report.json``."""
+        return json.dumps(self.data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def make_report(folder: str, options: ReportOptions, progress: Progress[Pictures] | None = None) -> MadeReport:
+    """Make the report of a dataset. The same dataset and options give the same bytes.
+
+    Args:
+        folder: the dataset.
+        options: how to make it.
+        progress: is started with the number of images to decode, and advanced with each part of them.
+
+    Raises:
+        CallError: the folder does not exist, or the page does not fit into `max_size`.
+        ManifestError: the manifest is missing or damaged.
+        StoppedError: memory ran out, or a worker process died.
+
+    """
+    manifest = read_manifest(folder)
+    with closing(MemoryEstimate(folder, options.batch_size)) as memory:
+        gathered = _gather(folder, manifest, options, progress)
+        report = _conclude(gathered, manifest, options, memory.result())
+    report = replace(report, dataset=os.path.basename(os.path.abspath(folder)))
+    names = read_names(folder, gathered.columns, report.named_rows() | gathered.keep)
+    material = Material(
+        columns=gathered.columns,
+        names=names,
+        thumbnails=gathered.pictures.thumbnails,
+        sheets=gathered.sheets,
+        rejected=gathered.rejected.shown,
+        has_source=options.source is not None,
+    )
+    return MadeReport(report, make_page(report, material, options.max_size), report.as_json(names))
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """What was read from the files of a dataset.
+
+    Attributes:
+        columns: the samples.
+        problems: files that are missing or damaged.
+        copies: groups of equal images.
+        copied: rows of equal images, by what is wrong with them.
+        rejected: images that were not written.
+        sizes: images of extreme size.
+        sampled: rows of the random sample.
+        sheets: rows of each contact sheet.
+        keep: rows whose pictures are shown in any case.
+        pictures: the decoded images.
+
+    """
+
+    columns: Columns
+    problems: tuple[Problem, ...]
+    copies: Copies
+    copied: Mapping[str, NDArray[np.int64]]
+    rejected: RejectedList
+    sizes: Mapping[str, tuple[OddImage, ...]]
+    sampled: NDArray[np.int64]
+    sheets: Mapping[int, NDArray[np.int64]]
+    keep: frozenset[int]
+    pictures: Pictures
+
+
+def _gather(folder: str, manifest: Manifest, options: ReportOptions, progress: Progress[Pictures] | None) -> _Gathered:
+    """Read the tables, choose images, and decode them."""
+    columns, problems = read_columns(folder, manifest)
+    copies, copied = find_copies(columns)
+    rejected = read_rejected(folder, manifest)
+    sizes = odd.odd_sizes(columns)
+    ranks = choose.random_ranks(len(columns), options.seed)
+    sampled = choose.sample_rows(ranks, options.sample)
+    sheets = _choose_sheets(columns, manifest, ranks, options.max_size)
+    keep = odd.odd_rows(sizes).union(
+        *(group.rows for group in copies.shown), *(rows.tolist() for rows in sheets.values())
+    )
+    rows = np.union1d(sampled, np.fromiter(keep, np.int64, len(keep)))
+    tasks = list(picture_tasks(folder, columns, rows, keep, manifest.pixels))
+    if progress:
+        progress.start(len(rows))
+    with closing(engines.LocalEngine(options.workers)) as engine:
+        parts = []
+        for part in engine.run(decode_pictures, tasks, len(tasks)):
+            parts.append(part)
+            if progress:
+                progress.advance(part)
+        shown = next(engine.run(show_rejected, [RejectedTask(rejected.shown, options.source)], 1))
+    return _Gathered(
+        columns=columns,
+        problems=(*problems, *rejected.problems),
+        copies=copies,
+        copied=copied,
+        rejected=rejected._replace(shown=tuple(shown)),
+        sizes=sizes,
+        sampled=sampled,
+        sheets=sheets,
+        keep=keep,
+        pictures=join_pictures(parts),
+    )
+
+
+def _conclude(
+    gathered: _Gathered, manifest: Manifest, options: ReportOptions, memory: Mapping[str, Any] | str
+) -> Report:
+    """Compute everything that the report states."""
+    columns = gathered.columns
+    classes = statistics.class_facts(columns, manifest.classes, _flagged(gathered, manifest))
+    counts = statistics.class_counts(columns, len(classes))
+    report = Report(
+        dataset="",
+        format=manifest.format,
+        store=manifest.store,
+        pixels=manifest.pixels,
+        samples=len(columns),
+        bytes=sum(split.bytes for split in manifest.splits),
+        seed=options.seed,
+        problems=tuple(str(problem) for problem in gathered.problems),
+        findings=(),
+        splits=statistics.split_facts(columns, manifest),
+        classes=classes,
+        balance=tuple(statistics.balance(name, counts[:, at]) for at, name in enumerate(columns.splits)),
+        histograms=statistics.histograms(columns) | _brightness(gathered),
+        size_grid=statistics.size_grid(columns),
+        changes=statistics.count_names(columns.change, lambda change: change or "unchanged"),
+        original_formats=statistics.count_names(columns.original_format),
+        rejected=gathered.rejected.facts,
+        copies=gathered.copies,
+        looks=odd.describe_looks(gathered.pictures, gathered.sampled, gathered.sizes),
+        cost=make_cost(columns, manifest, options.batch_size, memory),
+    )
+    return replace(report, findings=find(report))
+
+
+def _choose_sheets(
+    columns: Columns, manifest: Manifest, ranks: NDArray[np.uint64], max_size: int
+) -> dict[int, NDArray[np.int64]]:
+    """Choose the classes that get a contact sheet, and the images on it."""
+    counts = np.bincount(columns.label, minlength=statistics.class_total(columns, manifest.classes))
+    room = max(0, max_size - _OTHER_BYTES) // _PICTURE_BYTES
+    classes = choose.shown_classes(counts, max(1, room))
+    most = min(_PER_CLASS, max(1, 2 * room // max(1, len(classes))))
+    return choose.rows_per_class(columns.label, ranks, classes, most)
+
+
+def _flagged(gathered: _Gathered, manifest: Manifest) -> dict[str, NDArray[np.int64]]:
+    """Return the labels of the images with problems, by problem. An image counts once, for its worst problem."""
+    columns = gathered.columns
+    kinds = {
+        "cannot be decoded": np.fromiter(gathered.pictures.failed, np.int64),
+        "label conflict": gathered.copied["label conflict"],
+        "leak": gathered.copied["leak"],
+        "copy": gathered.copied["copy"],
+        "one color": odd.flat_rows(gathered.pictures),
+    }
+    seen = np.zeros(len(columns), np.bool_)
+    labels: dict[str, NDArray[np.int64]] = {}
+    for what, rows in kinds.items():
+        fresh = rows[~seen[rows]]
+        seen[fresh] = True
+        labels[what] = columns.label[fresh].astype(np.int64)
+    numbers = {name: label for label, name in enumerate(manifest.classes)}
+    counted = [(numbers[name], count) for name, count in sorted(gathered.rejected.names.items()) if name in numbers]
+    labels["rejected"] = np.repeat(*np.array(counted, np.int64).reshape(-1, 2).T)
+    return labels
+
+
+def _brightness(gathered: _Gathered) -> dict[str, Histogram]:
+    columns, pictures = gathered.columns, gathered.pictures
+    rows = odd.readable(pictures) & np.isin(pictures.rows, gathered.sampled)
+    if not rows.any():
+        return {}
+    return {
+        "brightness": statistics.histogram(
+            "Mean brightness",
+            "of 255",
+            statistics.LEVEL_EDGES,
+            pictures.brightness[rows],
+            split=columns.split[pictures.rows[rows]],
+            splits=columns.splits,
+        )
+    }

@@ -1,0 +1,395 @@
+"""Make the HTML file from the facts and the thumbnails, and fit it into a number of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import jinja2
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from dataprep.humanize import format_bytes, format_duration
+from dataprep.images.base import REASONS
+from dataprep.report import cost, svg
+from dataprep.report.columns import Columns, SampleName
+from dataprep.report.facts import ClassFacts, EpochCost, Histogram, Report, SplitFacts
+from dataprep.report.findings import flag_share
+from dataprep.report.rejected import RejectedImage
+from dataprep.report.sprites import Sprite, Tile, make_sprite
+from manifests.errors import CallError
+from manifests.text import plural, printable, shorten
+
+#: Rows of the table of all classes, and of the tables of the rarest and the commonest.
+_MAX_CLASSES, _FEW_CLASSES, _EXTREME_CLASSES = 2000, 30, 10
+
+#: With at most this many contact sheets, all are open.
+_OPEN_SHEETS = 8
+
+#: Images that cannot be decoded that are listed.
+_FAILED = 50
+
+#: Characters of a name on the page.
+_NAME = 120
+
+#: Bytes of the page without pictures that the first attempt to fit assumes, and factor of base64.
+_BASE64 = 4 / 3
+
+
+class Place(NamedTuple):
+    """Where the picture of a sample is."""
+
+    sprite: str
+    tile: Tile
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything that the page shows besides the facts.
+
+    Attributes:
+        columns: the samples.
+        names: key and source of the rows that are shown.
+        thumbnails: JPEGs by row.
+        sheets: rows of the contact sheet of each class.
+        rejected: images that were not written.
+        has_source: whether the folder of the source is known.
+
+    """
+
+    columns: Columns
+    names: Mapping[int, SampleName]
+    thumbnails: Mapping[int, bytes]
+    sheets: Mapping[int, NDArray[np.int64]]
+    rejected: Sequence[RejectedImage]
+    has_source: bool
+
+
+def make_page(report: Report, material: Material, max_size: int) -> str:
+    """Return the page, with as many pictures per class as fit into `max_size` bytes.
+
+    Raises:
+        CallError: not even a page without contact sheets fits.
+
+    """
+    per_class = max((len(rows) for rows in material.sheets.values()), default=0)
+    bare = len(_render(report, material, 0, max_size).encode())
+    if bare > max_size:
+        raise CallError(
+            f"--max-size is {format_bytes(max_size)}, but the report takes {format_bytes(bare)} without contact sheets",
+            hint=f"set --max-size {-(-bare // 2**20)}MiB",
+        )
+    per_class = min(per_class, _first_guess(material, max_size - bare, per_class))
+    while per_class:
+        page = _render(report, material, per_class, max_size)
+        if len(page.encode()) <= max_size:
+            return page
+        per_class -= 1
+    return _render(report, material, 0, max_size)
+
+
+def _first_guess(material: Material, room: int, most: int) -> int:
+    """Return how many pictures per class about fit into `room` bytes, from the bytes of the thumbnails."""
+    sizes = [
+        [len(material.thumbnails.get(int(row), b"")) for row in rows.tolist()] for rows in material.sheets.values()
+    ]
+    for count in range(most, 1, -1):
+        if sum(sum(each[:count]) for each in sizes) * _BASE64 * 0.8 <= room:
+            return count
+    return min(most, 1)
+
+
+def _render(report: Report, material: Material, per_class: int, max_size: int) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("dataprep.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "n": lambda number: f"{number:,.0f}" if number == int(number) else f"{number:,.1f}",
+        "bytes": format_bytes,
+        "duration": lambda seconds: format_duration(seconds) if seconds else "-",
+        "name": show_name,
+    }
+    css = Markup(environment.loader.get_source(environment, "report.css")[0])  # type: ignore[union-attr]  # noqa: S704
+    page = Page(report, material, per_class, max_size)
+    return environment.get_template("report.html.j2").render(report=report, page=page, css=css, machine=cost.MACHINE)
+
+
+def show_name(text: object, limit: int = _NAME) -> str:
+    """Return a text of the dataset for the page: control characters escaped, so that none reorders other text."""
+    return shorten(printable(shorten(str(text), limit)), 2 * limit)
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the template asks for. Names of methods and properties are those in ``report.html.j2``."""
+
+    report: Report
+    material: Material
+    per_class: int
+    max_size: int
+    _places: dict[int, Place] = field(default_factory=dict)
+    _made: dict[str, Sprite | None] = field(default_factory=dict)
+
+    # --- sections -------------------------------------------------------------------------------
+
+    @cached_property
+    def sections(self) -> list[tuple[str, str]]:
+        """Anchors and titles of the sections."""
+        damage = [("damage", "Damaged files")] if self.report.problems else []
+        return [
+            ("findings", "What to look at"),
+            *damage,
+            ("splits", "Splits"),
+            ("classes", "Classes"),
+            ("sizes", "Sizes"),
+            ("formats", "Formats and changes"),
+            ("rejected", "Rejected images"),
+            ("copies", "Duplicates and leaks"),
+            ("odd", "Images that stand out"),
+            ("cost", "What training costs"),
+            ("sheets", "Contact sheets"),
+        ]
+
+    @cached_property
+    def anchors(self) -> frozenset[str]:
+        """Anchors that exist on the page."""
+        copies = self.report.copies
+        optional = {"leaks": copies.leaks, "conflicts": copies.conflicts, "undecodable": self.report.looks.failed}
+        names = {name for name, shown in optional.items() if shown} | {name for name, _ in self.sections}
+        return frozenset(names | {f"class-{label}" for label in self.sheets})
+
+    @property
+    def median(self) -> str:
+        """Median width and height of the largest split."""
+        split = max(self.report.splits, key=lambda each: each.samples, default=None)
+        return (
+            f"{split.width['median']:,} \N{MULTIPLICATION SIGN} {split.height['median']:,}"
+            if split and split.samples
+            else "-"
+        )
+
+    def split_share(self, split: SplitFacts) -> str:
+        """Return the percentage of the images that a split has."""
+        return f"{100 * split.samples / max(1, self.report.samples):.1f}"
+
+    # --- classes --------------------------------------------------------------------------------
+
+    @cached_property
+    def has_flags(self) -> bool:
+        """Whether any class has images with problems."""
+        return any(each.flagged for each in self.report.classes)
+
+    @property
+    def few_classes(self) -> bool:
+        """Whether one table shows all classes."""
+        return len(self.report.classes) <= _FEW_CLASSES
+
+    @cached_property
+    def _by_size(self) -> list[ClassFacts]:
+        return sorted(self.report.classes, key=lambda each: (each.total, each.label))
+
+    @property
+    def rarest(self) -> list[ClassFacts]:
+        """The smallest classes, the smallest first."""
+        return self._by_size[:_EXTREME_CLASSES]
+
+    @property
+    def commonest(self) -> list[ClassFacts]:
+        """The largest classes, the largest first."""
+        return self._by_size[: -_EXTREME_CLASSES - 1 : -1]
+
+    @property
+    def worst(self) -> list[ClassFacts]:
+        """The classes with the largest share of images with problems."""
+        flagged = [each for each in self.report.classes if each.flagged]
+        return sorted(flagged, key=lambda each: (-flag_share(each), each.label))[:_EXTREME_CLASSES]
+
+    @cached_property
+    def listed(self) -> list[ClassFacts]:
+        """The classes in the long table: all, or the rarest and the commonest of very many."""
+        if len(self._by_size) <= _MAX_CLASSES:
+            return list(self.report.classes)
+        half = _MAX_CLASSES // 2
+        return sorted((*self._by_size[:half], *self._by_size[-half:]), key=lambda each: each.label)
+
+    @property
+    def listed_note(self) -> str:
+        """The title of the long table."""
+        if len(self.listed) == len(self.report.classes):
+            return f"All {len(self.listed):,} classes"
+        return f"The {len(self.listed) // 2:,} rarest and commonest of {len(self.report.classes):,} classes"
+
+    @cached_property
+    def _largest_class(self) -> int:
+        return max((each.samples[0] for each in self.report.classes if each.samples), default=1)
+
+    def share(self, each: ClassFacts) -> str:
+        """Return the percentage of the images of the largest class, in the first split."""
+        return f"{100 * each.samples[0] / max(1, self._largest_class):.1f}"
+
+    # --- charts ---------------------------------------------------------------------------------
+
+    @property
+    def class_chart(self) -> Markup:
+        """The sizes of all classes."""
+        return svg.class_chart(self.report.classes, [split.name for split in self.report.splits])
+
+    @property
+    def size_chart(self) -> Markup:
+        """Width and height."""
+        return svg.size_chart(self.report.size_grid)
+
+    def histogram_chart(self, name: str) -> Markup:
+        """Draw one histogram."""
+        return svg.histogram_chart(self.report.histograms[name])
+
+    def rows(self, histogram: Histogram) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield the bins of a histogram that have images, with their counts, for its table."""
+        for number, counts in enumerate(zip(*histogram.counts.values(), strict=True)):
+            if any(counts):
+                yield svg.bin_name(histogram, number), counts
+
+    # --- pictures -------------------------------------------------------------------------------
+
+    @cached_property
+    def sheets(self) -> dict[int, list[int]]:
+        """Rows of each contact sheet."""
+        if not self.per_class:
+            return {}
+        found = {label: rows[: self.per_class].tolist() for label, rows in self.material.sheets.items()}
+        return {label: rows for label, rows in found.items() if rows}
+
+    @property
+    def open_sheets(self) -> bool:
+        """Whether the contact sheets are open at first."""
+        return len(self.sheets) <= _OPEN_SHEETS
+
+    def sprite(self, name: str) -> Sprite | None:
+        """Make the sprite of a part of the page. The tiles that follow refer to it."""
+        if name == "rejected":
+            jpegs = {number: image.thumbnail for number, image in enumerate(self.rejected) if image.thumbnail}
+            self._made[name] = make_sprite(jpegs, list(jpegs))
+            return self._made[name]
+        made = make_sprite(self.material.thumbnails, self._rows_of(name))
+        self._made[name] = made
+        if made:
+            self._places.update({row: Place(name, tile) for row, tile in made.tiles.items()})
+        return made
+
+    def _rows_of(self, name: str) -> list[int]:
+        if name == "copies":
+            return [row for group in self.report.copies.shown for row in group.rows]
+        if name == "odd":
+            return [image.row for images in self.report.looks.odd.values() for image in images]
+        return self.sheets[int(name.removeprefix("class-"))]
+
+    def place(self, row: int) -> Place | None:
+        """Return where the picture of a sample is: in the last sprite that has it."""
+        return self._places.get(row)
+
+    def rejected_place(self, number: int) -> Place | None:
+        """Return where the picture of a rejected image is."""
+        made = self._made.get("rejected")
+        return Place("rejected", made.tiles[number]) if made and number in made.tiles else None
+
+    @property
+    def rejected(self) -> Sequence[RejectedImage]:
+        """The rejected images that are shown."""
+        return self.material.rejected
+
+    @property
+    def has_source(self) -> bool:
+        """Whether rejected images were looked for."""
+        return self.material.has_source
+
+    def reason(self, reason: str) -> str:
+        """Explain the reason of a rejection."""
+        return REASONS.get(reason, "")
+
+    @property
+    def failed(self) -> list[tuple[int, str]]:
+        """The first images that cannot be decoded."""
+        return list(self.report.looks.failed.items())[:_FAILED]
+
+    # --- texts ----------------------------------------------------------------------------------
+
+    def key(self, row: int) -> str:
+        """Return the key of a sample."""
+        return show_name(self.material.names[row].key)
+
+    def class_name(self, row: int) -> str:
+        """Return the class of a sample."""
+        return self.report.classes[int(self.material.columns.label[row])].name
+
+    def split_name(self, row: int) -> str:
+        """Return the split of a sample."""
+        return self.material.columns.splits[int(self.material.columns.split[row])]
+
+    def describe(self, row: int) -> str:
+        """Return split, size and bytes of a sample."""
+        columns = self.material.columns
+        size = f"{columns.width[row]}\N{MULTIPLICATION SIGN}{columns.height[row]}"
+        return f"{show_name(self.split_name(row), 40)} · {size} · {format_bytes(int(columns.size[row]))}"
+
+    def alt(self, row: int) -> str:
+        """Return the alternative text of a picture."""
+        return f"{show_name(self.class_name(row), 60)}, image {self.key(row)}"
+
+    @property
+    def all_decoded(self) -> bool:
+        """Whether every image was decoded."""
+        return self.report.looks.sampled == self.report.samples
+
+    @property
+    def odd_note(self) -> str:
+        """Which images were looked at."""
+        if self.all_decoded:
+            return f"Of all {self.report.samples:,} images."
+        return (
+            f"Largest, smallest and oddest of all {self.report.samples:,} images; darkest, brightest and flattest of "
+            f"the {self.report.looks.decoded:,} images that were decoded."
+        )
+
+    @property
+    def method_note(self) -> str:
+        """Which images were decoded."""
+        if self.all_decoded:
+            return "Every image was decoded."
+        return (
+            f"{self.report.looks.sampled:,} of the images, drawn at random with seed {self.report.seed}, were decoded "
+            "for what concerns pixels; further ones only for their pictures. --sample changes the number."
+        )
+
+    @property
+    def sheets_note(self) -> str:
+        """What the contact sheets show, and what was left out."""
+        with_samples = sum(each.total > 0 for each in self.report.classes)
+        if not self.sheets:
+            return "There is no room for pictures of the classes." if with_samples else "There are no images."
+        most = max(map(len, self.sheets.values()))
+        text = f"Up to {plural(most, 'random image')} of each class."
+        if len(self.sheets) < with_samples:
+            text = f"Up to {plural(most, 'random image')} of the {len(self.sheets):,} rarest and commonest classes."
+        return text
+
+    @property
+    def size_note(self) -> str:
+        """Whether the limit on the size cut something."""
+        wanted = max((len(rows) for rows in self.material.sheets.values()), default=0)
+        shown, classes = len(self.sheets), sum(each.total > 0 for each in self.report.classes)
+        limit = f"The limit of {format_bytes(self.max_size)} (--max-size)"
+        if self.per_class < wanted or shown < classes:
+            sheets = f"{plural(self.per_class, 'picture')} for each of {shown:,} of {plural(classes, 'class')}"
+            return f"{limit} cut the contact sheets to {sheets}."
+        return f"{limit} cut nothing."
+
+    def rate(self, each: EpochCost) -> float:
+        """Return the bytes per second that the storage must deliver."""
+        return each.bytes / max(1, each.images) * each.images_per_second

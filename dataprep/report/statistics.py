@@ -1,0 +1,198 @@
+"""Statistics over the columns of a dataset: pure functions of NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep.report.columns import Categories, Columns
+from dataprep.report.facts import Balance, ClassFacts, Histogram, SizeGrid, SplitFacts
+from manifests.schema import Manifest
+
+#: Quantiles of a column, each the nearest value that occurs.
+QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
+
+#: Preferred numbers (ISO 3, R10) of one decade: bins of equal ratio whose bounds are round.
+_STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.4, 8.0)
+
+#: A bound that no value reaches: a bin that ends there has no upper bound. JSON has no infinity.
+OPEN_END = 1e9
+
+#: Bounds of the aspect ratios, width / height, in bins around 1:1, 4:3, 3:2 and 16:9 and the same upright.
+ASPECT_EDGES = (0.0, 0.25, 0.4, 0.52, 0.62, 0.71, 0.8, 0.95, 1.05, 1.25, 1.4, 1.6, 1.9, 2.5, 4.0, OPEN_END)
+
+#: Bounds of the brightness histogram, of 0 to 255.
+LEVEL_EDGES = tuple(float(edge) for edge in range(0, 257, 16))
+
+
+def split_facts(columns: Columns, manifest: Manifest) -> tuple[SplitFacts, ...]:
+    """Describe each split."""
+    facts = []
+    for number, split in enumerate(manifest.splits):
+        rows = columns.split == number
+        width, height, size = columns.width[rows], columns.height[rows], columns.size[rows]
+        facts.append(
+            SplitFacts(
+                name=split.name,
+                samples=int(rows.sum()),
+                shards=len(split.shards),
+                bytes=split.bytes,
+                image_bytes=int(size.sum()),
+                pixels=int((width.astype(np.int64) * height).sum()),
+                classes=len(np.unique(columns.label[rows])),
+                width=quantiles(width),
+                height=quantiles(height),
+                size=quantiles(size),
+            )
+        )
+    return tuple(facts)
+
+
+def quantiles(values: NDArray[np.integer]) -> dict[str, int]:
+    """Return the `QUANTILES` of a column; all are 0 for a column without rows."""
+    if not len(values):
+        return dict.fromkeys(QUANTILES, 0)
+    found = np.quantile(values, list(QUANTILES.values()), method="nearest")
+    return {name: int(value) for name, value in zip(QUANTILES, found, strict=True)}
+
+
+def class_counts(columns: Columns, classes: int) -> NDArray[np.int64]:
+    """Count the samples of each class in each split: int64 [classes, splits]."""
+    splits = len(columns.splits)
+    pairs = columns.label.astype(np.int64) * splits + columns.split
+    return np.bincount(pairs, minlength=classes * splits).reshape(classes, splits)
+
+
+def class_total(columns: Columns, names: Sequence[str]) -> int:
+    """Return the number of classes: those with a name, and those above them that samples have."""
+    return max(len(names), int(columns.label.max()) + 1 if len(columns) else 0)
+
+
+def class_facts(
+    columns: Columns, names: Sequence[str], flagged: Mapping[str, NDArray[np.int64]]
+) -> tuple[ClassFacts, ...]:
+    """Describe each class.
+
+    Args:
+        columns: the samples.
+        names: class names in label order. Labels above them are named by their number.
+        flagged: labels of images with a problem, by what is wrong with them.
+
+    """
+    total = class_total(columns, names)
+    counts = class_counts(columns, total).tolist()
+    sizes = np.bincount(columns.label, weights=columns.size, minlength=total).astype(np.int64).tolist()
+    flags = {what: np.bincount(labels, minlength=total).tolist() for what, labels in flagged.items()}
+    return tuple(
+        ClassFacts(
+            label=label,
+            name=names[label] if label < len(names) else f"label {label}",
+            samples=tuple(counts[label]),
+            image_bytes=sizes[label],
+            flagged={what: found[label] for what, found in flags.items() if found[label]},
+        )
+        for label in range(total)
+    )
+
+
+def balance(split: str, counts: NDArray[np.int64]) -> Balance:
+    """Describe how evenly the samples of a split are divided over its classes, from the sizes of all classes."""
+    present = counts[counts > 0]
+    shares = present / max(1, present.sum())
+    evenness = float(-(shares * np.log(shares)).sum() / np.log(len(present))) if len(present) > 1 else 1.0
+    return Balance(
+        split=split,
+        smallest=int(present.min()) if len(present) else 0,
+        largest=int(present.max()) if len(present) else 0,
+        median=float(np.median(present)) if len(present) else 0.0,
+        evenness=round(evenness, 6),
+        empty=int((counts == 0).sum()),
+    )
+
+
+def round_edges(low: float, high: float, most: int = 24) -> tuple[float, ...]:
+    """Return round bin bounds of about equal ratio that enclose the values from `low` to `high`.
+
+    Args:
+        low: the smallest value, above 0.
+        high: the largest value.
+        most: number of bins. Wider bins are used for a large range.
+
+    """
+    decades = range(int(np.floor(np.log10(low))), int(np.floor(np.log10(high))) + 2)
+    for every in (1, 2, 5, 10):
+        edges = [step * 10.0**decade for decade in decades for step in _STEPS[::every]]
+        first = max(0, int(np.searchsorted(edges, low, "right")) - 1)
+        last = int(np.searchsorted(edges, high, "right"))
+        if last - first <= most:
+            break
+    return tuple(round(edge, 6) for edge in edges[first : last + 1])
+
+
+def histogram(
+    name: str,
+    unit: str,
+    edges: Sequence[float],
+    values: NDArray[np.number],
+    *,
+    split: NDArray[np.int16],
+    splits: Sequence[str],
+) -> Histogram:
+    """Count values in bins, for each split."""
+    bins = np.searchsorted(edges, values, "right") - 1
+    return Histogram(
+        name=name,
+        unit=unit,
+        edges=tuple(edges),
+        counts={
+            each: tuple(np.bincount(bins[split == number], minlength=len(edges) - 1).tolist())
+            for number, each in enumerate(splits)
+        },
+    )
+
+
+def histograms(columns: Columns) -> dict[str, Histogram]:
+    """Count the images by shorter side, aspect ratio and bytes."""
+    if not len(columns):
+        return {}
+    shorter = np.minimum(columns.width, columns.height)
+
+    def count(name: str, unit: str, values: NDArray[np.number], edges: Sequence[float]) -> Histogram:
+        return histogram(name, unit, edges, values, split=columns.split, splits=columns.splits)
+
+    def rounded(values: NDArray[np.number]) -> tuple[float, ...]:
+        return round_edges(max(1, int(values.min())), max(1, int(values.max())))
+
+    return {
+        "shorter": count("Shorter side", "px", np.maximum(shorter, 1), rounded(shorter)),
+        "aspect": count("Aspect ratio", "", aspects(columns), ASPECT_EDGES),
+        "bytes": count("Bytes per image", "bytes", np.maximum(columns.size, 1), rounded(columns.size)),
+    }
+
+
+def aspects(columns: Columns) -> NDArray[np.float64]:
+    """Return width / height of each image; 1 for an image without a size."""
+    return np.maximum(columns.width, 1) / np.maximum(columns.height, 1)
+
+
+def size_grid(columns: Columns) -> SizeGrid:
+    """Count the images by width and height, on the same scale for both."""
+    if not len(columns):
+        return SizeGrid((), (), ())
+    sides = [np.maximum(side, 1) for side in (columns.width, columns.height)]
+    edges = [round_edges(int(side.min()), int(side.max()), most=20) for side in sides]
+    places = [np.searchsorted(each, side, "right") - 1 for each, side in zip(edges, sides, strict=True)]
+    columns_, rows_ = (len(each) - 1 for each in edges)
+    counts = np.bincount(places[1] * columns_ + places[0], minlength=rows_ * columns_).reshape(rows_, columns_)
+    return SizeGrid(edges[0], edges[1], tuple(map(tuple, counts.tolist())))
+
+
+def count_names(categories: Categories | None, rename: Callable[[str], str] = str) -> dict[str, int]:
+    """Count the values of a column, the most frequent first."""
+    if categories is None:
+        return {}
+    counts = np.bincount(categories.codes[categories.codes >= 0], minlength=len(categories.names)).tolist()
+    ordered = sorted(zip(categories.names, counts, strict=True), key=lambda item: (-item[1], item[0]))
+    return {rename(name): count for name, count in ordered if count}
