@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from manifests.text import plural
+from manifests.text import format_bytes, plural
 
-
-def format_bytes(size: float) -> str:
-    """Format a size in decimal units: ``1.2 GB``."""
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"
+__all__ = ["format_bytes", "format_duration", "format_totals"]
 
 
 def format_duration(seconds: float) -> str:

@@ -82,6 +82,8 @@ def build(
     hw_decoder_load: float | None = None,
     memory_limit: int | str | None = None,
     mmap: bool | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    cache_limit: int | str | None = None,
     on_error: OnError = "raise",
     **other: Any,
 ) -> Loader[Any]:
@@ -107,9 +109,10 @@ def build(
     as long as you keep it.
 
     Args:
-        dataset: folder that ``dataprep convert`` or ``dataprep index`` wrote. Or a list of folders, which are read as
-            one dataset: classes of the same name are one class, and labels number the classes in the order in which
-            they first appear. All must store encoded images, or all raw pixels of one size.
+        dataset: folder that ``dataprep convert`` or ``dataprep index`` wrote. Or its URL in an object store: ``s3://``,
+            ``gs://``, ``az://`` or ``https://``, with `cache` and the extra ``[cloud]``. Or a list of folders, which
+            are read as one dataset: classes of the same name are one class, and labels number the classes in the order
+            in which they first appear. All must store encoded images, or all raw pixels of one size.
         mix: share of each dataset in an epoch, positive numbers, for example ``[0.7, 0.3]``. A sample of a dataset with
             a larger share than its size repeats. `None` reads every sample once.
         split: name of the split.
@@ -165,6 +168,12 @@ def build(
             is shortened while it is in use, can end the process with SIGBUS; with `False`, such a shard is an error
             that names it. `None` means false on network file systems (NFS, SMB, Lustre, GPFS, Ceph, BeeGFS, FUSE),
             and true on others.
+        cache: folder on a local disk for the shards of an object store; required if `dataset` is a URL. Training
+            starts as soon as the first batches are there; the images of the coming batches are fetched in advance, in
+            the order in which the sampler needs them. What was fetched stays for later runs, and processes may share
+            the folder.
+        cache_limit: most bytes that everything in the cache may take on disk, or text such as ``"200GiB"``. If the
+            dataset is larger, images that are needed latest are evicted. `None` means no limit.
         on_error: what to do with an image that cannot be decoded. ``"raise"`` raises a `DamagedError` that names shard,
             record and key. ``"skip"`` leaves the image out: the later samples of this rank move up, so every other
             sample is read as often as without it, and only the end of the epoch changes: the last batch is shorter, or
@@ -216,6 +225,8 @@ def build(
         hw_decoder_load=hw_decoder_load,
         memory_limit=memory_limit,
         mmap=mmap,
+        cache=cache,
+        cache_limit=cache_limit,
         on_error=on_error,
     )
     from loaders.resolve import resolve

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from loaders.cache.images import CachedImages
 from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, estimate_memory, format_gib
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.base import ImageSpec, short_repr
@@ -27,6 +28,8 @@ def explain(spec: LoaderSpec) -> str:
 def _data_lines(spec: LoaderSpec) -> Iterator[str]:
     split, options, ranks = spec.split, spec.options, spec.options.ranks
     yield f"{split.folder}: {split.samples:,} samples in {plural(len(split.shards), f'{split.manifest.format} shard')}"
+    if isinstance(spec.records, CachedImages):
+        yield from spec.records.lines()
     yield (
         f"rank {ranks.rank} of {ranks.world_size}: {spec.order.batches:,} batches of {options.batch_size:,} per epoch, "
         f"{_order_text(spec.order)}, last batch: {options.last_batch}"

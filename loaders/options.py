@@ -91,6 +91,8 @@ class BuildRequest:
     on_error: OnError
     views: Sequence[Any] | None = None
     mmap: bool | None = None
+    cache: str | os.PathLike[str] | None = None
+    cache_limit: int | str | None = None
 
     def __post_init__(self) -> None:
         self._check_datasets()
@@ -156,6 +158,8 @@ class BuildRequest:
             raise CallError(f"hw_decoder_load must be a number from 0 to 1, got {load!r}")
 
     def _check_choices(self) -> None:
+        if self.cache is not None and (not isinstance(self.cache, (str, os.PathLike)) or not os.fspath(self.cache)):
+            raise CallError(f"cache must be a path, got {self.cache!r}", hint="pass a folder on a local disk")
         if self.mmap is not None and not isinstance(self.mmap, bool):
             raise CallError(f"mmap must be True, False or None, got {self.mmap!r}")
         if not (self.shuffle is None or isinstance(self.shuffle, bool) or self.shuffle == "buffer"):
@@ -204,6 +208,8 @@ class BuildOptions(TypedDict, total=False):
     hw_decoder_load: float | None
     memory_limit: int | str | None
     mmap: bool | None
+    cache: str | os.PathLike[str] | None
+    cache_limit: int | str | None
     on_error: OnError
     drop_last: bool
 
@@ -231,6 +237,8 @@ class ResolvedOptions:
         hw_decoder_load: share of JPEG images that the GPU's hardware decoder decodes, from 0 to 1. Unused on the CPU.
         memory_limit: upper bound for the estimated GPU memory in bytes. `math.inf` means no limit.
         mmap: whether the shards are mapped into memory.
+        cache: folder for the shards of an object store; empty for a dataset on disk.
+        cache_limit: most bytes on disk of everything in the cache. `math.inf` means no limit.
         on_error: what happens to an image that cannot be decoded.
 
     """
@@ -250,6 +258,8 @@ class ResolvedOptions:
     hw_decoder_load: float
     memory_limit: float
     mmap: bool
+    cache: str
+    cache_limit: float
     on_error: OnError
 
 

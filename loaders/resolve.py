@@ -6,6 +6,8 @@ import math
 import os
 from dataclasses import replace
 
+from loaders.cache.images import CachedImages
+from loaders.cache.open import open_cached
 from loaders.dataset.fields import Fields, shadowed_columns
 from loaders.dataset.joined import join_splits
 from loaders.dataset.records import Records
@@ -25,6 +27,7 @@ from loaders.transforms.fuse import Fusion
 from loaders.transforms.limits import MAX_PIXELS
 from loaders.transforms.parse import Recipe
 from manifests.errors import CallError
+from manifests.remote import is_url
 from manifests.text import parse_bytes
 
 #: Most threads by default with a GPU and operators on the CPU, which wait for all threads. Images per second on an H200
@@ -32,8 +35,8 @@ from manifests.text import parse_bytes
 #: with 16.
 MAX_THREADS_COMPUTING = 8
 
-#: Largest `memory_limit`, in bytes.
-_MAX_MEMORY = 2**60
+#: Largest `memory_limit` and `cache_limit`, in bytes.
+_MAX_SIZE = 2**60
 
 
 def resolve(request: BuildRequest) -> LoaderSpec:
@@ -79,8 +82,10 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         hw_decoder_load=first_given(
             request.hw_decoder_load, decoded_sizes.hardware_load if decoded_sizes else HW_DECODER_LOAD
         ),
-        memory_limit=_memory_limit(request.memory_limit),
+        memory_limit=_size("memory_limit", request.memory_limit),
         mmap=first_given(request.mmap, not on_network(split)),
+        cache="" if split.cached is None else split.cached.dataset.cache,
+        cache_limit=_size("cache_limit", request.cache_limit),
         on_error=request.on_error,
     )
     settings = load_settings(recipe, fusion, options, spread=isinstance(order, PlannedOrder) and order.spread)
@@ -89,6 +94,8 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         check_limit(sizes, settings, options)
     slow_orders = order_warnings(recipe, fusion.operations, sizes, order.batch_size) if sizes and whole_images else ()
     deviations = ("the transforms are not exact: " + "; ".join(recipe.all_notes),) if recipe.all_notes else ()
+    records = _images(split, tables, request, options) if planned else None
+    cache_warning = records.warning if isinstance(records, CachedImages) else None
     spec = LoaderSpec(
         split=split,
         recipe=recipe,
@@ -98,11 +105,17 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         order=order,
         num_classes=_num_classes(split, recipe),
         fields=Fields(split, tables, options.fields, planned=planned),
-        records=Records(split, tables, mmap=options.mmap, tolerant=request.on_error != "raise") if planned else None,
+        records=records,
         sizes=sizes if device.is_gpu else None,
         settings=settings,
         order_warnings=slow_orders,
-        warnings=(*chosen.warnings, *slow_orders, *shadowed_columns(tables, options.fields), *deviations),
+        warnings=(
+            *chosen.warnings,
+            *slow_orders,
+            *shadowed_columns(tables, options.fields),
+            *deviations,
+            *filter(None, [cache_warning]),
+        ),
         written=recipe,
     )
     tables.close()
@@ -147,9 +160,34 @@ def _recipe(request: BuildRequest, parsed: ParsedTransforms, split: OpenSplit, n
 
 
 def _open(request: BuildRequest) -> OpenSplit:
+    limit = _size("cache_limit", request.cache_limit)
     if isinstance(request.dataset, (str, os.PathLike)):
-        return open_split(request.dataset, request.split)
+        dataset = os.fspath(request.dataset)
+        if is_url(dataset):
+            return open_cached(dataset, request.split, request.cache, None if limit == math.inf else int(limit))
+        if request.cache is not None or limit < math.inf:
+            raise CallError(
+                f"cache and cache_limit are for datasets in an object store, but {dataset} is a folder",
+                hint="remove them, or pass the URL of the dataset",
+            )
+        return open_split(dataset, request.split)
+    if request.cache is not None or any(is_url(dataset) for dataset in request.dataset):
+        raise CallError(
+            "several datasets cannot be read from an object store at once",
+            hint="join them with `dataprep convert`, or copy them to a local disk",
+        )
     return join_splits([open_split(dataset, request.split) for dataset in request.dataset])
+
+
+def _images(
+    split: OpenSplit, tables: SampleTables, request: BuildRequest, options: ResolvedOptions
+) -> Records | CachedImages:
+    tolerant = request.on_error != "raise"
+    if split.cached is None:
+        return Records(split, tables, mmap=options.mmap, tolerant=tolerant)
+    images = CachedImages(split, tables, mmap=options.mmap, tolerant=tolerant)
+    images.require_room(options.batch_size * options.ranks.world_size)
+    return images
 
 
 def _default_threads(fusion: Fusion, decoded_sizes: ImageSizes | None, cores: int, *, gpu: bool) -> int:
@@ -157,17 +195,18 @@ def _default_threads(fusion: Fusion, decoded_sizes: ImageSizes | None, cores: in
     return default_threads(cores, max_threads, gpu=gpu, computing=computes_on_cpu(fusion.operations))
 
 
-def _memory_limit(limit: int | str | None) -> float:
+def _size(name: str, limit: int | str | None) -> float:
+    """Return an argument that is a size in bytes; `math.inf` if it is not given."""
     if limit is None:
         return math.inf
     if not isinstance(limit, str):
-        return require_int("memory_limit", limit, 1, most=_MAX_MEMORY)
+        return require_int(name, limit, 1, most=_MAX_SIZE)
     try:
-        return require_int("memory_limit", parse_bytes(limit), 1, most=_MAX_MEMORY)
+        return require_int(name, parse_bytes(limit), 1, most=_MAX_SIZE)
     except CallError:
         raise
     except ValueError:
-        raise CallError(f"memory_limit={limit!r} is not a size in bytes", hint='pass for example "4GiB"') from None
+        raise CallError(f"{name}={limit!r} is not a size in bytes", hint='pass for example "4GiB"') from None
 
 
 def _num_classes(split: OpenSplit, recipe: Recipe) -> int:

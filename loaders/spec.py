@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from loaders.cache.images import CachedImages
 from loaders.dataset.fields import Fields
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
@@ -50,7 +51,7 @@ class LoaderSpec:
     options: ResolvedOptions
     order: StoredOrder | PlannedOrder
     fields: Fields
-    records: Records | None
+    records: Records | CachedImages | None
     num_classes: int
     sizes: ImageSizes | None
     settings: LoadSettings

@@ -36,6 +36,15 @@ _MAX_LISTED = 150
 _MAX_COMPARED = 10_000
 
 
+def format_bytes(size: float) -> str:
+    """Format a size in decimal units: ``1.2 GB``."""
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"
+
+
 def suggest(name: object, known: Iterable[str], *, quote: bool = True) -> str:
     """Return a hint for an unknown name: the closest valid names, or all valid names if none is close.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.cache.images import CachedImages
 from loaders.checkpoint import Position
 from loaders.dali.decode import decode
 from loaders.dali.decode_errors import decode_failure
@@ -81,7 +82,7 @@ def _replayed(
     return np.concatenate(rows)
 
 
-def _undecodable(spec: LoaderSpec, records: Records, rows: NDArray[np.int64]) -> dict[int, str]:
+def _undecodable(spec: LoaderSpec, records: Records | CachedImages, rows: NDArray[np.int64]) -> dict[int, str]:
     bad: dict[int, str] = {}
     pipeline = None
     for row in rows.tolist():

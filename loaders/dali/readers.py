@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import nvidia.dali.tensors as _tensors
 import nvidia.dali.tfrecord as _tfrecord
-from numpy.typing import NDArray
 
+from loaders.cache.fetcher import Upcoming
+from loaders.cache.images import CachedImages
 from loaders.dali.graph import Node, fn, types
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
@@ -142,7 +143,7 @@ def read_stored(
 
 
 def read_planned(
-    planned: PlannedOrder, records: Records, *, started: int, prefetch: int, skipped: int = 0
+    planned: PlannedOrder, records: Records | CachedImages, *, started: int, prefetch: int, skipped: int = 0
 ) -> ReaderOutputs:
     """Add a reader to the graph that returns the batches of a sampler's plan.
 
@@ -154,7 +155,13 @@ def read_planned(
         skipped: batches of the epoch `started` that come before the first batch.
 
     """
-    batches = _PlannedBatches(lambda run: planned.filled(skipped + run, started), records, prefetch)
+    upcoming = Upcoming(
+        own=lambda run: planned.filled(skipped + run, started),
+        everyone=lambda run: planned.everyone(skipped + run, started),
+        batches=planned.batches,
+        batch_size=planned.batch_size,
+    )
+    batches = _PlannedBatches(upcoming, records, prefetch)
     kwargs: dict[str, Any] = {"batch": True, "batch_info": True, "no_copy": True}
     # Two sources, so that DALI drops the one that no output needs.
     encoded = fn.external_source(batches.images, dtype=types.UINT8, ndim=1, **kwargs)
@@ -164,8 +171,9 @@ def read_planned(
 class _PlannedBatches:
     """The callbacks of `fn.external_source`. DALI calls them once per batch, on the thread that uses the loader."""
 
-    def __init__(self, rows: Callable[[int], NDArray[np.int64]], records: Records, prefetch: int) -> None:
-        self._rows = lru_cache(PREFETCH_BATCHES + 2)(rows)
+    def __init__(self, upcoming: Upcoming, records: Records | CachedImages, prefetch: int) -> None:
+        self._upcoming = upcoming
+        self._rows = lru_cache(PREFETCH_BATCHES + 2)(upcoming.own)
         self._records = records
         self._requested = 0
         # With `no_copy=True`, arrays must stay alive until DALI has used them. DALI keeps up to `prefetch` + 1 batches.
@@ -178,13 +186,19 @@ class _PlannedBatches:
 
     def images(self, batch: Any) -> list[Any]:
         number = batch.iteration
-        for upcoming in range(max(number, self._requested), number + PREFETCH_BATCHES + 1):
-            self._records.prefetch(self._rows(upcoming))
-        self._requested = number + PREFETCH_BATCHES + 1
+        self._read_ahead(number)
         # DALI takes twice as long to read a NumPy array as a TensorCPU, and this runs on the training thread.
         images = [TensorCPU(image, "") for image in self._records.images(self._rows(number))]
         self._alive.append(images)
         return images
+
+    def _read_ahead(self, number: int) -> None:
+        if isinstance(self._records, CachedImages):
+            self._records.follow(number, self._upcoming)
+            return
+        for coming in range(max(number, self._requested), number + PREFETCH_BATCHES + 1):
+            self._records.prefetch(self._rows(coming))
+        self._requested = number + PREFETCH_BATCHES + 1
 
 
 def _read_tfrecord(split: OpenSplit, shards: Sequence[Shard], label: str | None, kwargs: dict[str, Any]) -> list[Node]:

@@ -93,7 +93,8 @@ def join_splits(parts: Sequence[OpenSplit]) -> JoinedSplit:
     folder = " + ".join(part.folder for part in parts)
     numbers = {name: number for number, name in enumerate(classes)}
     labels = tuple(np.array([numbers[name] for name in part.manifest.classes], np.int64) for part in parts)
-    return JoinedSplit(folder, "/", first.name, replace(first.manifest, classes=classes), shards, tuple(parts), labels)
+    manifest = replace(first.manifest, classes=classes)
+    return JoinedSplit(folder, "/", first.name, manifest, shards, parts=tuple(parts), labels=labels)
 
 
 def mix_weights(parts: Sequence[OpenSplit], mix: Sequence[float]) -> NDArray[np.float64]:

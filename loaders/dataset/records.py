@@ -33,7 +33,9 @@ class Records:
     whose disk fails, still does.
     """
 
-    def __init__(self, split: OpenSplit, tables: SampleTables, *, mmap: bool = True, tolerant: bool = False) -> None:
+    def __init__(
+        self, split: OpenSplit, tables: SampleTables, *, mmap: bool = True, tolerant: bool = False, check: bool = True
+    ) -> None:
         """Prepare to read the location of each image from the sample tables, all of them now if there are few shards.
 
         Args:
@@ -41,6 +43,7 @@ class Records:
             tables: the sample tables of the split.
             mmap: whether to map the shards instead of reading them.
             tolerant: whether a single damaged image is no error.
+            check: whether to compare the checksum of the first requested image of each shard.
 
         Raises:
             TableError: a table is missing or damaged, or points outside its shard.
@@ -48,6 +51,7 @@ class Records:
         """
         self._split = split
         self._tolerant = tolerant
+        self._check = check
         self._bytes = np.array([shard.file.bytes for shard in split.shards], np.int64)
         self._ends = np.cumsum([shard.samples for shard in split.shards])
         self._columns, arrays = tables.lazy_columns(("offset", "size", "crc32c"))
@@ -186,7 +190,7 @@ class Records:
             row: row of the image in the split.
 
         """
-        if self._is_intact(get, row):
+        if not self._check or self._is_intact(get, row):
             return
         path = self._split.path(self._split.shards[shard].file)
         end, byte = int(self._ends[shard]), int(self._offsets[row])

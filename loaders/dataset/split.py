@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from manifests.files import INDEX, SHARD, FileKind, file_length
 from manifests.schema import File, Manifest, Shard
 from manifests.store import read_manifest
 from manifests.text import suggest
+
+if TYPE_CHECKING:
+    from loaders.cache.images import CachedSplit
 
 #: Hint for a file that differs from what the manifest states.
 RESTORE = "run `dataprep verify` to find other damage, then make the dataset again or restore a copy"
@@ -31,6 +35,7 @@ class OpenSplit:
         name: name of the split.
         manifest: manifest of the dataset.
         shards: shards of the split that contain samples, in reading order.
+        cached: where the shards come from, if they are in an object store. `None` if they are on disk.
 
     """
 
@@ -39,6 +44,7 @@ class OpenSplit:
     name: str
     manifest: Manifest
     shards: tuple[Shard, ...]
+    cached: CachedSplit | None = None
 
     @property
     def samples(self) -> int:
@@ -79,7 +85,28 @@ def open_splits(dataset: str | os.PathLike[str], split: str | None = None) -> li
 
     """
     folder = os.fspath(dataset)
-    manifest = read_manifest(dataset)
+    return _splits_of(read_manifest(dataset), split, folder, os.path.abspath(folder))
+
+
+def select_split(manifest: Manifest, split: str, folder: str, root: str) -> OpenSplit:
+    """Return a split of a manifest that was read already. Checks no file.
+
+    Args:
+        manifest: the manifest.
+        split: name of the split.
+        folder: the dataset, as the caller wrote it.
+        root: folder of its files.
+
+    Raises:
+        CallError: the split does not exist, or is empty.
+
+    """
+    (opened,) = _splits_of(manifest, split, folder, root)
+    _require_samples(opened)
+    return opened
+
+
+def _splits_of(manifest: Manifest, split: str | None, folder: str, root: str) -> list[OpenSplit]:
     selected = [each for each in manifest.splits if split in (None, each.name)]
     if split is not None and not selected:
         raise CallError(
@@ -87,11 +114,14 @@ def open_splits(dataset: str | os.PathLike[str], split: str | None = None) -> li
         )
     # DALI rejects an empty index file, so shards without samples are skipped.
     return [
-        OpenSplit(
-            folder, os.path.abspath(folder), each.name, manifest, tuple(shard for shard in each.shards if shard.samples)
-        )
+        OpenSplit(folder, root, each.name, manifest, tuple(shard for shard in each.shards if shard.samples))
         for each in selected
     ]
+
+
+def _require_samples(opened: OpenSplit) -> None:
+    if opened.samples == 0:
+        raise CallError(f"split {opened.name!r} of {opened.folder} contains no samples", hint="choose another split")
 
 
 def open_split(dataset: str | os.PathLike[str], split: str) -> OpenSplit:
@@ -107,8 +137,7 @@ def open_split(dataset: str | os.PathLike[str], split: str) -> OpenSplit:
 
     """
     (opened,) = open_splits(dataset, split)
-    if opened.samples == 0:
-        raise CallError(f"split {split!r} of {opened.folder} contains no samples", hint="choose another split")
+    _require_samples(opened)
     for shard in opened.shards:
         _check_length(opened, shard.file, SHARD)
         _check_length(opened, shard.index, INDEX)

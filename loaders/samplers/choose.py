@@ -99,18 +99,22 @@ def _chosen_sampler(
         return WeightedSampler(mix_weights(split.parts, request.mix), replacement=False)
     if shuffle is True:
         return ShuffledSampler()
-    if not _needs_sampler(request):
+    if not _needs_sampler(request, split):
         return None
     if shuffle == "buffer":
         raise CallError(
-            'shuffle="buffer" reads with DALI\'s own reader, which reads one dataset and cannot leave out an image',
+            'shuffle="buffer" reads with DALI\'s own reader, which reads one local dataset and cannot leave out an '
+            "image",
             hint="set shuffle=True",
         )
     return SequentialSampler()
 
 
-def _needs_sampler(request: BuildRequest) -> bool:
-    return request.on_error != "raise" or not isinstance(request.dataset, (str, os.PathLike))
+def _needs_sampler(request: BuildRequest, split: OpenSplit) -> bool:
+    # DALI's own readers would read parts of a shard that are not there yet.
+    return (
+        split.cached is not None or request.on_error != "raise" or not isinstance(request.dataset, (str, os.PathLike))
+    )
 
 
 def _is_training(request: BuildRequest) -> bool:
@@ -119,7 +123,7 @@ def _is_training(request: BuildRequest) -> bool:
 
 def _shuffle(request: BuildRequest, parsed: ParsedTransforms, split: OpenSplit) -> Shuffle:
     shuffle: Shuffle = first_given(request.shuffle, parsed.shuffle, _is_training(request))
-    native = request.shuffle is None and not _needs_sampler(request)
+    native = request.shuffle is None and not _needs_sampler(request, split)
     if shuffle is True and native and on_network(split):
         # Each image would be a request of its own.
         return "buffer"

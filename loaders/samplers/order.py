@@ -145,13 +145,17 @@ class PlannedOrder:
             CallError: the sampler's plan returns rows of a wrong shape, dtype or range.
 
         """
-        epochs, number = divmod(run, self.batches)
-        global_batch = self._checked(started + epochs, number)
+        global_batch = self.everyone(run, started)
         first = self.ranks.rank * self.batch_size
         rows = global_batch[first : first + self.batch_size]
         if len(rows) == self.batch_size:
             return rows
         return np.concatenate([rows, np.repeat(global_batch[-1:], self.batch_size - len(rows))])
+
+    def everyone(self, run: int, started: int) -> NDArray[np.int64]:
+        """Return the rows of the batch of all ranks, int64 [batch_size * world_size] or less; see `filled`."""
+        epochs, number = divmod(run, self.batches)
+        return self._checked(started + epochs, number)
 
     def _checked(self, epoch: int, number: int) -> NDArray[np.int64]:
         rows = np.asarray(self.plan.batch(epoch, number))

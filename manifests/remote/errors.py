@@ -27,6 +27,10 @@ class ReplacedError(StorageError):
     """An object is not the one that was read before: its ETag differs."""
 
 
+class RefusedError(StorageError):
+    """The store refuses the request: asking again does not help."""
+
+
 @contextmanager
 def translated(url: Url, verb: str) -> Iterator[None]:
     """Raise what an object store's client raises in this block as one of our errors.
@@ -69,7 +73,7 @@ def translate(error: Exception, url: Url, verb: str) -> Exception:
         return FileNotFoundError(errno.ENOENT, "the object does not exist", place)
     if name in ("PermissionDeniedError", "UnauthenticatedError") or status in ("401", "403"):
         reason = f" ({code})" if code else ""
-        return StorageError(
+        return RefusedError(
             f"the object store refused permission{reason} to {verb} it with {credential_source(url)}",
             file=place,
             hint="check these credentials and the permissions that docs/object-storage.md lists",

@@ -1,0 +1,13 @@
+"""Shards of an object store on local disk: which images are there, which come next, and which must go.
+
+::
+
+    folder     the cache folder, and in it one folder per dataset: manifest, tables, sparse shards, presence
+    presence   which images of a split are on disk, shared by all processes that use the cache
+    future     pure: when each image is needed next, and so which to evict
+    room       keeps all datasets of a cache within its limit
+    fetcher    fetches the images of the coming batches in the background
+    images     what a loader reads images from: waits for them, then reads the sparse shards
+
+Imports neither torch nor DALI.
+"""

@@ -1,0 +1,376 @@
+"""Fetch the images of the coming batches in the background, in the order in which they are needed."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from awscrt.checksums import crc32c
+from numpy.typing import NDArray
+
+from loaders.cache.layout import GAP_BYTES, WASTED_GAP_BYTES, Layout, Request
+from loaders.cache.presence import ABSENT, PRESENT, UNVERIFIED
+from loaders.dataset.tables import NO_CHECKSUM
+from manifests.errors import ShardError, StorageError
+from manifests.remote.errors import RefusedError, ReplacedError
+
+_log = logging.getLogger(__name__)
+
+#: Requests on their way at a time.
+CONNECTIONS = 32
+
+#: Bytes of images that are fetched before they are needed.
+LOOKAHEAD_BYTES = 1 << 30
+#: Least batches that are fetched before they are needed.
+LOOKAHEAD_BATCHES = 16
+
+#: Most batches whose requests are combined. At first it is one, so that the first batch arrives soon.
+MOST_BATCHES_AT_ONCE = 64
+
+#: How long to go on asking a store that does not answer, in seconds.
+TIMEOUT = 600.0
+#: Pause between two attempts, in seconds. The store's client has already repeated each request for a minute.
+_PAUSE = 1.0
+
+
+class Destination(Protocol):
+    """Where fetched images go, and which are there."""
+
+    def states(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return the state of rows; see `presence`."""
+        ...
+
+    def reserve(self, size: int) -> None:
+        """Make sure that there is room for this many bytes."""
+        ...
+
+    def release(self, size: int) -> None:
+        """Say that reserved bytes are written, or never will be."""
+        ...
+
+    def read(self, request: Request) -> Sequence[memoryview] | memoryview:
+        """Read the bytes of a request from the store."""
+        ...
+
+    def stored(self, row: int) -> bytes:
+        """Return the bytes on the local disk where an image belongs."""
+        ...
+
+    def write(self, request: Request, data: memoryview, rows: NDArray[np.int64]) -> None:
+        """Write images of a request and mark them as present."""
+        ...
+
+    def mark_verified(self, rows: NDArray[np.int64], *, intact: bool) -> None:
+        """Mark unverified images as present, or as absent."""
+        ...
+
+    def describe(self, shard: int) -> str:
+        """Return the URL of a shard."""
+        ...
+
+
+@dataclass(frozen=True)
+class Upcoming:
+    """The batches of a loader from now on.
+
+    Attributes:
+        own: returns the rows of this rank's batch by its number, counted from the start of the pipeline.
+        everyone: the same for the batch of all ranks together.
+        batches: batches in an epoch.
+        batch_size: samples in a batch of this rank.
+
+    """
+
+    own: Callable[[int], NDArray[np.int64]]
+    everyone: Callable[[int], NDArray[np.int64]]
+    batches: int
+    batch_size: int
+
+
+class Fetcher:
+    """Fetches images in the background.
+
+    One thread decides what to fetch next: what somebody waits for, then the batches after the current one. It combines
+    neighboring images into requests, which other threads send.
+    """
+
+    def __init__(self, layout: Layout, destination: Destination, *, timeout: float = TIMEOUT) -> None:
+        """Start no thread yet: the first call of `follow` or `wait` does.
+
+        Args:
+            layout: where the images are.
+            destination: where they go.
+            timeout: how long to repeat requests that fail, in seconds.
+
+        """
+        self._layout, self._destination, self._timeout = layout, destination, timeout
+        self._changed = threading.Condition()
+        self._upcoming: Upcoming | None = None
+        self._current = self._planned = 0
+        self._wanted: list[NDArray[np.int64]] = []
+        self._on_the_way = np.zeros(layout.samples, bool)
+        self._failed: dict[int, Exception] = {}
+        self._closed = False
+        self._slots = threading.BoundedSemaphore(2 * CONNECTIONS)
+        self._threads: ThreadPoolExecutor | None = None
+        self._planner: threading.Thread | None = None
+        mean = max(1, int(layout.sizes.mean())) if layout.samples else 1
+        self._lookahead_samples = LOOKAHEAD_BYTES // mean
+        self._gap = GAP_BYTES
+        #: Bytes and requests so far.
+        self.bytes = self.requests = 0
+
+    def limit_lookahead(self, size: int) -> None:
+        """Fetch at most about this many bytes before they are needed, and hardly any that nobody asked for."""
+        self._gap = WASTED_GAP_BYTES
+        mean = max(1, int(self._layout.sizes.mean()))
+        self._lookahead_samples = min(self._lookahead_samples, size // mean)
+
+    def follow(self, number: int, upcoming: Upcoming) -> None:
+        """Say that the loader reads batch `number` now."""
+        with self._changed:
+            if upcoming is not self._upcoming:
+                self._upcoming, self._planned = upcoming, number
+            self._current = number
+            self._planned = max(self._planned, number)
+            self._start()
+            self._changed.notify_all()
+
+    def position(self) -> tuple[Upcoming | None, int, int]:
+        """Return the batches that the loader reads, the current one, and the one after the last that is fetched."""
+        with self._changed:
+            return self._upcoming, self._current, self._planned
+
+    def being_fetched(self) -> NDArray[np.bool_]:
+        """Return which rows are on their way: bool [samples], a view that changes."""
+        return self._on_the_way
+
+    def wait(self, rows: NDArray[np.int64]) -> None:
+        """Wait until images are on the local disk.
+
+        Raises:
+            ShardError: an image, or its shard, is missing or damaged in the store.
+            StorageError: the store did not answer within the timeout, or the cache has no room.
+
+        """
+        destination = self._destination
+        if (destination.states(rows) == PRESENT).all():
+            return
+        with self._changed:
+            self._start()
+            asked = False
+            while not self._closed:
+                missing = rows[destination.states(rows) != PRESENT]
+                if not len(missing):
+                    return
+                self._raise_failure(missing)
+                if not asked or not self._on_the_way[missing].all():
+                    self._wanted.append(missing)
+                    asked = True
+                    self._changed.notify_all()
+                # Other processes that share the cache do not notify this one.
+                self._changed.wait(0.2)
+        raise StorageError("the loader was closed while it waited for images")
+
+    def close(self) -> None:
+        """Stop fetching, and wait for the threads."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._planner is not None and self._planner is not threading.current_thread():
+            self._planner.join()
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _raise_failure(self, rows: NDArray[np.int64]) -> None:
+        failed = [row for row in np.unique(rows).tolist() if row in self._failed]
+        if failed:
+            error = self._failed[failed[0]]
+            for row in [row for row, each in self._failed.items() if each is error]:
+                del self._failed[row]  # asking again tries again
+            raise error
+
+    # --- in the planning thread -----------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._planner is None:
+            self._threads = ThreadPoolExecutor(CONNECTIONS, "fetch")
+            self._planner = threading.Thread(target=self._plan, name="fetch plan", daemon=True)
+            self._planner.start()
+
+    def _plan(self) -> None:
+        while True:
+            with self._changed:
+                while not self._closed and not self._wanted and not self._may_look_ahead():
+                    self._changed.wait()
+                if self._closed:
+                    return
+                wanted, self._wanted = self._wanted, []
+            try:
+                rows = np.concatenate(wanted) if wanted else self._next_rows()
+            except Exception as error:  # a custom sampler's plan fails: the loader itself meets the same error
+                _log.debug("planning stopped: %s", error)
+                with self._changed:
+                    self._upcoming = None
+                continue
+            self._request(rows)
+
+    def _may_look_ahead(self) -> bool:
+        upcoming = self._upcoming
+        if upcoming is None:
+            return False
+        ahead = max(LOOKAHEAD_BATCHES, self._lookahead_samples // upcoming.batch_size)
+        return self._planned < self._current + min(ahead, 2 * upcoming.batches)
+
+    def _next_rows(self) -> NDArray[np.int64]:
+        with self._changed:
+            upcoming, first = self._upcoming, self._planned
+            if upcoming is None:
+                return np.zeros(0, np.int64)
+            ahead = max(1, self._planned - self._current)
+            count = min(ahead, MOST_BATCHES_AT_ONCE, upcoming.batches)
+        rows = np.concatenate([upcoming.own(number) for number in range(first, first + count)])
+        with self._changed:
+            if upcoming is self._upcoming:
+                self._planned = max(self._planned, first + count)
+        return rows
+
+    def _request(self, rows: NDArray[np.int64]) -> None:
+        _, first = np.unique(rows, return_index=True)
+        rows = rows[np.sort(first)]
+        with self._changed:
+            states = self._destination.states(rows)
+            rows, states = rows[~self._on_the_way[rows]], states[~self._on_the_way[rows]]
+            self._on_the_way[rows[states != PRESENT]] = True
+        unverified = rows[states == UNVERIFIED]
+        if len(unverified):
+            self._verify(unverified)
+        for request in self._layout.requests(rows[states == ABSENT], gap=self._gap):
+            try:
+                self._destination.reserve(request.end - request.start)
+            except Exception as error:
+                self._finish(request.rows, error)
+                continue
+            while not self._slots.acquire(timeout=0.1):
+                if self._closed:
+                    return
+            assert self._threads is not None  # noqa: S101
+            try:
+                self._threads.submit(self._fetch, request)
+            except RuntimeError:  # the interpreter is ending
+                return
+
+    def _verify(self, rows: NDArray[np.int64]) -> None:
+        """Compare the checksums of images that were fetched before the machine was started."""
+        checksums = self._layout.checksums[rows].tolist()
+        intact = np.array(
+            [
+                # Without a checksum, nothing tells a damaged image from an intact one.
+                checksum != NO_CHECKSUM and crc32c(self._destination.stored(row)) == checksum
+                for row, checksum in zip(rows.tolist(), checksums, strict=True)
+            ]
+        )
+        self._destination.mark_verified(rows[intact], intact=True)
+        self._destination.mark_verified(rows[~intact], intact=False)
+        self._finish(rows)
+        if not intact.all():
+            self._request(rows[~intact])
+
+    # --- in the fetching threads ----------------------------------------------------------------
+
+    def _fetch(self, request: Request) -> None:
+        error: Exception | None = None
+        try:
+            self._fetch_intact(request)
+        except Exception as failure:
+            error = failure
+        finally:
+            self._destination.release(request.end - request.start)
+            self._slots.release()
+            self._finish(request.rows, error)
+
+    def _finish(self, rows: NDArray[np.int64], error: Exception | None = None) -> None:
+        with self._changed:
+            self._on_the_way[rows] = False
+            for row in rows.tolist():
+                if error is not None:
+                    self._failed[row] = error
+                else:
+                    self._failed.pop(row, None)
+            self._changed.notify_all()
+
+    def _fetch_intact(self, request: Request) -> None:
+        """Fetch a request, compare the checksums of its images, and write them."""
+        remaining = request.rows
+        for attempt in range(2):  # wrong bytes may be the network's fault, so fetch them once more
+            data = self._read(request)
+            self.bytes += len(data)
+            self.requests += 1
+            rows = self._layout.rows_within(request)
+            intact = self._intact(request, data, rows)
+            self._destination.write(request, data, rows[intact])
+            remaining = rows[~intact]
+            remaining = remaining[np.isin(remaining, request.rows)]
+            if not len(remaining):
+                return
+            if attempt == 0:
+                _log.warning(
+                    "%s: an image arrived damaged, fetching it again", self._destination.describe(request.shard)
+                )
+        first = int(remaining[0])
+        raise ShardError(
+            "the object has an image with another checksum than the sample table states: it is damaged, or was "
+            "replaced after the loader was built",
+            file=self._destination.describe(request.shard),
+            record=first - self._layout.first_row(request.shard),
+            byte=int(self._layout.offsets[first]),
+            hint="restore the object, or build the loader again if the dataset was made anew",
+        )
+
+    def _intact(self, request: Request, data: memoryview, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        begins = self._layout.offsets[rows] - request.start
+        parts = zip(
+            begins.tolist(),
+            (begins + self._layout.sizes[rows]).tolist(),
+            self._layout.checksums[rows].tolist(),
+            strict=True,
+        )
+        return np.array([check in (NO_CHECKSUM, crc32c(data[begin:end])) for begin, end, check in parts], bool)
+
+    def _read(self, request: Request) -> memoryview:
+        """Read a request, again and again until the timeout if the store does not answer."""
+        deadline = 0.0
+        while True:
+            try:
+                data = self._destination.read(request)
+                return memoryview(data)  # type: ignore[arg-type]
+            except (RefusedError, ReplacedError):
+                raise
+            except FileNotFoundError:
+                raise ShardError(
+                    "the object is missing, although it is part of the dataset",
+                    file=self._destination.describe(request.shard),
+                    hint="restore it, or make the dataset again",
+                ) from None
+            except StorageError as error:
+                now = time.monotonic()
+                if not deadline:
+                    deadline = now + self._timeout
+                    _log.warning("%s; trying again for %g s", error.message, self._timeout)
+                if now >= deadline or self._closed:
+                    raise StorageError(
+                        f"{error.message}; gave up after {self._timeout:g} s", file=error.file, hint=error.hint
+                    ) from None
+                time.sleep(_PAUSE)
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether an error means that the disk has no room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)

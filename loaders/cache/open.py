@@ -1,0 +1,58 @@
+"""Open a split of a dataset in an object store."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from loaders.cache.folder import fetch_files, make_shards, open_dataset
+from loaders.cache.images import CachedSplit
+from loaders.cache.presence import Presence
+from loaders.cache.room import room_of
+from loaders.cache.sparse import can_punch_holes
+from loaders.dataset.split import OpenSplit, select_split
+from manifests.errors import CallError
+from manifests.remote import open_store, parse_url
+from manifests.text import printable
+
+
+def open_cached(dataset: str, split: str, cache: str | os.PathLike[str] | None, limit: int | None) -> OpenSplit:
+    """Read the manifest and the sample tables, and make the shards in the cache: sparse files without any image.
+
+    Args:
+        dataset: URL of the dataset.
+        split: name of the split.
+        cache: the cache folder.
+        limit: most bytes that the cache may take on disk; `None` means no limit.
+
+    Raises:
+        CallError: the URL contains no dataset, it has no such split, or the cache folder cannot be used.
+        DamagedError: the manifest or a table is damaged.
+        StorageError: the object store or the disk cannot be used.
+
+    """
+    if cache is None:
+        raise CallError(
+            f"{printable(dataset)} is in an object store, and cache is missing",
+            hint='pass cache= with a folder on a local disk, for example cache="/nvme/cache"',
+        )
+    opened = open_dataset(open_store(parse_url(dataset)), os.fspath(cache))
+    try:
+        selected = select_split(opened.manifest, split, dataset, opened.root)
+        fetch_files(opened, [shard.table for shard in selected.shards])
+        make_shards(opened, [shard.file for shard in selected.shards])
+        if limit is not None:
+            _require_holes(opened.cache)
+        presence = Presence(opened.presence_path(split), selected.samples)
+    except BaseException:
+        opened.release()
+        raise
+    return replace(selected, cached=CachedSplit(opened, presence, room_of(opened.cache, limit)))
+
+
+def _require_holes(cache: str) -> None:
+    if not can_punch_holes(cache):
+        raise CallError(
+            f"cache={printable(cache)!r} is on a file system that cannot free parts of files",
+            hint="choose a folder on ext4, XFS, Btrfs or tmpfs, or remove cache_limit",
+        )

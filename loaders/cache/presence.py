@@ -1,0 +1,166 @@
+"""Which images of a split are on the local disk: one byte per image, in a file that processes share."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from manifests.errors import CallError
+from manifests.faults import raise_machine_fault
+from manifests.text import printable
+
+#: The image is not there; it is there; it was there before the machine was started, so its checksum must be compared.
+ABSENT, PRESENT, UNVERIFIED = 0, 1, 2
+
+_MAGIC = b"presence 1\n"
+_HEADER_BYTES = 4096
+_BOOT_AT, _BOOT_BYTES = 64, 64
+_EVICTIONS_AT = 256
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+class Presence:
+    """One byte per row of a split: `ABSENT`, `PRESENT`, or `UNVERIFIED`.
+
+    A process that is killed leaves every byte true, because an image is written before it is marked. After a power
+    failure the disk may have the mark without the image: so images that were marked before the machine was started
+    are `UNVERIFIED`.
+
+    Readers must be protected from eviction only. Who evicts holds the lock of the file alone, and fetching shares it.
+    A reader that copies images compares `evictions` before and after: the same even number means that nothing was
+    evicted in between.
+
+    Attributes:
+        read_only: whether this user may not write the file.
+
+    """
+
+    def __init__(self, path: str, rows: int) -> None:
+        """Open the file, and make it anew if it does not exist or is not that of a split with this number of rows.
+
+        Raises:
+            CallError: this user cannot use it.
+
+        """
+        self._path, self._rows = path, rows
+        self._handles = threading.local()
+        self.read_only = False
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        except OSError:
+            self.read_only = True
+            handle = _open_read_only(path)
+        try:
+            with self._locked(fcntl.LOCK_SH if self.read_only else fcntl.LOCK_EX):
+                self._map(handle)
+        finally:
+            os.close(handle)  # the mapping stays
+
+    def _map(self, handle: int) -> None:
+        length = _HEADER_BYTES + self._rows
+        if os.fstat(handle).st_size != length or os.pread(handle, len(_MAGIC), 0) != _MAGIC:
+            if self.read_only:
+                raise _unusable(self._path, "it is not complete, and this user may only read it")
+            os.ftruncate(handle, 0)
+            os.ftruncate(handle, length)
+            os.pwrite(handle, _MAGIC, 0)
+        protection = mmap.PROT_READ if self.read_only else mmap.PROT_READ | mmap.PROT_WRITE
+        content = np.frombuffer(mmap.mmap(handle, length, mmap.MAP_SHARED, protection), np.uint8)
+        self._states = content[_HEADER_BYTES:]
+        self._evictions = content[_EVICTIONS_AT : _EVICTIONS_AT + 8].view(np.uint64)
+        boot = _boot_id()
+        if content[_BOOT_AT : _BOOT_AT + _BOOT_BYTES].tobytes() != boot and not self.read_only:
+            self._states[self._states == PRESENT] = UNVERIFIED
+            content[_BOOT_AT : _BOOT_AT + _BOOT_BYTES] = np.frombuffer(boot, np.uint8)
+
+    @property
+    def states(self) -> NDArray[np.uint8]:
+        """The state of every row, uint8 [samples]. Other threads and processes change it."""
+        return self._states
+
+    def mark(self, rows: NDArray[np.int64], state: int) -> None:
+        """Set the state of rows, within `fetching` or `evicting`."""
+        self._states[rows] = state
+
+    @property
+    def evictions(self) -> int:
+        """A number that every eviction increases twice: it is odd while images are being evicted."""
+        return int(self._evictions[0])
+
+    @contextmanager
+    def fetching(self) -> Iterator[None]:
+        """Hold off evictions while images are written and marked."""
+        with self._locked(fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def evicting(self) -> Iterator[None]:
+        """Hold off all others while images are first marked as absent, and then removed."""
+        with self._locked(fcntl.LOCK_EX):
+            self._evictions[0] |= np.uint64(1)  # already odd if a process was killed while it evicted
+            try:
+                yield
+            finally:
+                self._evictions[0] += np.uint64(1)
+
+    def end_eviction(self) -> None:
+        """Wait until nothing is being evicted."""
+        if self.read_only:
+            return
+        with self._locked(fcntl.LOCK_EX):
+            self._evictions[0] += self._evictions[0] % np.uint64(2)
+
+    @contextmanager
+    def _locked(self, kind: int) -> Iterator[None]:
+        # A lock belongs to an open file, so every thread opens the file for itself.
+        own = getattr(self._handles, "own", None)
+        if own is None:
+            own = self._handles.own = _Handle(self._path)
+        fcntl.flock(own.number, kind)
+        try:
+            yield
+        finally:
+            fcntl.flock(own.number, fcntl.LOCK_UN)
+
+
+class _Handle:
+    """A file that is closed when its thread ends."""
+
+    def __init__(self, path: str) -> None:
+        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError, OSError):
+            os.close(self.number)
+
+
+def _open_read_only(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise_machine_fault(error)
+        raise _unusable(path, error.strerror or str(error)) from None
+
+
+def _unusable(path: str, reason: str) -> CallError:
+    return CallError(
+        f"the cache folder {printable(os.path.dirname(path))} cannot be used: {reason}",
+        hint="make it writable for this user, or choose another cache folder",
+    )
+
+
+def _boot_id() -> bytes:
+    """Return what identifies the time since the machine was started, 64 bytes; zeros if it cannot be told."""
+    try:
+        with open(_BOOT_ID, "rb") as file:
+            return file.read(_BOOT_BYTES).strip().ljust(_BOOT_BYTES, b"\0")
+    except OSError:
+        return bytes(_BOOT_BYTES)

@@ -1,0 +1,126 @@
+"""Loading from an object store through a cache gives the batches and states of the local dataset."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import handmade
+from helpers.pictures import encode, photo
+
+import loaders
+from loaders.cache.folder import disk_usage
+from manifests.errors import CallError
+from manifests.remote import open_store
+
+TRANSFORMS = [{"Resize": {"size": 32}}, {"CenterCrop": {"size": 24}}, "RandomHorizontalFlip", "ToTensor"]
+SAMPLES = 64
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return [("jpg", encode(photo(number, 120 + number, 160)), number % 8) for number in range(SAMPLES)]
+
+
+@pytest.fixture(params=["tfrecord", "webdataset"])
+def dataset(request, tmp_path, samples):
+    """Return a local dataset, and the URL of a copy."""
+    folder = handmade.make_dataset(tmp_path / "local", request.param, samples, shards=4)
+    url = f"memory://bucket/{tmp_path.name}/set"
+    upload(folder, url)
+    return folder, url
+
+
+def upload(folder: Path, url: str) -> None:
+    store = open_store(url)
+    for path in sorted(folder.iterdir()):
+        store.put(path.name, path.read_bytes())
+
+
+def build(dataset, **options):
+    return loaders.build(
+        dataset, **{"device": "cpu", "batch_size": 8, "transforms": TRANSFORMS, "num_threads": 1, **options}
+    )
+
+
+def batches(loader, epochs=2):
+    return [[(images.numpy(), labels.numpy()) for images, labels in loader] for _ in range(epochs)]
+
+
+def assert_equal(first, second):
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        assert len(one) == len(other)
+        for (images, labels), (other_images, other_labels) in zip(one, other, strict=True):
+            np.testing.assert_array_equal(images, other_images)
+            np.testing.assert_array_equal(labels, other_labels)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"shuffle": False}, {"sampler": loaders.PKSampler(2, 4)}, {"sampler": loaders.ClassBalancedSampler()}],
+    ids=["shuffled", "stored", "pk", "balanced"],
+)
+def test_batches_are_those_of_the_local_dataset(dataset, tmp_path, options):
+    local, url = dataset
+    with build(local, **options) as loader:
+        expected = batches(loader)
+    for _ in ("cold", "warm"):
+        with build(url, cache=tmp_path / "cache", **options) as loader:
+            assert_equal(batches(loader), expected)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """Return a local dataset of 600 images of 20 KB, its URL, and the disk space of all images."""
+    rng = np.random.default_rng(0)
+    stored = [("jpg", encode(rng.integers(0, 256, (120, 130, 3), np.uint8)), number % 8) for number in range(600)]
+    folder = handmade.make_dataset(tmp_path_factory.mktemp("large") / "local", "webdataset", stored, shards=6)
+    url = f"memory://bucket/{folder.parent.name}/set"
+    upload(folder, url)
+    return folder, url, sum(-(-len(data) // 4096) * 4096 for _, data, _ in stored)
+
+
+def test_a_cache_that_is_too_small_evicts_and_fetches_again(large, tmp_path):
+    local, url, size = large
+    with build(local, batch_size=4) as loader:
+        expected = batches(loader, 3)
+    cache, limit = tmp_path / "cache", 2 * size // 3
+    with pytest.warns(UserWarning, match=r"every epoch fetches about .* again"):
+        loader = build(url, cache=cache, cache_limit=limit, batch_size=4)
+    with loader:
+        for epoch, batches_of_epoch in enumerate(expected):
+            for number, ((images, labels), (other_images, other_labels)) in enumerate(
+                zip(loader, batches_of_epoch, strict=True)
+            ):
+                np.testing.assert_array_equal(images.numpy(), other_images, err_msg=f"{epoch} {number}")
+                np.testing.assert_array_equal(labels.numpy(), other_labels)
+                assert disk_usage(cache) <= limit * 1.02 + 4096 * 32
+        fetched = loader._spec.records._fetcher.bytes
+    stored = sum(path.stat().st_size for path in local.glob("*.tar"))
+    assert stored < fetched < 2.6 * stored  # of three epochs; an order by age fetches everything three times
+
+
+def test_a_cache_without_room_for_the_batches_in_use_is_refused(large, tmp_path):
+    _, url, size = large
+    with pytest.raises(CallError, match=r"cache_limit leaves .* need at least .* set cache_limit to at least"):
+        build(url, cache=tmp_path / "cache", cache_limit=size // 4, batch_size=64)
+
+
+def test_a_folder_of_other_files_is_not_a_cache(large, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(CallError, match="contains files of other programs"):
+        build(large[1], cache=tmp_path)
+    assert os.listdir(tmp_path) == ["mine.txt"]
+
+
+def test_arguments_that_do_not_fit_are_refused(large, tmp_path):
+    local, url, _ = large
+    with pytest.raises(CallError, match="cache is missing"):
+        build(url)
+    with pytest.raises(CallError, match="is a folder"):
+        build(local, cache=tmp_path / "cache")
+    with pytest.raises(CallError, match=r'shuffle="buffer"'):
+        build(url, cache=tmp_path / "cache", shuffle="buffer")
+    with pytest.raises(CallError, match=r"contains no manifest.json"):
+        build(f"{url}/nothing", cache=tmp_path / "cache")
