@@ -24,7 +24,7 @@ from dataprep.plan import ConversionPlan, ShardPlan, key_of, make_plan
 from dataprep.progress import Progress
 from dataprep.reread import Reread
 from dataprep.resume import Resumable, find_resumable, remove_outdated
-from dataprep.shards import ShardResult, ShardTask, write_shard
+from dataprep.shards import ShardResult, ShardTask, divides, useful_workers, write_shard
 from dataprep.sources import Source
 from dataprep.stamps import write_stamps
 from manifests.errors import CallError
@@ -122,9 +122,13 @@ def convert_dataset(
         if progress:
             progress.start(len(source))
         remaining = [shard for shard in plan.shards if shard.name not in resumable.shards]
-        tasks = (_shard_task(source, out, options, plan, shard) for shard in remaining)
+        tasks = (
+            _shard_task(source, out, options, plan, shard, divided=divides(options, len(remaining) - n, engine.workers))
+            for n, shard in enumerate(remaining)
+        )
+        images = sum(len(shard.rows) for shard in remaining)
         results: dict[str, ShardResult] = {}
-        with closing(engine.run(write_shard, tasks, len(remaining))) as written:
+        with closing(engine.run_with_pool(write_shard, tasks, useful_workers(len(remaining), images))) as written:
             for result in chain(resumable.shards.values(), written):
                 results[result.name] = result
                 if progress:
@@ -163,7 +167,9 @@ def _prepare_folder(
     storage.sweep(out, is_locked=is_locked)  # only now: a table among them can prove whose an outdated shard is
 
 
-def _shard_task(source: Source, out: str, options: Options, plan: ConversionPlan, shard: ShardPlan) -> ShardTask:
+def _shard_task(
+    source: Source, out: str, options: Options, plan: ConversionPlan, shard: ShardPlan, *, divided: bool
+) -> ShardTask:
     labels = source.label[shard.rows].tolist()
     return ShardTask(
         out=out,
@@ -178,6 +184,7 @@ def _shard_task(source: Source, out: str, options: Options, plan: ConversionPlan
         class_names=[source.classes[label] for label in labels],
         extra=source.extra.take(shard.rows) if source.extra.num_columns else None,
         locations=locations_of(source.location, shard.rows),
+        divided=divided,
     )
 
 

@@ -5,21 +5,22 @@ A shard does not depend on any other shard. Arrow is imported only when the tabl
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from awscrt.checksums import combine_crc32c, crc32c
+from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.containers import Location
-from dataprep.formats import FORMATS, PendingSample, ScanOptions, components
-from dataprep.images.base import Rejected
+from dataprep.engines.base import Pool
+from dataprep.engines.inline import InlinePool
+from dataprep.formats import FORMATS, ScanOptions, components
 from dataprep.options import CHANGE_COLUMNS, Options
-from dataprep.source_image import load_image
+from dataprep.segments import COLUMNS, Batch, PartialShard, Segment, close_file, divide, not_as_written, write_segment
 from manifests.dali_index import format_index
-from manifests.errors import StorageError
 from manifests.schema import Conversion, File, Shard, TableMetadata
 from manifests.store import checksum_text
 from manifests.tables import build_table, write_table
@@ -45,6 +46,8 @@ class ShardTask:
         class_names: the class name of each label.
         extra: additional columns for the sample table; `None` if the source has none.
         locations: where the images are inside containers; `None` if every image is a file of its own.
+        divided: whether the processes of a pool share the work; see `divides`. Shards that are copied are written
+            fastest by one process each, as long as there are enough of them for all processes.
 
     """
 
@@ -60,6 +63,28 @@ class ShardTask:
     class_names: list[str]
     extra: pa.Table | None
     locations: list[Location | None] | None = None
+    divided: bool = True
+
+
+def divides(options: Options, shards_left: int, workers: int) -> bool:
+    """Return the value of `ShardTask.divided` for a shard.
+
+    Args:
+        options: options of the conversion.
+        shards_left: the number of shards from this one on.
+        workers: processes of the engine.
+
+    """
+    return options.changes_images or options.validate == "decode" or shards_left < workers
+
+
+#: A process takes as long to start as it takes to resize about this many images.
+_IMAGES_PER_WORKER = 64
+
+
+def useful_workers(shards: int, images: int) -> int:
+    """Return the number of processes that shorten a run of this many shards and images."""
+    return max(shards, -(-images // _IMAGES_PER_WORKER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +112,28 @@ class ShardResult:
         return Shard(self.conversion.shard, self.conversion.samples, self.conversion.index, self.table)
 
 
-def write_shard(task: ShardTask) -> ShardResult:
+def write_shard(task: ShardTask, pool: Pool | None = None) -> ShardResult:
     """Write one shard with its index and table, verify what was written, and publish the three files.
 
     If every image is rejected, only the table is published: DALI refuses an empty shard, and the table alone tells
     the next run that this shard is done.
+
+    Args:
+        task: the shard.
+        pool: processes that share the work; `None` leaves it to this process. The bytes are the same.
 
     Raises:
         SourceVanishedError: an image is gone, or its size changed after the scan.
         StorageError: the output cannot be written, or the disk does not return the bytes that were written.
 
     """
+    if pool is not None and not task.divided:
+        return pool.apply(write_shard, task)
     shard_path, index_path, table_path = paths = [
         os.path.join(task.out, task.name + suffix) for suffix in (FORMATS[task.options.fmt].SUFFIX, ".idx", ".parquet")
     ]
     try:
-        conversion, table = _write_files(task, shard_path, index_path, table_path)
+        conversion, table = _write_files(task, pool or InlinePool(), shard_path, index_path, table_path)
         if conversion.samples:
             storage.publish(paths)  # the table last: it marks the shard as done
         else:
@@ -114,26 +145,24 @@ def write_shard(task: ShardTask) -> ShardResult:
     return ShardResult(task.name, conversion, table)
 
 
-def _write_files(task: ShardTask, shard_path: str, index_path: str, table_path: str) -> tuple[Conversion, File]:
+def _write_files(
+    task: ShardTask, pool: Pool, shard_path: str, index_path: str, table_path: str
+) -> tuple[Conversion, File]:
     """Write the three files under their temporary names."""
-    file = _ShardFile(shard_path)
-    try:
-        records, rejected = _write_records(task, file)
-        shard = file.finish(FORMATS[task.options.fmt].END)
-    finally:
-        file.close()
-    if records:
-        _check_first_record(task, records[0], storage.partial_path(shard_path))
-    index = format_index(task.options.fmt, [record.index_line for record in records])
+    records = _write_records(task, pool, shard_path)
+    shard = File(os.path.basename(shard_path), records.length, checksum_text(records.crc))
+    if records.rows:
+        _check_first_record(task, records, storage.partial_path(shard_path))
+    index = format_index(task.options.fmt, records.index_lines)
     conversion = Conversion(
         plan=task.fingerprint,
-        samples=len(records),
+        samples=len(records.rows),
         images=len(task.keys),
         bytes=sum(max(size, 0) for size in task.sizes),
-        formats=tuple(sorted({record.sample.info.format for record in records})),
+        formats=tuple(sorted(records.formats)),
         shard=shard,
         index=File(os.path.basename(index_path), len(index), checksum_text(crc32c(index))),
-        rejected=tuple(rejected),
+        rejected=tuple(records.rejected),
         changes=_count_changes(task, records) if task.options.changes_images else None,
     )
     with (
@@ -148,147 +177,83 @@ def _write_files(task: ShardTask, shard_path: str, index_path: str, table_path: 
     return conversion, replace(described, name=os.path.basename(table_path))
 
 
-class _WrittenRecord(NamedTuple):
-    """A record in the shard, with the values for its table row and its index line.
+def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
+    """Write the temporary file of the shard, and return what it contains.
 
-    Attributes:
-        row: index of the image in the lists of the task.
-        sample: the sample in the record.
-        offset: where the image begins in the shard, in bytes.
-        index_line: line of the DALI index.
-
+    The processes of the pool prepare segments. Each tells its length, learns its place, and writes itself.
     """
+    end = FORMATS[task.options.fmt].END
+    file = PartialShard(path, storage.partial_path(path), create=True)
+    try:
+        parts, start = [], 0
+        for part in pool.map(write_segment, _batches(task, path, file.partial)):
+            part.reply(start)
+            start += part.value
+            parts.append(part)
+        records = Segment()
+        for part in parts:
+            records.append(part.result())
+        end_crc = crc32c(end)
+        file.write([end], start, len(end), end_crc)
+    finally:
+        close_file(file.partial)
+        file.close()
+    records.append(Segment(len(end), end_crc))
+    return records
 
-    row: int
-    sample: PendingSample
-    offset: int
-    index_line: str
 
-
-def _write_records(task: ShardTask, file: _ShardFile) -> tuple[list[_WrittenRecord], list[dict[str, str]]]:
-    """Append every valid image to the file; return the records, and rows for ``rejected.jsonl``."""
-    record_format = FORMATS[task.options.fmt]
-    extras: list[dict[str, Any]] = [{}] * len(task.keys) if task.extra is None else task.extra.to_pylist()
-    locations = task.locations or [None] * len(task.keys)
-    records, rejected = [], []
-    for row, (source, size) in enumerate(zip(task.paths, task.sizes, strict=True)):
-        try:
-            data, info, changes = load_image(task.root, source, size, task.options, locations[row])
-        except Rejected as error:
-            rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
-            continue
-        crc = crc32c(data)
-        extra = {**extras[row], **changes} if changes else extras[row]
-        sample = PendingSample(
-            task.keys[row], task.labels[row], task.class_names[row], info, len(data), crc, source, extra
+def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
+    stored = math.prod(task.options.raw.pixels) if task.options.raw else None
+    for first, stop in divide(task.sizes, stored):
+        images = slice(first, stop)
+        yield Batch(
+            file=path,
+            partial=partial,
+            root=task.root,
+            options=task.options,
+            first=first,
+            keys=task.keys[images],
+            paths=task.paths[images],
+            sizes=task.sizes[images],
+            labels=task.labels[images],
+            class_names=task.class_names[images],
+            extra=[{}] * (stop - first) if task.extra is None else task.extra[images].to_pylist(),
+            locations=task.locations[images] if task.locations else [None] * (stop - first),
         )
-        head, tail = frame = record_format.frame(sample)
-        start = file.append(head, data, crc, tail)
-        line = record_format.index_line(start, sample, frame)
-        records.append(_WrittenRecord(row, sample, start + len(head), line))
-    return records, rejected
 
 
-#: The file is read back each time this many bytes are written, while the CPU caches still contain the last of them.
-READ_BACK = 1 << 20
-
-
-class _ShardFile:
-    """A shard under its temporary name. Everything that is appended is read back and compared by checksum."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        with storage.translate_errors(path, "the file cannot be written"):
-            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            self._handle = os.open(storage.partial_path(path), flags, 0o666)
-        self._reader = storage.ReadBack(self._handle)
-        self._length = 0
-        self._crc = 0
-
-    def append(self, head: bytes, image: bytes, image_crc: int, tail: bytes) -> int:
-        """Append one record; return the byte where it begins."""
-        start = self._length
-        self._write((head, image, tail))
-        # Combining the checksums of the three parts avoids a second pass over the image.
-        self._crc = crc32c(tail, combine_crc32c(crc32c(head, self._crc), image_crc, len(image)))
-        if self._length - self._reader.position > READ_BACK:
-            self._read_back()
-        return start
-
-    def finish(self, end: bytes) -> File:
-        """Append the end marker of the format, and verify the rest of the file.
-
-        Raises:
-            StorageError: the disk returns other bytes than were written.
-
-        """
-        self._write((end,))
-        self._crc = crc32c(end, self._crc)
-        self._read_back()
-        if self._reader.crc != self._crc:
-            raise _not_as_written(self._path)
-        return File(os.path.basename(self._path), self._length, checksum_text(self._crc))
-
-    def close(self) -> None:
-        os.close(self._handle)
-
-    def _write(self, buffers: tuple[bytes, ...]) -> None:
-        try:
-            self._length += storage.write_all(self._handle, buffers)
-        except OSError:  # enter the context manager only on failure: this runs once per image
-            with storage.translate_errors(self._path, "the file cannot be written"):
-                raise
-
-    def _read_back(self) -> None:
-        with storage.translate_errors(self._path, "the file cannot be read"):
-            self._reader.advance(self._length)
-
-
-def _check_first_record(task: ShardTask, written: _WrittenRecord, path: str) -> None:
+def _check_first_record(task: ShardTask, records: Segment, path: str) -> None:
     """Read the first record with the format's own reader and compare it with what was written."""
     options = ScanOptions(components(task.options.fmt, task.options.store))
     with storage.open_view(path) as (view, size):
         record = next(FORMATS[task.options.fmt].scan(view, size, path, options))
-    sample = written.sample
-    actual = (record.offset, record.size, record.index_line, record.label, record.key or sample.key)
-    if actual != (written.offset, sample.size, written.index_line, sample.label, sample.key):
-        raise _not_as_written(path)
+    row, columns = records.rows[0], records.columns
+    key, label = task.keys[row], task.labels[row]
+    actual = (record.offset, record.size, record.index_line, record.label, record.key or key)
+    if actual != (columns["offset"][0], columns["size"][0], records.index_lines[0], label, key):
+        raise not_as_written(path)
 
 
-def _not_as_written(path: str) -> StorageError:
-    return StorageError(
-        "the file does not contain the bytes that were written",
-        file=path,
-        hint="check the disk and the memory of this machine",
-    )
-
-
-def _table_columns(task: ShardTask, records: list[_WrittenRecord]) -> dict[str, Any]:
+def _table_columns(task: ShardTask, records: Segment) -> dict[str, Any]:
     """Return the columns of the sample table, each in stored order."""
-    samples = [record.sample for record in records]
     columns: dict[str, Any] = {
-        "key": [sample.key for sample in samples],
-        "label": [sample.label for sample in samples],
-        "offset": [record.offset for record in records],
-        "size": [sample.size for sample in samples],
-        "width": [sample.info.width for sample in samples],
-        "height": [sample.info.height for sample in samples],
-        "source": [sample.source for sample in samples],
-        "crc32c": [sample.crc32c for sample in samples],
+        "key": [task.keys[row] for row in records.rows],
+        "label": [task.labels[row] for row in records.rows],
+        "source": [task.paths[row] for row in records.rows],
+        **{name: records.columns.get(name, []) for name in COLUMNS},
     }
     if task.extra is not None:
-        extra = task.extra.take([record.row for record in records])
+        extra = task.extra.take(records.rows)
         columns |= {name: extra[name] for name in extra.column_names}
     if task.options.changes_images:
-        columns |= {name: [sample.extra[name] for sample in samples] for name in CHANGE_COLUMNS}
+        columns |= {name: records.columns.get(name, []) for name in CHANGE_COLUMNS}
     return columns
 
 
-def _count_changes(task: ShardTask, records: list[_WrittenRecord]) -> Mapping[str, tuple[int, int, int]]:
+def _count_changes(task: ShardTask, records: Segment) -> Mapping[str, tuple[int, int, int]]:
     """Return, for each value of ``change``, the number of samples and their total bytes in the source and as stored."""
     totals: dict[str, tuple[int, int, int]] = {}
-    for record in records:
-        change = record.sample.extra["change"]
+    for row, change, size in zip(records.rows, records.columns["change"], records.columns["size"], strict=True):
         samples, before, after = totals.get(change, (0, 0, 0))
-        totals[change] = (samples + 1, before + task.sizes[record.row], after + record.sample.size)
+        totals[change] = (samples + 1, before + task.sizes[row], after + size)
     return totals

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dataprep.engines.base import Pool, Result, Task, default_workers
+from dataprep.engines.pool import SharedPool
 from dataprep.engines.worker import WorkerProcess
 
 
@@ -67,10 +68,26 @@ class LocalEngine:
     def run_with_pool(
         self, function: Callable[[Task, Pool | None], Result], tasks: Iterable[Task], max_workers: int
     ) -> Generator[Result, None, None]:
-        """Apply a function to each task, with a pool; see `base.Engine.run_with_pool`."""
-        del max_workers
-        for task in tasks:
-            yield function(task, None)
+        """Apply a function to each task, with a pool that all tasks share; see `base.Engine.run_with_pool`.
+
+        With one worker, no thread is started.
+        """
+        workers = max(min(self.workers, max_workers), 1)
+        if workers == 1:
+            for task in tasks:
+                yield function(task, None)
+            return
+        finished = False
+        pool = SharedPool(function, tasks, workers)
+        try:
+            while len(self._processes) < workers - 1:
+                self._add_process(function.__module__)
+            yield from pool.run(self._processes[: workers - 1])
+            finished = True
+        finally:
+            if not finished:  # see `run`
+                self.close()
+            pool.close()
 
     def _add_process(self, module: str) -> None:
         # Block SIGINT: an interrupt must not arrive between the start of a process and its entry in the list, and

@@ -64,14 +64,38 @@ class WorkerProcess:
             WorkerDiedError: the worker was killed.
 
         """
+        self.send(function, task)
+        return self.receive()  # type: ignore[no-any-return]
+
+    def send(self, function: Callable[[Task], Any], task: Task) -> None:
+        """Send a task, even if the worker has not answered the previous one.
+
+        Raises:
+            WorkerDiedError: the worker was killed.
+
+        """
         try:
             pickle.dump((function, task), self._process.stdin, pickle.HIGHEST_PROTOCOL)  # type: ignore[arg-type]
             self._process.stdin.flush()  # type: ignore[union-attr]
+        except BrokenPipeError:
+            raise self._end() from None
+
+    def receive(self) -> Any:
+        """Wait for the result of the earliest task without one, or raise its error.
+
+        Raises:
+            WorkerDiedError: the worker was killed.
+
+        """
+        try:
             answered = pickle.load(self._process.stdout)  # type: ignore[arg-type]  # noqa: S301
-        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-            self.kill()
-            raise _died(self._process.wait()) from None
-        return result_of(*answered)  # type: ignore[no-any-return]
+        except (EOFError, pickle.UnpicklingError):
+            raise self._end() from None
+        return result_of(*answered)
+
+    def _end(self) -> WorkerDiedError:
+        self.kill()
+        return _died(self._process.wait())
 
     def kill(self) -> None:
         """Kill the process without waiting for it."""

@@ -15,13 +15,13 @@ from dataprep.storage.partials import (
     sweep,
     write_partial,
 )
-from dataprep.storage.views import FileView, ReadBack, describe, is_cached, open_view
+from dataprep.storage.views import FileView, checksum_of, describe, is_cached, open_view
 
 __all__ = [
     "PARTIALS_NAME",
     "FileView",
-    "ReadBack",
     "check_partials",
+    "checksum_of",
     "describe",
     "discard",
     "flush",

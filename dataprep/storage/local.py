@@ -83,12 +83,18 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
-def write_all(handle: int, buffers: Sequence[bytes]) -> int:
-    """Write buffers one after the other without joining them first; return their total length in bytes."""
-    total = sum(map(len, buffers))
-    written = os.writev(handle, buffers)
-    if written < total:
-        rest = memoryview(b"".join(buffers))
-        while written < total:
-            written += os.write(handle, rest[written:])
-    return total
+#: Buffers that one call of pwritev(2) accepts: IOV_MAX of Linux.
+_MAX_BUFFERS = 1024
+
+
+def write_all(handle: int, buffers: Sequence[bytes], at: int) -> None:
+    """Write buffers one after the other without joining them first, from byte `at` of the file on."""
+    for first in range(0, len(buffers), _MAX_BUFFERS):
+        some = buffers[first : first + _MAX_BUFFERS]
+        total = sum(map(len, some))
+        written = os.pwritev(handle, some, at)
+        if written < total:
+            rest = memoryview(b"".join(some))
+            while written < total:
+                written += os.pwrite(handle, rest[written:], at + written)
+        at += total

@@ -69,32 +69,24 @@ def open_view(path: str, span: int = 4096) -> Iterator[tuple[FileView, int]]:
             os.close(handle)
 
 
-class ReadBack:
-    """Computes the CRC-32C of a file while it is being written, from the bytes that are read back from it.
+def checksum_of(handle: int, start: int, end: int, buffer: memoryview) -> int:
+    """Read an open file from byte `start` to `end`, or to its end, and return the CRC-32C of these bytes.
 
     Args:
         handle: file descriptor, open for reading.
-
-    Attributes:
-        position: number of bytes read so far.
-        crc: CRC-32C of these bytes.
+        start: first byte.
+        end: byte after the last one.
+        buffer: where the bytes are read to, part by part.
 
     """
-
-    def __init__(self, handle: int) -> None:
-        self.position = 0
-        self.crc = 0
-        self._handle = handle
-        self._buffer = memoryview(bytearray(1 << 18))
-
-    def advance(self, end: int) -> None:
-        """Read on to byte `end` or to the end of the file."""
-        while self.position < end:
-            length = os.preadv(self._handle, [self._buffer[: end - self.position]], self.position)
-            if not length:
-                return
-            self.crc = crc32c(self._buffer[:length], self.crc)
-            self.position += length
+    crc = 0
+    while start < end:
+        length = os.preadv(handle, [buffer[: end - start]], start)
+        if not length:
+            break
+        crc = crc32c(buffer[:length], crc)
+        start += length
+    return crc
 
 
 def describe(folder: str, name: str, kind: FileKind | None = None) -> File:

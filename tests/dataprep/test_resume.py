@@ -36,10 +36,10 @@ def out(tmp_path):
 
 
 def test_stopped_run_leaves_the_mark_and_the_next_run_removes_it(source, complete, out, snapshot, monkeypatch):
-    def fail_on_last(task):
+    def fail_on_last(task, pool):
         if task.name == "train-00002":
             raise KeyboardInterrupt
-        return shards.write_shard(task)
+        return shards.write_shard(task, pool)
 
     with monkeypatch.context() as patch:
         patch.setattr("dataprep.convert.write_shard", fail_on_last)

@@ -131,10 +131,10 @@ def test_overwrite_starts_anew_and_resumes_only_itself(folder, tmp_path, monkeyp
     run(folder, out)
     before, times = snapshot(out), {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
 
-    def stop(task):
+    def stop(task, pool):
         if task.name == "train-00002":
             raise KeyboardInterrupt
-        return shards.write_shard(task)
+        return shards.write_shard(task, pool)
 
     with monkeypatch.context() as patch:
         patch.setattr("dataprep.convert.write_shard", stop)

@@ -19,7 +19,7 @@ from dataprep.sources import read_source
 
 #: The functions that change a folder. The process can be killed before each call of one of them.
 CALLS = (
-    *((os, name) for name in ("mkdir", "open", "writev", "write", "rename", "unlink", "fsync")),
+    *((os, name) for name in ("mkdir", "open", "pwritev", "write", "rename", "unlink", "fsync")),
     (builtins, "open"),
     (shards, "write_table"),
     (storage, "flush"),
