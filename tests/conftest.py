@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers.pictures import SUFFIXES, encode, photo
+from helpers.warm_python import WarmPython
 from hypothesis import settings
 
 # A busy machine must not fail a property test. Hypothesis fails any example that takes more than 200 ms.
@@ -43,12 +44,36 @@ def photos(make_photos: MakePhotos, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
-def dataprep() -> Run:
-    """A function that runs the command line in a subprocess and returns a `CompletedProcess`."""
+def warm() -> Iterator[WarmPython]:
+    """Runs `dataprep` and `loaders memory` in processes that start quickly."""
+    modules = ("dataprep.commands.group", "dataprep.convert", "dataprep.verify", "dataprep.index", "pyarrow.parquet")
+    python = WarmPython(*modules, "PIL.PngImagePlugin", "PIL.JpegImagePlugin", "PIL.WebPImagePlugin")
+    yield python
+    python.close()
+
+
+@pytest.fixture(scope="session")
+def python() -> Iterator[WarmPython]:
+    """Runs Python programs that use torch, DALI and `loaders` in processes that start quickly, without warnings."""
+    modules = ("torch", "nvidia.dali.fn", "loaders.dali.pipeline", "loaders.resolve", "loaders.loader")
+    python = WarmPython(*modules, options=("-W", "ignore"))
+    yield python
+    python.close()
+
+
+@pytest.fixture(scope="session")
+def dataprep(warm: WarmPython) -> Run:
+    """A function that runs the command line in a process of its own and returns a `CompletedProcess`.
+
+    With other options of `subprocess.run` than `cwd` and `timeout`, the process starts as a new interpreter.
+    """
 
     def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+        texts = [*map(os.fspath, map(_argument, arguments))]
+        if options.keys() <= {"cwd", "timeout"}:
+            return warm.run("-m", "dataprep", *texts, errors="backslashreplace", **options)
         options = {"capture_output": True, "text": True, "timeout": 60, "errors": "backslashreplace", **options}
-        return subprocess.run([*COMMAND, *map(os.fspath, map(_argument, arguments))], check=False, **options)
+        return subprocess.run([*COMMAND, *texts], check=False, **options)
 
     return run
 

@@ -7,8 +7,6 @@ import re
 import runpy
 import shlex
 import shutil
-import subprocess
-import sys
 import tarfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ from typing import NamedTuple
 import pytest
 from helpers import oracles
 from helpers.pictures import encode, photo
+from helpers.warm_python import WarmPython
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("manifests", "dataprep", "loaders")
@@ -133,7 +132,7 @@ def folder(sources, tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_example_runs_as_printed(page, folder, dataprep):
+def test_every_example_runs_as_printed(page, folder, dataprep, warm):
     def prepare(text: str) -> None:
         for name, source in DATASETS.items():
             if name in text and not (folder / name).exists():
@@ -147,7 +146,7 @@ def test_every_example_runs_as_printed(page, folder, dataprep):
             continue
         if block.language == "console":
             for line in commands(block):
-                run_command(line, folder, prepare)
+                run_command(line, folder, prepare, warm)
         elif block.language == "python":
             prepare(block.code)
             run_python(block.code, folder)
@@ -159,7 +158,7 @@ def test_every_example_runs_as_printed(page, folder, dataprep):
         assert made >= {"photos-tfrecord", "photos-webdataset", "photos-256", "photos-raw", "shards"}
 
 
-def run_command(line: str, folder: Path, prepare: Callable[[str], None]) -> None:
+def run_command(line: str, folder: Path, prepare: Callable[[str], None], warm: WarmPython) -> None:
     program, *arguments = shlex.split(line, comments=True)
     if program not in ("dataprep", "loaders"):
         assert line.startswith(SHELL), f"not tested: {line}"
@@ -168,8 +167,7 @@ def run_command(line: str, folder: Path, prepare: Callable[[str], None]) -> None
         make_shards(folder / "shards", arguments)
     elif arguments[0] != "convert":
         prepare(line)
-    command = [sys.executable, "-m", program, *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    done = warm.run("-m", program, *arguments, cwd=folder, timeout=120)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), f"{line}\n{done.stdout}{done.stderr}"
     if arguments[0] in ("convert", "index") and "--dry-run" not in arguments:
         made = done.stdout.splitlines()[-1].removesuffix(" is complete")

@@ -1,7 +1,6 @@
 """A shard that is shortened while it is in use is an error that names it; a network file system is not mapped."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -49,14 +48,13 @@ for case in json.loads(sys.argv[1]):
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-def test_a_shard_that_is_shortened_while_it_is_in_use(make_dataset, mixed, fmt):
+def test_a_shard_that_is_shortened_while_it_is_in_use(make_dataset, mixed, fmt, python):
     cases = [
         (str(make_dataset(fmt, mixed, name=f"{shuffle} {mmap}")), {"shuffle": shuffle, "mmap": mmap})
         for shuffle in (True, False, "buffer")
         for mmap in (True, False)
     ]
-    command = [sys.executable, "-W", "ignore", "-c", CODE, json.dumps(cases)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = python.run("-c", CODE, json.dumps(cases), timeout=120)
     assert done.returncode == 0, (done.returncode, done.stderr)
     lines = done.stdout.splitlines()
     assert len(lines) == 2 * len(cases), (lines, done.stderr)

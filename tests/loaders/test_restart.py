@@ -3,7 +3,6 @@
 import gc
 import os
 import signal
-import subprocess
 import sys
 import time
 
@@ -152,9 +151,8 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(list(iteration)))
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_a_forked_child_gets_an_error(make_dataset, mixed, shuffle):
-    command = [sys.executable, "-W", "ignore", "-c", FORKED, make_dataset("tfrecord", mixed), str(shuffle)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def test_a_forked_child_gets_an_error(make_dataset, mixed, shuffle, python):
+    done = python.run("-c", FORKED, make_dataset("tfrecord", mixed), str(shuffle))
     assert (done.returncode, done.stderr) == (0, "")
     message = "this loader was built in another process, and DALI's threads do not exist in a forked one. Hint: build"
     assert [line.startswith(message) for line in done.stdout.splitlines()] == [True] * 4 + [False] * 2
@@ -181,17 +179,9 @@ print("swallowed", flush=True)
 
 @pytest.mark.parametrize("shuffle", ["True", "buffer"])
 @pytest.mark.parametrize("delay", [0.05, 0.0937, 0.1311])
-def test_ctrl_c_is_never_swallowed_and_prints_one_traceback(make_dataset, mixed, delay, shuffle):
+def test_ctrl_c_is_never_swallowed_and_prints_one_traceback(make_dataset, mixed, delay, shuffle, python):
     folder = make_dataset("tfrecord", mixed)
-    command = [sys.executable, "-W", "ignore", "-c", INTERRUPTED, folder, str(delay), shuffle]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    done = python.run("-c", INTERRUPTED, folder, str(delay), shuffle)
     assert "swallowed" not in done.stdout
     assert done.returncode in (-signal.SIGINT, 130), done.stderr
     assert done.stderr.count("Traceback") == 1, done.stderr

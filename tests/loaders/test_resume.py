@@ -1,8 +1,6 @@
 """A loader resumes from a checkpoint, also in a new process, with the same batches bit for bit."""
 
 import pickle
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -91,11 +89,11 @@ def test_resumes_after_every_batch(make_dataset, mixed):
         loader.close()
 
 
-def test_resumes_in_a_new_process(make_dataset, mixed, tmp_path):
+def test_resumes_in_a_new_process(make_dataset, mixed, tmp_path, python):
     folder = make_dataset("tfrecord", mixed)
     script = HELPERS / "save_batches.py"
     for part in ("whole", "first", "second"):
-        subprocess.run([sys.executable, script, part, folder, tmp_path], check=True, timeout=120)
+        python.run(script, part, folder, tmp_path, check=True, timeout=120)
     whole, parts = (
         torch.load(tmp_path / "whole.pt"),
         [torch.load(tmp_path / f"{part}.pt") for part in ("first", "second")],

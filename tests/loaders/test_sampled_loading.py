@@ -4,8 +4,6 @@ import gc
 import json
 import pickle
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -151,7 +149,7 @@ def test_resumes_with_another_prefetch(people, fmt, sampler, stop):
             assert torch.equal(labels, labels_again)
 
 
-def test_resumes_in_a_new_process(people, tmp_path):
+def test_resumes_in_a_new_process(people, tmp_path, python):
     script = (
         "import loaders, pickle, sys\n"
         "loader = loaders.build(sys.argv[1], batch_size=6, transforms='imagenet-train', device='cpu', num_threads=1,\n"
@@ -164,9 +162,7 @@ def test_resumes_in_a_new_process(people, tmp_path):
     next(iteration)
     (tmp_path / "state").write_bytes(pickle.dumps(loader.state_dict()))
     rest = list(iteration)
-    subprocess.run(
-        [sys.executable, "-c", script, people["webdataset"], tmp_path / "state", tmp_path / "rest"], check=True
-    )
+    python.run("-c", script, people["webdataset"], tmp_path / "state", tmp_path / "rest", check=True)
     again = pickle.loads((tmp_path / "rest").read_bytes())
     assert len(again) == len(rest) > 0
     for (images, labels), (images_again, labels_again) in zip(rest, again, strict=True):
@@ -361,7 +357,7 @@ def test_build_warns_about_classes_without_samples(people, tmp_path):
         build(folder, sampler=loaders.ClassBalancedSampler())
 
 
-def test_a_thread_may_outlive_the_main_thread(people):
+def test_a_thread_may_outlive_the_main_thread(people, python):
     script = (
         "import loaders, sys, threading\n"
         "loader = loaders.build(sys.argv[1], batch_size=6, transforms='imagenet-train', device='cpu', num_threads=1,\n"
@@ -371,13 +367,11 @@ def test_a_thread_may_outlive_the_main_thread(people):
         "    print('batches', count)\n"
         "threading.Thread(target=train).start()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, people["webdataset"]], capture_output=True, text=True, check=False
-    )
+    done = python.run("-c", script, people["webdataset"])
     assert (done.returncode, done.stdout) == (0, "batches 6\n"), done.stderr
 
 
-def test_a_process_may_end_while_batches_are_prefetched(people):
+def test_a_process_may_end_while_batches_are_prefetched(people, python):
     script = (
         "import loaders, sys\n"
         "loader = loaders.build(sys.argv[1], batch_size=6, transforms='imagenet-train', device='cpu', prefetch=4,\n"
@@ -385,9 +379,7 @@ def test_a_process_may_end_while_batches_are_prefetched(people):
         "batches = iter(loader); next(batches)\n"
     )
     for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-c", script, people["webdataset"]], capture_output=True, text=True, check=False
-        )
+        done = python.run("-c", script, people["webdataset"])
         assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -1,0 +1,139 @@
+"""A Python process that has imported modules, and runs programs in forks of itself: they start in milliseconds.
+
+Each program begins as if `python` had been called with its arguments, except that modules are imported already, and
+ends with the whole shutdown of the interpreter.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import runpy
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+class WarmPython:
+    """Starts the process with the first program.
+
+    Args:
+        modules: modules to import. Importing them must not start threads.
+        options: options of Python itself.
+
+    """
+
+    def __init__(self, *modules: str, options: Sequence[str] = ()) -> None:
+        self._modules, self._options = modules, options
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def run(
+        self,
+        *arguments: object,
+        cwd: str | os.PathLike[str] | None = None,
+        timeout: float = 60,
+        check: bool = False,
+        **text: Any,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program and return its output.
+
+        Args:
+            arguments: those of `python`: ``-c CODE ...``, ``-m MODULE ...`` or ``FILE ...``.
+            cwd: working directory.
+            timeout: seconds after which the process and the program are killed.
+            check: whether another exit status than 0 is an error.
+            text: how to decode the output: `encoding`, `errors`.
+
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            outputs = [Path(folder, "stdout"), Path(folder, "stderr")]
+            texts = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in arguments]
+            status = self._ask((texts, os.fspath(cwd or os.getcwd()), dict(os.environ), outputs), timeout)
+            done = subprocess.CompletedProcess(arguments, status, *(path.read_text(**text) for path in outputs))
+        if check:
+            done.check_returncode()
+        return done
+
+    def close(self) -> None:
+        """End the process."""
+        if self._server is not None:
+            os.killpg(self._server.pid, signal.SIGKILL)
+            self._server.communicate()
+            self._server = None
+
+    def _ask(self, request: Any, timeout: float) -> int:
+        if self._server is None:
+            command = [sys.executable, *self._options, __file__, *self._modules]
+            self._server = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
+            timeout += 60
+        pickle.dump(request, self._server.stdin)
+        self._server.stdin.flush()
+        if not select.select([self._server.stdout], [], [], timeout)[0]:
+            self.close()
+            raise subprocess.TimeoutExpired(request[0], timeout)
+        return os.waitstatus_to_exitcode(pickle.load(self._server.stdout))
+
+
+def _serve() -> None:
+    """Answer requests. In each fork, return what it has to run."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
+    while True:
+        try:
+            request = pickle.load(requests)
+        except EOFError:
+            os._exit(0)
+        child = os.fork()
+        if not child:
+            requests.close()
+            answers.close()
+            _become(*request)
+            return
+        answers.write(pickle.dumps(os.waitpid(child, 0)[1]))
+        answers.flush()
+
+
+def _become(arguments: Sequence[str], cwd: str, environment: dict[str, str], outputs: Sequence[Path]) -> None:
+    """Take over the directory, the environment, the streams and the arguments of a program."""
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    files = [(os.devnull, os.O_RDONLY), *((path, os.O_WRONLY | os.O_CREAT) for path in outputs)]
+    for number, (path, flags) in enumerate(files):
+        file = os.open(path, flags)
+        os.dup2(file, number)
+        os.close(file)
+    sys.orig_argv[:] = [sys.executable, *arguments]
+    sys.argv[:] = arguments
+
+
+def _run() -> None:
+    """Run the program that `sys.argv` names."""
+    first = sys.argv[0]
+    sys.path[0] = os.path.dirname(os.path.abspath(first)) if not first.startswith("-") else ""
+    if first == "-m":
+        name = sys.argv.pop(0) and sys.argv[0]
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    elif first == "-c":
+        code = sys.argv.pop(1)
+        module = type(sys)("__main__")
+        sys.modules["__main__"] = module
+        exec(compile(code, "<string>", "exec"), vars(module))
+    else:
+        runpy.run_path(first, run_name="__main__")
+
+
+if __name__ == "__main__":
+    _serve()
+    _run()
