@@ -11,7 +11,7 @@ from dataprep.plan import ConversionPlan
 from manifests.errors import CallError, DamagedError
 from manifests.files import MANIFEST, read_file
 from manifests.schema import Manifest
-from manifests.store import MANIFEST_NAME, manifest_bytes
+from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME, manifest_files
 from manifests.text import printable
 
 #: Marks an incomplete dataset: JSON whose member ``options`` contains the fingerprint of the plan.
@@ -41,7 +41,11 @@ def mark_complete(out: str, manifest: Manifest) -> None:
     dataset with `INCOMPLETE_NAME`, or an incomplete dataset without it.
     """
     path, marker = os.path.join(out, MANIFEST_NAME), os.path.join(out, INCOMPLETE_NAME)
-    data = manifest_bytes(manifest)
+    *others, (_, data) = manifest_files(manifest).items()
+    for name, content in others:
+        storage.replace_file(os.path.join(out, name), content)
+    if not others:
+        storage.remove(os.path.join(out, SHARD_LIST_NAME))
     if _read_existing(path) == data:
         storage.remove(marker)
         return

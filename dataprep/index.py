@@ -21,7 +21,8 @@ from manifests.schema import Components, Format, Manifest, Shard, Split, split_o
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
-    manifest_bytes,
+    SHARD_LIST_NAME,
+    manifest_files,
     may_replace_manifest,
     read_manifest,
     rejected_bytes,
@@ -181,15 +182,16 @@ def _commit(
         rejected=None,
         options={"made_by": "dataprep index", "label_key": options.label_key, "validate": options.validate},
     )
-    manifest_bytes(manifest)  # raises an error if it is too long, while nothing is changed yet
+    manifest_files(manifest)  # raises an error if it is too long, while nothing is changed yet
     # Remove the old manifest first: it must never describe indexes of another run.
-    for name in (MANIFEST_NAME, REJECTED_NAME):
+    for name in (MANIFEST_NAME, SHARD_LIST_NAME, REJECTED_NAME):
         storage.remove(os.path.join(folder, name))
     storage.publish_all(pair for shard in indexed for pair in shard.pending)
     if rejected:
         storage.replace_file(os.path.join(folder, REJECTED_NAME), rejected_bytes(rejected))
         manifest = replace(manifest, rejected=storage.describe(folder, REJECTED_NAME))
-    storage.replace_file(os.path.join(folder, MANIFEST_NAME), manifest_bytes(manifest))
+    for name, content in manifest_files(manifest).items():
+        storage.replace_file(os.path.join(folder, name), content)
     notices = ("the images were not read, so there are no checksums for `dataprep verify` to compare with",)
     return IndexResult(
         folder,

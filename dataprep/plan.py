@@ -23,7 +23,7 @@ from dataprep.sources import Source
 from dataprep.sources.base import MAX_SPLIT_NAME
 from dataprep.splits import assign_splits
 from manifests.errors import CallError
-from manifests.store import check_manifest_size
+from manifests.store import MAX_SHARDS_IN_JSON, check_manifest_size
 
 __all__ = ["ConversionPlan", "Options", "ShardPlan", "key_of", "make_plan"]
 
@@ -95,8 +95,9 @@ _MANIFEST_BYTES_PER_SHARD = 1024
 def _check_manifest(source: Source, shards: Sequence[ShardPlan]) -> None:
     """Check now, not after the last shard, that the manifest will not be too long."""
     names = len(json.dumps(source.classes, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    listed = len(shards) if len(shards) <= MAX_SHARDS_IN_JSON else 0
     # Each name is on an indented line of its own.
-    check_manifest_size(names + 2 * len(source.classes) + _MANIFEST_BYTES_PER_SHARD * (len(shards) + 1))
+    check_manifest_size(names + 2 * len(source.classes) + _MANIFEST_BYTES_PER_SHARD * (listed + 1))
 
 
 def _check_columns(source: Source, options: Options) -> None:

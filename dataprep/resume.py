@@ -160,7 +160,8 @@ def _files_in_manifest(plan: ConversionPlan, out: str) -> dict[str, File]:
 def _files_in_mark(plan: ConversionPlan, out: str) -> dict[str, File]:
     """Do the same for `INCOMPLETE_NAME`, which is the complete manifest while `mark_complete` renames it."""
     try:
-        return _files_of(plan, parse_manifest(read_file(os.path.join(out, INCOMPLETE_NAME), MANIFEST)))
+        path = os.path.join(out, INCOMPLETE_NAME)
+        return _files_of(plan, parse_manifest(read_file(path, MANIFEST), path))
     except (OSError, ManifestError):
         return {}
 

@@ -14,7 +14,7 @@ from dataprep.verify_shard import VerifiedShard, VerifyTask, check_file, manifes
 from manifests.errors import DamagedError
 from manifests.files import REJECTED
 from manifests.schema import Manifest
-from manifests.store import MANIFEST_NAME, read_manifest
+from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME, has_shard_list, read_manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ _SUFFIXES = (".tfrecord", ".tar", ".idx", ".parquet")
 
 def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
     """Check that the manifest names every file once, and that the folder has no other files of a dataset."""
-    named = {MANIFEST_NAME}
+    named = {MANIFEST_NAME, *([SHARD_LIST_NAME] if has_shard_list(manifest) else [])}
     for split in manifest.splits:
         for shard in split.shards:
             for file in (shard.file, shard.index, shard.table):

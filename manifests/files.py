@@ -52,12 +52,27 @@ SOURCE_ARCHIVE = FileKind("archive", 1 << 44, SourceError, "give a regular file"
 CLASS_NAMES = FileKind("--classes file", 1 << 27, CallError, _GIVE_FILE)
 CONFIG = FileKind("config file", 1 << 20, CallError, "give a YAML file")
 MANIFEST = FileKind("manifest", 1 << 28, ManifestError, _REMAKE)
+SHARD_LIST = FileKind("list of shards", 1 << 28, ManifestError, _REMAKE)
 SHARD = FileKind("shard", 1 << 40, ShardError, "restore the shard from a copy, or make it again")
 INDEX = FileKind("index", 1 << 28, IndexFileError, _REMAKE)
 TABLE = FileKind("sample table", 1 << 30, TableError, _REMAKE)
 REJECTED = FileKind("list of rejected images", 1 << 30, ManifestError, _REMAKE)
 
-KINDS = (SOURCE_TABLE, SOURCE_LIST, SOURCE_ARCHIVE, CLASS_NAMES, CONFIG, MANIFEST, SHARD, INDEX, TABLE, REJECTED)
+KINDS = (
+    SOURCE_TABLE,
+    SOURCE_LIST,
+    SOURCE_ARCHIVE,
+    CLASS_NAMES,
+    CONFIG,
+    MANIFEST,
+    SHARD_LIST,
+    SHARD,
+    INDEX,
+    TABLE,
+    REJECTED,
+)
+
+_KINDS_BY_NAME = {"rejected.jsonl": REJECTED, "manifest.shards.parquet": SHARD_LIST}
 
 #: A longer line of a list or a table is refused. Linux limits paths to 4,096 bytes.
 MAX_LINE_BYTES = 1 << 20
@@ -73,8 +88,8 @@ _TYPES = {
 
 def kind_of(name: str) -> FileKind:
     """Return the kind of a file of a prepared dataset, from its name. A name without a known extension is a shard."""
-    if os.path.basename(name) == "rejected.jsonl":
-        return REJECTED
+    if os.path.basename(name) in _KINDS_BY_NAME:
+        return _KINDS_BY_NAME[os.path.basename(name)]
     return {".json": MANIFEST, ".idx": INDEX, ".parquet": TABLE}.get(os.path.splitext(name)[1], SHARD)
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SCHEMA_VERSION = 1
+#: Schema version of a manifest whose shards are listed in a file of their own.
+SHARD_LIST_VERSION = 2
 
 #: Record format of a shard.
 Format = Literal["tfrecord", "webdataset"]
@@ -172,7 +174,6 @@ class Manifest:
     rejected: File | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     pixels: tuple[int, int, int] | None = None
-    schema_version: int = SCHEMA_VERSION
     creator: Creator = field(kw_only=True)
 
     def split(self, name: str) -> Split | None:

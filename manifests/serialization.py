@@ -6,6 +6,7 @@ The ``*_from_json`` functions raise a `MemberError` that names the member if one
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from manifests.members import Member, MemberError, shorten
@@ -14,6 +15,8 @@ from manifests.schema import (
     FORMAT_NAMES,
     MAX_LABEL_OFFSET,
     MAX_SIDE,
+    SCHEMA_VERSION,
+    SHARD_LIST_VERSION,
     STORES,
     Components,
     Conversion,
@@ -39,10 +42,16 @@ def checksum_text(crc: int) -> str:
 # --- manifest -----------------------------------------------------------------------------------
 
 
-def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
-    """Return the members of ``manifest.json`` in the order in which they are written, without the checksum."""
+def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict[str, Any]:
+    """Return the members of ``manifest.json`` in the order in which they are written, without the checksum.
+
+    Args:
+        manifest: the manifest.
+        shard_list: the file that lists the shards. `None` if the manifest itself lists them.
+
+    """
     return {
-        "schema_version": manifest.schema_version,
+        "schema_version": SCHEMA_VERSION if shard_list is None else SHARD_LIST_VERSION,
         "creator": manifest.creator,
         "format": manifest.format,
         "store": manifest.store,
@@ -56,10 +65,13 @@ def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
         "splits": {
             split.name: {
                 "samples": split.samples,
-                "shards": [_shard_to_json(shard) for shard in split.shards],
+                "shards": [_shard_to_json(shard) for shard in split.shards]
+                if shard_list is None
+                else len(split.shards),
             }
             for split in manifest.splits
         },
+        **({"shard_list": _file_to_json(shard_list)} if shard_list else {}),
         "rejected": _file_to_json(manifest.rejected) if manifest.rejected else None,
         "classes": list(manifest.classes),
     }
@@ -80,8 +92,15 @@ def _file_to_json(file: File) -> dict[str, Any]:
     return {"name": file.name, "bytes": file.bytes, "checksum": file.checksum}
 
 
-def manifest_from_json(body: Member) -> Manifest:
+def manifest_from_json(
+    body: Member, read_shards: Callable[[File, Mapping[str, int]], tuple[Split, ...]] | None = None
+) -> Manifest:
     """Build the manifest from the members of ``manifest.json``.
+
+    Args:
+        body: the members.
+        read_shards: returns the splits from the file that lists their shards, and the number of shards of each split.
+            `None` if the manifest itself lists them.
 
     Raises:
         MemberError: a member is missing or wrong.
@@ -99,7 +118,7 @@ def manifest_from_json(body: Member) -> Manifest:
             label_offset=components["label_offset"].integer(-MAX_LABEL_OFFSET, MAX_LABEL_OFFSET),
         ),
         classes=body["classes"].texts(),
-        splits=tuple(_split_from_json(name, split) for name, split in body["splits"].members().items()),
+        splits=_splits_from_json(body, read_shards),
         rejected=None if rejected.value is None else _file_from_json(rejected),
         options=options.mapping(),
         pixels=_pixels(body),
@@ -127,6 +146,22 @@ def _pixels(body: Member) -> tuple[int, int, int] | None:
     return sides[0].integer(1, MAX_SIDE), sides[1].integer(1, MAX_SIDE), sides[2].integer()
 
 
+def _splits_from_json(
+    body: Member, read_shards: Callable[[File, Mapping[str, int]], tuple[Split, ...]] | None
+) -> tuple[Split, ...]:
+    members = body["splits"].members()
+    if read_shards is None:
+        splits = [_split_from_json(name, split) for name, split in members.items()]
+    else:
+        counts = {name: split["shards"].integer() for name, split in members.items()}
+        splits = [*read_shards(_file_from_json(body["shard_list"]), counts)]
+    for split in splits:
+        samples = members[split.name]["samples"].integer()
+        if split.samples != samples:
+            raise MemberError(f"split {shorten(split.name)} has samples={samples}, but its shards have {split.samples}")
+    return tuple(splits)
+
+
 def _split_from_json(name: str, body: Member) -> Split:
     shards = tuple(
         Shard(
@@ -137,20 +172,21 @@ def _split_from_json(name: str, body: Member) -> Split:
         )
         for shard in body["shards"].items()
     )
-    split, samples = Split(name, shards), body["samples"].integer()
-    if split.samples != samples:
-        raise MemberError(f"split {shorten(name)} has samples={samples}, but its shards have {split.samples}")
-    return split
+    return Split(name, shards)
 
 
 def _file_from_json(body: Member) -> File:
     name, checksum = body["name"].text(), body["checksum"]
-    # A manifest from an untrusted source must not make a reader open files outside of the dataset folder.
-    if not name or "\0" in name or name.startswith("/") or ".." in name.split("/"):
+    if not is_file_name(name):
         raise MemberError(f"{body['name'].path} {shorten(name)} is empty or points outside of the dataset folder")
     if checksum.value is not None and not _CHECKSUM.fullmatch(checksum.text()):
         checksum.fail("`crc32c:` and 8 hex digits")
     return File(name, body["bytes"].integer(), checksum.value)
+
+
+def is_file_name(name: str) -> bool:
+    """Return whether a file of this name is in the dataset folder: an untrusted manifest must not open others."""
+    return bool(name) and "\0" not in name and not name.startswith("/") and ".." not in name.split("/")
 
 
 # --- metadata of a sample table -----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Read and write ``manifest.json`` and ``rejected.jsonl``. Reading is strict."""
+"""Read and write ``manifest.json``, with the list of shards, and ``rejected.jsonl``. Reading is strict."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,22 +15,33 @@ from awscrt.checksums import crc32c
 
 from manifests.errors import CallError, ManifestError
 from manifests.faults import raise_machine_fault
-from manifests.files import MANIFEST, open_file, read_file
+from manifests.files import MANIFEST, SHARD_LIST, open_file, read_file
 from manifests.members import MemberError, parse_json
-from manifests.schema import SCHEMA_VERSION, Manifest
+from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, File, Manifest, Split
 from manifests.serialization import (
     checksum_text,
     manifest_from_json,
     manifest_to_json,
 )
+from manifests.shard_list import (
+    MAX_SHARDS_IN_JSON,
+    SHARD_LIST_NAME,
+    ShardListError,
+    parse_shard_list,
+    shard_list_bytes,
+)
 
 __all__ = [
     "MANIFEST_NAME",
     "MAX_MANIFEST_BYTES",
+    "MAX_SHARDS_IN_JSON",
     "REJECTED_NAME",
+    "SHARD_LIST_NAME",
     "check_manifest_size",
     "checksum_text",
+    "has_shard_list",
     "manifest_bytes",
+    "manifest_files",
     "may_replace_manifest",
     "parse_manifest",
     "read_manifest",
@@ -63,13 +75,34 @@ _TEXT_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[{\[]')
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
-    """Serialize a manifest as UTF-8 JSON. The last member is a CRC-32C of everything before it.
+    """Serialize a manifest as UTF-8 JSON; see `manifest_files`."""
+    return manifest_files(manifest)[MANIFEST_NAME]
+
+
+def manifest_files(manifest: Manifest) -> dict[str, bytes]:
+    """Serialize a manifest: the content of each of its files by name, in the order in which to write them.
+
+    ``manifest.json`` is the last one: UTF-8 JSON, whose last member is a CRC-32C of everything before it. With more
+    than `MAX_SHARDS_IN_JSON` shards, `SHARD_LIST_NAME` lists them.
 
     Raises:
-        CallError: it is longer than `MAX_MANIFEST_BYTES`, so nothing could read it.
+        CallError: ``manifest.json`` is longer than `MAX_MANIFEST_BYTES`, so nothing could read it.
 
     """
-    body = manifest_to_json(manifest)
+    files, listed = {}, None
+    if has_shard_list(manifest):
+        data = files[SHARD_LIST_NAME] = shard_list_bytes(manifest.splits)
+        listed = File(SHARD_LIST_NAME, len(data), checksum_text(crc32c(data)))
+    return {**files, MANIFEST_NAME: _manifest_json(manifest, listed)}
+
+
+def has_shard_list(manifest: Manifest) -> bool:
+    """Return whether `SHARD_LIST_NAME` lists the shards of a dataset, instead of ``manifest.json``."""
+    return sum(len(split.shards) for split in manifest.splits) > MAX_SHARDS_IN_JSON
+
+
+def _manifest_json(manifest: Manifest, shard_list: File | None) -> bytes:
+    body = manifest_to_json(manifest, shard_list)
     body["checksum"] = checksum_text(crc32c(_dump(body)))
     data = _dump(body)
     check_manifest_size(len(data))
@@ -91,26 +124,28 @@ def check_manifest_size(size: int) -> None:
         )
 
 
-def parse_manifest(data: bytes, file: str = MANIFEST_NAME) -> Manifest:
+def parse_manifest(data: bytes, file: str | os.PathLike[str] = MANIFEST_NAME) -> Manifest:
     """Parse a manifest strictly: every byte must be as `manifest_bytes` writes it.
 
     Args:
         data: content of ``manifest.json``.
-        file: path to name in errors.
+        file: its path, to name in errors. The list of shards, if there is one, is in the same folder.
 
     Raises:
-        ManifestError: the manifest is damaged, or its schema version is unknown.
+        ManifestError: the manifest or the list of shards is damaged, or its schema version is unknown.
 
     """
+    folder, file = os.path.dirname(file), os.fspath(file)
     version, end = _VERSION.match(data), _END.search(data, max(0, len(data) - _END_BYTES))
-    if version and int(version[1]) != SCHEMA_VERSION:
+    if version and int(version[1]) not in (SCHEMA_VERSION, SHARD_LIST_VERSION):
         raise ManifestError(
-            f"the manifest has schema_version {int(version[1])}, but this release reads {SCHEMA_VERSION}",
+            f"the manifest has schema_version {int(version[1])}, but this release reads {SCHEMA_VERSION} and "
+            f"{SHARD_LIST_VERSION}",
             file=file,
             hint="read it with the release that wrote it",
         )
     if not version or not end:
-        missing = f"schema_version {SCHEMA_VERSION} or the checksum is missing"
+        missing = "schema_version or the checksum is missing"
         message = f"the manifest is truncated or was written by another tool: {missing}"
         raise ManifestError(message, file=file, hint=_MANIFEST_HINT)
     # The checksum is compared first: it takes no memory, unlike parsing.
@@ -122,10 +157,28 @@ def parse_manifest(data: bytes, file: str = MANIFEST_NAME) -> Manifest:
         # For example, a repeated name, or another layout.
         if _dump(body.mapping()) != data:
             raise MemberError("it is not written as this project writes it")
-        return manifest_from_json(body)
+        has_list = int(version[1]) == SHARD_LIST_VERSION
+        return manifest_from_json(body, partial(_read_shard_list, folder) if has_list else None)
     except ValueError as error:
         message = f"a member of the manifest is missing or wrong ({error})"
         raise ManifestError(message, file=file, hint=_MANIFEST_HINT) from None
+
+
+def _read_shard_list(folder: str, file: File, counts: Mapping[str, int]) -> tuple[Split, ...]:
+    path = os.path.join(folder, file.name)
+    try:
+        data = read_file(path, SHARD_LIST)
+    except OSError as error:
+        raise_machine_fault(error)
+        message = f"the list of shards cannot be read ({error.strerror})"
+        raise ManifestError(message, file=path, hint=_MANIFEST_HINT) from None
+    if len(data) != file.bytes or checksum_text(crc32c(data)) != file.checksum:
+        message = "the list of shards is not the one that the manifest describes: its length or checksum differs"
+        raise ManifestError(message, file=path, hint=_MANIFEST_HINT)
+    try:
+        return parse_shard_list(data, counts)
+    except ShardListError as error:
+        raise ManifestError(f"the list of shards is damaged: {error}", file=path, hint=_MANIFEST_HINT) from None
 
 
 def _check_density(data: bytes) -> None:

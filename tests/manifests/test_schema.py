@@ -41,10 +41,14 @@ def test_public_names_are_frozen():
     assert store.__all__ == [
         "MANIFEST_NAME",
         "MAX_MANIFEST_BYTES",
+        "MAX_SHARDS_IN_JSON",
         "REJECTED_NAME",
+        "SHARD_LIST_NAME",
         "check_manifest_size",
         "checksum_text",
+        "has_shard_list",
         "manifest_bytes",
+        "manifest_files",
         "may_replace_manifest",
         "parse_manifest",
         "read_manifest",
@@ -62,7 +66,7 @@ def test_public_names_are_frozen():
     assert schema.TABLE_COLUMNS == ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
     assert schema.FORMAT_NAMES == ("tfrecord", "webdataset")
     assert schema.CREATORS == ("convert", "index")
-    assert schema.SCHEMA_VERSION == 1
+    assert (schema.SCHEMA_VERSION, schema.SHARD_LIST_VERSION) == (1, 2)
 
 
 FILES = [File(f"train-00000.{end}", length, None) for end, length in (("tar", 100), ("idx", 10), ("parquet", 20))]

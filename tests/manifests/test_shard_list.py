@@ -1,0 +1,173 @@
+"""The list of shards of a large dataset: what is written is read, and anything else is refused by name."""
+
+import io
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from awscrt.checksums import crc32c
+from helpers.records import MANIFEST, with_valid_checksum
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifests import store
+from manifests.errors import ManifestError
+from manifests.schema import File, Shard, Split
+from manifests.shard_list import ShardListError, parse_shard_list, shard_list_bytes
+from manifests.store import (
+    MANIFEST_NAME,
+    MAX_SHARDS_IN_JSON,
+    SHARD_LIST_NAME,
+    checksum_text,
+    has_shard_list,
+    manifest_files,
+    read_manifest,
+)
+
+names = st.text(st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
+    lambda name: name != ".."
+)
+files = st.builds(
+    File, names, st.integers(0, 2**63 - 1), st.none() | st.integers(0, 2**32 - 1).map("crc32c:{:08x}".format)
+)
+shards = st.builds(Shard, files, st.integers(0, 2**40), files, files)
+splits = st.lists(
+    st.builds(Split, names, st.lists(shards, max_size=4).map(tuple)), max_size=3, unique_by=lambda split: split.name
+)
+
+
+@pytest.fixture
+def few_shards(monkeypatch):
+    monkeypatch.setattr(store, "MAX_SHARDS_IN_JSON", 2)
+
+
+def made(count=3):
+    shards = tuple(
+        Shard(
+            File(f"train-{number:05d}.tar", 10_240 + number, f"crc32c:{number:08x}"),
+            number,
+            File(f"train-{number:05d}.idx", 10, None),
+            File(f"train-{number:05d}.parquet", 20, "crc32c:ffffffff"),
+        )
+        for number in range(count)
+    )
+    return replace(MANIFEST, splits=(Split("train", shards[:-1]), Split("val", shards[-1:]), Split("x", ())))
+
+
+def write(folder, manifest):
+    for name, content in manifest_files(manifest).items():
+        (folder / name).write_bytes(content)
+
+
+@given(splits)
+def test_round_trip(splits):
+    data = shard_list_bytes(splits)
+    assert parse_shard_list(data, {split.name: len(split.shards) for split in splits}) == tuple(splits)
+    assert shard_list_bytes(splits) == data
+
+
+def test_a_dataset_of_ten_thousand_shards_lists_them_in_the_manifest():
+    manifest = made(MAX_SHARDS_IN_JSON)
+    assert list(manifest_files(manifest)) == [MANIFEST_NAME]
+    assert not has_shard_list(manifest)
+
+
+def test_a_dataset_of_more_shards_has_a_list(tmp_path):
+    manifest = made(MAX_SHARDS_IN_JSON + 1)
+    assert list(manifest_files(manifest)) == [SHARD_LIST_NAME, MANIFEST_NAME]
+    write(tmp_path, manifest)
+    body = json.loads((tmp_path / MANIFEST_NAME).read_text())
+    data = (tmp_path / SHARD_LIST_NAME).read_bytes()
+    assert body["schema_version"] == 2
+    assert body["splits"]["train"] == {"samples": sum(range(10_000)), "shards": 10_000}
+    assert body["shard_list"] == {"name": SHARD_LIST_NAME, "bytes": len(data), "checksum": checksum_text(crc32c(data))}
+    assert read_manifest(tmp_path) == manifest
+
+
+@pytest.mark.usefixtures("few_shards")
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.unlink(), "the list of shards cannot be read (No such file or directory)"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "its length or checksum differs"),
+        (
+            lambda path: path.write_bytes(path.read_bytes().replace(b"PAR1", b"PAR2")),
+            "the list of shards is not the one that the manifest describes",
+        ),
+    ],
+)
+def test_a_damaged_list_is_refused(tmp_path, damage, message):
+    write(tmp_path, made())
+    damage(tmp_path / SHARD_LIST_NAME)
+    with pytest.raises(ManifestError) as caught:
+        read_manifest(tmp_path)
+    assert caught.value.file == str(tmp_path / SHARD_LIST_NAME)
+    assert message in caught.value.message
+
+
+def test_every_edit_of_a_byte_is_detected(tmp_path, few_shards):
+    write(tmp_path, made())
+    path = tmp_path / SHARD_LIST_NAME
+    data = path.read_bytes()
+    for at in range(0, len(data), 7):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
+        with pytest.raises(ManifestError):
+            read_manifest(tmp_path)
+
+
+def edited(change):
+    """Return a list of shards with another table, as somebody could make who also computes the checksums."""
+    table = pq.read_table(io.BytesIO(shard_list_bytes(made().splits)))
+    sink = io.BytesIO()
+    pq.write_table(change(table), sink)
+    return sink.getvalue()
+
+
+def column(name, values, kind):
+    return lambda table: table.set_column(table.column_names.index(name), name, pa.array(values, kind))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (column("name", ["a", "../b", "c"], "string"), "'../b' is empty or points outside of the dataset folder"),
+        (column("index_name", ["a", "/b", "c"], "string"), "'/b' is empty or points outside"),
+        (column("bytes", [1, -2, 3], "int64"), "column 'bytes' contains a negative number"),
+        (column("samples", [1, None, 3], "int64"), "column 'samples' has rows without a value"),
+        (column("bytes", [1, 2, 3], "int32"), "column 'bytes' has the type int32, but int64 is required"),
+        (column("split", ["train"] * 3, "string"), "its splits, or their numbers of shards, are not those"),
+        (lambda table: table.slice(0, 2), "its splits, or their numbers of shards, are not those"),
+        (lambda table: table.drop_columns(["table_bytes"]), "its columns must be split, name, samples"),
+        (lambda table: table.append_column("more", pa.array([1, 2, 3])), "its columns must be split, name, samples"),
+    ],
+)
+def test_a_list_that_was_made_to_do_harm_is_refused(change, message):
+    with pytest.raises(ShardListError) as caught:
+        parse_shard_list(edited(change), {"train": 2, "val": 1, "x": 0})
+    assert message in str(caught.value)
+
+
+@pytest.mark.usefixtures("few_shards")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shard_list": {"name": "../x", "bytes": 1, "checksum": None}}, "points outside of the dataset folder"),
+        ({"shard_list": None}, "shard_list must be an object"),
+        ({"splits": {"train": {"samples": 2, "shards": 2}}}, "are not those of the manifest"),
+        ({"splits": {"train": {"samples": 1, "shards": []}}}, "splits.train.shards must be an integer"),
+        (
+            {"splits": {name: {"samples": 7, "shards": n} for name, n in {"train": 2, "val": 1, "x": 0}.items()}},
+            "split 'train' has samples=7, but its shards have 1",
+        ),
+        ({"schema_version": 1}, "splits.train.shards must be an array"),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_contradicts_its_list_is_refused(tmp_path, change, message):
+    write(tmp_path, made())
+    path = tmp_path / MANIFEST_NAME
+    path.write_bytes(with_valid_checksum({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ManifestError) as caught:
+        read_manifest(tmp_path)
+    assert message in str(caught.value)
