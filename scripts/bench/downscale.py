@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from images import clear, photographs
+from images import as_jpeg, clear, encoded, enlarged, photographs
 from PIL import Image
 from report import Report, make_parser, time_in_turn
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
@@ -32,7 +32,6 @@ from dataprep.images.validate import inspect
 from dataprep.options import Downscale, Options
 from dataprep.sources import read_source
 
-SIZE = (3840, 2160)
 TO = Downscale(shorter=256)
 QUALITY = 90
 KINDS = {
@@ -43,35 +42,6 @@ KINDS = {
 }
 #: Images of the slower kinds, per thousand of --count.
 SHARE = {"PNG": 150, "WebP": 150}
-
-
-def enlarged(file: Path) -> Image.Image:
-    """Crop a photograph to 16:9 and resize it to `SIZE`."""
-    with Image.open(file) as image:
-        # Copy the pixels to drop the color profile, because the Pillow loop ignores it.
-        photo = Image.fromarray(np.asarray(image.convert("RGB")))
-    height = min(photo.height, photo.width * 9 // 16)
-    width = height * 16 // 9
-    left, top = (photo.width - width) // 2, (photo.height - height) // 2
-    return photo.resize(SIZE, Image.Resampling.LANCZOS, box=(left, top, left + width, top + height))
-
-
-def encoded(photo: Image.Image, kind: str, options: dict[str, object]) -> bytes:
-    out = io.BytesIO()
-    photo.save(out, kind, **options)
-    return out.getvalue()
-
-
-def as_jpeg(photo: Image.Image, length: int, options: dict[str, object]) -> bytes:
-    """Encode with the highest quality that needs at most `length` bytes."""
-    low, high = 20, 98
-    while low < high:
-        middle = (low + high + 1) // 2
-        if len(encoded(photo, "JPEG", {**options, "quality": middle})) > length:
-            high = middle - 1
-        else:
-            low = middle
-    return encoded(photo, "JPEG", {**options, "quality": low})
 
 
 def make_images(photos: Path, src: Path, args: argparse.Namespace, kind: str) -> list[Path]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+import numpy as np
+from PIL import Image
 
 
 def photographs(folder: Path) -> list[Path]:
@@ -29,6 +33,38 @@ def repeat_images(photos: Path, src: Path, count: int, classes: int = 100) -> Pa
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(files[number % len(files)], folder / f"{number:08d}.jpg")
     return src
+
+
+SIZE_4K = (3840, 2160)
+
+
+def enlarged(file: Path) -> Image.Image:
+    """Crop a photograph to 16:9 and resize it to `SIZE_4K`."""
+    with Image.open(file) as image:
+        # Copy the pixels to drop the color profile, because the Pillow loop ignores it.
+        photo = Image.fromarray(np.asarray(image.convert("RGB")))
+    height = min(photo.height, photo.width * 9 // 16)
+    width = height * 16 // 9
+    left, top = (photo.width - width) // 2, (photo.height - height) // 2
+    return photo.resize(SIZE_4K, Image.Resampling.LANCZOS, box=(left, top, left + width, top + height))
+
+
+def encoded(photo: Image.Image, kind: str, options: dict[str, object]) -> bytes:
+    out = io.BytesIO()
+    photo.save(out, kind, **options)
+    return out.getvalue()
+
+
+def as_jpeg(photo: Image.Image, length: int, options: dict[str, object]) -> bytes:
+    """Encode with the highest quality that needs at most `length` bytes."""
+    low, high = 20, 98
+    while low < high:
+        middle = (low + high + 1) // 2
+        if len(encoded(photo, "JPEG", {**options, "quality": middle})) > length:
+            high = middle - 1
+        else:
+            low = middle
+    return encoded(photo, "JPEG", {**options, "quality": low})
 
 
 def convert(src: Path, out: Path, fmt: str, *options: str) -> None:

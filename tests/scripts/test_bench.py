@@ -25,7 +25,7 @@ def results_of(folder, name, *arguments):
     done = bench(name, *arguments, "--json", file)
     assert done.returncode == 0, done.stderr
     results = json.loads(file.read_text())
-    assert results["benchmark"] in {"convert", "downscale", "index", "load", "memory", "sample", "samplers"}
+    assert results["benchmark"] in {"convert", "downscale", "index", "load", "memory", "sample", "samplers", "scaling"}
     assert f"scripts/bench/{name}.py" in results["command"]
     assert results["machine"]["cores"] >= 1
     assert {"cpu", "gpus", "memory_gb", "system"} <= set(results["machine"])
@@ -153,6 +153,20 @@ def test_downscale(photos, tmp_path):
     )  # fmt: skip
     assert rows_of(results) == ["PSNR, dB", "SSIM", "dataprep, JPEG", "Pillow, JPEG"]
     assert checks_of(results) == ["JPEG, minimum PSNR", "JPEG, minimum SSIM", "dataprep, JPEG / Pillow, JPEG"]
+
+
+@pytest.mark.slow
+def test_scaling(photos, tmp_path):
+    results, _ = results_of(
+        tmp_path, "scaling", "--photos", photos, "--seconds", 0.01, "--different", 1, "--work", tmp_path / "work",
+        "--workers", 2, "--only", "110 KB to 256", "as they are",
+    )  # fmt: skip
+    with_commands, many = ["1 workers", "2 workers", "2 commands of one worker"], ["1 workers", "2 workers"]
+    assert rows_of(results) == [*with_commands, *many, *with_commands, *many]
+    assert checks_of(results) == [
+        f"110 KB to 256, {shards}: efficiency of 2 workers" for shards in ("one shard", "many shards")
+    ]
+    assert not (tmp_path / "work").exists()
 
 
 def test_memory(tmp_path):
