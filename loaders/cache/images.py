@@ -147,7 +147,7 @@ class CachedImages:
             return
         needed = _LEAST_BATCHES * batch * int(self._layout.pages(np.arange(self._layout.samples)).mean())
         needed = min(needed, int(self._layout.pages(np.arange(self._layout.samples)).sum()))
-        free = self._room.free(needed) + int(self._layout.pages(np.flatnonzero(self._presence.states)).sum())
+        free = self._room.free(needed) + int(self._layout.pages(np.flatnonzero(self._presence.snapshot())).sum())
         if free < needed:
             total = self._room.limit + needed - free
             raise CallError(
@@ -187,7 +187,7 @@ class CachedImages:
     def _fits(self) -> bool:
         if self._presence.read_only or self._room.limit is None:
             return True
-        missing = int(self._layout.pages(np.flatnonzero(self._presence.states == ABSENT)).sum())
+        missing = int(self._layout.pages(np.flatnonzero(self._presence.snapshot() == ABSENT)).sum())
         return self._room.free(missing) >= missing
 
     def _require_complete(self) -> None:
@@ -263,7 +263,7 @@ class CachedImages:
     def evictable(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the rows that may be evicted, when each is needed next, and its disk space."""
         upcoming, current, planned = self._fetcher.position()
-        present = np.flatnonzero(self._presence.states)
+        present = np.flatnonzero(self._presence.snapshot())
         if upcoming is None:  # nothing of it is being read
             uses = np.full(len(present), np.iinfo(np.int64).max - 1)
             return present, uses, self._layout.pages(present)

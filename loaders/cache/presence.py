@@ -86,6 +86,10 @@ class Presence:
         """The state of every row, uint8 [samples]. Other threads and processes change it."""
         return self._states
 
+    def snapshot(self) -> NDArray[np.uint8]:
+        """Return a copy of `states`, uint8 [samples]: NumPy's searches fail on an array that changes meanwhile."""
+        return self._states.copy()
+
     def mark(self, rows: NDArray[np.int64], state: int) -> None:
         """Set the state of rows, within `fetching` or `evicting`."""
         self._states[rows] = state

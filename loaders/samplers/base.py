@@ -20,6 +20,9 @@ Rows: TypeAlias = NDArray[np.int64]
 #: int32 if it is wide enough, otherwise int64.
 Indices: TypeAlias = NDArray[np.integer[Any]]
 
+#: Name under which a sampler gets the number of the shard of each row, int32 [samples]: no column of the sample tables.
+SHARD = "shard of the row"
+
 #: Version of the orders that these samplers draw. Raise it when a sampler with the same arguments draws other samples
 #: than before: loading an older checkpoint then raises an error instead of resuming with other samples.
 ORDER_VERSION = 2
@@ -75,7 +78,7 @@ class Sampler(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of the sample tables that `plan` needs, for example ``("label",)``."""
+        """Columns of the sample tables that `plan` needs, for example ``("label",)``; also `SHARD`."""
         ...
 
     def plan(

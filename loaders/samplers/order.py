@@ -13,7 +13,7 @@ from loaders.checkpoint import Position
 from loaders.dataset.tables import TABLE_DTYPES
 from loaders.options import LastBatch
 from loaders.ranks import Ranks
-from loaders.samplers.base import Plan, Sampler
+from loaders.samplers.base import SHARD, Plan, Sampler
 from loaders.transforms.base import short_repr
 from manifests.errors import CallError
 from manifests.text import agree, plural
@@ -223,7 +223,7 @@ def planned_order(split: OpenSplit, tables: SampleTables, batching: Batching, sa
 
     """
     name = type(sampler).__name__
-    columns = _sampler_columns(tables, sampler)
+    columns = _sampler_columns(split, tables, sampler)
     ranks, size = batching.ranks, batching.batch_size
     plan = _fit(sampler, columns, split, batching, size)
     if batching.last_batch == "partial" and plan.samples < size:
@@ -269,7 +269,7 @@ def _no_full_batch(batching: Batching, samples: int, where: str) -> CallError:
     return CallError(message, hint='lower batch_size, or set last_batch="partial" or last_batch="pad"')
 
 
-def _sampler_columns(tables: SampleTables, sampler: Sampler) -> dict[str, NDArray[Any]]:
+def _sampler_columns(split: OpenSplit, tables: SampleTables, sampler: Sampler) -> dict[str, NDArray[Any]]:
     if isinstance(sampler, type) or not callable(getattr(sampler, "plan", None)):
         raise CallError(
             f"sampler must follow the protocol loaders.samplers.Sampler, got {sampler!r}",
@@ -279,7 +279,10 @@ def _sampler_columns(tables: SampleTables, sampler: Sampler) -> dict[str, NDArra
     columns = getattr(sampler, "columns", None)
     if not isinstance(columns, (tuple, list)) or not all(isinstance(column, str) for column in columns):
         raise CallError(f"{name}.columns must be a tuple of column names, got {columns!r}", hint=_CHECK_SAMPLER)
-    found = tables.columns(columns, requested_by=name)
+    found = tables.columns([column for column in columns if column != SHARD], requested_by=name)
+    if SHARD in columns:
+        samples = [shard.samples for shard in split.shards]
+        found[SHARD] = np.repeat(np.arange(len(samples), dtype=np.int32), samples)
     if _is_own(sampler):
         return found
     # The types of the tables: a custom sampler may calculate with the values.

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, check_not_empty, index_dtype
-from loaders.samplers.shuffle import shuffled, shuffled_within
+from loaders.options import require_int_field
+from loaders.samplers.base import SHARD, EpochPlan, Indices, Plan, Rows, check_not_empty, index_dtype
+from loaders.samplers.shuffle import random_words, shuffled, shuffled_within
 from manifests.errors import CallError
 
 # What each draw is for: the last number of its key.
-_ORDER, _LAYER, _LAST_BATCH = 0, 1, 2
+_ORDER, _LAYER, _LAST_BATCH, _SHARDS, _DELAY = 0, 1, 2, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +27,34 @@ class ShuffledSampler:
         spread: spread large images over the batches. The samples are sorted by their number of pixels and cut into as
             many layers as a global batch has samples; each batch takes one random sample of each layer. So the largest
             batch needs hardly more memory than the mean batch.
+        window: shuffle within a moving window of this many shards instead of the whole split, for a dataset in an
+            object store that is larger than the cache: a cache with room for the window reads every shard once per
+            epoch. Each epoch has the shards in another random order; then every sample moves back by a random distance
+            of up to `window` shards of mean size. Two samples that are stored next to each other come on average a
+            third of the window apart; in a shuffle of the whole split, a third of the epoch. `None` shuffles the
+            whole split.
 
     """
 
     spread: bool = False
+    window: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.spread, bool):
             raise CallError(f"spread must be True or False, got {self.spread!r}")
+        if self.window is not None:
+            require_int_field(self, "window", 1)
+            if self.spread:
+                raise CallError(
+                    "spread=True draws each batch from the whole split, so it cannot be combined with window",
+                    hint="remove one of them",
+                )
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Width and height with ``spread=True``, otherwise empty."""
+        """Width and height with ``spread=True``, the shards with a window, otherwise empty."""
+        if self.window is not None:
+            return (SHARD,)
         return ("width", "height") if self.spread else ()
 
     def plan(
@@ -52,6 +69,8 @@ class ShuffledSampler:
         check_not_empty(samples)
         if self.spread:
             return _SpreadPlan(self._sorted_by_pixels(columns), batch_size * world_size, seed)
+        if self.window is not None:
+            return _WindowPlan(columns[SHARD], self.window, batch_size * world_size, seed)
         return _ShuffledPlan(samples, batch_size * world_size, seed)
 
     def _sorted_by_pixels(self, columns: Mapping[str, NDArray[Any]]) -> Indices:
@@ -72,6 +91,32 @@ class _ShuffledPlan(EpochPlan):
 
     def compute_epoch(self, epoch: int) -> Indices:
         return shuffled(self.samples, self.seed, epoch, _ORDER)
+
+
+class _WindowPlan(EpochPlan):
+    def __init__(self, shards: Indices, window: int, global_batch: int, seed: int) -> None:
+        """Plan epochs of rows whose shards are given, ascending, int [samples]."""
+        super().__init__(len(shards), global_batch, seed)
+        _, self._sizes = np.unique(shards, return_counts=True)
+        self._shards = min(window, len(self._sizes))
+        self._distance = max(1, round(self.samples * self._shards / len(self._sizes)))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return (
+            f"An epoch has each of {self.samples:,} samples once, shuffled within a moving window of {self._shards:,} "
+            f"shards ({self._distance:,} samples); the shards come in a random order.",
+        )
+
+    def compute_epoch(self, epoch: int) -> Indices:
+        order = shuffled(len(self._sizes), self.seed, epoch, _SHARDS)
+        sizes, firsts = self._sizes[order], (np.cumsum(self._sizes) - self._sizes)[order]
+        # The rows of all shards in this order, and the place that each moves back to.
+        rows = np.arange(self.samples) + np.repeat(firsts - (np.cumsum(sizes) - sizes), sizes)
+        delays = random_words(self.samples, self.seed, epoch, _DELAY) % np.uint64(self._distance)
+        places = delays.astype(np.int64) + np.arange(self.samples)
+        order_of_rows: Indices = rows[np.argsort(places, kind="stable")].astype(index_dtype(self.samples))
+        return order_of_rows
 
 
 class _SpreadPlan(EpochPlan):

@@ -58,8 +58,14 @@ def assert_equal(first, second):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"shuffle": False}, {"sampler": loaders.PKSampler(2, 4)}, {"sampler": loaders.ClassBalancedSampler()}],
-    ids=["shuffled", "stored", "pk", "balanced"],
+    [
+        {},
+        {"shuffle": False},
+        {"sampler": loaders.PKSampler(2, 4)},
+        {"sampler": loaders.ClassBalancedSampler()},
+        {"sampler": loaders.ShuffledSampler(window=2)},
+    ],
+    ids=["shuffled", "stored", "pk", "balanced", "window"],
 )
 def test_batches_are_those_of_the_local_dataset(dataset, tmp_path, options):
     local, url = dataset

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loaders
+from loaders.samplers.base import SHARD
 from loaders.samplers.shuffle import shuffled
 from manifests.errors import CallError
 
@@ -104,3 +105,54 @@ def test_unknown_sizes_are_rejected():
 def test_spread_must_be_a_boolean():
     with pytest.raises(CallError, match="spread must be True or False, got 1"):
         loaders.ShuffledSampler(spread=1)
+
+
+# --- window -----------------------------------------------------------------------------------------
+
+
+def window_plan(sizes, window, batch_size=8, world_size=1, seed=3):
+    columns = {SHARD: np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)}
+    return loaders.ShuffledSampler(window=window).plan(
+        columns, samples=sum(sizes), batch_size=batch_size, world_size=world_size, seed=seed
+    )
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(1, 40), st.integers(0, 3))
+def test_a_window_gives_each_sample_once_from_few_shards_at_a_time(sizes, window, epoch):
+    plan = window_plan(sizes, window)
+    order = epoch_of(plan, epoch, 8)
+    assert sorted(order.tolist()) == list(range(sum(sizes)))
+    # A shard is in use from its first to its last sample; only so many are in use at once.
+    shards = np.repeat(np.arange(len(sizes)), sizes)[order]
+    first = {shard: int(np.argmax(shards == shard)) for shard in set(shards.tolist())}
+    last = {shard: len(shards) - 1 - int(np.argmax(shards[::-1] == shard)) for shard in first}
+    in_use = max(
+        sum(sizes[shard] for shard in first if first[shard] <= place <= last[shard]) for place in range(len(shards))
+    )
+    distance = max(1, round(sum(sizes) * min(window, len(sizes)) / len(sizes)))
+    assert in_use <= 2 * distance + 2 * max(sizes)
+
+
+@given(st.integers(1, 8), st.integers(1, 4))
+def test_a_window_is_the_same_order_at_any_world_size(batch_size, world_size):
+    sizes = [30, 50, 20, 40]
+    one = window_plan(sizes, 2, batch_size * world_size, 1)
+    many = window_plan(sizes, 2, batch_size, world_size)
+    np.testing.assert_array_equal(epoch_of(one, 1, batch_size * world_size), epoch_of(many, 1, batch_size * world_size))
+
+
+@pytest.mark.parametrize("window", [1, 4, 16])
+def test_neighbors_come_a_third_of_the_window_apart(window):
+    """The distance between samples that are stored next to each other says how well an order mixes."""
+    sizes = [200] * 100
+    places = np.argsort(epoch_of(window_plan(sizes, window), 0, 8))
+    distance = np.abs(np.diff(places.reshape(100, 200), axis=1)).mean()
+    assert distance == pytest.approx(window * 200 / 3, rel=0.1)
+
+
+def test_window_arguments():
+    with pytest.raises(CallError, match="window must be an integer of at least 1"):
+        loaders.ShuffledSampler(window=0)
+    with pytest.raises(CallError, match="cannot be combined with window"):
+        loaders.ShuffledSampler(window=2, spread=True)
