@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,11 +13,15 @@ from numpy.typing import NDArray
 
 from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
+from manifests.remote import is_url
 from manifests.schema import Format, Manifest, Split, Store
 from manifests.store import read_manifest
 from manifests.tables import read_table
 
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
+
+#: Tables that are read from an object store at a time.
+_CONNECTIONS = 16
 
 #: Quantiles of a column by name: ``min``, ``5%``, ``median``, ``95%``, ``max``. All are 0 for a column without rows.
 Quantiles = Mapping[str, int]
@@ -94,7 +99,7 @@ def summarize(folder: str) -> DatasetSummary:
     """
     manifest = read_manifest(folder)
     return DatasetSummary(
-        folder=os.path.abspath(folder),
+        folder=folder if is_url(folder) else os.path.abspath(folder),
         format=manifest.format,
         store=manifest.store,
         pixels=manifest.pixels,
@@ -119,8 +124,8 @@ def _count_rejected(folder: str, manifest: Manifest) -> int:
 def _summarize_split(folder: str, classes: tuple[str, ...], split: Split) -> SplitSummary:
     counts = np.zeros(len(classes), np.int64)
     columns: dict[str, list[NDArray[np.int64]]] = {"width": [], "height": [], "size": []}
-    for shard in split.shards:
-        table = read_table(os.path.join(folder, shard.table.name), ["label", *columns])
+    paths = [os.path.join(folder, shard.table.name) for shard in split.shards]
+    for table in _tables(paths, ["label", *columns]):
         labels = np.asarray(table["label"])
         counts += np.bincount(labels[(labels >= 0) & (labels < len(counts))], minlength=len(counts))
         for name, parts in columns.items():
@@ -134,6 +139,16 @@ def _summarize_split(folder: str, classes: tuple[str, ...], split: Split) -> Spl
         size=_quantiles(columns["size"]),
         labels={name: int(count) for name, count in zip(classes, counts, strict=True)},
     )
+
+
+def _tables(paths: Sequence[str], columns: Sequence[str]) -> Iterator[Any]:
+    """Read tables in order; those in an object store several at a time."""
+    if not paths or not is_url(paths[0]):
+        yield from (read_table(path, columns) for path in paths)
+        return
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        for first in range(0, len(paths), _CONNECTIONS):
+            yield from pool.map(lambda path: read_table(path, columns), paths[first : first + _CONNECTIONS])
 
 
 def _quantiles(parts: list[NDArray[np.int64]]) -> Quantiles:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from dataprep.progress import Progress
 from dataprep.verify_shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
 from manifests.errors import DamagedError
 from manifests.files import REJECTED
+from manifests.remote import is_url, parse_url
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME, has_shard_list, read_manifest
 
@@ -93,6 +93,13 @@ def verify_dataset(
     )
 
 
+def _entries(folder: str) -> Sequence[storage.Entry]:
+    """Return what is in the folder; nothing if it is on a server that only reads files by name."""
+    if is_url(folder) and parse_url(folder).is_read_only:
+        return []
+    return storage.list_folder(folder)
+
+
 #: Suffixes of the files that `dataprep convert` writes for each shard.
 _SUFFIXES = (".tfrecord", ".tar", ".idx", ".parquet")
 
@@ -108,7 +115,7 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
                         MANIFEST_NAME, f"the manifest names {file.name!r} twice", hint="make the dataset again"
                     )
                 named.add(file.name)
-    for name in sorted(os.listdir(folder)):
+    for name in sorted(entry.name for entry in _entries(folder)):
         if name == storage.PARTIALS_NAME:
             hint = "run the same command again, or remove the folder"
             yield Problem(name, "the folder is left over from an interrupted run", hint=hint)

@@ -6,14 +6,11 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from awscrt.checksums import crc32c
-
 from dataprep import storage
-from dataprep.formats import View
 from dataprep.problems import Problem, ProblemList
 from dataprep.verify_records import ShardCheck, check_records, first_difference, read_index
 from manifests.dali_index import format_index
-from manifests.errors import DatasetError, TableError
+from manifests.errors import DatasetError, TableError, UnreachableError
 from manifests.files import INDEX, TABLE, FileKind
 from manifests.schema import File, Manifest, Sample, Shard
 from manifests.store import checksum_text, read_manifest
@@ -70,6 +67,8 @@ def verify_shard(task: VerifyTask) -> VerifiedShard:
     rows = _read_rows(check, problems) if not table_problems else []
     try:
         _check_shard_file(check, rows, problems)
+    except UnreachableError:
+        raise
     except DatasetError as error:
         problems.add([check.shard_problem(error.message)])
     return VerifiedShard(
@@ -92,6 +91,8 @@ def check_file(folder: str, file: File, kind: FileKind, hint: str) -> Iterator[P
     """Compare the length and the checksum of a file with the manifest."""
     try:
         actual = storage.describe(folder, file.name, kind)
+    except UnreachableError:
+        raise
     except DatasetError as error:
         yield Problem(file.name, error.message, hint=hint)
         return
@@ -121,7 +122,7 @@ def _check_shard_file(check: ShardCheck, rows: list[Sample], problems: ProblemLi
             message = f"the shard has {size} bytes, but the manifest states {file.bytes}"
             problems.add([check.shard_problem(message, byte=min(size, file.bytes))])
         index_lines = check_records(check, view, size, rows, problems)
-        checksum = _checksum(view, size) if file.checksum is not None else None
+        checksum = checksum_text(view.checksum(size)) if file.checksum is not None else None
     # A damaged shard gives other index lines, so the index is compared only if everything else is intact.
     if not problems.counts and index_lines:
         problems.add(_check_index(check, index_lines))
@@ -134,12 +135,3 @@ def _check_index(check: ShardCheck, lines: list[str]) -> Iterator[Problem]:
     expected = format_index(check.manifest.format, lines)
     if actual != expected:
         yield check.index_problem("the index does not match the shard", byte=first_difference(actual, expected))
-
-
-def _checksum(view: View, size: int) -> str:
-    crc = at = 0
-    while at < size:
-        data, i = view(at, min(1 << 20, size - at))
-        crc = crc32c(data[i:], crc)
-        at += len(data) - i
-    return checksum_text(crc)

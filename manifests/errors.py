@@ -8,6 +8,9 @@ The tree, with the exit status of each branch::
     |-- StoppedError             3    a problem outside of the program: fix it and run the same command again
     |   |-- SourceVanishedError       an image was deleted or changed after the scan
     |   |-- StorageError              full disk, no permission, another run in progress
+    |   |   |-- UnreachableError      an object store cannot be reached
+    |   |   |   `-- RefusedError      it refuses the request
+    |   |   `-- ReplacedError         an object was replaced while it was in use
     |   `-- WorkerDiedError           a worker process ended without a result
     `-- DamagedError             1    a file of a prepared dataset is missing or wrong
         |-- ManifestError
@@ -120,6 +123,18 @@ class SourceVanishedError(StoppedError):
 
 class StorageError(StoppedError):
     """The output cannot be written or read: full disk, no permission, another run in progress."""
+
+
+class UnreachableError(StorageError):
+    """An object store cannot be reached. This says nothing about the object itself."""
+
+
+class RefusedError(UnreachableError):
+    """An object store refuses the request: asking again does not help."""
+
+
+class ReplacedError(StorageError):
+    """An object in an object store is not the one that was read before: its ETag differs."""
 
 
 class WorkerDiedError(StoppedError):

@@ -22,6 +22,7 @@ from manifests.errors import (
     SourceError,
     TableError,
 )
+from manifests.remote.url import is_url
 from manifests.text import plural
 
 
@@ -96,8 +97,10 @@ def kind_of(name: str) -> FileKind:
 def open_handle(path: str | os.PathLike[str], kind: FileKind) -> int:
     """Open a file for reading; return its file descriptor.
 
+    The content of an object in an object store is read first, and kept in memory or in a temporary file.
+
     Args:
-        path: the file, or a link to it.
+        path: the file, a link to it, or the URL of an object.
         kind: what the file is for.
 
     Raises:
@@ -105,6 +108,10 @@ def open_handle(path: str | os.PathLike[str], kind: FileKind) -> int:
         DatasetError: it is not a regular file, or is too long. The type depends on the kind.
 
     """
+    if is_url(path):
+        from manifests.remote.download import open_downloaded
+
+        return open_downloaded(str(path), lambda length: check_length(length, path, kind))
     try:
         # Without O_NONBLOCK, opening a named pipe waits until some process writes to it.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -161,6 +168,12 @@ def file_length(path: str | os.PathLike[str], kind: FileKind) -> int:
         DatasetError: it is not a regular file, or is too long. The type depends on the kind.
 
     """
+    if is_url(path):
+        from manifests.remote.download import object_length
+
+        length = object_length(str(path))
+        check_length(length, path, kind)
+        return length
     status = os.stat(path)
     _check(status, path, kind)
     return status.st_size
@@ -171,6 +184,16 @@ def _check(status: os.stat_result, path: str | os.PathLike[str], kind: FileKind)
         actual = _TYPES.get(stat.S_IFMT(status.st_mode), "not a file")
         message = f"the {kind.name} cannot be read: it is {actual}, not a regular file"
         raise kind.error(message, file=os.fspath(path), hint=kind.hint)
-    if status.st_size > kind.max_bytes:
-        message = f"the {kind.name} has {status.st_size:,} bytes, but the limit is {kind.max_bytes:,}"
+    check_length(status.st_size, path, kind)
+
+
+def check_length(length: int, path: str | os.PathLike[str], kind: FileKind) -> None:
+    """Refuse a file that is too long for its kind.
+
+    Raises:
+        DatasetError: it is too long. The type depends on the kind.
+
+    """
+    if length > kind.max_bytes:
+        message = f"the {kind.name} has {length:,} bytes, but the limit is {kind.max_bytes:,}"
         raise kind.error(message, file=os.fspath(path), hint=f"check that this is a {kind.name}")

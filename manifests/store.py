@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from awscrt.checksums import crc32c
@@ -17,6 +16,7 @@ from manifests.errors import CallError, ManifestError
 from manifests.faults import raise_machine_fault
 from manifests.files import MANIFEST, SHARD_LIST, open_file, read_file
 from manifests.members import MemberError, parse_json
+from manifests.remote.url import is_url
 from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, File, Manifest, Split
 from manifests.serialization import (
     checksum_text,
@@ -200,28 +200,37 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         ManifestError: the manifest is missing (the dataset is incomplete) or damaged.
 
     """
-    path = Path(folder, MANIFEST_NAME)
+    path = os.path.join(folder, MANIFEST_NAME)
     try:
         data = read_file(path, MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
-        if not os.path.isdir(folder):
+        if not _is_folder(os.fspath(folder)):
             raise CallError(
                 f"the folder {folder} does not exist", hint="give the folder of a prepared dataset"
             ) from None
         hint = "run the same `dataprep convert` again to finish it, or `dataprep index` for shards made by another tool"
-        raise ManifestError(
-            "the manifest is missing, so the dataset is incomplete", file=str(path), hint=hint
-        ) from None
+        raise ManifestError("the manifest is missing, so the dataset is incomplete", file=path, hint=hint) from None
+    except CallError:
+        raise
     except ValueError:
         raise CallError(f"{os.fspath(folder)!r} cannot be the name of a folder") from None
     except OSError as error:
         raise_machine_fault(error)
         raise ManifestError(
             f"the manifest cannot be read ({error.strerror})",
-            file=str(path),
+            file=path,
             hint="check its permissions",
         ) from None
-    return parse_manifest(data, str(path))
+    return parse_manifest(data, path)
+
+
+def _is_folder(folder: str) -> bool:
+    if not is_url(folder):
+        return os.path.isdir(folder)
+    from manifests.remote import open_store, parse_url
+
+    url = parse_url(folder)
+    return url.is_read_only or next(open_store(url).list_objects(), None) is not None
 
 
 def may_replace_manifest(folder: str | os.PathLike[str]) -> bool:
@@ -233,14 +242,14 @@ def may_replace_manifest(folder: str | os.PathLike[str]) -> bool:
         CallError: the file cannot be read.
 
     """
-    path = Path(folder, MANIFEST_NAME)
+    path = os.path.join(folder, MANIFEST_NAME)
     try:
         with open_file(path, MANIFEST) as file:
             head = file.read(_HEAD_BYTES)
     except FileNotFoundError:
         return True
     except ManifestError as error:
-        raise CallError(error.message, file=str(path), hint="move it away") from None
+        raise CallError(error.message, file=path, hint="move it away") from None
     except OSError as error:
         raise CallError(f"{path} cannot be read ({error.strerror})", hint="move the file away") from None
     return not head or b'"schema_version"' in head

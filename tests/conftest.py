@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from helpers.object_stores import bucket, server_environment, store
 from helpers.pictures import SUFFIXES, encode, photo
 from helpers.warm_python import WarmPython
 from hypothesis import settings
@@ -17,6 +18,8 @@ from hypothesis import settings
 # A busy machine must not fail a property test. Hypothesis fails any example that takes more than 200 ms.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+__all__ = ["bucket", "server_environment", "store"]
 
 MakePhotos = Callable[..., Path]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dataprep.commands.base import Command, print_line
+from dataprep.commands.param_types import path_or_url
 from dataprep.humanize import format_bytes, format_totals
 from manifests.errors import ExitStatus
 from manifests.text import plural, shorten
@@ -27,13 +28,13 @@ def _refuse_batch_size(ctx: click.Context, _: click.Parameter, value: str | None
 
 
 @click.command(cls=Command)
-@click.argument("out")
+@click.argument("out", type=path_or_url)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, including the number of samples of each class.")
 @click.option("--batch-size", hidden=True, expose_value=False, callback=_refuse_batch_size)
 def info(out: str, *, as_json: bool) -> ExitStatus:
     """Print what a dataset contains.
 
-    Prints the splits, classes, image sizes and bytes of the dataset OUT.
+    Prints the splits, classes, image sizes and bytes of the dataset OUT, a folder or a URL.
     """
     from dataprep.summary import summarize
 

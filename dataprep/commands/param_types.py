@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from manifests.errors import CallError
+from manifests.remote import normal_path
 from manifests.text import parse_bytes
 
 _MAX_BYTES = 1 << 60
@@ -28,6 +30,14 @@ def byte_size(text: str) -> int:
     if size < 1:
         raise click.BadParameter(f"{text!r} is less than one byte.")
     return min(size, _MAX_BYTES)
+
+
+def path_or_url(text: str) -> str:
+    """Normalize a path or a URL: a ``file://`` URL becomes a path."""
+    try:
+        return normal_path(text)
+    except CallError as error:  # as a ValueError, click would replace it by the URL, with all that is secret in it
+        raise click.BadParameter(str(error)) from None
 
 
 class Fraction(click.FloatRange):

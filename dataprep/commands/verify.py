@@ -7,6 +7,7 @@ from collections import Counter
 import click
 
 from dataprep.commands.base import Command, print_line, workers_option
+from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ShardsBar
 from dataprep.images.base import MAX_PIXELS
 from manifests.errors import CallError, ExitStatus
@@ -14,7 +15,7 @@ from manifests.text import plural
 
 
 @click.command(cls=Command)
-@click.argument("out")
+@click.argument("out", type=path_or_url)
 @click.option("--decode", is_flag=True, help="Also decode every image.")
 @click.option(
     "--max-pixels",
@@ -27,8 +28,8 @@ from manifests.text import plural
 def verify(out: str, *, decode: bool, max_pixels: int | None, workers: int | None) -> ExitStatus:
     """Check a dataset for damage.
 
-    Reads all files of the dataset OUT. Prints the file, record and byte offset of each problem, and how to fix it.
-    Lists the first problems of each file, and counts the others.
+    Reads all files of the dataset OUT, a folder or a URL. Prints the file, record and byte offset of each problem, and
+    how to fix it. Lists the first problems of each file, and counts the others.
     """
     from dataprep.verify import verify_dataset
 

@@ -1,6 +1,24 @@
-"""Files on disk: `local` writes them, `partials` publishes them when complete, `views` reads them by position."""
+"""Files of datasets: on a file system, or in an object store.
 
-from dataprep.storage.local import flush, locked, remove, translate_errors, write_all
+`files` has the interface of both, `local_files` and `remote` implement it. `local` writes files, `partials` keeps them
+under temporary names until they are complete, `views` reads them by position.
+"""
+
+from dataprep.storage.files import (
+    Entry,
+    FileStat,
+    describe,
+    exists,
+    file_length,
+    is_cached,
+    is_folder,
+    list_folder,
+    open_view,
+    publish_all,
+    remove,
+    stat,
+)
+from dataprep.storage.local import flush, locked, translate_errors, write_all
 from dataprep.storage.partials import (
     PARTIALS_NAME,
     check_partials,
@@ -10,23 +28,28 @@ from dataprep.storage.partials import (
     partials,
     partials_named,
     publish,
-    publish_all,
     replace_file,
     sweep,
     write_partial,
 )
-from dataprep.storage.views import FileView, checksum_of, describe, is_cached, open_view
+from dataprep.storage.views import FileView, checksum_of
 
 __all__ = [
     "PARTIALS_NAME",
+    "Entry",
+    "FileStat",
     "FileView",
     "check_partials",
     "checksum_of",
     "describe",
     "discard",
+    "exists",
+    "file_length",
     "flush",
     "has_partials",
     "is_cached",
+    "is_folder",
+    "list_folder",
     "locked",
     "open_view",
     "partial_path",
@@ -36,6 +59,7 @@ __all__ = [
     "publish_all",
     "remove",
     "replace_file",
+    "stat",
     "sweep",
     "translate_errors",
     "write_all",

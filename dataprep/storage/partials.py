@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from dataprep.storage.files import files_of
 from dataprep.storage.local import flush, translate_errors
 from manifests.errors import CallError
 from manifests.text import printable
@@ -123,10 +124,10 @@ def _remove_folder(inside: str) -> None:
 
 def publish(paths: Sequence[str]) -> None:
     """Rename complete files from their `partial_path` to their final names, in this order."""
-    publish_all((partial_path(path), path) for path in paths)
+    files_of(paths[0]).publish_shard([(partial_path(path), path) for path in paths])
 
 
-def publish_all(pairs: Iterable[tuple[str, str]]) -> None:
+def rename_all(pairs: Iterable[tuple[str, str]]) -> None:
     """Rename complete files from temporary to final paths, in this order, after all of them are flushed to disk."""
     pairs = list(pairs)
     for temporary, path in pairs:
@@ -161,4 +162,4 @@ def write_partial(path: str, data: bytes) -> None:
 def replace_file(path: str, data: bytes) -> None:
     """Write a small file atomically: a reader sees the old content or all of the new."""
     write_partial(path, data)
-    publish([path])
+    files_of(path).publish([(partial_path(path), path)])

@@ -9,10 +9,7 @@ from contextlib import contextmanager
 from awscrt.checksums import crc32c
 
 from dataprep.storage.local import translate_errors
-from manifests.errors import DatasetError
-from manifests.files import SHARD, FileKind, kind_of, open_handle
-from manifests.schema import File
-from manifests.store import checksum_text
+from manifests.files import SHARD, FileKind, open_handle
 
 
 class FileView:
@@ -38,6 +35,17 @@ class FileView:
             self._base = at
             i = 0
         return self._data, i
+
+    def checksum(self, size: int) -> int:
+        """Return the CRC-32C of the first `size` bytes."""
+        crc = at = 0
+        while at < size:
+            data, i = self(at, min(self._span, size - at))
+            if i == len(data):
+                break
+            crc = crc32c(memoryview(data)[i : i + size - at], crc)
+            at += len(data) - i
+        return crc
 
     def is_cached(self, at: int) -> bool:
         """Return whether byte `at` is in the page cache; `True` if the system cannot tell."""
@@ -89,37 +97,18 @@ def checksum_of(handle: int, start: int, end: int, buffer: memoryview) -> int:
     return crc
 
 
-def describe(folder: str, name: str, kind: FileKind | None = None) -> File:
-    """Read a complete file and return its name, length and checksum.
-
-    Args:
-        folder: the dataset folder.
-        name: the file, relative to it.
-        kind: what it is for. `None` means what its name says.
+def chunks(path: str, kind: FileKind) -> Iterator[memoryview]:
+    """Read a file from end to end, into one buffer that each chunk replaces.
 
     Raises:
         DamagedError: it is not a regular file, or is too long.
-        StorageError: it cannot be read.
+        OSError: it cannot be read.
 
     """
-    path = os.path.join(folder, name)
-    crc = length = 0
     buffer = memoryview(bytearray(1 << 20))
-    with translate_errors(path, "the file cannot be read"):
-        handle = open_handle(path, kind or kind_of(name))
-        try:
-            while count := os.readv(handle, [buffer]):
-                crc = crc32c(buffer[:count], crc)
-                length += count
-        finally:
-            os.close(handle)
-    return File(name, length, checksum_text(crc))
-
-
-def is_cached(path: str) -> bool:
-    """Return whether the middle of a shard is in the page cache; `True` if the shard or the system cannot tell."""
+    handle = open_handle(path, kind)
     try:
-        with open_view(path) as (view, size):
-            return view.is_cached(size // 2)
-    except DatasetError:
-        return True
+        while count := os.readv(handle, [buffer]):
+            yield buffer[:count]
+    finally:
+        os.close(handle)

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from loaders.cache.layout import GAP_BYTES, WASTED_GAP_BYTES, Layout, Request
 from loaders.cache.presence import ABSENT, PRESENT, UNVERIFIED
 from loaders.dataset.tables import NO_CHECKSUM
-from manifests.errors import ShardError, StorageError
-from manifests.remote.errors import RefusedError, ReplacedError
+from manifests.errors import RefusedError, ReplacedError, ShardError, StorageError
 
 _log = logging.getLogger(__name__)
 

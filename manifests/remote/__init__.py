@@ -8,8 +8,42 @@ Credentials and endpoints come from the environment and the usual files only, ne
 or log can contain one.
 """
 
-from manifests.remote.ranges import COALESCE_BYTES, coalesce
-from manifests.remote.store import ObjectInfo, Store, open_store
-from manifests.remote.url import Url, is_url, parse_url
+from __future__ import annotations
 
-__all__ = ["COALESCE_BYTES", "ObjectInfo", "Store", "Url", "coalesce", "is_url", "open_store", "parse_url"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from manifests.remote.url import Url, is_url, join_path, local_path, normal_path, parse_url
+
+if TYPE_CHECKING:
+    from manifests.remote.ranges import COALESCE_BYTES, coalesce
+    from manifests.remote.store import ObjectInfo, Store, open_store
+
+__all__ = [
+    "COALESCE_BYTES",
+    "ObjectInfo",
+    "Store",
+    "Url",
+    "coalesce",
+    "is_url",
+    "join_path",
+    "local_path",
+    "normal_path",
+    "open_store",
+    "parse_url",
+]
+
+#: Modules of the names that most runs do not need: importing them takes longer than everything else here.
+_LAZY = {
+    "COALESCE_BYTES": "manifests.remote.ranges",
+    "coalesce": "manifests.remote.ranges",
+    "ObjectInfo": "manifests.remote.store",
+    "Store": "manifests.remote.store",
+    "open_store": "manifests.remote.store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from manifests.errors import CallError, DatasetError, StorageError
+from manifests.errors import CallError, DatasetError, RefusedError, ReplacedError, UnreachableError
 from manifests.faults import is_machine_fault
 from manifests.remote.connect import RETRY_SECONDS, credential_source
 from manifests.remote.url import Url
@@ -21,14 +21,6 @@ _CODE = re.compile(r"<Code>([A-Za-z]{3,60})</Code>")
 
 #: Wrong usage rather than a fault: no retry and no later run helps.
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "ContainerBeingDeleted")
-
-
-class ReplacedError(StorageError):
-    """An object is not the one that was read before: its ETag differs."""
-
-
-class RefusedError(StorageError):
-    """The store refuses the request: asking again does not help."""
 
 
 @contextmanager
@@ -81,8 +73,8 @@ def translate(error: Exception, url: Url, verb: str) -> Exception:
     return _unreachable(place, verb, _reason(text, status, code))
 
 
-def _unreachable(place: str, verb: str, reason: str) -> StorageError:
-    return StorageError(
+def _unreachable(place: str, verb: str, reason: str) -> UnreachableError:
+    return UnreachableError(
         f"the object cannot be {_PARTICIPLES.get(verb, verb)}: {reason}",
         file=place,
         hint="check the network and the endpoint, then run the same command again; finished shards are kept",

@@ -163,16 +163,20 @@ class Store:
             StorageError: it ends before a range does.
 
         """
-        url = self._url(name)
         parts = [memoryview(b"")] * len(ranges)
         requests = coalesce(ranges, gap)
-        answers = [_submit(_repeat, url, _range_reader(url, request, etag)) for request in requests]
+        answers = [self.start_range(name, request.start, request.end, etag=etag) for request in requests]
         for request, answer in zip(requests, answers, strict=True):
             data = memoryview(answer.result())
             for number in request.members:
                 start, end = ranges[number]
                 parts[number] = data[start - request.start : end - request.start]
         return parts
+
+    def start_range(self, name: str, start: int, end: int, *, etag: str | None = None) -> Future[Buffer]:
+        """Begin to read bytes `start` to `end` of an object; the future raises what `get_ranges` does."""
+        url = self._url(name)
+        return _submit(_repeat, url, _range_reader(url, Request(start, end, ()), etag))
 
     def chunks(self, name: str, size: int, *, start: int = 0, etag: str | None = None) -> Iterator[memoryview]:
         """Read an object from `start` to `size` in order; while one chunk is processed, the next are on their way.
@@ -187,13 +191,11 @@ class Store:
             FileNotFoundError, ReplacedError, StorageError: as `get_ranges` does.
 
         """
-        url = self._url(name)
         starts = iter(range(start, size, MAX_REQUEST_BYTES))
         pending: deque[Future[Buffer]] = deque()
         while True:
             while len(pending) <= _AHEAD and (at := next(starts, None)) is not None:
-                request = Request(at, min(at + MAX_REQUEST_BYTES, size), ())
-                pending.append(_submit(_repeat, url, _range_reader(url, request, etag)))
+                pending.append(self.start_range(name, at, min(at + MAX_REQUEST_BYTES, size), etag=etag))
             if not pending:
                 return
             yield memoryview(pending.popleft().result())

@@ -140,3 +140,19 @@ def local_path(text: str) -> str:
     if host not in ("", "localhost") or not slash:
         raise CallError("a file:// URL names another machine", hint="write it like file:///folder")
     return "/" + unquote(path)
+
+
+def join_path(root: str, path: str) -> str:
+    """Return a path below a folder; either may be a URL, and an absolute path or URL is returned as it is."""
+    return path if path.startswith("/") or is_url(path) else f"{root}/{path}" if root else path
+
+
+def normal_path(text: str) -> str:
+    """Return a path or URL that the user gives: a ``file://`` URL as a path, any other URL in its normal form.
+
+    Raises:
+        CallError: the URL is not valid.
+
+    """
+    text = local_path(text)
+    return str(parse_url(text)) if is_url(text) else text

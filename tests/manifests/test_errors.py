@@ -16,6 +16,9 @@ TREE = {
     "StoppedError": "DatasetError",
     "SourceVanishedError": "StoppedError",
     "StorageError": "StoppedError",
+    "UnreachableError": "StorageError",
+    "RefusedError": "UnreachableError",
+    "ReplacedError": "StorageError",
     "WorkerDiedError": "StoppedError",
     "DamagedError": "DatasetError",
     "ManifestError": "DamagedError",
@@ -86,6 +89,9 @@ def test_exit_status_of_each_error():
         "SourceVanishedError",
         "StoppedError",
         "StorageError",
+        "UnreachableError",
+        "RefusedError",
+        "ReplacedError",
         "WorkerDiedError",
     }
     assert {name for name, status in statuses.items() if status is ExitStatus.DATA_PROBLEM} == {

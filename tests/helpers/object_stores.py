@@ -1,14 +1,14 @@
-"""One store per backend, each in a folder of its own on a server that the session starts once."""
+"""Fixtures of tests that need object stores. Each process of the test run starts a server when it needs it."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
-from helpers import servers
 
+from helpers import servers
 from manifests.remote import Store, open_store
 from manifests.remote.connect import close_connections
 
@@ -16,28 +16,27 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def _servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    from contextlib import ExitStack
-
+def server_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], dict[str, str]]]:
+    """`server_environment(name)` starts a server and returns the environment variables that lead to it."""
     running: dict[str, dict[str, str]] = {}
     with ExitStack() as stack:
 
-        def environment_of(name: str) -> dict[str, str]:
+        def start(name: str) -> dict[str, str]:
             if name not in running:
                 folder = tmp_path_factory.mktemp(name)
-                start = {
+                server = {
                     "seaweedfs": lambda: servers.seaweedfs(folder),
                     "moto": servers.moto,
                     "azurite": lambda: servers.azurite(folder),
                 }[name]
-                running[name] = stack.enter_context(start())
+                running[name] = stack.enter_context(server())
             return running[name]
 
-        yield environment_of
+        yield start
 
 
 @contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
+def environment(values: dict[str, str]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in values.items():
             patch.setenv(name, value)
@@ -47,16 +46,16 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 @pytest.fixture(params=["memory", "seaweedfs", "moto", "azurite"])
-def store(request: pytest.FixtureRequest, _servers) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, server_environment: Callable[[str], dict[str, str]]) -> Iterator[Store]:
     """An empty folder in each kind of object store."""
     kind = request.param
-    with _environment({} if kind == "memory" else _servers(kind)):
+    with environment({} if kind == "memory" else server_environment(kind)):
         scheme = {"memory": "memory", "azurite": "az"}.get(kind, "s3")
         yield open_store(f"{scheme}://{servers.BUCKET}/folder {next(_numbers)}/sub")
 
 
 @pytest.fixture
-def s3(_servers) -> Iterator[Store]:
-    """An empty folder in SeaweedFS."""
-    with _environment(_servers("seaweedfs")):
+def bucket(server_environment: Callable[[str], dict[str, str]]) -> Iterator[Store]:
+    """An empty folder in SeaweedFS, which programs that the test starts can use too."""
+    with environment(server_environment("seaweedfs")):
         yield open_store(f"s3://{servers.BUCKET}/folder {next(_numbers)}")
