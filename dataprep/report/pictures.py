@@ -145,9 +145,7 @@ def extremes(
     ]
 
 
-def _decode(
-    view: storage.FileView, length: int, offset: int, size: int, pixels: tuple[int, int, int] | None
-) -> Thumbnail:
+def _decode(view: storage.View, length: int, offset: int, size: int, pixels: tuple[int, int, int] | None) -> Thumbnail:
     if offset + size > length:
         raise Rejected("truncated", f"the shard ends at byte {length}, before the end of the image")
     if size > MAX_BYTES:

@@ -7,6 +7,7 @@ under temporary names until they are complete, `views` reads them by position.
 from dataprep.storage.files import (
     Entry,
     FileStat,
+    View,
     describe,
     exists,
     file_length,
@@ -39,6 +40,7 @@ __all__ = [
     "Entry",
     "FileStat",
     "FileView",
+    "View",
     "check_partials",
     "checksum_of",
     "describe",
