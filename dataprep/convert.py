@@ -18,6 +18,7 @@ from dataprep.containers import locations_of
 from dataprep.engines import Engine, LocalEngine
 from dataprep.formats import components
 from dataprep.images.base import EXTENSIONS, FAILED
+from dataprep.machines import check_machines
 from dataprep.options import Options
 from dataprep.output import check_output
 from dataprep.plan import ConversionPlan, ShardPlan, key_of, make_plan
@@ -113,7 +114,7 @@ def convert_dataset(
             options,
             overwrite=overwrite,
             check_shards=check_shards,
-            engine=engine,
+            engine=engine if engine.is_local else None,
             progress=check_progress,
         )
         if not resumable.is_complete or resumable.stamps or storage.has_partials(out):
@@ -121,6 +122,8 @@ def convert_dataset(
             _prepare_folder(out, plan, options, resumable, overwrite=overwrite, is_locked=is_locked)
         if progress:
             progress.start(len(source))
+        if not resumable.is_complete:
+            check_machines(engine, source, out)
         remaining = [shard for shard in plan.shards if shard.name not in resumable.shards]
         tasks = (
             _shard_task(source, out, options, plan, shard, divided=divides(options, len(remaining) - n, engine.workers))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from dataprep import engines
 from dataprep.commands.base import (
     Command,
     classes_option,
@@ -21,6 +20,7 @@ from dataprep.commands.base import (
     read_classes,
     workers_option,
 )
+from dataprep.commands.engine_options import EngineName, add_engine_options, make_engine
 from dataprep.commands.image_options import add_image_options, resolve_images
 from dataprep.commands.param_types import Fraction, byte_size
 from dataprep.commands.progress_bars import ImagesBar, ShardsBar
@@ -138,6 +138,7 @@ if TYPE_CHECKING:
 @classes_option
 @max_classes_option
 @workers_option
+@add_engine_options
 @click.option(
     "--overwrite",
     is_flag=True,
@@ -183,6 +184,8 @@ def convert(
     classes: str | None,
     max_classes: int,
     workers: int | None,
+    engine: EngineName,
+    address: str | None,
     overwrite: bool,
     check_shards: bool,
     dry_run: bool,
@@ -193,9 +196,9 @@ def convert(
     --store raw. Broken images are never written to a shard; rejected.jsonl lists them with the reason. If the command
     is interrupted or killed, run it again to resume.
     """
-    with closing(engines.LocalEngine(workers)) as engine:
+    with closing(make_engine(engine, address, workers)) as runner:
         if not dry_run:
-            engine.start("dataprep.shards")  # the worker starts while this process reads the source
+            runner.start("dataprep.shards")  # the worker starts while this process reads the source
         downscale, raw = resolve_images(
             store=store,
             resize_shorter=resize_shorter,
@@ -249,14 +252,14 @@ def convert(
         if dry_run:
             from dataprep.commands.dry_run import print_plan
 
-            print_plan(source, out, options, engine.workers, overwrite=overwrite)
+            print_plan(source, out, options, runner.workers, overwrite=overwrite)
             return ExitStatus.SUCCESS
         with ShardsBar("checking") as check_bar, ImagesBar() as bar, cleanup_on_interrupt():
             result = convert_dataset(
                 source,
                 out,
                 options,
-                engine=engine,
+                engine=runner,
                 overwrite=overwrite,
                 check_shards=check_shards,
                 progress=bar,

@@ -63,11 +63,16 @@ class Engine(Protocol):
     Tasks may run on other machines that have the same program and the same folders; `check` proves that they do.
 
     Attributes:
-        workers: the maximum number of tasks that run at the same time.
+        is_local: whether all workers use this machine and this installation.
 
     """
 
-    workers: int
+    is_local: bool
+
+    @property
+    def workers(self) -> int:
+        """The maximum number of processes that work on tasks at the same time."""
+        raise NotImplementedError
 
     def start(self, module: str) -> None:
         """Start a worker before its first task is known, and import in it the module that defines the function."""
@@ -75,7 +80,7 @@ class Engine(Protocol):
     def check(self, function: Callable[[Task], None], argument: Task) -> None:
         """Call a function once on each machine other than this one, and in each of its workers before its first task.
 
-        Call it before `run`. An engine whose workers all belong to this machine and this installation does nothing.
+        Call it before `run`. A local engine does nothing.
 
         Args:
             function: a function at the top level of an importable module, which raises an error if this machine must

@@ -35,6 +35,8 @@ class LocalEngine:
 
     """
 
+    is_local = True
+
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or default_workers()
         self._processes: list[WorkerProcess] = []

@@ -1,0 +1,270 @@
+"""The engine that runs tasks on the machines of a Ray cluster, each as one task of Ray Core.
+
+A sequence of tasks is put into Ray's object store once, and a call sends only a position in it. Ray runs the tasks of a
+lost worker or machine again, which is harmless: a task gives the same result every time. An error that a task raises is
+its result, so Ray never tries it again.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from dataprep.engines.answers import answer, result_of
+from dataprep.engines.base import Pool, Result, Task
+from dataprep.engines.local import LocalEngine
+from dataprep.engines.ray_connection import check_connection, connect, translate_errors
+from manifests.errors import DatasetError, StoppedError, WorkerDiedError
+
+#: Seconds in which every machine must have answered a check.
+_CHECK_SECONDS = 120.0
+
+#: Seconds between looks at whether the cluster still answers, while no task finishes.
+_POLL_SECONDS = 5.0
+
+#: Seconds to wait for the workers of a run that is stopped.
+_STOP_SECONDS = 10.0
+
+#: Tasks in flight for each one that can run, so no worker waits for the next task.
+_TASKS_PER_SLOT = 2
+
+#: Tasks in flight at least: a cluster that grows on demand may begin with no CPU at all.
+_MIN_IN_FLIGHT = 8
+
+#: A task whose worker has ended this often ends the run. Ray would go on for ever.
+MAX_ATTEMPTS = 10
+
+
+class RayEngine:
+    """Runs tasks on the machines of a Ray cluster. See `base.Engine`.
+
+    Args:
+        address: the cluster; see `ray_connection.connect`.
+        workers: the maximum number of CPUs to use at the same time; `None` means all of the cluster.
+
+    Raises:
+        CallError: Ray is not installed, or there is no such cluster.
+
+    """
+
+    is_local = False
+
+    def __init__(self, address: str = "auto", workers: int | None = None) -> None:
+        self._ray, self._connected = connect(address)
+        self._limit = workers
+        self._check: Callable[[], None] | None = None
+        self._running: list[Any] = []
+        self._slots, self._slots_until = 0, 0.0
+
+    @property
+    def nodes(self) -> list[dict[str, Any]]:
+        """The machines of the cluster that have CPUs, as Ray describes them."""
+        with translate_errors(self._ray):
+            return [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+
+    @property
+    def workers(self) -> int:
+        """The number of CPUs that tasks may use now."""
+        cpus = int(sum(node["Resources"]["CPU"] for node in self.nodes))
+        return max(1, cpus if self._limit is None else min(cpus, self._limit))
+
+    def start(self, module: str) -> None:
+        """Do nothing: Ray starts workers when there are tasks."""
+
+    def check(self, function: Callable[[Task], None], argument: Task) -> None:
+        """Call a function on each machine now, and in each worker before its first task; see `base.Engine.check`."""
+        self._check = partial(function, argument)
+        ray = self._ray
+        run = self._put(_do_nothing, None)
+        call = ray.remote(num_cpus=0, max_retries=3, retry_exceptions=False)(_call)
+        strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        names = {
+            call.options(scheduling_strategy=strategy(node["NodeID"], soft=False)).remote([run], None): node
+            for node in self.nodes
+        }
+        with translate_errors(ray):
+            done, late = ray.wait(list(names), num_returns=max(len(names), 1), timeout=_CHECK_SECONDS)
+        for reference in done:
+            with suppress(ray.exceptions.TaskUnschedulableError):  # the machine has left the cluster
+                self._result(reference)
+        if late:
+            node = names[late[0]]
+            raise StoppedError(
+                f"machine {node['NodeManagerHostname']} ({node['NodeManagerAddress']}) did not answer within "
+                f"{_CHECK_SECONDS:g} seconds",
+                hint="check that its file systems answer, or remove it from the cluster",
+            )
+
+    def run(
+        self, function: Callable[[Task], Result], tasks: Iterable[Task], max_workers: int
+    ) -> Generator[Result, None, None]:
+        """Apply a function to each task, with one CPU each, and yield results as they finish; see `base.Engine.run`."""
+        yield from self._run(function, tasks, min(self._limit or max_workers, max_workers), cpus=1)
+
+    def run_with_pool(
+        self, function: Callable[[Task, Pool | None], Result], tasks: Iterable[Task], max_workers: int
+    ) -> Generator[Result, None, None]:
+        """Do the same with several CPUs for each task, if there are fewer tasks than CPUs."""
+        cpus = min(self._cpus_per_task(tasks), max(max_workers, 1))
+        limit = None if self._limit is None else max(self._limit // cpus, 1)
+        yield from self._run(partial(_run_in_pool, function, cpus), tasks, limit, cpus)
+
+    def _cpus_per_task(self, tasks: Iterable[Any]) -> int:
+        if not isinstance(tasks, Sequence) or not tasks or not (nodes := self.nodes):
+            return 1
+        largest = max(int(node["Resources"]["CPU"]) for node in nodes)
+        return max(1, min(self.workers // len(tasks), largest))
+
+    def _run(
+        self, function: Callable[[Any], Any], tasks: Iterable[Any], limit: int | None, cpus: int
+    ) -> Generator[Any, None, None]:
+        call = self._ray.remote(num_cpus=cpus, max_retries=-1, retry_exceptions=False)(_call)
+        shared = tasks if isinstance(tasks, Sequence) else None
+        run = self._put(function, shared)
+        arguments: Iterator[Any] = iter(tasks if shared is None else range(len(shared)))
+        finished = False
+        try:
+            while True:
+                for argument in islice(arguments, max((limit or self._in_flight(cpus)) - len(self._running), 0)):
+                    self._running.append(call.remote([run], argument))
+                if not self._running:
+                    break
+                reference = self._wait()
+                yield self._result(reference)
+            finished = True
+        finally:
+            if not finished:  # an error, an interrupt, or a caller that stopped early
+                self._cancel()
+
+    def _put(self, function: Callable[[Any], Any], tasks: Sequence[Any] | None) -> Any:
+        with translate_errors(self._ray):
+            return self._ray.put(_Run(function, tasks, self._check, os.getcwd()))
+
+    def _in_flight(self, cpus: int) -> int:
+        """Return how many tasks to give to Ray. A cluster may grow and shrink, but asking it takes time."""
+        now = time.monotonic()
+        if now > self._slots_until:
+            self._slots, self._slots_until = self.workers // cpus, now + _POLL_SECONDS
+        return max(self._slots * _TASKS_PER_SLOT, _MIN_IN_FLIGHT)
+
+    def _wait(self) -> Any:
+        """Wait until a task has ended, and return its reference."""
+        while True:
+            with translate_errors(self._ray):
+                done, running = self._ray.wait(self._running, num_returns=1, timeout=_POLL_SECONDS)
+            if done:
+                self._running = running
+                return done[0]
+            check_connection(self._ray)
+
+    def _result(self, reference: Any) -> Any:
+        with translate_errors(self._ray):
+            answered = self._ray.get(reference)
+        return result_of(*pickle.loads(answered))  # noqa: S301
+
+    def _cancel(self) -> None:
+        """Kill the workers that run tasks, and wait until they are gone."""
+        running, self._running = self._running, []
+        with suppress(Exception):  # the cluster may be gone
+            for reference in running:
+                self._ray.cancel(reference, force=True)
+            if running:
+                self._ray.wait(running, num_returns=len(running), timeout=_STOP_SECONDS)
+
+    def close(self) -> None:
+        """Stop all tasks, and leave the cluster, unless the program was connected to it before."""
+        self._cancel()
+        if self._connected:
+            with suppress(Exception):
+                self._ray.shutdown()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all calls of one run share, in Ray's object store.
+
+    Attributes:
+        function: what to apply to each task.
+        tasks: the tasks; `None` if each call brings its own.
+        check: what a worker calls before its first task.
+        folder: working directory of the program, where relative paths begin.
+
+    """
+
+    function: Callable[[Any], Any]
+    tasks: Sequence[Any] | None
+    check: Callable[[], None] | None
+    folder: str
+
+
+# --- in a worker of the cluster -------------------------------------------------------------------
+
+#: The last run that this worker had a task of, by its reference: unpickling a large plan for each task takes time.
+_last: dict[str, _Run] = {}
+
+
+def _call(shared: list[Any], argument: Any) -> bytes:
+    """Run one task of a run; `argument` is its position, or the task itself."""
+    return answer(partial(_apply, shared[0]), argument)
+
+
+def _apply(reference: Any, argument: Any) -> Any:
+    if attempt() >= MAX_ATTEMPTS:
+        raise WorkerDiedError(
+            f"a worker process on {platform.node()} and others before it ended without a result, {MAX_ATTEMPTS} times "
+            "for the same shard, possibly because memory ran out",
+            hint="give Ray fewer CPUs on machines with little memory, and run the same command again; "
+            "finished shards are kept",
+        )
+    run = _enter(reference)
+    return run.function(argument if run.tasks is None else run.tasks[argument])
+
+
+def attempt() -> int:
+    """Return how often the current task was tried before."""
+    from ray._private import worker  # there is no public name for it
+
+    core: Any = worker.global_worker.core_worker  # type: ignore[attr-defined]
+    return int(core.get_current_task_attempt_number())
+
+
+def _enter(reference: Any) -> _Run:
+    """Return a run. When this worker sees it for the first time, check this machine."""
+    import ray
+
+    name = reference.hex()
+    if name not in _last:
+        with translate_errors(ray):
+            run: _Run = ray.get(reference)
+        with suppress(OSError):  # relative paths mean the same as on the machine of the program, if it has this folder
+            os.chdir(run.folder)
+        _check_machine(run)
+        _last.clear()
+        _last[name] = run
+    return _last[name]
+
+
+def _check_machine(run: _Run) -> None:
+    try:
+        if run.check:
+            run.check()
+    except DatasetError as error:
+        message = f"machine {platform.node()} of the Ray cluster cannot be used: {error.message}"
+        raise type(error)(message, file=error.file, hint=error.hint) from None
+
+
+def _run_in_pool(function: Callable[[Any, Pool | None], Any], cpus: int, task: Any) -> Any:
+    with closing(LocalEngine(cpus)) as engine, closing(engine.run_with_pool(function, [task], cpus)) as results:
+        return next(results)
+
+
+def _do_nothing(argument: None) -> None:
+    pass

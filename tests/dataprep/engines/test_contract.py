@@ -1,0 +1,203 @@
+"""The contract of `base.Engine`, tested for every engine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from itertools import count
+from pathlib import Path
+
+import pytest
+from helpers import engine_tasks as tasks
+
+from dataprep.engines import LocalEngine
+from manifests.errors import SourceError, WorkerDiedError
+
+ENGINES = ("local", "ray")
+
+
+@pytest.fixture(params=ENGINES)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def make(kind, request):
+    """A function that makes an engine with a number of workers."""
+    made = []
+    if kind == "ray":
+        request.getfixturevalue("connection")
+
+    def function(workers=2):
+        if kind == "ray":
+            from dataprep.engines.ray import RayEngine
+
+            made.append(RayEngine(workers=workers))
+        else:
+            made.append(LocalEngine(workers))
+        return made[-1]
+
+    yield function
+    for engine in made:
+        engine.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("number", [0, 1, 50])
+def test_each_task_runs_once(make, workers, number):
+    """Fewer tasks than workers, and many more."""
+    results = list(make(workers).run(tasks.square, range(number), number))
+    assert sorted(square for square, _ in results) == [n * n for n in range(number)]
+
+
+def test_tasks_may_be_any_iterable(make):
+    engine = make()
+    for iterable in ([1, 2, 3], (1, 2, 3), iter([1, 2, 3]), (n for n in (1, 2, 3))):
+        assert sorted(square for square, _ in engine.run(tasks.square, iterable, 3)) == [1, 4, 9]
+
+
+def test_as_many_tasks_run_at_once_as_there_are_workers(make, tmp_path):
+    """Each task waits for the other one, so a single process would wait for ever."""
+    work = [(str(tmp_path), 2)] * 2
+    assert len(set(make(2).run(tasks.meet, work, 2))) == 2
+
+
+def test_results_come_as_tasks_finish(make, tmp_path):
+    """A task that waits for the results of all others delays none of them."""
+    paths = [str(tmp_path / "others are done")] + [""] * 20
+    results = make(2).run(tasks.wait_for, paths, len(paths))
+    assert [next(results) for _ in range(20)] == [""] * 20
+    Path(paths[0]).touch()
+    assert list(results) == paths[:1]
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        ("fail_as_libraries_do", RuntimeError, "Unpicklable: the reason"),
+        ("exit_in_workers", RuntimeError, "SystemExit: 0"),
+        ("return_a_lock_in_workers", Exception, "cannot pickle '_thread.lock' object"),
+        ("run_out_of_memory_in_workers", MemoryError, "^$"),
+    ],
+)
+def test_any_error_in_a_worker_is_raised_here(make, capfd, function, error, message):
+    with pytest.raises(error, match=message):
+        list(make().run(getattr(tasks, function), [os.getpid()] * 200, 200))
+    assert capfd.readouterr().err == ""
+
+
+def test_error_in_a_worker_keeps_its_attributes(make):
+    with pytest.raises(SourceError) as caught:
+        list(make().run(tasks.fail_in_workers, [os.getpid()] * 200, 200))
+    assert str(caught.value) == "a.csv, line 7: is wrong"
+
+
+def test_error_in_a_worker_has_its_traceback_as_cause(make):
+    with pytest.raises(KeyError) as caught:
+        list(make().run(tasks.raise_key_error_in_workers, [os.getpid()] * 200, 200))
+    assert 'engine_tasks.py", line' in str(caught.value.__cause__)
+
+
+def test_error_in_the_task_iterator_is_raised(make):
+    def failing():
+        yield from range(20)
+        raise SourceError("cannot be listed")
+
+    with pytest.raises(SourceError, match="cannot be listed"):
+        list(make().run(tasks.square, failing(), 30))
+
+
+def test_engine_runs_again_after_an_error(make):
+    engine = make()
+    with pytest.raises(SourceError):
+        list(engine.run(tasks.fail_in_workers, [os.getpid()] * 200, 200))
+    assert len(list(engine.run(tasks.square, range(9), 9))) == 9
+
+
+def test_closing_early_does_not_wait_for_tasks(make, kind):
+    start = time.monotonic()
+    work = [0.001] + [60] * 20 if kind == "ray" else [os.getpid()] * 400
+    results = make().run(tasks.sleep if kind == "ray" else tasks.sleep_in_workers, work, len(work))
+    next(results)
+    results.close()
+    assert time.monotonic() - start < 20
+
+
+def test_tasks_in_flight_are_bounded(make):
+    """A caller that is slow to take results makes the engine wait: it has not taken more tasks from an endless list."""
+    taken = count()
+    last = 0
+
+    def endless():
+        nonlocal last
+        while True:
+            last = next(taken)
+            yield last
+
+    results = make(2).run(tasks.square, endless(), 1000)
+    for _ in range(5):
+        next(results)
+    time.sleep(0.3)  # a local worker goes on with the next tasks meanwhile
+    at_rest = last
+    results.close()
+    assert at_rest < 1000
+
+
+def test_a_killed_worker(make, kind, tmp_path):
+    """Ray has other workers that can run the task. On one machine, memory has run out, and others would die too."""
+    work = [str(tmp_path / str(number)) for number in range(3)]
+    if kind == "ray":
+        assert sorted(make().run(tasks.die_once, work, 3)) == work
+    else:
+        with pytest.raises(WorkerDiedError, match=r"was killed.*run the same command again"):
+            list(make().run(tasks.die_in_workers, [os.getpid()] * 200, 200))
+
+
+def test_a_pool_works_on_parts_of_a_task(make):
+    results = list(make(2).run_with_pool(tasks.squares_of_pool, [range(5)], 5))
+    assert [squares for squares, _ in results] == [[0, 1, 4, 9, 16]]
+
+
+def test_a_machine_is_checked_before_it_runs_tasks(make, kind):
+    engine = make()
+    assert engine.is_local == (kind == "local")
+    engine.check(tasks.refuse, "")
+    assert len(list(engine.run(tasks.square, range(3), 3))) == 3
+    if not engine.is_local:
+        with pytest.raises(SourceError, match=r"^machine .* cannot be used: is old\. Hint: fix it\.$"):
+            engine.check(tasks.refuse, "is old")
+        with pytest.raises(SourceError, match="is old"):  # and each worker that starts later
+            list(engine.run(tasks.square, range(3), 3))
+
+
+INTERRUPTED = """
+import sys, threading, os, signal
+from contextlib import closing
+from dataprep import engines
+from helpers import engine_tasks as tasks
+if sys.argv[1] == "ray":
+    from dataprep.engines.ray import RayEngine
+    engine = RayEngine(sys.argv[2])
+else:
+    engine = engines.LocalEngine(3)
+with closing(engine):
+    results = engine.run(tasks.sleep, [0.001] * 3 + [30] * 20, 23)
+    next(results)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        list(results)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_ends_the_workers(kind, request, tmp_path):
+    address = request.getfixturevalue("cluster").address if kind == "ray" else ""
+    program = [sys.executable, "-c", INTERRUPTED, kind, address]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    start = time.monotonic()
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+    assert time.monotonic() - start < 25
