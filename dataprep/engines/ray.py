@@ -113,15 +113,15 @@ class RayEngine:
         self, function: Callable[[Task, Pool | None], Result], tasks: Iterable[Task], max_workers: int
     ) -> Generator[Result, None, None]:
         """Do the same with several CPUs for each task, if there are fewer tasks than CPUs."""
-        cpus = min(self._cpus_per_task(tasks), max(max_workers, 1))
+        cpus = self._cpus_per_task(tasks, max_workers)
         limit = None if self._limit is None else max(self._limit // cpus, 1)
         yield from self._run(partial(_run_in_pool, function, cpus), tasks, limit, cpus)
 
-    def _cpus_per_task(self, tasks: Iterable[Any]) -> int:
+    def _cpus_per_task(self, tasks: Iterable[Any], max_workers: int) -> int:
         if not isinstance(tasks, Sequence) or not tasks or not (nodes := self.nodes):
             return 1
         largest = max(int(node["Resources"]["CPU"]) for node in nodes)
-        return max(1, min(self.workers // len(tasks), largest))
+        return max(1, min(min(self.workers, max_workers) // len(tasks), largest))
 
     def _run(
         self, function: Callable[[Any], Any], tasks: Iterable[Any], limit: int | None, cpus: int
