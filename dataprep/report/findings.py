@@ -201,15 +201,15 @@ def _sizes(report: Report) -> Iterator[Finding]:
 
 def _looks(report: Report) -> Iterator[Finding]:
     looks = report.looks
-    of = f" of {looks.sampled:,}" if looks.sampled else ""
-    for count, what, detail in (
-        (looks.flat, "show almost one color", "They may be placeholders or failed downloads."),
-        (looks.dark, "are almost black", ""),
-        (looks.bright, "are almost white", ""),
-    ):
-        if count:
-            images = f"{count:,}{of} images" if of else plural(count, "image")
-            yield Finding("check", f"{images} {what}", detail, "odd")
+    counts = {"almost black": looks.dark, "almost white": looks.bright, "of one color": looks.flat}
+    if plain := {what: count for what, count in counts.items() if count}:
+        yield Finding(
+            "check",
+            f"Some images are {' or '.join(plain)}",
+            f"Of {looks.sampled:,} images: {', '.join(f'{count:,} {what}' for what, count in plain.items())}. They may "
+            "be placeholders or failed downloads.",
+            "odd",
+        )
     others = sum(count for name, count in looks.formats.items() if name not in ("jpeg", "raw"))
     if others and report.store == "encoded":
         share = others / max(1, sum(looks.formats.values()))

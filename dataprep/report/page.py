@@ -20,8 +20,10 @@ from dataprep.report.facts import ClassFacts, EpochCost, Histogram, Report, Spli
 from dataprep.report.findings import flag_share
 from dataprep.report.rejected import RejectedImage
 from dataprep.report.sprites import Sprite, Tile, make_sprite
+from dataprep.report.texts import show_name
+from dataprep.report.thumbnails import SIDE
 from manifests.errors import CallError
-from manifests.text import plural, printable, shorten
+from manifests.text import plural
 
 #: Rows of the table of all classes, and of the tables of the rarest and the commonest.
 _MAX_CLASSES, _FEW_CLASSES, _EXTREME_CLASSES = 2000, 30, 10
@@ -32,10 +34,7 @@ _OPEN_SHEETS = 8
 #: Images that cannot be decoded that are listed.
 _FAILED = 50
 
-#: Characters of a name on the page.
-_NAME = 120
-
-#: Bytes of the page without pictures that the first attempt to fit assumes, and factor of base64.
+#: Bytes of a picture on the page for each byte of its JPEG.
 _BASE64 = 4 / 3
 
 
@@ -113,17 +112,12 @@ def _render(report: Report, material: Material, per_class: int, max_size: int) -
     environment.filters |= {
         "n": lambda number: f"{number:,.0f}" if number == int(number) else f"{number:,.1f}",
         "bytes": format_bytes,
-        "duration": lambda seconds: format_duration(seconds) if seconds else "-",
+        "duration": lambda seconds: format_duration(seconds) if seconds >= 1 else "under 1 s",
         "name": show_name,
     }
     css = Markup(environment.loader.get_source(environment, "report.css")[0])  # type: ignore[union-attr]  # noqa: S704
     page = Page(report, material, per_class, max_size)
     return environment.get_template("report.html.j2").render(report=report, page=page, css=css, machine=cost.MACHINE)
-
-
-def show_name(text: object, limit: int = _NAME) -> str:
-    """Return a text of the dataset for the page: control characters escaped, so that none reorders other text."""
-    return shorten(printable(shorten(str(text), limit)), 2 * limit)
 
 
 @dataclass(frozen=True)
@@ -136,6 +130,9 @@ class Page:
     max_size: int
     _places: dict[int, Place] = field(default_factory=dict)
     _made: dict[str, Sprite | None] = field(default_factory=dict)
+
+    #: Sides of a picture in pixels.
+    side = SIDE
 
     # --- sections -------------------------------------------------------------------------------
 
@@ -323,6 +320,11 @@ class Page:
     def key(self, row: int) -> str:
         """Return the key of a sample."""
         return show_name(self.material.names[row].key)
+
+    def where(self, row: int) -> str:
+        """Return the path of a sample in the source, or its key if the dataset has no paths."""
+        name = self.material.names[row]
+        return show_name(name.source or name.key)
 
     def class_name(self, row: int) -> str:
         """Return the class of a sample."""

@@ -14,10 +14,11 @@ from markupsafe import Markup
 from dataprep.humanize import format_bytes
 from dataprep.report.facts import ClassFacts, Histogram, SizeGrid
 from dataprep.report.statistics import OPEN_END
+from dataprep.report.texts import show_name
 
 #: Size of a chart and its margins, in units that are CSS pixels on a narrow screen.
 _WIDTH, _HEIGHT = 360, 200
-_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 6, 10, 34
+_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 18, 10, 34
 _PLOT_WIDTH, _PLOT_HEIGHT = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
 #: Columns of the chart of class sizes, and colors of splits in the style sheet.
@@ -45,7 +46,7 @@ def histogram_chart(histogram: Histogram) -> Markup:
             if share:
                 height = max(0.8, share / top * _PLOT_HEIGHT)
                 x = _LEFT + number * slot + slot * 0.07 + place * bar
-                label = f"{bin_name(histogram, number)}: {name} {share:.1%} ({splits[name][number]:,})"
+                label = f"{bin_name(histogram, number)}: {show_name(name, 40)} {share:.1%} ({splits[name][number]:,})"
                 color = numbers[name] % COLORS
                 parts.append(
                     _RECT.format(color, _f(x), _f(_TOP + _PLOT_HEIGHT - height), _f(max(bar, 0.8)), _f(height), label)
@@ -76,7 +77,7 @@ def class_chart(classes: Sequence[ClassFacts], splits: Sequence[str]) -> Markup:
             height = value / top * _PLOT_HEIGHT
             base -= height
             first = group[0].name if len(group) == 1 else f"classes {number * per_column + 1} and following"
-            label = f"{first[:60]}: {splits[split]} {value:,.0f}"
+            label = f"{show_name(first, 60)}: {show_name(splits[split], 40)} {value:,.0f}"
             width = max(slot * 0.86, min(slot, 1))
             parts.append(
                 _RECT.format(split % COLORS, _f(_LEFT + number * slot), _f(base), _f(width), _f(height), label)

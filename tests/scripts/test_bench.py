@@ -25,7 +25,17 @@ def results_of(folder, name, *arguments):
     done = bench(name, *arguments, "--json", file)
     assert done.returncode == 0, done.stderr
     results = json.loads(file.read_text())
-    assert results["benchmark"] in {"convert", "downscale", "index", "load", "memory", "sample", "samplers", "scaling"}
+    assert results["benchmark"] in {
+        "convert",
+        "downscale",
+        "index",
+        "load",
+        "memory",
+        "report_page",
+        "sample",
+        "samplers",
+        "scaling",
+    }
     assert f"scripts/bench/{name}.py" in results["command"]
     assert results["machine"]["cores"] >= 1
     assert {"cpu", "gpus", "memory_gb", "system"} <= set(results["machine"])
@@ -221,3 +231,11 @@ def test_cold_is_rejected_for_a_folder_in_memory(photos):
         done.stderr.strip() == "--cold: /dev/shm/no such folder is in memory. Hint: set --work to a folder on a disk."
     )
     assert not Path("/dev/shm/no such folder").exists()
+
+
+def test_report_page(photos, tmp_path):
+    results, _ = results_of(
+        tmp_path, "report_page", "--images", photos, "--work", tmp_path / "work", "--shard", 10, "--counts", 10, 30
+    )
+    assert rows_of(results) == ["10", "30"]
+    assert all(row["seconds"] > 0 and row["peak MB"] > 10 for row in results["tables"][0]["rows"])

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import struct
+import subprocess
+import sys
+import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from helpers.handmade import make_dataset
 from helpers.pictures import encode, photo
 from PIL import Image
+
+from dataprep.report.cost import MemoryEstimate
+from dataprep.report.rejected import RejectedImage, RejectedTask, show_rejected
+from manifests.schema import File
+from manifests.store import MANIFEST_NAME, REJECTED_NAME, manifest_bytes, read_manifest, rejected_bytes
+from manifests.tables import read_table, write_table
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -75,7 +88,15 @@ def dataset(source, tmp_path_factory, dataprep) -> Path:
 
 
 @pytest.fixture
-def run(invoke, tmp_path):
+def without_memory(monkeypatch):
+    """Leave out the estimate of GPU memory, which starts another program."""
+    monkeypatch.setattr(MemoryEstimate, "__init__", lambda *_: None)
+    monkeypatch.setattr(MemoryEstimate, "result", lambda _: "left out by the test")
+    monkeypatch.setattr(MemoryEstimate, "close", lambda _: None)
+
+
+@pytest.fixture
+def run(invoke, tmp_path, without_memory):
     """A function that makes a report in one process; it returns the JSON and the page."""
 
     def make(dataset, *options, status=0, name="report"):
@@ -120,7 +141,7 @@ def test_findings_name_the_leak_and_the_worst_class(run, dataset):
     assert found[:2] == ["1 image of val is also in train", "1 image has several labels"]
     assert "\u201cemu\u201d is the class with the largest share of images with problems" in found
     assert "2 source images were rejected" in found
-    assert "1 of 43 images show almost one color" in found
+    assert "Some images are almost black or of one color" in found
 
 
 def test_a_clean_dataset_has_no_problems(run, make_photos, invoke, tmp_path):
@@ -172,3 +193,280 @@ def test_the_same_dataset_gives_the_same_bytes(invoke, dataset, source, tmp_path
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
     invoke("report", dataset, "--out", tmp_path / "c.html", "--seed", 1, "--source", source, "--workers", 1)
     assert (tmp_path / "c.html").read_bytes() != (tmp_path / "a.html").read_bytes()
+
+
+# --- names that come with the dataset -----------------------------------------------------------
+
+
+def test_hostile_names_are_shown_and_never_run(run, tmp_path):
+    pixels = [("jpg", encode(photo(number)), number % len(HOSTILE)) for number in range(20)]
+    folder = make_dataset(tmp_path / "hostile", "webdataset", pixels)
+    long = "x" * 10_000
+    names = (*HOSTILE[:-1], long)
+    rename_classes(folder, names)
+    source_names = [f"../{name}/{row}" for row, name in enumerate(names)]
+    change_table(folder, "source", lambda values: [source_names[row % 5] for row in range(len(values))])
+    data, page = run(folder)
+    assert [each["name"] for each in data["classes"]] == list(names)
+    assert not [tag for tag, a in page.tags if tag == "script" or "onerror" in a]
+    assert "<script>alert(1)</script>" in page.text
+    assert "evil\\u202egnp.exe" in page.text
+    assert "\u202e" not in page.text
+    assert "{{ 7 * 7 }}" in page.text
+    assert long not in page.text
+    assert "characters left out" in page.text
+
+
+def rename_classes(folder: Path, names: tuple[str, ...]) -> None:
+    manifest = replace(read_manifest(folder), classes=names)
+    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(manifest))
+
+
+def change_table(folder: Path, column: str, change) -> None:
+    """Replace a column of all tables, and the tables' lengths in the manifest."""
+    import pyarrow as pa
+
+    manifest = read_manifest(folder)
+    splits = []
+    for split in manifest.splits:
+        shards = []
+        for shard in split.shards:
+            path = folder / shard.table.name
+            table = read_table(path)
+            place, kind = table.column_names.index(column), table.schema.field(column).type
+            write_table(table.set_column(place, column, pa.array(change(table[column].to_pylist()), kind)), str(path))
+            shards.append(replace(shard, table=File(shard.table.name, path.stat().st_size, None)))
+        splits.append(replace(split, shards=tuple(shards)))
+    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(replace(manifest, splits=tuple(splits))))
+
+
+def test_rejected_images_are_read_only_below_the_source(run, dataset, source, tmp_path):
+    """A list that names files elsewhere, also by a link, does not put them on the page."""
+    root = tmp_path / "root"
+    (root / "sub").mkdir(parents=True)
+    secret = tmp_path / "secret.png"
+    secret.write_bytes(encode(photo(5), "PNG"))
+    (root / "sub" / "seen.png").write_bytes(secret.read_bytes())
+    (root / "link.png").symlink_to(secret)
+    os.mkfifo(root / "pipe.png")
+    names = [
+        "sub/seen.png",
+        str(root / "sub" / "seen.png"),
+        "../secret.png",
+        str(secret),
+        "link.png",
+        "pipe.png",
+        "a\0b",
+        "no.png",
+    ]
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    rows = [{"source": name, "reason": "corrupt", "detail": "test"} for name in names]
+    (copy / REJECTED_NAME).write_bytes(rejected_bytes(rows))
+    page = run(copy, "--source", root)[1]
+    shown = [a["aria-label"] for tag, a in page.tags if (a.get("aria-label") or "").startswith("rejected image")]
+    assert shown == ["rejected image sub/seen.png", f"rejected image {root}/sub/seen.png"]
+    assert page.text.count("the path leads out of the folder that --source names") == 3
+    assert "it is a named pipe, not a regular file" in page.text
+    assert not [a for tag, a in run(copy)[1].tags if (a.get("aria-label") or "").startswith("rejected image")]
+
+
+def png_with_size(width: int, height: int) -> bytes:
+    """Make a PNG of one color that claims a size, with all of its compressed rows."""
+    packer = zlib.compressobj(9)
+    rows = b"".join([packer.compress(bytes(1 + width * 3)) for _ in range(64)]) + packer.flush()
+
+    def part(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", rows) + part(b"IEND", b"")
+
+
+@pytest.mark.parametrize("reason", ["corrupt", "too-large"])
+def test_bombs_are_not_decoded(reason, tmp_path):
+    data = png_with_size(60_000, 60_000)
+    (tmp_path / "bomb.png").write_bytes(data)
+    task = RejectedTask((RejectedImage("bomb.png", reason, "test"),), str(tmp_path))
+    (image,) = show_rejected(task)
+    assert not image.thumbnail
+    assert image.note
+
+
+# --- damaged and unusual datasets ---------------------------------------------------------------
+
+
+def test_a_missing_shard_and_a_damaged_table_are_named(run, dataset, tmp_path, invoke):
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    (copy / "train-00001.tfrecord").unlink()
+    table = copy / "train-00002.parquet"
+    table.write_bytes(table.read_bytes()[:100])
+    (copy / "val-00000.tfrecord").write_bytes((copy / "val-00000.tfrecord").read_bytes()[:3000])
+    data, page = run(copy, status=1)
+    text = "\n".join(data["problems"])
+    assert len(data["problems"]) == 3
+    assert "train-00001.tfrecord" in text
+    assert "train-00002.parquet" in text
+    assert "val-00000.tfrecord: the shard has 3000 bytes" in text
+    assert data["findings"][0]["title"] == "3 files of the dataset are damaged or missing"
+    assert data["samples"] == 34
+    assert len(data["looks"]["failed"]) >= 10
+    assert "Damaged files" in page.text
+
+
+def test_an_image_that_cannot_be_decoded_is_named(run, dataset, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    shard = copy / "train-00000.tfrecord"
+    row = read_table(copy / "train-00000.parquet").to_pylist()[3]
+    data = bytearray(shard.read_bytes())
+    data[row["offset"] : row["offset"] + row["size"]] = bytes(row["size"])
+    shard.write_bytes(data)
+    report, page = run(copy, status=1)
+    ((failed),) = report["looks"]["failed"]
+    assert (failed["key"], failed["source"]) == (row["key"], row["source"])
+    assert failed["reason"].startswith("not-an-image")
+    assert "1 image of 43 that were decoded cannot be decoded" in titles(report)
+    assert row["key"] in page.text
+
+
+@pytest.mark.parametrize("damage", ["missing", "not JSON"])
+def test_a_damaged_list_of_rejected_images(run, dataset, tmp_path, damage):
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    (copy / REJECTED_NAME).unlink() if damage == "missing" else (copy / REJECTED_NAME).write_text("no\n")
+    data = run(copy, status=1)[0]
+    assert len(data["problems"]) == 1
+    assert data["problems"][0].startswith(REJECTED_NAME)
+
+
+def test_a_damaged_manifest_writes_nothing(invoke, dataset, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    (copy / MANIFEST_NAME).write_text("{}")
+    result = invoke("report", copy, "--out", tmp_path / "report.html", status=1)
+    assert "manifest" in result.stderr
+    assert not (tmp_path / "report.html").exists()
+    assert "does not exist" in invoke("report", tmp_path / "none", "--out", tmp_path / "report.html", status=2).stderr
+
+
+def test_without_checksums(run, dataset, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    change_table(copy, "crc32c", lambda values: [None] * len(values))
+    data, page = run(copy)
+    assert data["copies"]["compared"] == 0
+    assert "The sample tables contain no checksums" in page.text
+    assert "43 images have no checksum" in titles(data)
+
+
+def test_without_class_names(run, dataset, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    rename_classes(copy, ())
+    assert [each["name"] for each in run(copy)[0]["classes"]] == ["label 0", "label 1", "label 2"]
+
+
+def test_raw_pixels(run, source, invoke, tmp_path):
+    out = tmp_path / "raw"
+    invoke("convert", "--src", source, "--out", out, "--store", "raw", "--raw-size", 96, "--max-rejected", 1)
+    data, page = run(out)
+    assert data["looks"]["formats"] == {"raw": 43}
+    assert data["pixels"] == [96, 96, 3]
+    assert sum(data["changes"].values()) == 43
+    assert data["original_formats"].keys() == {"jpeg", "png", "webp"}
+    assert "What dataprep convert changed" in page.text
+    assert data["looks"]["odd"]["Darkest"][0]["source"] == "train/dog/black.png"
+
+
+@pytest.mark.parametrize("validate", ["none", "header"])
+def test_shards_of_another_tool(run, source, invoke, tmp_path, validate):
+    import webdataset
+
+    folder = tmp_path / "foreign"
+    folder.mkdir()
+    with webdataset.ShardWriter(f"file:{folder}/train-%05d.tar", maxcount=10, verbose=0) as writer:
+        for number in range(25):
+            writer.write({"__key__": f"sample{number}", "jpg": encode(photo(number)), "cls": number % 4})
+    invoke("index", folder, "--validate", validate)
+    data, page = run(folder)
+    assert data["samples"] == 25
+    assert [each["samples"] for each in data["classes"]] == [[7], [6], [6], [6]]
+    assert data["copies"]["compared"] == (25 if validate == "header" else 0)
+    assert "sample3" in page.text
+
+
+def test_an_empty_split_and_a_dataset_of_one_image(run, tmp_path):
+    one = make_dataset(tmp_path / "one", "tfrecord", [("jpg", encode(photo(1)), 0)], shards=1)
+    data = run(one)[0]
+    assert data["samples"] == 1
+    assert data["balance"][0]["evenness"] == 1.0
+    manifest = read_manifest(one)
+    (one / MANIFEST_NAME).write_bytes(manifest_bytes(replace(manifest, splits=())))
+    data, page = run(one, name="empty")
+    assert data["samples"] == 0
+    assert "There are no images." in page.text
+
+
+# --- size, sample, files ------------------------------------------------------------------------
+
+
+def test_max_size_cuts_the_contact_sheets_and_says_so(run, dataset, invoke, tmp_path):
+    run(dataset, name="whole")
+    whole = (tmp_path / "whole.html").stat().st_size
+    limit = whole - 20_000
+    page = run(dataset, "--max-size", f"{limit}B", name="cut")[1]
+    assert (tmp_path / "cut.html").stat().st_size <= limit
+    assert "cut the contact sheets to" in " ".join(page.text.split())
+    result = invoke("report", dataset, "--out", tmp_path / "cut.html", "--max-size", "10000B", status=2)
+    assert "set --max-size 1MiB" in result.stderr
+
+
+def test_a_sample_is_stated(run, dataset):
+    data, page = run(dataset, "--sample", 10, "--seed", 3)
+    assert data["looks"]["sampled"] == 10
+    assert sum(data["looks"]["formats"].values()) == 10
+    assert "10 of the images, drawn at random with seed 3, were decoded" in page.text
+    assert sum(sum(counts) for counts in data["histograms"]["shorter"]["counts"].values()) == 43
+
+
+def test_only_reports_are_replaced(without_memory, invoke, dataset, tmp_path):
+    out, extra = tmp_path / "page.html", tmp_path / "page.json"
+    for path in (out, extra):
+        path.write_text("mine")
+        result = invoke("report", dataset, "--out", out, "--workers", 1, status=2)
+        assert f"{path} exists, and is not a report" in result.stderr
+        assert path.read_text() == "mine"
+        path.unlink()
+    for _ in range(2):
+        invoke("report", dataset, "--out", out, "--workers", 1)
+    out.write_text("mine")
+    invoke("report", dataset, "--out", out, "--workers", 1, "--overwrite")
+    assert "mine" not in out.read_text()[:10]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "page.json"]
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [("page.txt", "does not end in .html"), ("none/page.html", "does not exist"), ("folder.html", "is a folder")],
+)
+def test_wrong_names_are_refused_before_the_work(invoke, dataset, tmp_path, out, message):
+    (tmp_path / "folder.html").mkdir()
+    assert message in invoke("report", dataset, "--out", tmp_path / out, status=2).stderr
+    result = invoke("report", dataset, "--out", tmp_path / "a.html", "--source", tmp_path / "none", status=2)
+    assert "is not a folder" in result.stderr
+
+
+def test_json_is_printed(invoke, dataset, tmp_path):
+    result = invoke("report", dataset, "--out", tmp_path / "a.html", "--json", "--workers", 1)
+    assert json.loads(result.stdout) == json.loads((tmp_path / "a.json").read_text("utf-8"))
+
+
+def test_gpu_memory_is_that_of_loaders_memory(invoke, dataset, tmp_path):
+    command = [sys.executable, "-m", "loaders", "memory", str(dataset), "--batch-size", "32", "--json"]
+    expected = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    out = tmp_path / "report.html"
+    invoke("report", dataset, "--out", out, "--batch-size", 32)
+    cost = json.loads(out.with_suffix(".json").read_text("utf-8"))["cost"]
+    assert cost["gpu_memory"] == {name: split["gpu_memory"] for name, split in expected["splits"].items()}
