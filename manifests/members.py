@@ -124,6 +124,30 @@ def parse_json(data: bytes | str) -> Member:
         raise ValueError("the JSON is nested too deeply") from None
 
 
+def parse_members(data: bytes) -> dict[str, Any]:
+    """Parse a JSON object as `parse_json` does, and refuse it if a name occurs twice.
+
+    Raises:
+        ValueError: the data is not a JSON object, or names a member twice.
+
+    """
+    try:
+        value = json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("it is not an object")  # noqa: TRY004  (the content is wrong, not an argument)
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the name {shorten(next(name for name in names if names.count(name) > 1))} occurs twice")
+    return members
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     required=True,
     metavar="SRC",
     help="The images: an ImageFolder, a folder with train/ and val/, ImageNet as Kaggle or PaddleClas distribute it, "
-    "Market-1501 and similar re-ID datasets, or a list, CSV, TSV or Parquet file.",
+    "Market-1501 and similar re-ID datasets, or a list, CSV, TSV, JSON Lines or Parquet file.",
 )
 @click.option(
     "--fmt",

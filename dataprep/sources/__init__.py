@@ -25,7 +25,7 @@ from dataprep.sources.patterns import has_label, parse_pattern
 from dataprep.sources.refusals import missing_source, refuse_other_files
 from dataprep.sources.reid_folders import find_reid_layout, read_reid_folders
 from dataprep.sources.scan import has_folders, list_folders
-from dataprep.sources.tables import read_table
+from dataprep.sources.tables import TABLE_SUFFIXES, read_table
 from manifests.errors import CallError, SourceError
 from manifests.faults import raise_machine_fault
 from manifests.schema import UNREADABLE
@@ -33,7 +33,6 @@ from manifests.text import agree, plural, printable
 
 __all__ = ["UNREADABLE", "Source", "SourceOptions", "read_source"]
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 LIST_NAMES = ("train_list.txt", "val_list.txt", "test_list.txt")
 
 
@@ -41,7 +40,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     """Recognize the layout of `src` and list its samples. No image is opened.
 
     Args:
-        src: a folder, a list file, or a table (CSV, TSV, Parquet).
+        src: a folder, a list file, or a table (CSV, TSV, JSON Lines, Parquet).
         options: how to read a source that does not follow the defaults.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Read a CSV or TSV file as text, with the line number of each row."""
+"""Read a CSV or TSV file as text, with the line number of each row. The delimiter is detected."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from manifests.text import plural
 
 def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     """Read all columns as text; return them with the number of the line on which each row ends."""
-    reader = csv.reader(_text_lines(file), delimiter="\t" if file.lower().endswith(".tsv") else ",", strict=True)
+    reader = csv.reader(_text_lines(file), delimiter=_detect_delimiter(file), strict=True)
     batches, lines = [], []
     try:
         rows_of_file = _rows(reader, file)
         header = next(rows_of_file, [])
-        _check_delimiter(header, file)
         if len(header) > MAX_COLUMNS:
             message = f"the table has {len(header):,} columns, but the limit is {MAX_COLUMNS:,}"
             raise SourceError(message, file=file, line=1, hint="remove the columns that are not needed")
@@ -60,17 +59,25 @@ def _rows(reader: Any, file: str) -> Iterator[list[str]]:
         yield row
 
 
-def _check_delimiter(header: list[str], file: str) -> None:
-    expected = "a tab" if file.lower().endswith(".tsv") else "a comma"
-    names = {";": "a semicolon", "\t": "a tab", "|": "a vertical bar", ",": "a comma"}
-    for delimiter, name in names.items():
-        if len(header) == 1 and delimiter in header[0]:
-            raise SourceError(
-                f"the columns are separated by {name}, but this file name stands for {expected}",
-                file=file,
-                line=1,
-                hint="name the file .tsv" if delimiter == "\t" else f"save the table with {expected} between columns",
-            )
+#: What separates the columns, in the order of preference for a file that could be read in several ways.
+_DELIMITERS = (",", "\t", ";", "|")
+
+
+def _detect_delimiter(file: str) -> str:
+    """Return the delimiter that the name of the file stands for, unless the header has columns only with another."""
+    line = next(_text_lines(file), "")
+    usual = "\t" if file.lower().endswith(".tsv") else ","
+
+    def columns(delimiter: str) -> int:
+        try:
+            return len(next(csv.reader([line], delimiter=delimiter, strict=True), []))
+        except csv.Error:  # a quoted name with a line break, for example
+            return 0
+
+    if columns(usual) > 1:
+        return usual
+    best = max(_DELIMITERS, key=columns)
+    return best if columns(best) > 1 else usual
 
 
 def _text_lines(file: str) -> Iterator[str]:

@@ -19,12 +19,17 @@ _SHARD = (
     "a shard or an archive",
     "unpack an archive and give the folder; to use shards as they are, run `dataprep index`",
 )
-_TABLE = ("not one of the tables that can be read", "save it as CSV or Parquet")
+_TABLE = ("not one of the tables that can be read", "save it as CSV, JSON Lines or Parquet")
+_SPREADSHEET = (
+    "a spreadsheet",
+    "save it as `CSV UTF-8` in the spreadsheet program, or with pandas: `pandas.read_excel(file).to_csv(...)`",
+)
 _IMAGE = ("an image", "give the folder that contains the class folders, or a list of images")
 _BY_SUFFIX = {
     **dict.fromkeys((".zip", ".7z", ".rar", ".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst"), _ARCHIVE),
     **dict.fromkeys((".tar", ".tfrecord", ".tfrecords"), _SHARD),
-    **dict.fromkeys((".jsonl", ".ndjson", ".json", ".xlsx", ".xls", ".ods", ".feather", ".arrow", ".orc"), _TABLE),
+    **dict.fromkeys((".json", ".feather", ".arrow", ".orc"), _TABLE),
+    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"), _SPREADSHEET),
     **dict.fromkeys((".npz", ".npy", ".h5", ".hdf5", ".mat", ".pkl", ".pt", ".lmdb", ".db", ".sqlite"), _TABLE),
     **dict.fromkeys(IMAGE_SUFFIXES, _IMAGE),
 }

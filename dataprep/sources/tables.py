@@ -1,4 +1,4 @@
-"""Tables: CSV, TSV, Parquet. Columns other than path, label and split are kept as extra columns."""
+"""Tables: CSV, TSV, JSON Lines, Parquet. Columns other than path, label and split are kept as extra columns."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from dataprep.sources.base import (
 )
 from dataprep.sources.columns import Locate, check_paths, file_stats, normalize_paths, number_labels
 from dataprep.sources.delimited import load_csv
+from dataprep.sources.jsonl import load_jsonl
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_TABLE, open_file
 from manifests.members import shorten
@@ -32,7 +33,11 @@ from manifests.text import printable, suggest
 #: about half a byte each.
 ROWS_PER_BYTE = 2.0
 
-PATH_COLUMNS = ("path", "image", "file", "filename", "filepath", "image_path")
+#: Suffixes of JSON Lines, and of all tables.
+JSON_SUFFIXES = (".jsonl", ".ndjson")
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", *JSON_SUFFIXES)
+
+PATH_COLUMNS = ("path", "image", "file", "filename", "filepath", "image_path", "file_name")
 
 
 def read_table(file: str, options: SourceOptions) -> Source:
@@ -43,7 +48,7 @@ def read_table(file: str, options: SourceOptions) -> Source:
         SourceError: the table is damaged, a value or a column is not valid, or an image is missing or listed twice.
 
     """
-    table, lines = _load_parquet(file) if file.lower().endswith(".parquet") else load_csv(file)
+    table, lines = _load(file)
     path_name = _find_column(table, options.path_column, PATH_COLUMNS, "--path-column", file)
     label_name = _find_column(table, options.label_column, LABEL_COLUMNS, "--label-column", file)
     split_name = options.split_column or ("split" if "split" in table.column_names else None)
@@ -81,6 +86,13 @@ def read_table(file: str, options: SourceOptions) -> Source:
 
 
 # --- reading ------------------------------------------------------------------------------------
+
+
+def _load(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
+    suffix = os.path.splitext(file)[1].lower()
+    if suffix == ".parquet":
+        return _load_parquet(file)
+    return load_jsonl(file) if suffix in JSON_SUFFIXES else load_csv(file)
 
 
 def _load_parquet(file: str) -> tuple[pa.Table, NDArray[np.int64]]:

@@ -73,6 +73,11 @@ def sources(make_photos, tmp_path_factory) -> Path:
     (folder / "list.txt").write_text("".join(f"{name} {number % 2}\n" for number, name in enumerate(names)))
     rows = [f"{name},{('cat', 'dog')[n % 2]},{('train', 'val')[n // 4]},{n}" for n, name in enumerate(names)]
     (folder / "table.csv").write_text("\n".join(["path,label,split,age", *rows]) + "\n")
+    lines = [
+        json.dumps({"path": name, "label": ("cat", "dog")[n % 2], "split": ("train", "val")[n // 4], "age": n})
+        for n, name in enumerate(names)
+    ]
+    (folder / "table.jsonl").write_text("\n".join(lines) + "\n")
     people = [path.relative_to(folder) for path in sorted(photos.glob("*/*"))]
     rows = [f"{path},person {n % 20},camera {n % 3}" for n, path in enumerate(people)]
     (folder / "people.csv").write_text("\n".join(["path,identity,camera", *rows]) + "\n")

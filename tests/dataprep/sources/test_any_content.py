@@ -18,6 +18,7 @@ PIECES = st.one_of(
             *(b"1.jpg", b"2.jpg", b"a b.jpg", b"./1.jpg", b"../1.jpg", b"/etc/passwd", b"missing.jpg", b"cat", b"0"),
             *(b"path", b"label", b"split", b"path,label\n", b"path\tlabel\n", b"path,label,split,weight\n"),
             *(b"1.jpg,cat\n", b"1.jpg\tcat\n", b"2.jpg,0,val,1e999\n", b"1.jpg 0\n", b"2.jpg 1\n", b"9" * 20),
+            *(b'{"path": "1.jpg", "label": 0}\n', b'{"path": "2.jpg", "label": 1.5}\n', b"{", b"}", b"[", b"null"),
             *(b"\n", b"\r", b"\r\n", b",", b"\t", b" ", b'"', b'""', b"\\", b";", b"|", b"\0", b"\x1a"),
             *(b"\xef\xbb\xbf", b"\xff", b"\xed\xa0\x80", "\u2028é日".encode(), b"nan", b"-1", b"true", b"007", b"1.10"),
         ]
@@ -46,7 +47,7 @@ def check_place(error: SourceError | CallError, file: str) -> None:
         assert f"line {error.line}" in text
 
 
-@pytest.mark.parametrize("suffix", [".txt", ".csv", ".tsv"])
+@pytest.mark.parametrize("suffix", [".txt", ".csv", ".tsv", ".jsonl"])
 @given(content=CONTENTS)
 def test_a_list_or_table_of_any_content(suffix, folder, content):
     file = folder / f"list{suffix}"

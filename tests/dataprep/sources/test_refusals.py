@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 from helpers.pictures import encode, photo
-from helpers.sources import has_notice, read
+from helpers.sources import has_notice, read, rows
 
 from manifests.errors import CallError, SourceError
 
@@ -38,8 +38,9 @@ def make_tar():
         ("train-00000.tfrecord", b"", "`dataprep index`"),
         ("1.JPG", b"", "is an image. Hint: give the folder"),
         ("image", encode(photo(1, 8, 8)), "is an image. Hint: give the folder"),
-        ("list.jsonl", b'{"path": "1.jpg", "label": 0}\n', "not one of the tables .* save it as CSV or Parquet"),
-        ("list.xlsx", make_zip(), "not one of the tables .* save it as CSV or Parquet"),
+        ("list.json", b'[{"path": "1.jpg"}]', "not one of the tables .* save it as CSV, JSON Lines or Parquet"),
+        ("list.xlsx", make_zip(), "is a spreadsheet. Hint: save it as `CSV UTF-8`"),
+        ("list.ODS", make_zip(), "is a spreadsheet. Hint: .*pandas"),
     ],
 )
 def test_files_that_are_no_lists(name, data, message, tmp_path):
@@ -60,19 +61,18 @@ def test_paths_of_windows(path):
         read(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "delimiter", "message"),
-    [
-        ("a.csv", ";", "separated by a semicolon, .* a comma. Hint: save the table with a comma"),
-        ("a.csv", "\t", r"separated by a tab, .* Hint: name the file \.tsv"),
-        ("a.csv", "|", "separated by a vertical bar"),
-        ("a.tsv", ",", "separated by a comma, .* Hint: save the table with a tab"),
-    ],
-)
-def test_other_delimiters(name, delimiter, message, tmp_path):
-    (tmp_path / name).write_text(f"path{delimiter}label\n1.jpg{delimiter}0\n")
-    with pytest.raises(SourceError, match=rf"{name}, line 1: the columns are {message}"):
-        read(tmp_path / name)
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_detected(name, delimiter, make_tree):
+    lines = (("path", "label", "note"), ("1.jpg", "0", "x"), ("2.jpg", "1", "y"))
+    root = make_tree(["1.jpg", "2.jpg"], **{name: "".join(delimiter.join(line) + "\n" for line in lines)})
+    assert rows(read(root / name)) == [("train", "1.jpg", "0", "x"), ("train", "2.jpg", "1", "y")]
+
+
+def test_the_usual_delimiter_wins(make_tree):
+    """Other delimiters may be part of names and values."""
+    root = make_tree(["1.jpg"], **{"a.csv": "path,label,a;b;c;d\n1.jpg,0,x;y\n"})
+    assert read(root / "a.csv").extra["a;b;c;d"].to_pylist() == ["x;y"]
 
 
 # --- nothing vanishes or counts twice without a word --------------------------------------------

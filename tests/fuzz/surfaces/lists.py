@@ -157,15 +157,17 @@ def _varied_csv(rng: Random) -> tuple[str, bytes]:
     for _ in range(rng.choice((0, 1, 3))):
         rng.choice(rows)[rng.choice((2, 3))] = mutate.odd_text(rng)[:500]
     order = rng.sample(range(4), 4) if rng.random() < 0.3 else range(4)
-    out, delimiter = io.StringIO(), rng.choice((",", "\t"))
+    out, delimiter = io.StringIO(), rng.choice((",", "\t", ";", "|"))
     quoting = rng.choice((csv.QUOTE_MINIMAL, csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
     writer = csv.writer(out, delimiter=delimiter, quoting=quoting, lineterminator=rng.choice(("\n", "\r\n")))
     writer.writerows([row[at] for at in order] for row in (header, *rows))
-    return "list.csv" if delimiter == "," else "list.tsv", out.getvalue().encode("utf-8", "surrogatepass")
+    return "list.tsv" if delimiter == "\t" else "list.csv", out.getvalue().encode("utf-8", "surrogatepass")
 
 
 def _read_csv(name: str, data: bytes, label_column: str) -> list[tuple[str, str]]:
-    delimiter = "\t" if name.endswith(".tsv") else ","
+    header = data.decode("utf-8-sig").splitlines()[0]
+    usual = "\t" if name.endswith(".tsv") else ","
+    delimiter = next((each for each in (usual, ",", "\t", ";", "|") if each in header), usual)
     rows = list(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter=delimiter))
     for row in rows:
         require("\n" not in row["path"] + row[label_column], f"lines are merged: {row}")
