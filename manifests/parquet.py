@@ -10,7 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from manifests.faults import is_machine_fault
 from manifests.members import shorten
@@ -41,6 +41,27 @@ _DELTA_BYTE_ARRAY = 7
 
 #: Text that is decoded in one step, approximately.
 _DECODED_BYTES = 64 << 20
+
+
+#: A column of images in one row group may unpack to `FREE_BYTES`, and this many bytes more for each stored byte: images
+#: are compressed themselves. In any case, it has at most `MAX_GROUP_BYTES`.
+GROUP_BYTES_PER_BYTE = 20
+MAX_GROUP_BYTES = 1 << 30
+
+
+class GroupSize(NamedTuple):
+    """The size of a column in one row group.
+
+    Attributes:
+        rows: number of rows.
+        bytes: length in bytes after it is unpacked, as the footer states.
+        nulls: number of rows without a value; `None` if the footer does not tell.
+
+    """
+
+    rows: int
+    bytes: int
+    nulls: int | None
 
 
 class ParquetError(ValueError):
@@ -155,6 +176,60 @@ class BoundedParquet:
                         raise ParquetError("it unpacks to more bytes than a file of this length may")
                 columns.append(_as_type(column, self.schema.field(name).type))
         return pa.table(columns, pa.schema([self.schema.field(name) for name in names], self.schema.metadata))
+
+    def binary_leaves(self) -> dict[str, list[GroupSize]]:
+        """Return the columns of bytes, nested in structs or not, by their path such as ``image.bytes``.
+
+        Each has the rows and bytes of its row groups, as the footer states them.
+        """
+        leaves = {}
+        with _translated_errors():
+            for path, at in self._leaves.items():
+                column = self._footer.schema.column(at)
+                if column.physical_type == "BYTE_ARRAY" and column.max_repetition_level == 0:
+                    leaves[path] = [self._group_size(number, at) for number in range(self._footer.num_row_groups)]
+        return leaves
+
+    def _group_size(self, number: int, at: int) -> GroupSize:
+        group = self._footer.row_group(number)
+        chunk = group.column(at)
+        statistics = chunk.statistics
+        nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
+        return GroupSize(group.num_rows, max(0, chunk.total_uncompressed_size), nulls)
+
+    def read_group(self, number: int, path: str) -> pa.Array:
+        """Read the bytes of a column in one row group: binary [rows], perhaps dictionary-encoded.
+
+        Args:
+            number: number of the row group.
+            path: path of the column, a key of `binary_leaves`.
+
+        Raises:
+            ParquetError: the column is damaged, or unpacks to too many bytes.
+
+        """
+        import pyarrow as pa
+
+        with _translated_errors(f"column {shorten(path)}, row group {number}: "):
+            group = self._footer.row_group(number)
+            chunk = group.column(self._leaves[path])
+            pages = list(self._pages_in_group(chunk, group.num_rows))
+            limit = min(MAX_GROUP_BYTES, FREE_BYTES + GROUP_BYTES_PER_BYTE * max(0, chunk.total_compressed_size))
+            if (unpacked := sum(page.bytes for page in pages)) > limit:
+                hint = "; write the file with row groups of fewer rows" if limit == MAX_GROUP_BYTES else ""
+                raise ParquetError(f"it unpacks to {unpacked:,} bytes, but the limit is {limit:,}{hint}")
+            # A page of a few bytes can repeat an image a million times, so a dictionary stays one.
+            coded = any(page.type == DICTIONARY_PAGE for page in pages)
+            parquet = self._open(self._footer, [path]) if coded else self._parquet
+            table = parquet.read_row_group(number, [path], use_threads=False)
+            column = table.column(0).combine_chunks()
+            if isinstance(column, pa.ChunkedArray):
+                column = pa.concat_arrays(column.chunks)
+            while pa.types.is_struct(column.type):
+                column = column.flatten()[0]  # with the nulls of the struct
+            if len(column) != group.num_rows:
+                raise ParquetError(f"it has {plural(len(column), 'row')}, not {group.num_rows:,}")
+            return column
 
     def _is_text(self, name: str) -> bool:
         return bool(self._footer.schema.column(self._leaves[name]).physical_type == "BYTE_ARRAY")

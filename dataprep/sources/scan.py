@@ -171,7 +171,7 @@ class _Visit:
                         heapq.heappush(self._links, (path, number))
                     else:
                         subfolders.append(path)
-                elif (suffix := _suffix_of(entry.name)) not in IMAGE_SUFFIXES:
+                elif (suffix := suffix_of(entry.name)) not in IMAGE_SUFFIXES:
                     self.skipped[suffix or "no extension"] += 1
                 else:
                     images.append((path, *_stats_of(entry)))
@@ -216,7 +216,8 @@ def is_utf8(name: str) -> bool:
     return True
 
 
-def _suffix_of(name: str) -> str:
+def suffix_of(name: str) -> str:
+    """Return the extension of a file name in lower case, with its dot."""
     # The same as `os.path.splitext` for names that do not start with a dot, at a third of the cost.
     return name[name.rfind(".") :].lower() if "." in name else ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,12 +59,12 @@ def read_table(file: str, options: SourceOptions) -> Source:
         return file, int(lines[row])
 
     for name in {path_name, label_name, *([split_name] if split_name else [])}:
-        _check_filled(table[name], name, locate)
+        check_filled(table[name], name, locate)
         _check_one_line(table[name], name, locate)
     root = options.image_root or os.path.dirname(file) or "."
     path = normalize_paths(_text_column(table, path_name, file))
     label, classes = number_labels(
-        _label_column(table, label_name, file), options.classes, locate, max_classes=options.max_classes
+        label_text(table, label_name, file), options.classes, locate, max_classes=options.max_classes
     )
     splits, split = _number_splits(table, split_name, file)
     stats = file_stats(root, path)
@@ -79,7 +79,7 @@ def read_table(file: str, options: SourceOptions) -> Source:
         size=stats[:, 0],
         stamp=stats[:, 1:],
         # A label column with a specific name, such as `identity`, is also kept as an extra column.
-        extra=_extra_columns(table, {path_name, split_name, *({label_name} & {*LABEL_COLUMNS})}, file),
+        extra=extra_columns(table, {path_name, split_name, *({label_name} & {*LABEL_COLUMNS})}, file),
     )
     check_paths(source, locate)
     return source
@@ -111,23 +111,27 @@ def _load_parquet(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
 
 
 def _check_type(arrow_type: pa.DataType, name: str, file: str) -> None:
-    """Check that a column contains text, numbers, booleans or times. Only these are read."""
+    if not is_readable_type(arrow_type):
+        raise SourceError(
+            f"column {shorten(name)} has the type {shorten_type(arrow_type)}, which is not text, a number or a boolean",
+            file=file,
+            hint="convert or remove it",
+        )
+
+
+def is_readable_type(arrow_type: pa.DataType) -> bool:
+    """Return whether a column contains text, numbers, booleans or times. Only these are read."""
     types = pa.types
     if types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
-    if not (
+    return bool(
         _is_text(arrow_type)
         or types.is_integer(arrow_type)
         or types.is_floating(arrow_type)
         or types.is_boolean(arrow_type)
         or types.is_null(arrow_type)
         or types.is_temporal(arrow_type)
-    ):
-        raise SourceError(
-            f"column {shorten(name)} has the type {shorten_type(arrow_type)}, which is not text, a number or a boolean",
-            file=file,
-            hint="convert or remove it",
-        )
+    )
 
 
 def _check_one_line(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
@@ -157,7 +161,13 @@ def _find_column(table: pa.Table, given: str | None, known: Sequence[str], optio
     return column_name
 
 
-def _check_filled(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
+def check_filled(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
+    """Check that a column has a value in every row.
+
+    Raises:
+        SourceError: it is null, empty or blank in a row.
+
+    """
     empty = pc.is_null(column)
     if _is_text(column.type):
         empty = pc.or_kleene(empty, pc.equal(pc.utf8_trim_whitespace(column), ""))
@@ -177,7 +187,13 @@ def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
     return table[name].combine_chunks().cast(pa.large_string())
 
 
-def _label_column(table: pa.Table, name: str, file: str) -> pa.Array:
+def label_text(table: pa.Table, name: str, file: str) -> pa.Array:
+    """Return a column of labels as text, large_string [n].
+
+    Raises:
+        SourceError: it contains neither integers nor text.
+
+    """
     arrow_type = table[name].type
     if not (pa.types.is_integer(arrow_type) or _is_text(arrow_type) or pa.types.is_dictionary(arrow_type)):
         raise SourceError(
@@ -194,13 +210,7 @@ def _number_splits(table: pa.Table, name: str | None, file: str) -> tuple[tuple[
         return ("train",), np.zeros(len(table), np.int8)
     given = _text_column(table, name, file).to_pylist()
     split_of = {text: SPLIT_ALIASES.get(text.lower(), text) for text in set(given)}
-    for text in sorted(split_of):
-        if not text.replace("_", "").replace("-", "").isalnum() or not text.isascii() or len(text) > MAX_SPLIT_NAME:
-            raise SourceError(
-                f"split {shorten(text)} cannot be part of a file name",
-                file=file,
-                hint=f"use at most {MAX_SPLIT_NAME} letters, digits, - and _",
-            )
+    check_split_names(split_of, file)
     splits = split_order(set(split_of.values()))
     if len(splits) > 127:
         raise SourceError(
@@ -210,7 +220,23 @@ def _number_splits(table: pa.Table, name: str | None, file: str) -> tuple[tuple[
     return splits, np.array([number[text] for text in given], np.int8)
 
 
-def _extra_columns(table: pa.Table, used: set[str | None], file: str) -> pa.Table:
+def check_split_names(names: Iterable[str], file: str) -> None:
+    """Check that the names of splits can be parts of file names.
+
+    Raises:
+        SourceError: one cannot.
+
+    """
+    for text in sorted(names):
+        if not text.replace("_", "").replace("-", "").isalnum() or not text.isascii() or len(text) > MAX_SPLIT_NAME:
+            raise SourceError(
+                f"split {shorten(text)} cannot be part of a file name",
+                file=file,
+                hint=f"use at most {MAX_SPLIT_NAME} letters, digits, - and _",
+            )
+
+
+def extra_columns(table: pa.Table, used: set[str | None], file: str) -> pa.Table:
     """Return all columns that are not in `used`, as text, numbers or booleans."""
     names = [name for name in table.column_names if name not in used]
     columns = {}

@@ -1,0 +1,101 @@
+"""Images in a column of a Parquet file. Whole row groups are read, and the last few are kept."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from dataprep.containers.base import ContainerReader, Location
+from dataprep.containers.files import open_container_file
+from dataprep.images.base import MAX_BYTES, Rejected
+from manifests.errors import SourceVanishedError
+from manifests.parquet import BoundedParquet, ParquetError
+
+#: A file may have this many rows for each of its bytes, and some more.
+ROWS_PER_BYTE = 2.0
+
+#: Unpacked row groups that a process keeps, in bytes. The images of a shard come from about 256 MiB of row groups.
+CACHED_BYTES = 384 << 20
+
+
+def open_container(path: str) -> ContainerReader:
+    """Open a Parquet file; see `ContainerReader`."""
+    return _Rows(path)
+
+
+class _Groups:
+    """Unpacked row groups of all files, the most recently used last."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[tuple[int, bytes, int], Any] = OrderedDict()
+        self._bytes = 0
+        self.lock = threading.Lock()
+
+    def get(self, key: tuple[int, bytes, int]) -> Any:
+        if key in self._groups:
+            self._groups.move_to_end(key)
+        return self._groups.get(key)
+
+    def add(self, key: tuple[int, bytes, int], group: Any) -> None:
+        self._groups[key] = group
+        self._bytes += group.nbytes
+        while self._bytes > CACHED_BYTES and len(self._groups) > 1:
+            self._bytes -= self._groups.popitem(last=False)[1].nbytes
+
+    def remove(self, file: int) -> None:
+        for key in [key for key in self._groups if key[0] == file]:
+            self._bytes -= self._groups.pop(key).nbytes
+
+
+_groups = _Groups()
+
+
+class _Rows:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = open_container_file(path)
+        try:
+            self._parquet = BoundedParquet(self._file.file, rows_per_byte=ROWS_PER_BYTE)
+            self._leaves = self._parquet.binary_leaves()
+        except ParquetError as error:
+            raise self._changed(str(error)) from None
+        rows = [group.rows for group in next(iter(self._leaves.values()), [])]
+        self._ends = np.cumsum(rows, dtype=np.int64)
+
+    def read(self, location: Location, size: int) -> bytes:  # noqa: ARG002  (only an estimate)
+        number = int(np.searchsorted(self._ends, location.position, side="right"))
+        if location.key.decode() not in self._leaves or number >= len(self._ends):
+            raise self._changed("the row or the column does not exist any more")
+        first = int(self._ends[number - 1]) if number else 0
+        with _groups.lock:
+            value = self._group(location.key, number)[location.position - first]
+        data: bytes | None = value.as_py()
+        if data is None:
+            raise Rejected("empty", f"row {location.position} has no image (null)")
+        if len(data) > MAX_BYTES:
+            raise Rejected("too-large", f"{len(data)} bytes, but the limit is {MAX_BYTES}")
+        return data
+
+    def _group(self, column: bytes, number: int) -> Any:
+        key = (id(self), column, number)
+        group = _groups.get(key)
+        if group is None:
+            try:
+                group = self._parquet.read_group(number, column.decode())
+            except ParquetError as error:
+                raise Rejected("corrupt", f"the row group of the image cannot be read ({error})") from None
+            _groups.add(key, group)
+        return group
+
+    def _changed(self, reason: str) -> SourceVanishedError:
+        return SourceVanishedError(
+            f"the Parquet file has changed since it was scanned ({reason})",
+            file=self._path,
+            hint="restore the source and run the same command again; finished shards are kept",
+        )
+
+    def __del__(self) -> None:
+        _groups.remove(id(self))

@@ -1,0 +1,259 @@
+"""Parquet files with the images in them, as Hugging Face distributes datasets. Only columns without images are read.
+
+The column of images has the type ``struct<bytes: binary, path: string>``, or is binary. Class names are in the metadata
+of the schema.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dataprep.containers import location_table
+from dataprep.sources.base import LABEL_COLUMNS, RESERVED_COLUMNS, Source, SourceOptions
+from dataprep.sources.columns import Locate, number_labels, stats_of
+from dataprep.sources.parquet_images import column_of, image_columns, opened
+from dataprep.sources.tables import check_filled, check_split_names, extra_columns, is_readable_type, label_text
+from manifests.errors import CallError, SourceError
+from manifests.members import parse_json, shorten
+from manifests.parquet import BoundedParquet, GroupSize, ParquetError
+from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.text import printable, suggest
+
+#: ``train-00000-of-00005.parquet``, also with a fingerprint or the name of a configuration before it.
+_SHARD_NAME = re.compile(r"(?:.*[-_.])?(?P<split>[A-Za-z0-9_]+)-\d{5,}-of-\d{5,}(?:-[0-9a-f]+)?\.parquet")
+
+#: Columns of images and of labels by the names that are common on Hugging Face, preferred if there are several.
+_IMAGE_COLUMNS = ("image", "img", "images", "picture", "photo", "jpg", "image.bytes")
+_LABEL_COLUMNS = (*LABEL_COLUMNS, "labels", "fine_label")
+
+
+@dataclass(frozen=True)
+class _File:
+    """A Parquet file: its path, the split it belongs to, its columns without images, and the sizes of its images."""
+
+    path: str
+    split: str
+    table: pa.Table
+    groups: Sequence[GroupSize]
+    stamp: tuple[int, int]
+
+
+def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -> Source:
+    """Read Parquet files with images. The labels, the extra columns and the footers are read, the images are not.
+
+    Args:
+        root: the folder that `files` are relative to.
+        files: the Parquet files, in order.
+        options: `path_column` names the column of images; `label_column` and `classes` apply.
+
+    Raises:
+        CallError: a column does not exist.
+        SourceError: a file is damaged, or the files do not fit together.
+
+    """
+    _check_configurations(root, files)
+    image = _image_column(f"{root}/{files[0]}", options.path_column)
+    notices: list[str] = []
+    with opened(f"{root}/{files[0]}") as parquet:
+        features, names = _features(parquet), parquet.names
+        leaf = image if image in parquet.binary_leaves() else f"{image}.bytes"
+        columns = [name for name in names if name != image and is_readable_type(parquet.schema.field(name).type)]
+        skipped = [name for name in names if name not in (image, *columns)]
+    if skipped:
+        shown = ", ".join(map(printable, skipped[:5])) + (", ..." if len(skipped) > 5 else "")
+        notices.append(f"skipped columns that are not text, numbers or booleans: {shown}")
+    label_name = _label_column(f"{root}/{files[0]}", columns, features, options)
+    read = [_read_file(root, file, leaf, columns) for file in files]
+    read, no_label = _without_unlabelled(read, label_name)
+    notices += no_label
+    read.sort(key=lambda file: split_order({each.split for each in read}).index(file.split))  # stable
+    table = _concat(root, read)
+    rows = [len(file.table) for file in read]
+    splits = split_order({file.split for file in read})
+    check_split_names(splits, root)
+
+    def locate(row: int) -> tuple[str, int | None]:
+        number = int(np.searchsorted(np.cumsum(rows), row, side="right"))
+        return f"{root}/{read[number].path}, row {row - sum(rows[:number])}", None
+
+    label, classes = _labels(table, label_name, features.get(label_name, ()), options, locate)
+    extra, taken = _extra(table, label_name, root)
+    container = pa.DictionaryArray.from_arrays(
+        np.repeat(np.arange(len(read), dtype=np.int32), rows), pa.array([file.path for file in read], pa.large_string())
+    )
+    position = np.concatenate([np.arange(count, dtype=np.int64) for count in rows])
+    path = pc.binary_join_element_wise(
+        container.cast(pa.large_string()), pa.array(position).cast(pa.large_string()), "/"
+    )
+    return Source(
+        root=root,
+        layout=f"Parquet with images in column {printable(image)}",
+        classes=classes,
+        splits=splits,
+        path=path,
+        label=label,
+        split=np.repeat(np.array([splits.index(file.split) for file in read], np.int8), rows),
+        size=np.concatenate([_estimated_sizes(file.groups) for file in read]),
+        extra=extra,
+        notices=(*notices, *taken),
+        stamp=np.repeat(np.array([file.stamp for file in read], np.int64).reshape(-1, 2), rows, axis=0),
+        location=location_table(container, "parquet", position=pa.array(position), key=leaf.encode()),
+        group=_number_groups(read),
+    )
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def _check_configurations(root: str, files: Sequence[str]) -> None:
+    """Check that the files are not several configurations of a dataset, which contain the same images."""
+    folders = {file.split("/")[0] for file in files if "/" in file}
+    if len(folders) > 1 and not all(folder.lower() in SPLIT_ALIASES for folder in folders):
+        shown = ", ".join(f"{printable(name)}/" for name in sorted(folders)[:5])
+        message = f"the folder has Parquet files in several folders ({shown}), which may be versions of one dataset"
+        raise SourceError(message, file=root, hint=f"give one of them, for example {root}/{sorted(folders)[0]}")
+
+
+def _split_of(file: str) -> str:
+    match = _SHARD_NAME.fullmatch(os.path.basename(file))
+    parts = [match["split"]] if match else []
+    parts += [os.path.splitext(os.path.basename(file))[0], os.path.basename(os.path.dirname(file))]
+    known = (SPLIT_ALIASES[part.lower()] for part in parts if part.lower() in SPLIT_ALIASES)
+    return next(known, match["split"] if match else "train")
+
+
+def _read_file(root: str, file: str, leaf: str, columns: Sequence[str]) -> _File:
+    path = f"{root}/{file}"
+    with opened(path) as parquet:
+        groups = parquet.binary_leaves().get(leaf)
+        missing = [name for name in columns if name not in parquet.names]
+        if groups is None or missing:
+            message = f"the file has no column {shorten(column_of(leaf) if groups is None else missing[0])}"
+            raise SourceError(message, file=path, hint="give files of one dataset")
+        if parquet.rows and sum(group.nulls or 0 for group in groups) == parquet.rows:
+            raise SourceError(
+                f"column {shorten(column_of(leaf))} contains no images, only paths (all of its bytes are null)",
+                file=path,
+                hint="give a table with a column of paths, or write the images into the file (embed_external_files)",
+            )
+        table = parquet.read(list(columns)) if columns else pa.table({})
+    _, *stamp = stats_of(os.stat(path))
+    return _File(file, _split_of(file), table, groups, (stamp[0], stamp[1]))
+
+
+def _concat(root: str, files: Sequence[_File]) -> pa.Table:
+    first = files[0]
+    for file in files[1:]:
+        for name in first.table.column_names:
+            types = [each.table.schema.field(name).type for each in (first, file)]
+            if types[0] != types[1] and not any(map(pa.types.is_null, types)):
+                message = f"column {shorten(name)} has the type {types[1]}, but {types[0]} in {first.path}"
+                raise SourceError(message, file=f"{root}/{file.path}", hint="give files of one dataset")
+    return pa.concat_tables(
+        [file.table.replace_schema_metadata(None) for file in files], promote_options="default"
+    ).combine_chunks()
+
+
+def _estimated_sizes(groups: Sequence[GroupSize]) -> NDArray[np.int64]:
+    """Return the mean size of the images in the row group of each image, int64 [n]."""
+    return np.concatenate(
+        [np.full(group.rows, group.bytes // max(group.rows, 1), np.int64) for group in groups]
+        or [np.empty(0, np.int64)]
+    )
+
+
+def _number_groups(files: Sequence[_File]) -> NDArray[np.int64]:
+    rows = [group.rows for file in files for group in file.groups]
+    return np.repeat(np.arange(len(rows), dtype=np.int64), rows)
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+
+def _image_column(file: str, given: str | None) -> str:
+    found = image_columns(file)
+    if given is not None and given not in found:
+        raise CallError(f"--path-column {given}: {file} has no such column of images", hint=suggest(given, found))
+    if not found:
+        raise SourceError("the file has no column of images (binary, or a struct with bytes)", file=file)
+    known = [name for name in _IMAGE_COLUMNS if name in found]
+    if given is None and len(found) > 1 and not known:
+        names = ", ".join(map(printable, found[:10]))
+        raise CallError(f"{file} has several columns of images: {names}", hint="choose one with --path-column")
+    return given or (known or found)[0]
+
+
+def _features(parquet: BoundedParquet) -> dict[str, tuple[str, ...]]:
+    """Return the class names of the columns that the metadata calls a ``ClassLabel``."""
+    try:
+        content = parse_json(parquet.metadata.get(b"huggingface", b"{}"))
+        info = content.get("info")
+        features = info.get("features") if info else None
+        members = features.members() if features else {}
+        return {
+            name: member["names"].texts()
+            for name, member in members.items()
+            if isinstance(member.value, Mapping) and member.value.get("_type") == "ClassLabel"
+        }
+    except ValueError as error:
+        raise ParquetError(f"the metadata of Hugging Face in it: {error}") from None
+
+
+def _label_column(
+    file: str, columns: Sequence[str], features: Mapping[str, tuple[str, ...]], options: SourceOptions
+) -> str:
+    if options.label_column is not None:
+        if options.label_column not in columns:
+            message = f"--label-column {options.label_column}: {file} has no such column"
+            raise CallError(message, hint=suggest(options.label_column, columns))
+        return options.label_column
+    names = [name for name in (*_LABEL_COLUMNS, *features) if name in columns]
+    if not names:
+        shown = ", ".join(map(printable, columns[:20])) or "none"
+        raise CallError(f"{file} has no column of labels", hint=f"set --label-column; its columns are {shown}")
+    return names[0]
+
+
+def _without_unlabelled(files: Sequence[_File], label: str) -> tuple[list[_File], list[str]]:
+    """Leave out splits without labels: Hugging Face writes -1 or null for all labels of a test split."""
+    kept, notices = [], []
+    for split in split_order({file.split for file in files}):
+        members = [file for file in files if file.split == split]
+        if any(_has_labels(file.table[label]) for file in members):
+            kept += members
+        else:
+            notices.append(f"skipped {split}: its images have no labels")
+    if not kept:
+        raise SourceError("no image has a label", file=files[0].path, hint="set --label-column to another column")
+    return kept, notices
+
+
+def _has_labels(column: pa.ChunkedArray) -> bool:
+    if column.null_count == len(column):
+        return False
+    return not pa.types.is_integer(column.type) or pc.max(column).as_py() >= 0
+
+
+def _labels(
+    table: pa.Table, name: str, names: tuple[str, ...], options: SourceOptions, locate: Locate
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Return the labels, int32 [n], and the class names: given, or those of the metadata, or the labels themselves."""
+    check_filled(table[name], name, locate)
+    text = label_text(table, name, locate(0)[0].rsplit(", row", 1)[0])
+    return number_labels(text, options.classes or names or None, locate, max_classes=options.max_classes)
+
+
+def _extra(table: pa.Table, label: str, root: str) -> tuple[pa.Table, list[str]]:
+    """Return the extra columns, and messages about those whose names sample tables already use."""
+    used = {label} & {*LABEL_COLUMNS}
+    taken = [name for name in table.column_names if name in RESERVED_COLUMNS and name not in used]
+    notices = [f"skipped columns whose names sample tables already use: {', '.join(taken)}"] if taken else []
+    return extra_columns(table, {*used, *taken}, root), notices
