@@ -128,7 +128,7 @@ def key_of(row: int) -> str:
 
 #: Groups of images, such as the row groups of a Parquet file, are shuffled; then the images of consecutive groups that
 #: together have at most about this many bytes. A worker keeps that much of them in memory.
-WINDOW_BYTES = 256 << 20
+WINDOW_BYTES = 64 << 20
 
 
 def _shuffled(source: Source, rows: NDArray[np.int64], *stream: int) -> NDArray[np.int64]:

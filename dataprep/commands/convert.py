@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     required=True,
     metavar="SRC",
     help="The images: an ImageFolder, a folder with train/ and val/, ImageNet as Kaggle or PaddleClas distribute it, "
-    "Market-1501 and similar re-ID datasets, or a list, CSV, TSV, JSON Lines or Parquet file.",
+    "Market-1501 and similar re-ID datasets, Parquet files with images (Hugging Face), a list, or a CSV, TSV, JSON "
+    "Lines or Parquet table.",
 )
 @click.option(
     "--fmt",

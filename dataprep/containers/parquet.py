@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ from manifests.parquet import BoundedParquet, ParquetError
 #: A file may have this many rows for each of its bytes, and some more.
 ROWS_PER_BYTE = 2.0
 
-#: Unpacked row groups that a process keeps, in bytes. The images of a shard come from about 256 MiB of row groups.
-CACHED_BYTES = 384 << 20
+#: Unpacked row groups that a process keeps, in bytes: more than `plan.WINDOW_BYTES`.
+CACHED_BYTES = 128 << 20
 
 
 def open_container(path: str) -> ContainerReader:
@@ -45,17 +46,16 @@ class _Groups:
         while self._bytes > CACHED_BYTES and len(self._groups) > 1:
             self._bytes -= self._groups.popitem(last=False)[1].nbytes
 
-    def remove(self, file: int) -> None:
-        for key in [key for key in self._groups if key[0] == file]:
-            self._bytes -= self._groups.pop(key).nbytes
-
 
 _groups = _Groups()
+#: Numbers of the files that were opened: a path may lead to another file later.
+_numbers = count()
 
 
 class _Rows:
     def __init__(self, path: str) -> None:
         self._path = path
+        self._number = next(_numbers)
         self._file = open_container_file(path)
         try:
             self._parquet = BoundedParquet(self._file.file, rows_per_byte=ROWS_PER_BYTE)
@@ -80,7 +80,7 @@ class _Rows:
         return data
 
     def _group(self, column: bytes, number: int) -> Any:
-        key = (id(self), column, number)
+        key = (self._number, column, number)
         group = _groups.get(key)
         if group is None:
             try:
@@ -96,6 +96,3 @@ class _Rows:
             file=self._path,
             hint="restore the source and run the same command again; finished shards are kept",
         )
-
-    def __del__(self) -> None:
-        _groups.remove(id(self))

@@ -27,8 +27,8 @@ from manifests.parquet import BoundedParquet, GroupSize, ParquetError
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import printable, suggest
 
-#: ``train-00000-of-00005.parquet``, also with a fingerprint or the name of a configuration before it.
-_SHARD_NAME = re.compile(r"(?:.*[-_.])?(?P<split>[A-Za-z0-9_]+)-\d{5,}-of-\d{5,}(?:-[0-9a-f]+)?\.parquet")
+#: ``train-00000-of-00005.parquet``, perhaps with the name of a configuration before it and a fingerprint behind it.
+_SHARD_NAME = re.compile(r"(?P<name>.+)-\d{5,}-of-\d{5,}(?:-[0-9a-f]+)?")
 
 #: Columns of images and of labels by the names that are common on Hugging Face, preferred if there are several.
 _IMAGE_COLUMNS = ("image", "img", "images", "picture", "photo", "jpg", "image.bytes")
@@ -74,11 +74,11 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
     read = [_read_file(root, file, leaf, columns) for file in files]
     read, no_label = _without_unlabelled(read, label_name)
     notices += no_label
-    read.sort(key=lambda file: split_order({each.split for each in read}).index(file.split))  # stable
-    table = _concat(root, read)
-    rows = [len(file.table) for file in read]
     splits = split_order({file.split for file in read})
     check_split_names(splits, root)
+    read = sorted(read, key=lambda file: splits.index(file.split))  # stable
+    table = _concat(root, read)
+    rows = [len(file.table) for file in read]
 
     def locate(row: int) -> tuple[str, int | None]:
         number = int(np.searchsorted(np.cumsum(rows), row, side="right"))
@@ -91,7 +91,7 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
     )
     position = np.concatenate([np.arange(count, dtype=np.int64) for count in rows])
     path = pc.binary_join_element_wise(
-        container.cast(pa.large_string()), pa.array(position).cast(pa.large_string()), "/"
+        container.cast(pa.large_string()), pa.array(position).cast(pa.large_string()), pa.scalar("/", pa.large_string())
     )
     return Source(
         root=root,
@@ -123,11 +123,13 @@ def _check_configurations(root: str, files: Sequence[str]) -> None:
 
 
 def _split_of(file: str) -> str:
-    match = _SHARD_NAME.fullmatch(os.path.basename(file))
-    parts = [match["split"]] if match else []
-    parts += [os.path.splitext(os.path.basename(file))[0], os.path.basename(os.path.dirname(file))]
-    known = (SPLIT_ALIASES[part.lower()] for part in parts if part.lower() in SPLIT_ALIASES)
-    return next(known, match["split"] if match else "train")
+    """Return the split that the name of a file stands for, or else that of its folder."""
+    folder, name = os.path.split(os.path.splitext(file)[0])
+    match = _SHARD_NAME.fullmatch(name)
+    stem = match["name"] if match else name
+    parts = (stem, re.split(r"[-_.]", stem)[-1], os.path.basename(folder))
+    known = next((SPLIT_ALIASES[part.lower()] for part in parts if part.lower() in SPLIT_ALIASES), None)
+    return known or (stem if match else "train")
 
 
 def _read_file(root: str, file: str, leaf: str, columns: Sequence[str]) -> _File:

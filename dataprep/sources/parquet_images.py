@@ -39,6 +39,9 @@ def find_parquet_files(src: str, folders: Sequence[str]) -> list[str]:
 _MAX_FOLDERS, _MAX_PEEKED = 100, 50
 
 
+_SHARDS = (".tar", ".tfrecord", ".tfrecords")
+
+
 def _peek(src: str, folder: str, *, folders: bool = False) -> list[str]:
     with os.scandir(os.path.join(src, folder)) as entries:
         return [entry.name for entry in islice(entries, _MAX_PEEKED) if is_folder(entry) == folders]
@@ -47,6 +50,8 @@ def _peek(src: str, folder: str, *, folders: bool = False) -> list[str]:
 def _parquet_files(src: str, folder: str) -> list[str]:
     with os.scandir(os.path.join(src, folder)) as entries:
         names = [entry.name for entry in entries if not entry.name.startswith(".")]
+    if any(suffix_of(name) in _SHARDS for name in names):  # these are their tables
+        return []
     return sorted(os.path.join(folder, name) for name in names if suffix_of(name) == ".parquet")
 
 

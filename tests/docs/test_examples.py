@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from helpers import oracles
+from helpers import make_sources, oracles
 from helpers.pictures import encode, photo
 from helpers.warm_python import WarmPython
 
@@ -84,6 +84,7 @@ def sources(make_photos, tmp_path_factory) -> Path:
     (folder / "cars").mkdir()
     for number in range(6):
         (folder / f"cars/{number // 2:04d}_c{number % 2}_{number}.jpg").write_bytes(encode(photo(number)))
+    make_sources.hugging_face(folder / "beans", make_sources.VALID)
     make_market(folder / "Market-1501")
     (folder / "DeiT_tiny_patch16_224.yaml").write_text(CONFIG)
     return folder

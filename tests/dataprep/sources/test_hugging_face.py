@@ -1,0 +1,253 @@
+"""Parquet files with images, as Hugging Face distributes datasets."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.pictures import encode, photo
+from helpers.sources import has_notice, read, rows
+
+from dataprep.containers import read_location
+from dataprep.containers.base import Location
+from dataprep.images.base import Rejected
+from dataprep.options import Options
+from dataprep.plan import make_plan
+from dataprep.sources import Source
+from manifests import parquet
+from manifests.errors import CallError, SourceError, SourceVanishedError
+
+JPEG = encode(photo(0, 16, 16))
+
+
+def write(path, columns=None, *, names=("cat", "dog"), count=3, features=None, **options):
+    """Write a Parquet file of `count` images, as the library `datasets` does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = {"image": [{"bytes": JPEG, "path": f"{n}.jpg"} for n in range(count)]} | (
+        columns or {"label": [n % 2 for n in range(count)]}
+    )
+    features = features or {"image": {"_type": "Image"}, "label": {"names": [*names], "_type": "ClassLabel"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), path, **options)
+    return path
+
+
+def test_one_file(tmp_path):
+    source = read(write(tmp_path / "train-00000-of-00001.parquet"))
+    assert rows(source) == [("train", f"train-00000-of-00001.parquet/{n}", ("cat", "dog")[n % 2]) for n in range(3)]
+    assert source.layout == "Parquet with images in column image"
+    assert (
+        read_location(source.root, Location(source.path[0].as_py().split("/")[0], "parquet", 2, -1, b"image.bytes"), 0)
+        == JPEG
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "splits"),
+    [
+        (["data/train-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet"], ("train", "val")),
+        (["default/train/0000.parquet", "default/test/0000.parquet"], ("train", "test")),
+        (["train/a.parquet", "val/a.parquet"], ("train", "val")),
+        (["train.parquet", "test.parquet"], ("train", "test")),
+        (["beans-train-00000-of-00001-0123456789abcdef.parquet"], ("train",)),
+        (["all.parquet"], ("train",)),
+        (["data/fold_1-00000-of-00001.parquet"], ("fold_1",)),
+    ],
+)
+def test_names_of_files_give_the_splits(files, splits, tmp_path):
+    for file in files:
+        write(tmp_path / file)
+    source = read(tmp_path)
+    assert source.splits == splits
+    assert sorted(source.path.to_pylist()) == sorted(f"{file}/{n}" for file in files for n in range(3))
+
+
+def test_configurations_are_not_mixed(tmp_path):
+    for name in ("cropped", "full"):
+        write(tmp_path / name / "train-00000-of-00001.parquet")
+    with pytest.raises(SourceError, match=r"several folders \(cropped/, full/\).* Hint: give one of them"):
+        read(tmp_path)
+
+
+def test_a_split_without_labels_is_skipped(tmp_path):
+    write(tmp_path / "train-00000-of-00001.parquet")
+    write(tmp_path / "test-00000-of-00001.parquet", {"label": [-1] * 3})
+    source = read(tmp_path)
+    assert (source.splits, len(source)) == (("train",), 3)
+    assert has_notice(source, "skipped test: its images have no labels")
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        (["cat", "dog", "cat"], None),
+        ([0, -1, 1], "test.parquet, row 1: label -1 is out of the range 0 to 1"),
+        ([0, 1, 2], "row 2: label 2 is out of the range"),
+        ([0, None, 1], "row 1: column 'label' is empty"),
+        ([None] * 3, "no image has a label"),
+        ([0.5, 1.0, 2.0], "column 'label' has the type double"),
+    ],
+)
+def test_labels(label, message, tmp_path):
+    file = write(tmp_path / "test.parquet", {"label": label})
+    if message is None:
+        assert read(file).classes == ("cat", "dog")
+    else:
+        with pytest.raises(SourceError, match=message):
+            read(file)
+
+
+def test_other_columns(tmp_path):
+    columns = {
+        "label": [0, 1, 0],
+        "age": [3, 4, 5],
+        "width": [1, 2, 3],
+        "objects": [[{"bbox": [1, 2]}]] * 3,
+        "mask": [{"bytes": JPEG, "path": None}] * 3,
+    }
+    source = read(write(tmp_path / "train.parquet", columns))
+    assert source.extra.to_pydict() == {"age": [3, 4, 5]}
+    assert has_notice(source, "skipped columns that are not text, numbers or booleans: objects, mask")
+    assert has_notice(source, "already use: width")
+
+
+def test_columns_of_cifar100(tmp_path):
+    features = {
+        "img": {"_type": "Image"},
+        "fine_label": {"names": ["a", "b", "c"], "_type": "ClassLabel"},
+        "coarse_label": {"names": ["x", "y"], "_type": "ClassLabel"},
+    }
+    image = [{"bytes": JPEG, "path": None}] * 3
+    table = pa.table({"img": image, "fine_label": [0, 1, 2], "coarse_label": [1, 0, 0]})
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "train.parquet")
+    assert [row[2:] for row in rows(read(tmp_path))] == [("a", 0, 1), ("b", 1, 0), ("c", 2, 0)]
+    source = read(tmp_path, label_column="coarse_label")
+    assert [row[2] for row in rows(source)] == ["y", "x", "x"]
+    with pytest.raises(CallError, match=r"--label-column coarse: .*Hint: did you mean 'coarse_label'"):
+        read(tmp_path, label_column="coarse")
+
+
+def test_binary_columns(tmp_path):
+    pq.write_table(pa.table({"content": [JPEG, JPEG], "label": [0, 1]}), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet").layout == "Parquet with images in column content"
+    pq.write_table(pa.table({"one": [JPEG], "two": [JPEG], "label": [0]}), tmp_path / "a.parquet")
+    with pytest.raises(CallError, match=r"several columns of images: one, two. Hint: choose one with --path-column"):
+        read(tmp_path / "a.parquet")
+    assert "column two" in read(tmp_path / "a.parquet", path_column="two").layout
+
+
+def test_null_images_are_rejected_by_row(tmp_path, invoke):
+    image = [{"bytes": JPEG, "path": None}, {"bytes": None, "path": "x.jpg"}, None]
+    write(tmp_path / "train.parquet", {"image": image, "label": [0, 1, 0]})
+    invoke("convert", "--src", tmp_path / "train.parquet", "--out", tmp_path / "out", "--max-rejected", 1)
+    rejected = [json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()]
+    assert [(row["source"], row["reason"], row["detail"]) for row in rejected] == [
+        (f"train.parquet/{row}", "empty", f"row {row} has no image (null)") for row in (1, 2)
+    ]
+
+
+def test_files_with_only_paths_are_refused(tmp_path):
+    image = pa.array([{"bytes": None, "path": "x.jpg"}] * 3, pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+    file = write(tmp_path / "train.parquet", {"image": image, "label": [0, 1, 0]})
+    with pytest.raises(SourceError, match="column 'image' contains no images, only paths"):
+        read(file)
+
+
+def test_files_of_different_datasets_are_refused(tmp_path):
+    write(tmp_path / "train-00000-of-00002.parquet")
+    write(tmp_path / "train-00001-of-00002.parquet", {"label": ["cat"] * 3})
+    with pytest.raises(SourceError, match=r"00001-of-00002.parquet: column 'label' has the type string, but int64"):
+        read(tmp_path)
+    write(tmp_path / "train-00001-of-00002.parquet", {"kind": [1] * 3})
+    with pytest.raises(SourceError, match="the file has no column 'label'"):
+        read(tmp_path)
+
+
+def test_class_folders_with_a_table_beside_them_stay_class_folders(make_tree, tmp_path):
+    root = make_tree(["cat/1.jpg", "dog/1.jpg"])
+    pq.write_table(pa.table({"path": ["cat/1.jpg"], "label": ["cat"]}), root / "metadata.parquet")
+    assert read(root).layout == "ImageFolder"
+    pq.write_table(pa.table({"path": ["cat/1.jpg"], "label": ["cat"]}), root / "cat/metadata.parquet")
+    assert read(root).layout == "ImageFolder"
+
+
+def test_an_image_that_is_repeated_a_million_times_takes_its_size_once(tmp_path):
+    """The dictionary stays one: the column would unpack to 17 GB."""
+    file = tmp_path / "train.parquet"
+    image = pa.DictionaryArray.from_arrays(pa.array([0] * 60_000, pa.int32()), pa.array([bytes(280_000)]))
+    pq.write_table(pa.table({"image": image, "label": [0] * 60_000}), file, store_schema=False)
+    source = read(file)
+    location = Location("train.parquet", "parquet", 59_999, -1, b"image")
+    assert len(source) == 60_000
+    assert read_location(str(tmp_path), location, 0) == bytes(280_000)
+
+
+def test_a_row_group_that_is_too_large_is_refused(tmp_path, monkeypatch):
+    file = write(tmp_path / "train.parquet")
+    monkeypatch.setattr(parquet, "MAX_GROUP_BYTES", 100)
+    with pytest.raises(Rejected, match=r"unpacks to .* bytes, but the limit is 100; write the file with row groups of"):
+        read_location(str(tmp_path), Location(file.name, "parquet", 0, -1, b"image.bytes"), 0)
+
+
+def test_a_file_that_is_replaced_after_the_scan(tmp_path):
+    file = write(tmp_path / "train.parquet", count=1)
+    with pytest.raises(SourceVanishedError, match="has changed since it was scanned"):
+        read_location(str(tmp_path), Location(file.name, "parquet", 5, -1, b"image.bytes"), 0)
+    with pytest.raises(SourceVanishedError, match="the column does not exist any more"):
+        read_location(str(tmp_path), Location(file.name, "parquet", 0, -1, b"photo.bytes"), 0)
+
+
+def test_damaged_files_are_errors_or_rejected_images(tmp_path, invoke):
+    """A flipped byte never ends in a traceback."""
+    content = write(tmp_path / "source.parquet", count=20, row_group_size=5).read_bytes()
+    rng = random.Random(3)
+    for number in range(60):
+        damaged = bytearray(content)
+        for _ in range(rng.choice((1, 1, 4))):
+            damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        file = tmp_path / f"{number}.parquet"
+        file.write_bytes(damaged)
+        try:
+            source = read(file)
+        except (SourceError, CallError) as error:
+            assert str(file) in str(error)  # noqa: PT017
+            continue
+        for position in range(len(source)):
+            try:
+                read_location(str(tmp_path), Location(file.name, "parquet", position, -1, b"image.bytes"), 0)
+            except Rejected as error:
+                assert error.reason in {"corrupt", "empty"}  # noqa: PT017
+
+
+def grouped_source(groups, rows_per_group, size):
+    count = groups * rows_per_group
+    return Source(
+        root="/x", layout="synthetic", classes=("a",), splits=("train",),
+        path=pa.array([f"{n}" for n in range(count)], pa.large_string()),
+        label=np.zeros(count, np.int32), split=np.zeros(count, np.int8), size=np.full(count, size, np.int64),
+        extra=pa.table({}), group=np.repeat(np.arange(groups), rows_per_group),
+    )  # fmt: skip
+
+
+def test_a_shard_reads_few_row_groups():
+    """A shuffle of everything would unpack every row group for every shard."""
+    source = grouped_source(100, 100, 1 << 20)  # a row group has 100 MiB
+    plan = make_plan(source, Options(shard_samples=200))
+    assert sorted(row for shard in plan.shards for row in shard.rows.tolist()) == list(range(len(source)))
+    groups = [{*source.group[shard.rows].tolist()} for shard in plan.shards]
+    assert max(map(len, groups)) <= 3
+    assert [*{min(group) for group in groups}] != sorted(min(group) for group in groups) or len(groups) > 1
+    first = plan.shards[0].rows.tolist()
+    assert first != sorted(first)
+    assert make_plan(source, Options(shard_samples=200, seed=1)).shards[0].rows.tolist() != first
+
+
+def test_small_row_groups_are_mixed():
+    source = grouped_source(50, 10, 1 << 10)  # all of them fit into a window
+    shard = make_plan(source, Options(shard_samples=100)).shards[0]
+    assert len({*source.group[shard.rows].tolist()}) > 30
