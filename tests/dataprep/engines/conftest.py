@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on this machine, shared by all tests of a session."""
+"""A Ray cluster of two nodes on this machine, shared by all tests of a module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENVIRONMENT = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster():
     """The `ray.cluster_utils.Cluster`; its attribute `address` is what ``--address`` takes."""
     pytest.importorskip("ray", reason="ray is not installed")
@@ -37,7 +37,7 @@ def cluster():
                 os.environ[name] = value
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def connection(cluster):
     """Connect this process to the cluster, so engines reuse the connection and its workers."""
     from dataprep.engines.ray_connection import connect

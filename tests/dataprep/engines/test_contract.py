@@ -15,6 +15,11 @@ from helpers import engine_tasks as tasks
 from dataprep.engines import LocalEngine
 from manifests.errors import SourceError, WorkerDiedError
 
+
+def children() -> str:
+    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
+
+
 ENGINES = ("local", "ray")
 
 
@@ -26,7 +31,7 @@ def kind(request):
 @pytest.fixture
 def make(kind, request):
     """A function that makes an engine with a number of workers."""
-    made = []
+    made, before = [], children()
     if kind == "ray":
         request.getfixturevalue("connection")
 
@@ -42,6 +47,7 @@ def make(kind, request):
     yield function
     for engine in made:
         engine.close()
+    assert kind == "ray" or children() == before
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
