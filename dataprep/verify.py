@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 from dataprep import engines, storage
 from dataprep.problems import MAX_PROBLEMS, Problem, ProblemList
 from dataprep.progress import Progress
 from dataprep.verify_shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
 from manifests.errors import DamagedError
-from manifests.files import REJECTED
+from manifests.faults import raise_machine_fault
+from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length
 from manifests.remote import is_url, parse_url
-from manifests.schema import Manifest
+from manifests.schema import UNREADABLE, Manifest, Shard
 from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME, has_shard_list, read_manifest
 
 
@@ -61,11 +65,9 @@ def verify_dataset(
         StoppedError: a file cannot be read, or a worker process died.
 
     """
-    try:
-        manifest = read_manifest(folder)
-    except DamagedError as error:
-        problem = Problem(MANIFEST_NAME, error.message, hint=error.hint)
-        return VerifyResult((problem,), {MANIFEST_NAME: 1}, 0, 0, 0)
+    manifest = _read_manifest(folder)
+    if isinstance(manifest, Problem):
+        return VerifyResult((manifest,), {manifest.file: 1}, 0, 0, 0)
     manifest_of.cache_clear()  # an earlier call in this process may have cached another manifest
     tasks = [VerifyTask(folder, shard, decode, max_pixels) for split in manifest.splits for shard in split.shards]
     if progress:
@@ -91,6 +93,81 @@ def verify_dataset(
         samples=sum(shard.samples for shard in by_name.values()),
         without_checksum=sum(not shard.has_checksum for shard in by_name.values()),
     )
+
+
+def verify_manifest(folder: str, *, workers: int | None = None, progress: Progress[int] | None = None) -> VerifyResult:
+    """Check a dataset without reading its shards, indexes and tables: the manifest, and that every file has its length.
+
+    Args:
+        folder: the dataset.
+        workers: number of threads. Default: `_THREADS`, because a network file system takes long for each file.
+        progress: is started with the number of shards, and advanced with the number of each checked shard.
+
+    Raises:
+        CallError: the folder does not exist.
+
+    """
+    manifest = _read_manifest(folder)
+    if isinstance(manifest, Problem):
+        return VerifyResult((manifest,), {manifest.file: 1}, 0, 0, 0)
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    if progress:
+        progress.start(len(shards))
+    problems = ProblemList()
+    problems.add(_check_folder(folder, manifest))
+    # A listing of a bucket contains the lengths; asking for each would take a request.
+    known = {entry.name: entry.stat.bytes for entry in _entries(folder) if entry.stat} if is_url(folder) else {}
+    check = partial(_check_lengths, folder, known)
+    starts = range(0, len(shards), _SHARDS_PER_CALL)
+    with ThreadPoolExecutor(workers or _THREADS) as threads:
+        parts = [shards[start : start + _SHARDS_PER_CALL] for start in starts]
+        for start, found in zip(starts, threads.map(check, parts), strict=True):
+            problems.add(found)
+            for number in range(start, min(start + _SHARDS_PER_CALL, len(shards))):
+                if progress:
+                    progress.advance(number)
+    return VerifyResult(
+        problems=tuple(problems.kept[:MAX_PROBLEMS]),
+        counts=problems.counts,
+        shards=len(shards),
+        samples=sum(shard.samples for shard in shards),
+        without_checksum=0,
+    )
+
+
+#: Threads that ask for the lengths of files, and shards that each of them checks in one step.
+_THREADS = 16
+_SHARDS_PER_CALL = 256
+
+
+def _check_lengths(folder: str, known: Mapping[str, int], shards: Sequence[Shard]) -> list[Problem]:
+    found = []
+    for shard in shards:
+        for file, kind in ((shard.file, SHARD), (shard.index, INDEX), (shard.table, TABLE)):
+            try:
+                length = known.get(file.name, UNREADABLE)
+                if length == UNREADABLE:
+                    length = file_length(os.path.join(folder, file.name), kind)
+                message = f"the file has {length} bytes, but the manifest states {file.bytes}"
+            except OSError as error:
+                raise_machine_fault(error)
+                length, message = UNREADABLE, f"the file cannot be read: {error.strerror}"
+            except DamagedError as error:
+                length, message = UNREADABLE, error.message
+            if length != file.bytes:
+                found.append(Problem(file.name, message, hint=_REMAKE))
+    return found
+
+
+_REMAKE = "make the dataset again, or restore a copy"
+
+
+def _read_manifest(folder: str) -> Manifest | Problem:
+    try:
+        return read_manifest(folder)
+    except DamagedError as error:
+        name = os.path.relpath(error.file, folder) if error.file else MANIFEST_NAME
+        return Problem(name, error.message, hint=error.hint)
 
 
 def _entries(folder: str) -> Sequence[storage.Entry]:

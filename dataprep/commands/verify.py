@@ -18,6 +18,11 @@ from manifests.text import plural
 @click.argument("out", type=path_or_url)
 @click.option("--decode", is_flag=True, help="Also decode every image.")
 @click.option(
+    "--manifest-only",
+    is_flag=True,
+    help="Read only the manifest, and compare the lengths of all files with it.",
+)
+@click.option(
     "--max-pixels",
     type=click.IntRange(1),
     metavar="N",
@@ -25,18 +30,24 @@ from manifests.text import plural
     f"with, but at most {MAX_PIXELS}]",
 )
 @workers_option
-def verify(out: str, *, decode: bool, max_pixels: int | None, workers: int | None) -> ExitStatus:
+def verify(out: str, *, decode: bool, manifest_only: bool, max_pixels: int | None, workers: int | None) -> ExitStatus:
     """Check a dataset for damage.
 
-    Reads all files of the dataset OUT, a folder or a URL. Prints the file, record and byte offset of each problem, and
-    how to fix it. Lists the first problems of each file, and counts the others.
+    Reads all files of the dataset OUT, a folder or a URL; with --manifest-only, only the manifest. Prints the file,
+    record and byte offset of each problem, and how to fix it. Lists the first problems of each file, and counts the
+    others.
     """
-    from dataprep.verify import verify_dataset
+    from dataprep.verify import verify_dataset, verify_manifest
 
     if max_pixels is not None and not decode:
         raise CallError("--max-pixels requires --decode", hint="add --decode, or leave --max-pixels out")
+    if manifest_only and decode:
+        raise CallError("--manifest-only reads no image, so it excludes --decode", hint="leave one of them out")
     with ShardsBar() as bar:
-        result = verify_dataset(out, decode=decode, max_pixels=max_pixels, workers=workers, progress=bar)
+        if manifest_only:
+            result = verify_manifest(out, workers=workers, progress=bar)
+        else:
+            result = verify_dataset(out, decode=decode, max_pixels=max_pixels, workers=workers, progress=bar)
     for problem in result.problems:
         print_line(str(problem))
     listed = Counter(problem.file for problem in result.problems)
@@ -54,5 +65,6 @@ def verify(out: str, *, decode: bool, max_pixels: int | None, workers: int | Non
         rest = f"; the first {listed.total():,} are listed" if total > listed.total() else ""
         print_line(f"{plural(total, 'problem')} in {out}{rest}")
         return ExitStatus.DATA_PROBLEM
-    print_line(f"no problems in {out}: {plural(result.samples, 'sample')} in {plural(result.shards, 'shard')}")
+    samples = f"{plural(result.samples, 'sample')} in {plural(result.shards, 'shard')}"
+    print_line(f"no problems in {out}: {samples}{', whose contents were not read' if manifest_only else ''}")
     return ExitStatus.SUCCESS
