@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Protocol
 
 from dataprep import storage
 from dataprep.options import Options
-from dataprep.plan import ConversionPlan
-from manifests.errors import CallError, DamagedError
+from manifests.errors import CallError, DamagedError, StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME, manifest_files
@@ -18,7 +18,15 @@ from manifests.text import printable
 INCOMPLETE_NAME = "manifest.incomplete.json"
 
 
-def mark_incomplete(out: str, plan: ConversionPlan, options: Options, *, overwrite: bool = False) -> None:
+class Plan(Protocol):
+    """What a mark needs to know of a plan."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that determines the bytes."""
+
+
+def mark_incomplete(out: str, plan: Plan, options: Options, *, overwrite: bool = False) -> None:
     """Write `INCOMPLETE_NAME`. With `overwrite`, the same call resumes this run instead of starting anew."""
     note = "dataprep convert has not completed this dataset. Run the same command again to resume."
     members = {"note": note, "overwrite": overwrite, "options": {**options.as_json(), "plan": plan.fingerprint}}
@@ -51,7 +59,11 @@ def mark_complete(out: str, manifest: Manifest) -> None:
         return
     storage.write_partial(path, data)
     storage.publish_all([(storage.partial_path(path), marker)])
-    storage.publish_all([(marker, path)])
+    try:
+        storage.publish_all([(marker, path)])
+    except StorageError:
+        if _read_existing(path) != data:  # else another process that finishes the same dataset was faster
+            raise
 
 
 def _read_existing(path: str) -> bytes | None:

@@ -25,22 +25,32 @@ from dataprep.splits import assign_splits
 from manifests.errors import CallError
 from manifests.store import MAX_SHARDS_IN_JSON, check_manifest_size
 
-__all__ = ["ConversionPlan", "Options", "ShardPlan", "key_of", "make_plan"]
+__all__ = ["ConversionPlan", "Options", "PlannedShard", "ShardPlan", "key_of", "make_plan", "shard_name"]
 
 
 @dataclass(frozen=True)
-class ShardPlan:
-    """One shard to write.
+class PlannedShard:
+    """The name of a shard to write.
 
     Attributes:
         name: the shard's file name without extension, ``train-00000`` for example.
         split: name of its split.
-        rows: rows of the source in stored order, int64 [N].
 
     """
 
     name: str
     split: str
+
+
+@dataclass(frozen=True)
+class ShardPlan(PlannedShard):
+    """One shard to write, with its samples.
+
+    Attributes:
+        rows: rows of the source in stored order, int64 [N].
+
+    """
+
     rows: NDArray[np.int64]
 
 
@@ -83,7 +93,7 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
             rows = _shuffled(source, rows, options.seed, ORDER_STREAM, number)
         sizes = _estimated_sizes(source.size[rows].clip(min=0), options)
         for index, (start, stop) in enumerate(_shard_bounds(sizes, options)):
-            shards.append(ShardPlan(f"{name}-{index:05d}", name, rows[start:stop]))
+            shards.append(ShardPlan(shard_name(name, index), name, rows[start:stop]))
     _check_manifest(source, shards)
     return ConversionPlan(tuple(shards), _fingerprint(source, options), splits.notices)
 
@@ -119,6 +129,11 @@ def _check_names(splits: Sequence[str]) -> None:
                 f"{MAX_SPLIT_NAME}, because shards are named after it",
                 hint="write shorter names into the split column",
             )
+
+
+def shard_name(split: str, number: int) -> str:
+    """Return the name of a shard; `number` counts the shards of its split from 0."""
+    return f"{split}-{number:05d}"
 
 
 def key_of(row: int) -> str:

@@ -19,8 +19,17 @@ from dataprep import storage
 from dataprep.completion import INCOMPLETE_NAME, read_mark
 from dataprep.containers import locations_of
 from dataprep.engines import Engine
+from dataprep.finished import (
+    files_in_manifest,
+    files_in_mark,
+    has_all_of,
+    is_final,
+    is_intact,
+    length,
+    read_conversion,
+    read_finished,
+)
 from dataprep.formats import FORMATS
-from dataprep.images.base import FAILED
 from dataprep.mismatch import foreign_file_error
 from dataprep.options import Options
 from dataprep.output import refuse_folders
@@ -30,17 +39,15 @@ from dataprep.reread import Reread, RereadTask, SourceImages, reread
 from dataprep.shards import ShardResult
 from dataprep.sources import Source
 from dataprep.stamps import STAMPS_NAME, read_stamps, stamps_of
-from manifests.errors import CallError, DamagedError, ManifestError, TableError
-from manifests.files import MANIFEST, REJECTED, read_file, read_lines
-from manifests.schema import SPLIT_NAMES, Conversion, File, Manifest
+from manifests.errors import CallError, DamagedError
+from manifests.files import REJECTED, read_lines
+from manifests.schema import SPLIT_NAMES, Conversion, File
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
     may_replace_manifest,
-    parse_manifest,
-    read_manifest,
 )
-from manifests.tables import has_canonical_bytes, read_table_metadata
+from manifests.tables import has_canonical_bytes
 from manifests.text import printable
 
 
@@ -96,14 +103,14 @@ def find_resumable(
     if not os.path.isdir(out):
         return Resumable({}, stamps=now)
     refuse_folders(out, (MANIFEST_NAME, INCOMPLETE_NAME, STAMPS_NAME, *_dataset_files(plan, out)))
-    in_manifest = _files_in_manifest(plan, out)
-    tables = [_read_table(plan, out, shard.name, in_manifest) for shard in plan.shards]
+    in_manifest = files_in_manifest(plan.fingerprint, out)
+    tables = [read_finished(plan.fingerprint, out, shard.name, in_manifest) for shard in plan.shards]
     foreign = next(_foreign_files(plan, out, options, _listed_files(plan, out, in_manifest, tables)), None)
     if foreign and not overwrite:
         raise foreign_file_error(out, foreign, options, (MANIFEST_NAME, INCOMPLETE_NAME))
     starts_anew = overwrite and read_mark(out) != (plan.fingerprint, True)
     found = [] if foreign or starts_anew else [result for result in tables if result]
-    kept = {result.name: result for result in found if _can_keep(out, result)}
+    kept = {result.name: result for result in found if is_final(result) and is_intact(out, result)}
     before = read_stamps(out, plan)
     changed = {name for name in kept if now and now[name] != before.get(name)}
     to_read = [shard for shard in plan.shards if shard.name in (kept if check_shards else changed)]
@@ -128,7 +135,7 @@ def find_resumable(
         if progress:
             progress.advance(result)
     if len(kept) == len(plan.shards):
-        is_complete = _has_all_of(out, in_manifest)
+        is_complete = has_all_of(out, in_manifest)
         return Resumable(kept, is_complete=is_complete, stamps={} if is_complete and now == before else now)
     return Resumable(kept, _outdated(plan, out, kept), stamps=now)
 
@@ -146,69 +153,6 @@ def remove_outdated(out: str, resumable: Resumable) -> None:
         storage.remove(os.path.join(out, name))
 
 
-# --- finished shards ----------------------------------------------------------------------------
-
-
-def _files_in_manifest(plan: ConversionPlan, out: str) -> dict[str, File]:
-    """Return the files that ``manifest.json`` lists, by name; empty if it is not a manifest of this plan."""
-    try:
-        return _files_of(plan, read_manifest(out))
-    except ManifestError:
-        return {}
-
-
-def _files_in_mark(plan: ConversionPlan, out: str) -> dict[str, File]:
-    """Do the same for `INCOMPLETE_NAME`, which is the complete manifest while `mark_complete` renames it."""
-    try:
-        path = os.path.join(out, INCOMPLETE_NAME)
-        return _files_of(plan, parse_manifest(read_file(path, MANIFEST), path))
-    except (OSError, ManifestError):
-        return {}
-
-
-def _files_of(plan: ConversionPlan, manifest: Manifest) -> dict[str, File]:
-    """Return the files that a manifest lists, by name; empty if it is of another plan."""
-    if manifest.options.get("plan") != plan.fingerprint:
-        return {}
-    shards = [shard for split in manifest.splits for shard in split.shards]
-    files = [file for shard in shards for file in (shard.file, shard.index, shard.table)]
-    return {file.name: file for file in (*files, *([manifest.rejected] if manifest.rejected else []))}
-
-
-def _read_table(plan: ConversionPlan, out: str, name: str, in_manifest: Mapping[str, File]) -> ShardResult | None:
-    """Read the sample table of a shard; `None` if it is missing, damaged or of another plan."""
-    path = os.path.join(out, f"{name}.parquet")
-    if not os.path.isfile(path):
-        return None
-    table = storage.describe(out, f"{name}.parquet")
-    is_intact = table == in_manifest[table.name] if table.name in in_manifest else has_canonical_bytes(path)
-    conversion = _read_conversion(plan, path) if is_intact else None
-    return ShardResult(name, conversion, table, resumed=True) if conversion else None
-
-
-def _read_conversion(plan: ConversionPlan, path: str) -> Conversion | None:
-    """Read the metadata of a sample table; `None` if it is damaged or of another plan."""
-    try:
-        metadata = read_table_metadata(path)
-    except TableError:
-        return None
-    conversion = metadata.conversion if metadata else None
-    return conversion if conversion and conversion.plan == plan.fingerprint else None
-
-
-#: Images that were rejected for these reasons may be readable now, or this release may be able to handle them.
-_TRIED_AGAIN = ("unreadable", FAILED)
-
-
-def _can_keep(out: str, result: ShardResult) -> bool:
-    if any(row["reason"] in _TRIED_AGAIN for row in result.conversion.rejected):
-        return False
-    if result.shard is None:
-        return True
-    shard, index = result.shard.file, result.shard.index
-    return _length(os.path.join(out, shard.name)) == shard.bytes and _has_checksum(out, index)
-
-
 def _shard_file(result: ShardResult) -> File | None:
     return result.shard.file if result.shard else None
 
@@ -217,18 +161,6 @@ def _source_images(source: Source, shard: ShardPlan) -> SourceImages:
     paths = source.path.take(shard.rows).to_pylist()
     sizes = source.size[shard.rows].tolist()
     return SourceImages(source.root, paths, sizes, locations_of(source.location, shard.rows))
-
-
-def _has_checksum(out: str, file: File) -> bool:
-    path = os.path.join(out, file.name)
-    return _length(path) == file.bytes and os.path.isfile(path) and storage.describe(out, file.name) == file
-
-
-def _has_all_of(out: str, in_manifest: Mapping[str, File]) -> bool:
-    """Return whether there is a manifest, and the list of rejected images is as it says."""
-    rejected = in_manifest.get(REJECTED_NAME)
-    is_listed = rejected is not None or not os.path.lexists(os.path.join(out, REJECTED_NAME))
-    return bool(in_manifest) and is_listed and (rejected is None or _has_checksum(out, rejected))
 
 
 def _replaced_error(out: str, path: str, options: Options) -> CallError:
@@ -249,7 +181,7 @@ def _listed_files(
     plan: ConversionPlan, out: str, in_manifest: Mapping[str, File], tables: list[ShardResult | None]
 ) -> dict[str, File]:
     """Return the files that belong to the plan, by name."""
-    listed: dict[str, File] = {**_files_in_mark(plan, out), **in_manifest}
+    listed: dict[str, File] = {**files_in_mark(plan.fingerprint, out), **in_manifest}
     for shard, result in zip(plan.shards, tables, strict=True):
         if result is not None:
             listed[result.table.name] = result.table
@@ -261,7 +193,11 @@ def _listed_files(
 def _unpublished_tables(plan: ConversionPlan, out: str, name: str) -> Iterator[Conversion]:
     """Read the tables that killed runs left under temporary names. They are complete before a shard gets its name."""
     for path in storage.partials_named(out, name):
-        if os.path.isfile(path) and has_canonical_bytes(path) and (conversion := _read_conversion(plan, path)):
+        if (
+            os.path.isfile(path)
+            and has_canonical_bytes(path)
+            and (conversion := read_conversion(plan.fingerprint, path))
+        ):
             yield conversion
 
 
@@ -273,7 +209,7 @@ def _foreign_files(plan: ConversionPlan, out: str, options: Options, listed: Map
     planned = {REJECTED_NAME, *(shard.name + suffix for shard in plan.shards for suffix in suffixes)}
     for name in _dataset_files(plan, out):
         path = os.path.join(out, name)
-        is_listed = name in listed and listed[name].bytes == _length(path)
+        is_listed = name in listed and listed[name].bytes == length(path)
         if name not in planned or not (is_listed or (name == REJECTED_NAME and _is_rejected_list(path))):
             yield name
 
@@ -291,11 +227,3 @@ def _dataset_files(plan: ConversionPlan, out: str) -> list[str]:
     splits = "|".join(map(re.escape, {*SPLIT_NAMES, *plan.splits}))
     pattern = re.compile(rf"({splits})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{re.escape(REJECTED_NAME)}")
     return sorted(name for name in os.listdir(out) if pattern.fullmatch(name))
-
-
-def _length(path: str) -> int:
-    """Return the length of a file in bytes; -1 if it does not exist."""
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return -1

@@ -16,7 +16,8 @@ The tree, with the exit status of each branch::
         |-- ManifestError
         |-- ShardError
         |-- IndexFileError
-        `-- TableError
+        |-- TableError
+        `-- PlanError                 a file of `dataprep plan` is damaged or was changed
 
 `exit_status` returns the status of an error.
 """
@@ -159,6 +160,10 @@ class IndexFileError(DamagedError):
 
 class TableError(DamagedError):
     """A sample table is damaged or does not match its shard."""
+
+
+class PlanError(DamagedError):
+    """A file of ``dataprep plan`` is missing, damaged, or was changed after it was written."""
 
 
 def exit_status(error: DatasetError) -> ExitStatus:

@@ -18,6 +18,7 @@ from manifests.errors import (
     DatasetError,
     IndexFileError,
     ManifestError,
+    PlanError,
     ShardError,
     SourceError,
     TableError,
@@ -45,6 +46,7 @@ class FileKind:
 
 
 _REMAKE = "restore the file from a copy, or make the dataset again"
+_PLAN_AGAIN = "run the same `dataprep plan` again; finished shards are kept"
 _GIVE_FILE = "write its content to a regular file, and give that file"
 
 SOURCE_TABLE = FileKind("table", 16 << 30, SourceError, _GIVE_FILE)
@@ -58,6 +60,8 @@ SHARD = FileKind("shard", 1 << 40, ShardError, "restore the shard from a copy, o
 INDEX = FileKind("index", 1 << 28, IndexFileError, _REMAKE)
 TABLE = FileKind("sample table", 1 << 30, TableError, _REMAKE)
 REJECTED = FileKind("list of rejected images", 1 << 30, ManifestError, _REMAKE)
+PLAN = FileKind("plan", 1 << 28, PlanError, _PLAN_AGAIN)
+PLAN_TABLE = FileKind("source table of the plan", 16 << 30, PlanError, _PLAN_AGAIN)
 
 KINDS = (
     SOURCE_TABLE,
@@ -71,6 +75,8 @@ KINDS = (
     INDEX,
     TABLE,
     REJECTED,
+    PLAN,
+    PLAN_TABLE,
 )
 
 _KINDS_BY_NAME = {"rejected.jsonl": REJECTED, "manifest.shards.parquet": SHARD_LIST}

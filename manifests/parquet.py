@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from awscrt.checksums import crc32c
+
 from manifests.faults import is_machine_fault
 from manifests.members import shorten
 from manifests.parquet_pages import DICTIONARY_PAGE, Page, read_pages
@@ -74,7 +76,9 @@ class BoundedParquet:
     Attributes:
         schema: Arrow names and types of all columns.
         names: names of all columns, each of which occurs once.
+        length: length of the file in bytes.
         rows: number of rows.
+        groups: number of row groups.
         metadata: key-value metadata of the file.
 
     """
@@ -92,7 +96,7 @@ class BoundedParquet:
 
         """
         self._source = source
-        self._length = len(source) if isinstance(source, bytes) else os.fstat(source.fileno()).st_size
+        self.length = len(source) if isinstance(source, bytes) else os.fstat(source.fileno()).st_size
         self._threads = threads
         self._parquet = parquet = self._open(None, [])
         with _translated_errors():
@@ -104,8 +108,9 @@ class BoundedParquet:
             self.schema: pa.Schema = parquet.schema_arrow
             self.names: tuple[str, ...] = tuple(self.schema.names)
             self.metadata: dict[bytes, bytes] = self._footer.metadata or {}
+        self.groups: int = self._footer.num_row_groups
         self._check_names()
-        self.rows: int = self._count_rows(FREE_ROWS + int(rows_per_byte * self._length))
+        self.rows: int = self._count_rows(FREE_ROWS + int(rows_per_byte * self.length))
         self._leaves = {self._footer.schema.column(at).path: at for at in range(self._footer.num_columns)}
         # Arrow reads these with a column of the same name.
         self._parents = {leaf[: dot.start()] for leaf in self._leaves for dot in re.finditer(r"\.", leaf)}
@@ -136,11 +141,16 @@ class BoundedParquet:
         if min(groups, default=0) < 0 or rows != sum(groups):
             raise ParquetError("the number of rows contradicts the row groups")
         if rows > limit:
-            raise ParquetError(f"{plural(rows, 'row')} in {plural(self._length, 'byte')} are not plausible")
+            raise ParquetError(f"{plural(rows, 'row')} in {plural(self.length, 'byte')} are not plausible")
         return rows
 
-    def read(self, names: Sequence[str]) -> pa.Table:
+    def read(self, names: Sequence[str], group: int | None = None) -> pa.Table:
         """Read columns by name, in this order. All values are checked, for example that text is valid UTF-8.
+
+        Args:
+            names: names of the columns.
+            group: number of the row group to read; `None` reads all. One group may only unpack to a size in proportion
+                to its own bytes.
 
         Raises:
             ParquetError: a column does not exist, is nested or damaged, or unpacks to too many bytes.
@@ -148,12 +158,16 @@ class BoundedParquet:
         """
         import pyarrow as pa
 
-        budget = FREE_BYTES + BYTES_PER_BYTE * self._length
-        if self.rows * 8 * len(names) > budget:
-            raise ParquetError(f"{plural(len(names), 'column')} of {plural(self.rows, 'row')} exceed {budget:,} bytes")
+        groups = range(self.groups) if group is None else (group,)
+        rows, stored = self.rows, self.length
+        if group is not None:
+            rows, stored = self.group_rows(group), self._stored_bytes(group)
+        budget = FREE_BYTES + BYTES_PER_BYTE * stored
+        if rows * 8 * len(names) > budget:
+            raise ParquetError(f"{plural(len(names), 'column')} of {plural(rows, 'row')} exceed {budget:,} bytes")
         pages: dict[str, list[Page]] = {}
         for name in names:
-            pages[name] = self._pages_of(name)
+            pages[name] = self._pages_of(name, groups)
             budget -= sum(
                 page.bytes * (_DICTIONARY_FACTOR if page.type == DICTIONARY_PAGE else 1) for page in pages[name]
             )
@@ -164,9 +178,9 @@ class BoundedParquet:
         ]
         parquet = self._open(self._footer, coded) if coded else self._parquet
         with _translated_errors():
-            table = parquet.read(list(names), use_threads=self._threads).select(list(names))
-        if names and table.num_rows != self.rows:
-            raise ParquetError(f"the columns have {plural(table.num_rows, 'row')}, not {self.rows:,}")
+            table = parquet.read_row_groups(list(groups), list(names), use_threads=self._threads).select(list(names))
+        if names and table.num_rows != rows:
+            raise ParquetError(f"the columns have {plural(table.num_rows, 'row')}, not {rows:,}")
         columns = []
         for name, column in zip(names, table.columns, strict=True):
             with _translated_errors(f"column {shorten(name)}: "):
@@ -231,11 +245,45 @@ class BoundedParquet:
                 raise ParquetError(f"it has {plural(len(column), 'row')}, not {group.num_rows:,}")
             return column
 
+    def group_rows(self, group: int) -> int:
+        """Return the number of rows of a row group."""
+        with _translated_errors():
+            return int(self._footer.row_group(group).num_rows)
+
+    def group_range(self, group: int) -> tuple[int, int]:
+        """Return the first byte of a row group in the file, and the one after its last."""
+        with _translated_errors():
+            row_group = self._footer.row_group(group)
+            chunks = [row_group.column(number) for number in range(self._footer.num_columns)]
+            ranges = [_range_of(chunk) for chunk in chunks]
+        start, stop = min(start for start, _ in ranges), max(stop for _, stop in ranges)
+        if not 0 <= start <= stop <= self.length:
+            raise ParquetError("the footer is damaged")
+        return start, stop
+
+    def group_checksum(self, group: int) -> str:
+        """Return the CRC-32C of the bytes of a row group, 8 hex digits."""
+        return self._checksum(*self.group_range(group))
+
+    def footer_checksum(self) -> str:
+        """Return the CRC-32C of the footer with its length and the mark at the end of the file, 8 hex digits."""
+        return self._checksum(max(0, self.length - self._footer.serialized_size - 8), self.length)
+
+    def _checksum(self, start: int, stop: int) -> str:
+        crc = 0
+        while start < stop and (data := self._read_at(start, min(stop - start, 1 << 22))):
+            crc, start = crc32c(data, crc), start + len(data)
+        return f"{crc:08x}"
+
+    def _stored_bytes(self, group: int) -> int:
+        start, stop = self.group_range(group)
+        return stop - start
+
     def _is_text(self, name: str) -> bool:
         return bool(self._footer.schema.column(self._leaves[name]).physical_type == "BYTE_ARRAY")
 
-    def _pages_of(self, name: str) -> list[Page]:
-        """Return the pages of a column in all row groups.
+    def _pages_of(self, name: str, groups: Sequence[int]) -> list[Page]:
+        """Return the pages of a column in some row groups.
 
         Raises:
             ParquetError: the column does not exist, is nested, or its pages contradict the footer.
@@ -247,18 +295,16 @@ class BoundedParquet:
             )
         pages: list[Page] = []
         with _translated_errors(f"column {shorten(name)}: "):
-            for number in range(self._footer.num_row_groups):
+            for number in groups:
                 group = self._footer.row_group(number)
                 pages += self._pages_in_group(group.column(self._leaves[name]), group.num_rows)
         return pages
 
     def _pages_in_group(self, chunk: Any, rows: int) -> Iterator[Page]:
-        start, stored = chunk.data_page_offset, chunk.total_compressed_size
-        if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
-            start = chunk.dictionary_page_offset
-        if chunk.file_path or chunk.num_values != rows or start < 0 or not 0 <= stored <= self._length - start:
+        start, stop = _range_of(chunk)
+        if chunk.file_path or chunk.num_values != rows or not 0 <= start <= stop <= self.length:
             raise ParquetError("the footer is damaged")
-        for page in read_pages(self._read_at, start, start + stored, rows):
+        for page in read_pages(self._read_at, start, stop, rows):
             if page.encoding == _DELTA_BYTE_ARRAY:
                 raise ParquetError("the encoding DELTA_BYTE_ARRAY is not supported")
             if page.type == DICTIONARY_PAGE and page.values > page.bytes:
@@ -288,6 +334,14 @@ class _translated_errors:  # noqa: N801  (a context manager, named like a functi
         if isinstance(error, (pa.ArrowException, OSError, ValueError, OverflowError)):
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ParquetError(f"{self._place}{printable(reason[:200])}") from None
+
+
+def _range_of(chunk: Any) -> tuple[int, int]:
+    """Return the first byte of a column in a row group, and the one after its last."""
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+        start = chunk.dictionary_page_offset
+    return start, start + chunk.total_compressed_size
 
 
 def shorten_type(arrow_type: pa.DataType) -> str:

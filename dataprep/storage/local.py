@@ -31,8 +31,12 @@ def translate_errors(path: str, message: str) -> Iterator[None]:
 
 
 @contextmanager
-def locked(*folders: str) -> Iterator[bool]:
+def locked(*folders: str, shared: bool = False) -> Iterator[bool]:
     """Lock folders for this process. The locks end with the process, however it ends.
+
+    Args:
+        folders: the folders to lock.
+        shared: other processes may have shared locks of the same folders, but no exclusive one.
 
     Yields:
         Whether all folders are locked. On a file system without locks, the block runs without one.
@@ -44,11 +48,11 @@ def locked(*folders: str) -> Iterator[bool]:
     with ExitStack() as stack:
         seen: set[tuple[int, int]] = set()
         # A fixed order, so of two processes that want the same folders, one gets all of them.
-        locks = [_lock(folder, stack, seen) for folder in sorted(folders)]
+        locks = [_lock(folder, stack, seen, shared) for folder in sorted(folders)]
         yield all(locks)
 
 
-def _lock(folder: str, stack: ExitStack, seen: set[tuple[int, int]]) -> bool:
+def _lock(folder: str, stack: ExitStack, seen: set[tuple[int, int]], shared: bool) -> bool:
     with translate_errors(folder, "the folder cannot be opened"):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     stack.callback(os.close, handle)
@@ -57,7 +61,7 @@ def _lock(folder: str, stack: ExitStack, seen: set[tuple[int, int]]) -> bool:
         return True
     seen.add((status.st_dev, status.st_ino))
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         raise StorageError("another run is working in this folder", file=folder, hint="wait until it ends") from None
     except OSError:

@@ -1,7 +1,8 @@
 """Temporary files: each stays in a folder of its own kind, next to its final place, until it is complete.
 
 A file name proves nothing, so the folder contains a record of its owner. Only files in a folder with this record are
-ever removed, and only by the process that holds the lock of the folder above it.
+ever removed: all of them by a process that holds the lock of the folder above it, and those of dead processes of the
+same machine by any process.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import contextmanager, suppress
 
 from dataprep.storage.files import files_of
 from dataprep.storage.local import flush, translate_errors
+from dataprep.storage.owners import OWNER, is_dead, this_owner
 from manifests.errors import CallError
 from manifests.text import printable
 
@@ -23,14 +25,35 @@ PARTIALS_NAME = ".partial-dataprep"
 #: An empty file: the owner record in that folder. It is created in one step, so it is never incomplete.
 _RECORD_NAME = "made-by-dataprep"
 
-#: Names of temporary files: the process that writes it, and the final name.
-_TEMPORARY = re.compile(r"[0-9]+-(?s:.+)")
+#: Names of temporary files: the owner, for early releases only the process number, and the final name.
+_TEMPORARY = re.compile(rf"({OWNER}|[0-9]+)-(?s:.+)")
+
+#: Prefixes of other files that processes that share the folder keep there; see `dataprep.claims`.
+_SHARED = re.compile(r"(claim|beat|tasks)-(?s:.+)")
+
+
+def shared_path(folder: str, kind: str, name: str) -> str:
+    """Return the path of a file that processes share: next to the temporary files, and removed with them.
+
+    Args:
+        folder: the output folder.
+        kind: ``"claim"``, ``"beat"`` or ``"tasks"``.
+        name: its name.
+
+    """
+    return os.path.join(folder, PARTIALS_NAME, f"{kind}-{name}")
+
+
+def shared_names(folder: str, kind: str) -> list[str]:
+    """Return the names of the files of a kind."""
+    names = _temporary_files(os.path.join(folder, PARTIALS_NAME), _SHARED)
+    return [name.partition("-")[2] for name in names if name.startswith(f"{kind}-")]
 
 
 def partial_path(path: str) -> str:
     """Return the temporary path of a file: on the same file system, and different for each process."""
     folder, name = os.path.split(path)
-    return os.path.join(folder, PARTIALS_NAME, f"{os.getpid()}-{name}")
+    return os.path.join(folder, PARTIALS_NAME, f"{this_owner()}-{name}")
 
 
 def has_partials(folder: str) -> bool:
@@ -81,13 +104,7 @@ def partials(folders: Iterable[str], *, is_locked: bool) -> Iterator[None]:
     folders = list(folders)
     try:
         for folder in folders:
-            path = os.path.join(folder, PARTIALS_NAME)
-            with translate_errors(folder, "the folder cannot be written"):
-                with suppress(FileExistsError):
-                    os.mkdir(path)
-                # Without O_NONBLOCK, a named pipe of this name would block the run.
-                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-                os.close(os.open(os.path.join(path, _RECORD_NAME), flags, 0o666))
+            _make_folder(folder)
         yield
     finally:
         for folder in folders:
@@ -96,21 +113,64 @@ def partials(folders: Iterable[str], *, is_locked: bool) -> Iterator[None]:
                 _remove_folder(os.path.join(folder, PARTIALS_NAME))
 
 
+@contextmanager
+def shared_partials(folder: str) -> Iterator[None]:
+    """Make the folder for temporary files, which other processes use too; at the end, remove the files of dead ones.
+
+    Call `check_partials` first. The folder itself stays.
+    """
+    _make_folder(folder)
+    sweep_dead(folder)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            sweep(folder, is_locked=False)
+            sweep_dead(folder)
+
+
+def _make_folder(folder: str) -> None:
+    path = os.path.join(folder, PARTIALS_NAME)
+    with translate_errors(folder, "the folder cannot be written"):
+        with suppress(FileExistsError):
+            os.mkdir(path)
+        # Without O_NONBLOCK, a named pipe of this name would block the run.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        os.close(os.open(os.path.join(path, _RECORD_NAME), flags, 0o666))
+
+
 def sweep(folder: str, *, is_locked: bool) -> None:
     """Remove the temporary files in a folder; without a lock, only those of this process."""
     inside = os.path.join(folder, PARTIALS_NAME)
+    owner = this_owner()
+    for name in (*_temporary_files(inside), *(_temporary_files(inside, _SHARED) if is_locked else ())):
+        if is_locked or name.startswith(f"{owner}-"):
+            _remove(os.path.join(inside, name))
+
+
+def sweep_dead(folder: str) -> None:
+    """Remove the temporary files of processes of this machine that have ended."""
+    inside = os.path.join(folder, PARTIALS_NAME)
+    dead: dict[str, bool] = {}
     for name in _temporary_files(inside):
-        if is_locked or name.startswith(f"{os.getpid()}-"):
-            with suppress(FileNotFoundError):  # a worker of a killed run may remove or rename it first
-                os.unlink(os.path.join(inside, name))
+        owner = name.partition("-")[0]
+        if owner not in dead:
+            dead[owner] = is_dead(owner)
+        if dead[owner]:
+            _remove(os.path.join(inside, name))
 
 
-def _temporary_files(inside: str) -> list[str]:
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):  # a worker of a killed run may remove or rename it first
+        os.unlink(path)
+
+
+def _temporary_files(inside: str, pattern: re.Pattern[str] = _TEMPORARY) -> list[str]:
     try:
         names = os.listdir(inside)
     except OSError:
         return []
-    return sorted(name for name in names if _TEMPORARY.fullmatch(name)) if _RECORD_NAME in names else []
+    return sorted(name for name in names if pattern.fullmatch(name)) if _RECORD_NAME in names else []
 
 
 def _remove_folder(inside: str) -> None:
