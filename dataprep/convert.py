@@ -85,5 +85,5 @@ def convert_dataset(
                 results[result.name] = result
                 if progress:
                     progress.advance(result)
-        result = write_dataset(run.job, [results[shard.name] for shard in run.plan.shards])
-    return replace(result, notices=run.plan.notices)
+        dataset = write_dataset(run.job, [results[shard.name] for shard in run.plan.shards])
+    return replace(dataset, notices=run.plan.notices)

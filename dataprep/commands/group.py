@@ -5,10 +5,13 @@ from __future__ import annotations
 import click
 
 from dataprep.commands.convert import convert
+from dataprep.commands.finish import finish
 from dataprep.commands.index import index
 from dataprep.commands.info import info
+from dataprep.commands.plan import plan
 from dataprep.commands.report import report
 from dataprep.commands.verify import verify
+from dataprep.commands.work import work
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -22,6 +25,12 @@ def main() -> None:
     dataprep verify  ILSVRC2012-tfrecord/               check a dataset for damage
     dataprep info    ILSVRC2012-tfrecord/               print what a dataset contains
     dataprep report  ILSVRC2012-tfrecord/               write a page that shows a dataset
+
+    \b
+    The same as convert, in three steps for several machines:
+    dataprep plan    --src ILSVRC2012/ --out OUT        decide what each shard contains
+    dataprep work    OUT --task 0/8                     write a share of the shards
+    dataprep finish  OUT                                write the manifest
 
     \b
     Exit status:
@@ -38,3 +47,6 @@ main.add_command(index)
 main.add_command(verify)
 main.add_command(info)
 main.add_command(report)
+main.add_command(plan)
+main.add_command(work)
+main.add_command(finish)

@@ -545,15 +545,15 @@ def test_an_image_deleted_after_the_scan(image_folder, tmp_path, out, invoke, mo
     call = in_one_process("convert", "--src", source, "--out", out, "--samples-per-shard", 4)
     lost = sorted(source.glob("*/*"))[3]
     data = lost.read_bytes()
-    from dataprep import convert as convert_module
+    from dataprep import prepare
 
-    make_plan = convert_module.make_plan
+    make_plan = prepare.make_plan
 
     def delete_then_plan(*arguments):
         lost.unlink()
         return make_plan(*arguments)
 
-    monkeypatch.setattr(convert_module, "make_plan", delete_then_plan)
+    monkeypatch.setattr(prepare, "make_plan", delete_then_plan)
     result = invoke(*call, status=3)
     assert lost.name in result.stderr
     assert "run the same command again" in result.stderr
@@ -566,12 +566,12 @@ def test_an_image_deleted_after_the_scan(image_folder, tmp_path, out, invoke, mo
 
 
 def test_an_interrupt_prints_one_line(image_folder, out, invoke, monkeypatch):
-    from dataprep import convert as convert_module
+    from dataprep import prepare
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(convert_module, "write_shard", interrupted)
+    monkeypatch.setattr(prepare, "write_shard", interrupted)
     result = invoke(*in_one_process("convert", "--src", image_folder, "--out", out), status=130)
     assert "interrupted" in result.stderr.splitlines()[-1]
 

@@ -1,0 +1,242 @@
+"""The options of ``dataprep convert`` and ``dataprep plan`` that say what to convert, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+import click
+
+from dataprep.commands.base import classes_option, max_classes_option, print_note, read_classes
+from dataprep.commands.image_options import add_image_options, resolve_images
+from dataprep.commands.param_types import Fraction, byte_size
+from dataprep.images.base import MAX_PIXELS, Validation
+from dataprep.options import Filter, Fit, Options, Subsampling
+from manifests.errors import CallError
+from manifests.schema import Format, Store
+from manifests.text import one_line, plural
+
+if TYPE_CHECKING:
+    from dataprep.sources import Source
+
+Callback = TypeVar("Callback", bound=Callable[..., Any])
+
+overwrite_option = click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Start anew instead of resuming, and replace a dataset in OUT that was made from another source or with other "
+    "options.",
+)
+
+_OPTIONS = (
+    click.option(
+        "--src",
+        required=True,
+        metavar="SRC",
+        help="The images: an ImageFolder, a folder with train/ and val/, ImageNet as Kaggle or PaddleClas distribute "
+        "it, Market-1501 and similar re-ID datasets, Parquet files with images (Hugging Face), a list, or a CSV, TSV, "
+        "JSON Lines or Parquet table.",
+    ),
+    click.option(
+        "--fmt",
+        type=click.Choice(get_args(Format)),
+        default="tfrecord",
+        show_default=True,
+        help="Record format of the shards.",
+    ),
+    click.option("--out", metavar="OUT", help="Output folder.  [default: <SRC name>-<fmt> in the current folder]"),
+    click.option(
+        "--shard-size",
+        type=byte_size,
+        metavar="SIZE",
+        default="256MiB",
+        show_default=True,
+        help="Maximum total size of the images in one shard.",
+    ),
+    click.option(
+        "--samples-per-shard",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Samples per shard. Overrides --shard-size.",
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(0),
+        metavar="N",
+        default=0,
+        show_default=True,
+        help="Random seed of the shuffle and of the new splits.",
+    ),
+    click.option(
+        "--no-shuffle",
+        is_flag=True,
+        help="Store the images in the order of the source. Readers that shuffle only within a buffer need the shuffle.",
+    ),
+    click.option(
+        "--val-fraction",
+        type=Fraction(0, 1, max_open=True),
+        default=0.0,
+        metavar="FRACTION",
+        help="Move this fraction of the train split to a new val split, stratified by label.",
+    ),
+    click.option(
+        "--test-fraction",
+        type=Fraction(0, 1, max_open=True),
+        default=0.0,
+        metavar="FRACTION",
+        help="Move this fraction of the train split to a new test split, stratified by label.",
+    ),
+    click.option(
+        "--split-by",
+        metavar="COLUMN",
+        help="With --val-fraction or --test-fraction: keep images with the same value of COLUMN in the same split, "
+        "instead of stratifying. Every source has the column label.",
+    ),
+    click.option(
+        "--validate",
+        type=click.Choice(get_args(Validation)),
+        default="header",
+        show_default=True,
+        help="none: do not check the images. header: check the header and the end of each image. decode: also decode "
+        "every image.",
+    ),
+    click.option(
+        "--max-pixels",
+        type=click.IntRange(1),
+        metavar="N",
+        default=MAX_PIXELS,
+        show_default=True,
+        help="Reject images with more than N pixels, which may be decompression bombs. A value above the default also "
+        "accepts small files with very many pixels.",
+    ),
+    add_image_options,
+    click.option("--image-root", metavar="DIR", help="Folder that the paths in a list or table are relative to."),
+    click.option("--path-column", metavar="NAME", help="Table column that contains the paths."),
+    click.option(
+        "--label-column", metavar="NAME", help="Table column, or {part} of --pattern, that contains the labels."
+    ),
+    click.option("--split-column", metavar="NAME", help="Table column that contains the split names."),
+    click.option(
+        "--pattern",
+        metavar="PATTERN",
+        help="How image files in a folder are named, for example '{identity}_c{camera}s*'. A {part} becomes a column, "
+        "* matches any text, ? one character. The label is {identity} or {label}, or else the class folder.",
+    ),
+    classes_option,
+    max_classes_option,
+)
+
+
+def add_conversion_options(callback: Callback) -> Callback:
+    """Add the options of this file to a command's callback, which passes their values to `read_inputs`."""
+    return reduce(lambda function, option: option(function), reversed(_OPTIONS), callback)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What these options describe.
+
+    Attributes:
+        source: the samples.
+        options: options of the conversion.
+        out: the output folder.
+
+    """
+
+    source: Source
+    options: Options
+    out: str
+
+
+def read_inputs(
+    *,
+    src: str,
+    fmt: Format,
+    out: str | None,
+    shard_size: int,
+    samples_per_shard: int | None,
+    seed: int,
+    no_shuffle: bool,
+    val_fraction: float,
+    test_fraction: float,
+    split_by: str | None,
+    validate: Validation,
+    max_pixels: int,
+    resize_shorter: int | None,
+    max_side: int | None,
+    only_above: int | None,
+    quality: int | None,
+    subsampling: Subsampling | None,
+    filter: Filter | None,  # noqa: A002  (the name of the option)
+    store: Store,
+    raw_size: int | None,
+    raw_fit: Fit | None,
+    image_root: str | None,
+    path_column: str | None,
+    label_column: str | None,
+    split_column: str | None,
+    pattern: str | None,
+    classes: str | None,
+    max_classes: int,
+) -> Inputs:
+    """Read the source, print what was found to stderr, and combine the options.
+
+    Raises:
+        DatasetError: an option or the source is wrong.
+
+    """
+    downscale, raw = resolve_images(
+        store=store,
+        resize_shorter=resize_shorter,
+        max_side=max_side,
+        only_above=only_above,
+        quality=quality,
+        subsampling=subsampling,
+        resampling=filter,
+        raw_size=raw_size,
+        raw_fit=raw_fit,
+    )
+    options = Options(
+        fmt=fmt,
+        shard_bytes=shard_size,
+        shard_samples=samples_per_shard,
+        shuffle=not no_shuffle,
+        seed=seed,
+        val_fraction=val_fraction,
+        test_fraction=test_fraction,
+        split_by=split_by,
+        validate=validate,
+        max_pixels=max_pixels,
+        downscale=downscale,
+        raw=raw,
+    )
+    if out == "":
+        raise CallError("--out is empty", hint="set a folder")
+
+    from dataprep.sources import SourceOptions, read_source
+
+    source = read_source(
+        src,
+        SourceOptions(
+            image_root=image_root,
+            path_column=path_column,
+            label_column=label_column,
+            split_column=split_column,
+            classes=read_classes(classes),
+            pattern=pattern,
+            max_classes=max_classes,
+        ),
+    )
+    contents = f"{plural(len(source), 'image')} in {plural(len(source.classes), 'class')}"
+    click.echo(one_line(f"{src}: {source.layout}, {contents}"), err=True)
+    for notice in source.notices:
+        print_note(notice)
+    return Inputs(source, options, out or _default_out(src, fmt))
+
+
+def _default_out(src: str, fmt: Format) -> str:
+    path = Path(src).absolute()
+    return f"{path.name if path.is_dir() else path.stem}-{fmt}"

@@ -1,0 +1,28 @@
+"""``dataprep finish``: write the manifest when all shards are there."""
+
+from __future__ import annotations
+
+import click
+
+from dataprep.commands.base import Command, workers_option
+from dataprep.commands.progress_bars import ShardsBar
+from dataprep.commands.results import max_rejected_option, print_result
+from manifests.errors import ExitStatus
+from manifests.interrupts import cleanup_on_interrupt
+
+
+@click.command(cls=Command)
+@click.argument("out")
+@max_rejected_option
+@workers_option
+def finish(out: str, *, max_rejected: float, workers: int | None) -> ExitStatus:
+    """Complete a dataset whose shards `dataprep work` has written.
+
+    Checks that every shard of OUT/plan is there, and writes rejected.jsonl and manifest.json. If shards are missing,
+    it says which tasks to run again. It can be run any number of times, on any machine.
+    """
+    from dataprep.finish import finish as finish_dataset
+
+    with ShardsBar("checking") as bar, cleanup_on_interrupt():
+        result = finish_dataset(out, workers=workers, progress=bar)
+    return print_result(result, out, max_rejected)

@@ -1,0 +1,84 @@
+"""Print what a conversion wrote, and decide on its exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from dataprep.commands.base import print_error, print_failed, print_line, print_note
+from dataprep.commands.param_types import Fraction
+from dataprep.humanize import format_bytes, format_totals
+from manifests.errors import ExitStatus
+from manifests.text import plural
+
+if TYPE_CHECKING:
+    from dataprep.convert import ConvertResult
+
+max_rejected_option = click.option(
+    "--max-rejected",
+    type=Fraction(0, 1),
+    default=0.01,
+    show_default=True,
+    metavar="FRACTION",
+    help="Exit with status 1 if more than this fraction of the images is rejected.",
+)
+
+
+def print_result(result: ConvertResult, out: str, max_rejected: float) -> ExitStatus:
+    """Print the totals of a complete dataset; return status 1 if too many images were rejected."""
+    for notice in result.notices:
+        print_note(notice)
+    for split in result.manifest.splits:
+        print_line(f"{split.name}: {format_totals(split.samples, split.bytes, len(split.shards))}")
+    if result.resumed:
+        were = "was" if result.resumed == 1 else "were"
+        print_line(f"{plural(result.resumed, 'shard')} {were} done by an earlier run")
+    if result.changes:
+        for line in _change_table(result):
+            print_line(line)
+    if result.rejected:
+        fraction = result.rejected / result.images
+        images = f"{result.rejected:,} of {plural(result.images, 'image')} ({fraction:.2%})"
+        print_line(f"rejected: {images}, see {out}/rejected.jsonl")
+        print_failed(result.failed)
+        if fraction > max_rejected:
+            print_error(
+                f"the fraction of rejected images is greater than --max-rejected {max_rejected:g}. "
+                "Hint: replace these images, or raise --max-rejected to accept the dataset without them."
+            )
+            return ExitStatus.DATA_PROBLEM
+    print_line(f"{out} is complete")
+    return ExitStatus.SUCCESS
+
+
+#: Repairs as the table column ``change`` names them, and what to print for each.
+_REPAIRS = {
+    "turned": "rotated upright",
+    "rgb": "converted to RGB",
+    "alpha": "transparency removed",
+    "icc": "color profile applied",
+}
+
+
+def _change_table(result: ConvertResult) -> Iterator[str]:
+    """Yield the lines of a table: images and bytes before and after, kept, resized and rejected."""
+    unchanged = result.changes.get("", (0, 0, 0))
+    changed = [counts for change, counts in result.changes.items() if change]
+    rows = {"kept": unchanged, "resized": [sum(column) for column in zip((0, 0, 0), *changed, strict=True)]}
+    before, after = (sum(counts[column] for counts in rows.values()) for column in (1, 2))
+    yield f"{'':10}{'images':>12}{'before':>12}{'after':>12}"
+    for name, (images, source_bytes, stored_bytes) in rows.items():
+        yield f"{name:10}{images:>12,}{format_bytes(source_bytes):>12}{format_bytes(stored_bytes):>12}"
+    yield f"{'rejected':10}{result.rejected:>12,}{format_bytes(result.bytes - before):>12}{'-':>12}"
+    yield f"{'all':10}{result.images:>12,}{format_bytes(result.bytes):>12}{format_bytes(after):>12}"
+    repairs = {text: _count_changed(result, change) for change, text in _REPAIRS.items()}
+    if any(repairs.values()):
+        counts = ", ".join(f"{text} {images:,}" for text, images in repairs.items() if images)
+        yield f"repaired: {plural(_count_changed(result, *_REPAIRS), 'image')} ({counts})"
+
+
+def _count_changed(result: ConvertResult, *changes: str) -> int:
+    """Count the images that had at least one of these changes."""
+    return sum(counts[0] for made, counts in result.changes.items() if not set(changes).isdisjoint(made.split()))

@@ -1,0 +1,48 @@
+"""``dataprep work``: write a share of the shards of a plan."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from dataprep.commands.base import Command, print_failed, print_line, workers_option
+from dataprep.commands.progress_bars import ImagesBar
+from dataprep.images.base import FAILED
+from manifests.errors import ExitStatus
+from manifests.interrupts import cleanup_on_interrupt
+from manifests.text import agree, plural
+
+
+@click.command(cls=Command)
+@click.argument("out")
+@click.option(
+    "--task",
+    metavar="I/N",
+    help="Write share I of N equal shares of the shards; I counts from 0. auto takes I and N from a Slurm array; "
+    "auto/N takes I from a Slurm array or an indexed job of Kubernetes.",
+)
+@workers_option
+def work(out: str, *, task: str | None, workers: int | None) -> ExitStatus:
+    """Write shards of the plan in OUT.
+
+    Any number of these commands can run at the same time, on any number of machines that share OUT and the source.
+    Finished shards are kept. If the command is interrupted or killed, run it again to resume.
+    """
+    from dataprep.tasks import Share, parse_task
+    from dataprep.work import work as work_on
+
+    share = parse_task(task, os.environ) if task is not None else Share(0, 1)
+    with ImagesBar() as bar, cleanup_on_interrupt():
+        result = work_on(out, share, workers=workers, progress=bar)
+    if result.resumed:
+        were = agree(result.resumed, "was", "were")
+        print_line(f"{plural(result.resumed, 'shard')} {were} done by an earlier run")
+    images = sum(shard.conversion.samples for shard in result.written)
+    print_line(f"{plural(len(result.written), 'shard')} written, {plural(images, 'sample')}")
+    rejected = [row for shard in result.written for row in shard.conversion.rejected]
+    if rejected:
+        print_line(f"rejected: {plural(len(rejected), 'image')}")
+        print_failed([row for row in rejected if row["reason"] == FAILED])
+    print_line(f"when all tasks are done, run `dataprep finish {out}`")
+    return ExitStatus.SUCCESS
