@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import chain
 
-from dataprep.dataset import ConvertResult, write_dataset
+from dataprep.dataset import ConvertResult, read_result, write_dataset
 from dataprep.engines import Engine, LocalEngine
 from dataprep.job import SourceTasks
 from dataprep.options import Options
@@ -76,14 +76,15 @@ def convert_dataset(
     ):
         if progress:
             progress.start(len(source))
-        numbers = [number for number, shard in enumerate(run.plan.shards) if shard.name not in run.finished]
-        tasks = SourceTasks(source, run.plan, run.job, numbers, engine.workers)
-        images = sum(len(run.plan.shards[number].rows) for number in numbers)
+        left = [n for n, shard in enumerate(run.plan.shards) if not run.is_complete and shard.name not in run.finished]
+        tasks = SourceTasks(source, run.plan, run.job, left, engine.workers)
+        images = sum(len(run.plan.shards[number].rows) for number in left)
         results: dict[str, ShardResult] = {}
         with closing(engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))) as written:
             for result in chain(run.finished.values(), written):
                 results[result.name] = result
                 if progress:
                     progress.advance(result)
-        dataset = write_dataset(run.job, [results[shard.name] for shard in run.plan.shards])
+        in_order = [results[shard.name] for shard in run.plan.shards if shard.name in results]
+        dataset = read_result(run.job, in_order) if run.is_complete else write_dataset(run.job, in_order)
     return replace(dataset, notices=run.plan.notices)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,13 +10,12 @@ from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.completion import mark_complete
-from dataprep.finished import has_checksum
+from dataprep.finished import has_checksum, read_rejected
 from dataprep.formats import components
 from dataprep.images.base import EXTENSIONS, FAILED
 from dataprep.job import Job
 from dataprep.options import Options
 from dataprep.shards import ShardResult
-from manifests.files import REJECTED, read_lines
 from manifests.schema import Components, File, Manifest, Split
 from manifests.store import REJECTED_NAME, checksum_text, read_manifest, rejected_bytes
 
@@ -69,8 +67,7 @@ def write_dataset(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
 def read_result(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
     """Describe a complete dataset; `results` are its shards."""
     manifest = read_manifest(job.out)
-    lines = read_lines(os.path.join(job.out, REJECTED_NAME), REJECTED) if manifest.rejected else ()
-    rejected = [json.loads(line) for line in lines]
+    rejected = [*read_rejected(job.out)] if manifest.rejected else []
     return ConvertResult(
         manifest,
         images=job.images + len(job.rejected),

@@ -82,20 +82,16 @@ def finish(
         storage.check_partials([out])
         in_manifest = files_in_manifest(job.fingerprint, out)
         results = _check_all(job, in_manifest, engine or LocalEngine(workers), progress)
-        # Tables of shards without images are removed at the end, so a complete dataset lacks them.
-        is_complete = has_all_of(out, in_manifest)
+        missing = [number for number, shard in enumerate(job.shards) if results[shard.name] is None]
+        found = [result for shard in job.shards if (result := results[shard.name])]
         suffix = FORMATS[job.options.fmt].SUFFIX
-        missing = [
-            number
-            for number, shard in enumerate(job.shards)
-            if results[shard.name] is None and not (is_complete and shard.name + suffix not in in_manifest)
-        ]
+        # Tables of shards without images are removed at the end, so a complete dataset lacks them.
+        unlisted = all(job.shards[number].name + suffix not in in_manifest for number in missing)
+        if unlisted and has_all_of(out, in_manifest):
+            return read_result(job, found)
         if missing:
             storage.sweep_dead(out)
             raise _missing_error(job, missing)
-        found = [result for shard in job.shards if (result := results[shard.name])]
-        if is_complete:
-            return read_result(job, found)
         with storage.partials([out], is_locked=True):  # all shards are there, so nobody needs a temporary file
             return write_dataset(job, found)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from dataprep import storage
 from dataprep.completion import INCOMPLETE_NAME
 from dataprep.images.base import FAILED
 from dataprep.shards import ShardResult
 from manifests.errors import ManifestError, TableError
-from manifests.files import MANIFEST, read_file
+from manifests.files import MANIFEST, REJECTED, read_file, read_lines
 from manifests.schema import Conversion, File, Manifest
 from manifests.store import REJECTED_NAME, parse_manifest, read_manifest
 from manifests.tables import has_canonical_bytes, read_table_metadata
@@ -69,7 +70,11 @@ _TRIED_AGAIN = ("unreadable", FAILED)
 
 def is_final(result: ShardResult) -> bool:
     """Return whether writing the shard again would give the same: no image was rejected for what may have passed."""
-    return not any(row["reason"] in _TRIED_AGAIN for row in result.conversion.rejected)
+    return all(map(_is_final_row, result.conversion.rejected))
+
+
+def _is_final_row(row: Mapping[str, str]) -> bool:
+    return row["reason"] not in _TRIED_AGAIN
 
 
 def is_intact(out: str, result: ShardResult) -> bool:
@@ -84,6 +89,21 @@ def has_checksum(out: str, file: File) -> bool:
     """Return whether a file exists and is as the record says."""
     path = os.path.join(out, file.name)
     return length(path) == file.bytes and os.path.isfile(path) and storage.describe(out, file.name) == file
+
+
+def lists_everything(out: str, in_manifest: Mapping[str, File]) -> bool:
+    """Return whether planned shards that the manifest does not list are finished, because their images are rejected.
+
+    The tables of such shards are removed when the manifest is written.
+    """
+    if not has_all_of(out, in_manifest):
+        return False
+    return REJECTED_NAME not in in_manifest or all(map(_is_final_row, read_rejected(out)))
+
+
+def read_rejected(out: str) -> Iterator[dict[str, str]]:
+    """Read the rows of ``rejected.jsonl``, which has the checksum in the manifest."""
+    return (json.loads(line) for line in read_lines(os.path.join(out, REJECTED_NAME), REJECTED))
 
 
 def has_all_of(out: str, in_manifest: Mapping[str, File]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dataprep import storage
 from dataprep.options import Options
 from dataprep.plan_files import write_plan
 from dataprep.plan_json import StoredPlan
@@ -36,6 +35,6 @@ def plan_dataset(source: Source, out: str, options: Options, *, overwrite: bool 
         StoppedError: a problem outside of the program stopped the run; the same call resumes it.
 
     """
-    with prepared(source, out, options, overwrite=overwrite) as run, storage.shared_partials(out):
+    with prepared(source, out, options, overwrite=overwrite, always_writes=True) as run:
         stored = write_plan(source, run.plan, out, options)
         return PlanResult(stored, len(run.finished), run.plan.notices)

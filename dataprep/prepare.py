@@ -32,12 +32,14 @@ class Prepared:
         plan: the plan.
         job: the job of the plan.
         finished: finished shards of this plan, by name. They are kept.
+        is_complete: whether the dataset is complete. Then `finished` lacks the shards whose images are all rejected.
 
     """
 
     plan: ConversionPlan
     job: Job
     finished: Mapping[str, ShardResult]
+    is_complete: bool
 
 
 @contextmanager
@@ -50,8 +52,19 @@ def prepared(
     check_shards: bool = False,
     engine: Engine | None = None,
     progress: Progress[Reread] | None = None,
+    always_writes: bool = False,
 ) -> Iterator[Prepared]:
-    """Plan a conversion and lock its output folder; see `convert_dataset` for the arguments.
+    """Plan a conversion and lock its output folder; see `convert_dataset` for the other arguments.
+
+    Args:
+        source: the samples to convert.
+        out: output folder.
+        options: everything that determines the bytes.
+        overwrite: start anew.
+        check_shards: read finished shards.
+        engine: reads finished shards.
+        progress: receives what is read again.
+        always_writes: the caller writes files even if the dataset is complete.
 
     Raises:
         CallError: the options do not fit the source, `out` cannot be used or contains another dataset, or its dataset
@@ -75,10 +88,10 @@ def prepared(
             engine=engine,
             progress=progress,
         )
-        if not resumable.is_complete or resumable.stamps or storage.has_partials(out):
+        if always_writes or not resumable.is_complete or resumable.stamps or storage.has_partials(out):
             stack.enter_context(storage.partials([out], is_locked=is_locked))
             _prepare_folder(out, plan, options, resumable, overwrite=overwrite, is_locked=is_locked)
-        yield Prepared(plan, job_of(source, plan, out, options), resumable.shards)
+        yield Prepared(plan, job_of(source, plan, out, options), resumable.shards, resumable.is_complete)
 
 
 def _make_folder(out: str) -> None:

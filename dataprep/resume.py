@@ -26,6 +26,7 @@ from dataprep.finished import (
     is_final,
     is_intact,
     length,
+    lists_everything,
     read_conversion,
     read_finished,
 )
@@ -134,7 +135,12 @@ def find_resumable(
             del kept[result.name]
         if progress:
             progress.advance(result)
-    if len(kept) == len(plan.shards):
+    without_table = [shard.name for shard in plan.shards if shard.name not in kept]
+    suffix = FORMATS[options.fmt].SUFFIX
+    if not without_table or (
+        lists_everything(out, in_manifest)
+        and not any(name + suffix in in_manifest or now.get(name) != before.get(name) for name in without_table)
+    ):
         is_complete = has_all_of(out, in_manifest)
         return Resumable(kept, is_complete=is_complete, stamps={} if is_complete and now == before else now)
     return Resumable(kept, _outdated(plan, out, kept), stamps=now)

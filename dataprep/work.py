@@ -11,7 +11,8 @@ from dataprep import storage
 from dataprep.attestation import check_canary
 from dataprep.completion import mark_incomplete
 from dataprep.engines import Engine, LocalEngine
-from dataprep.finished import files_in_manifest, is_final, is_intact, read_finished
+from dataprep.finished import files_in_manifest, is_final, is_intact, lists_everything, read_finished
+from dataprep.formats import FORMATS
 from dataprep.job import Job
 from dataprep.plan_files import StoredTasks, count_images, read_plan
 from dataprep.progress import Progress
@@ -72,7 +73,11 @@ def work(
         numbers = share.numbers(len(job.shards))
         in_manifest = files_in_manifest(job.fingerprint, out)
         finished = {number: result for number in numbers if (result := _find_kept(job, number, in_manifest))}
-        tasks = StoredTasks(plan, out, [number for number in numbers if number not in finished], engine.workers)
+        left = [number for number in numbers if number not in finished]
+        if lists_everything(out, in_manifest):
+            suffix = FORMATS[job.options.fmt].SUFFIX
+            left = [number for number in left if job.shards[number].name + suffix in in_manifest]
+        tasks = StoredTasks(plan, out, left, engine.workers)
         written = []
         if progress:
             progress.start(count_images(plan, out, numbers))
@@ -90,7 +95,7 @@ def work(
                     written.append(result)
                     if progress:
                         progress.advance(result)
-    return WorkResult(len(numbers), tuple(written), len(finished))
+    return WorkResult(len(numbers), tuple(written), len(numbers) - len(written))
 
 
 def _find_kept(job: Job, number: int, in_manifest: Mapping[str, File]) -> ShardResult | None:
