@@ -13,6 +13,7 @@ from itertools import chain
 from dataprep.dataset import ConvertResult, read_result, write_dataset
 from dataprep.engines import Engine, LocalEngine
 from dataprep.job import SourceTasks
+from dataprep.machines import check_machines
 from dataprep.options import Options
 from dataprep.prepare import prepared
 from dataprep.progress import Progress
@@ -70,12 +71,14 @@ def convert_dataset(
             options,
             overwrite=overwrite,
             check_shards=check_shards,
-            engine=engine,
+            engine=engine if engine.is_local else None,
             progress=check_progress,
         ) as run,
     ):
         if progress:
             progress.start(len(source))
+        if not run.is_complete:
+            check_machines(engine, source, out)
         left = [n for n, shard in enumerate(run.plan.shards) if not run.is_complete and shard.name not in run.finished]
         tasks = SourceTasks(source, run.plan, run.job, left, engine.workers)
         images = sum(len(run.plan.shards[number].rows) for number in left)
