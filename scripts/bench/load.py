@@ -10,9 +10,9 @@
 PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count and converted with `dataprep convert`.
 torchvision reads them as an ImageFolder, the other two as shards, all from memory. Every side does the work of
 imagenet-train and returns float16 tensors on the GPU, or float32 tensors on the CPU. A measurement takes whole epochs,
-`--epochs` of them and more until a second has passed, without a pause between them. It starts after the side has
-returned the batches that it prefetched while another side was measured, so no measurement benefits from earlier work or
-includes a cold start. torchvision uses the fastest of the given numbers of workers and batch sizes.
+`--epochs` of them and more until `--min-seconds` have passed, without a pause between them. It starts after the side
+has returned the batches that it prefetched while another side was measured, so no measurement benefits from earlier
+work or includes a cold start. torchvision uses the fastest of the given numbers of workers and batch sizes.
 
 Then the stages of the pipeline are measured: reading, with decoding, with augmentation, and `loaders.build` with torch
 tensors.
@@ -61,6 +61,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--images", type=Path, help="folder of photographs")
     parser.add_argument("--count", type=int, default=25_600, help="images in an epoch, rounded down to full batches")
     parser.add_argument("--epochs", type=int, default=1, help="minimum number of epochs in a measurement")
+    parser.add_argument("--min-seconds", type=float, default=1.0, help="minimum duration of a measurement")
     parser.add_argument(
         "--work", type=Path, default=Path("/dev/shm/bench-load"), help="folder in memory; datasets in it are reused"
     )

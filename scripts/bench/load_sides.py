@@ -30,16 +30,15 @@ class Side:
 
     Attributes:
         prefetch: batches that may be made before they are requested.
-        batches: minimum number of batches in a measurement, which repeats them until `MIN_SECONDS` have passed.
+        batches: minimum number of batches in a measurement.
+        seconds: minimum duration of a measurement, which repeats the batches until then. In a short measurement, a
+            single delay of the machine would dominate.
         timing: mean time of `batches` batches in each measurement.
 
     """
 
-    #: In a shorter measurement, a single delay of the machine would dominate.
-    MIN_SECONDS = 1.0
-
-    def __init__(self, iterator: Iterator[Any], *, prefetch: int, batches: int) -> None:
-        self._iterator, self.prefetch, self.batches = iterator, prefetch, batches
+    def __init__(self, iterator: Iterator[Any], *, prefetch: int, batches: int, seconds: float) -> None:
+        self._iterator, self.prefetch, self.batches, self.seconds = iterator, prefetch, batches, seconds
         self.timing = Timing()
 
     def take(self, count: int) -> Any:
@@ -52,7 +51,7 @@ class Side:
         """Discard the prefetched batches, measure, and wait until the same number is prefetched again."""
         self.take(2 * self.prefetch)
         start, cpu_start, rounds = time.perf_counter(), cpu_seconds_of_all(), 0
-        while rounds == 0 or time.perf_counter() - start < self.MIN_SECONDS:
+        while rounds == 0 or time.perf_counter() - start < self.seconds:
             self._next(self.batches)
             rounds += 1
         synchronize()
@@ -156,7 +155,7 @@ def endless(loader: Any) -> Iterator[Any]:
 
 def ours(dataset: Path, args: argparse.Namespace) -> Side:
     loader = build(dataset, args)
-    return Side(endless(loader), prefetch=loader.options.prefetch, batches=args.batches)
+    return Side(endless(loader), prefetch=loader.options.prefetch, batches=args.batches, seconds=args.min_seconds)
 
 
 def torchvision_side(src: Path, args: argparse.Namespace, workers: int, batch_size: int) -> Side:
@@ -183,7 +182,9 @@ def torchvision_side(src: Path, args: argparse.Namespace, workers: int, batch_si
             (images.to("cuda", non_blocking=True).half(), labels.to("cuda", non_blocking=True))
             for images, labels in iterator
         )
-    return Side(iterator, prefetch=2 * workers, batches=args.count * args.epochs // batch_size)
+    return Side(
+        iterator, prefetch=2 * workers, batches=args.count * args.epochs // batch_size, seconds=args.min_seconds
+    )
 
 
 def best_torchvision(src: Path, args: argparse.Namespace) -> Side:
@@ -273,7 +274,12 @@ def by_hand(dataset: Path, args: argparse.Namespace, options: Any, until: str | 
                 numbers = numbers.to("cuda", non_blocking=True) if gpu else numbers
             yield from_dlpack(images.as_tensor()), numbers.flatten()
 
-    return Side(outputs(built) if until else batches(), prefetch=options.prefetch, batches=args.batches)
+    return Side(
+        outputs(built) if until else batches(),
+        prefetch=options.prefetch,
+        batches=args.batches,
+        seconds=args.min_seconds,
+    )
 
 
 def outputs(pipeline: Any) -> Iterator[Any]:

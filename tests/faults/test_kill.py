@@ -211,7 +211,7 @@ def slow(tmp_path_factory, dataprep, snapshot):
     folder = tmp_path_factory.mktemp("slow")
     (folder / "photos" / "class").mkdir(parents=True)
     image = encode(photo(1, 1600, 1200), quality=95)
-    for number in range(300):
+    for number in range(160):
         (folder / "photos" / "class" / f"{number}.jpg").write_bytes(image)
     command = ["convert", "--src", folder / "photos", "--validate", "decode", "--samples-per-shard", "10"]
     assert dataprep(*command, "--out", folder / "out").returncode == 0

@@ -1,7 +1,6 @@
 """Each benchmark runs once as a command with a tiny input, and rejects options that would measure nothing."""
 
 import json
-import os
 import subprocess
 import sys
 import tomllib
@@ -13,41 +12,37 @@ ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
 
 
-def bench(name, *arguments):
-    command = [sys.executable, BENCH / f"{name}.py", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, env=environment, check=False)
+@pytest.fixture
+def bench(python, monkeypatch):
+    """A function that runs a benchmark."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return lambda name, *arguments: python.run(BENCH / f"{name}.py", *map(str, arguments), cwd=ROOT, timeout=300)
 
 
-def results_of(folder, name, *arguments):
-    """Run a benchmark, check what every JSON file has, and return its results."""
-    file = folder / "results.json"
-    done = bench(name, *arguments, "--json", file)
-    assert done.returncode == 0, done.stderr
-    results = json.loads(file.read_text())
-    assert results["benchmark"] in {
-        "convert",
-        "downscale",
-        "index",
-        "load",
-        "memory",
-        "report_page",
-        "sample",
-        "samplers",
-        "scaling",
-    }
-    assert f"scripts/bench/{name}.py" in results["command"]
-    assert results["machine"]["cores"] >= 1
-    assert {"cpu", "gpus", "memory_gb", "system"} <= set(results["machine"])
-    assert {"Python", "numpy", "dataprep-loaders"} <= set(results["versions"])
-    for table in results["tables"]:
-        assert f"\n{table['title']}\n" in done.stdout
-        for row in table["rows"]:
-            assert done.stdout.count(f"\n  {next(iter(row.values()))} ") >= 1
-    for check in results["checks"]:
-        assert check["name"] in done.stdout
-        assert ("min" in check) != ("max" in check)
-    return results, done.stdout
+@pytest.fixture
+def results_of(bench, tmp_path):
+    """A function that runs a benchmark, checks what every JSON file has, and returns its results and its output."""
+
+    def run(name, *arguments):
+        file = tmp_path / "results.json"
+        done = bench(name, *arguments, "--json", file)
+        assert done.returncode == 0, done.stderr
+        results = json.loads(file.read_text())
+        assert results["benchmark"] in {file.stem for file in BENCH.glob("*.py")}
+        assert f"scripts/bench/{name}.py" in results["command"]
+        assert results["machine"]["cores"] >= 1
+        assert {"cpu", "gpus", "memory_gb", "system"} <= set(results["machine"])
+        assert {"Python", "numpy", "dataprep-loaders"} <= set(results["versions"])
+        for table in results["tables"]:
+            assert f"\n{table['title']}\n" in done.stdout
+            for row in table["rows"]:
+                assert done.stdout.count(f"\n  {next(iter(row.values()))} ") >= 1
+        for check in results["checks"]:
+            assert check["name"] in done.stdout
+            assert ("min" in check) != ("max" in check)
+        return results, done.stdout
+
+    return run
 
 
 def rows_of(results):
@@ -67,17 +62,17 @@ def checks_of(results):
         (["--count", "3", "--batch-size", "4"], "--count 3 is less than --batch-size 4"),
     ],
 )
-def test_wrong_options_of_load_are_rejected(photos, arguments, message):
+def test_wrong_options_of_load_are_rejected(photos, arguments, message, bench):
     done = bench("load", "--images", photos, *arguments)
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if "error:" in line]
     assert message in line
 
 
-def test_load_measures_the_stages(photos, tmp_path):
+def test_load_measures_the_stages(photos, tmp_path, results_of):
     results, printed = results_of(
-        tmp_path, "load", "--images", photos, "--count", 16, "--batch-size", 4, "--repeats", 1, "--device", "cpu",
-        "--work", tmp_path, "--only", "loaders", "apart",
+        "load", "--images", photos, "--count", 16, "--batch-size", 4, "--repeats", 1, "--device", "cpu",
+        "--min-seconds", 0, "--work", tmp_path, "--only", "loaders", "apart",
     )  # fmt: skip
     for line in (
         "  loaders.build ",
@@ -95,10 +90,10 @@ def test_load_measures_the_stages(photos, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--store", "raw")])
-def test_load_compares_sides(photos, tmp_path, options):
+def test_load_compares_sides(photos, tmp_path, options, results_of):
     results, _ = results_of(
-        tmp_path, "load", "--images", photos, "--count", 8, "--batch-size", 4, "--repeats", 1, "--device", "cpu",
-        "--work", tmp_path, "--only", "loaders", "hand", *options,
+        "load", "--images", photos, "--count", 8, "--batch-size", 4, "--repeats", 1, "--device", "cpu",
+        "--min-seconds", 0, "--work", tmp_path, "--only", "loaders", "hand", *options,
     )  # fmt: skip
     assert rows_of(results) == ["loaders.build", "DALI by hand"]
     assert checks_of(results) == ["loaders.build / DALI by hand"]
@@ -106,9 +101,9 @@ def test_load_compares_sides(photos, tmp_path, options):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--load", "--device", "cpu"), ("--out",)])
-def test_sample(photos, tmp_path, options):
+def test_sample(photos, tmp_path, options, results_of):
     results, _ = results_of(
-        tmp_path, "sample", "--images", photos, "--count", 512, "--repeats", 1, "--formats", "tfrecord",
+        "sample", "--images", photos, "--count", 512, "--repeats", 1, "--formats", "tfrecord",
         "--work", tmp_path, *options,
     )  # fmt: skip
     sides = ["native reader", "ShuffledSampler", "ClassBalancedSampler", "PKSampler"]
@@ -124,9 +119,9 @@ def test_sample(photos, tmp_path, options):
 
 
 @pytest.mark.slow
-def test_convert(photos, tmp_path):
+def test_convert(photos, tmp_path, results_of):
     results, _ = results_of(
-        tmp_path, "convert", "--images", photos, "--count", 20, "--repeats", 1, "--work", tmp_path,
+        "convert", "--images", photos, "--count", 20, "--repeats", 1, "--work", tmp_path,
         "--only", "dataprep", "processes", "that copy", "GNU", "ShardWriter",
     )  # fmt: skip
     assert rows_of(results) == [
@@ -143,8 +138,8 @@ def test_convert(photos, tmp_path):
 
 
 @pytest.mark.slow
-def test_index(photos, tmp_path):
-    results, _ = results_of(tmp_path, "index", "--images", photos, "--count", 20, "--repeats", 1, "--work", tmp_path)
+def test_index(photos, tmp_path, results_of):
+    results, _ = results_of("index", "--images", photos, "--count", 20, "--repeats", 1, "--work", tmp_path)
     assert rows_of(results) == [
         "dataprep index",
         "tfrecord2idx, a command per shard",
@@ -156,9 +151,9 @@ def test_index(photos, tmp_path):
 
 
 @pytest.mark.slow
-def test_downscale(photos, tmp_path):
+def test_downscale(photos, tmp_path, results_of):
     results, _ = results_of(
-        tmp_path, "downscale", "--images", photos, "--count", 2, "--different", 2, "--repeats", 1, "--work", tmp_path,
+        "downscale", "--images", photos, "--count", 2, "--different", 2, "--repeats", 1, "--work", tmp_path,
         "--only", "JPEG",
     )  # fmt: skip
     assert rows_of(results) == ["PSNR, dB", "SSIM", "dataprep, JPEG", "Pillow, JPEG"]
@@ -166,9 +161,9 @@ def test_downscale(photos, tmp_path):
 
 
 @pytest.mark.slow
-def test_scaling(photos, tmp_path):
+def test_scaling(photos, tmp_path, results_of):
     results, _ = results_of(
-        tmp_path, "scaling", "--photos", photos, "--seconds", 0.01, "--different", 1, "--work", tmp_path / "work",
+        "scaling", "--photos", photos, "--seconds", 0.01, "--different", 1, "--work", tmp_path / "work",
         "--workers", 2, "--only", "110 KB to 256", "as they are",
     )  # fmt: skip
     with_commands, many = ["1 workers", "2 workers", "2 commands of one worker"], ["1 workers", "2 workers"]
@@ -179,13 +174,13 @@ def test_scaling(photos, tmp_path):
     assert not (tmp_path / "work").exists()
 
 
-def test_memory(tmp_path):
-    results, _ = results_of(tmp_path, "memory", "--counts", 1000, 1100, "--work", tmp_path / "files")
+def test_memory(tmp_path, results_of):
+    results, _ = results_of("memory", "--counts", 1000, 1100, "--work", tmp_path / "files")
     assert rows_of(results) == ["1,000", "1,100"]
 
 
-def test_samplers(tmp_path):
-    results, _ = results_of(tmp_path, "samplers", "--samples", 5000, "--identities", 200, "--batches", 10)
+def test_samplers(tmp_path, results_of):
+    results, _ = results_of("samplers", "--samples", 5000, "--identities", 200, "--batches", 10)
     assert len(rows_of(results)) == 8
     assert [check["target"] for check in results["checks"]] == ["plan_seconds", "peak_mb", "batch_ms"]
 
@@ -224,7 +219,7 @@ def test_every_target_is_used():
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no file system in memory")
-def test_cold_is_rejected_for_a_folder_in_memory(photos):
+def test_cold_is_rejected_for_a_folder_in_memory(photos, bench):
     done = bench("index", "--images", photos, "--cold", "--work", "/dev/shm/no such folder")
     assert done.returncode == 1
     assert (
@@ -233,9 +228,9 @@ def test_cold_is_rejected_for_a_folder_in_memory(photos):
     assert not Path("/dev/shm/no such folder").exists()
 
 
-def test_report_page(photos, tmp_path):
+def test_report_page(photos, tmp_path, results_of):
     results, _ = results_of(
-        tmp_path, "report_page", "--images", photos, "--work", tmp_path / "work", "--shard", 10, "--counts", 10, 30
+        "report_page", "--images", photos, "--work", tmp_path / "work", "--shard", 10, "--counts", 10, 30
     )
     assert rows_of(results) == ["10", "30"]
     assert all(row["seconds"] > 0 and row["peak MB"] > 10 for row in results["tables"][0]["rows"])

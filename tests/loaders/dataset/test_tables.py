@@ -1,8 +1,6 @@
 """`SampleTables` opens each sample table of a split once per build."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -34,9 +32,8 @@ print(json.dumps(opens))
 WHOLE_IMAGES = ["RandomGrayscale", {"RandomRotation": {"degrees": 5}}, {"RandomResizedCrop": {"size": 32}}]
 
 
-def count_opens(folder, **options):
-    command = [sys.executable, "-W", "ignore", "-c", COUNT_OPENS, folder, json.dumps(options)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def count_opens(python, folder, **options):
+    done = python.run("-c", COUNT_OPENS, folder, json.dumps(options))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -55,14 +52,14 @@ def classes(make_dataset, mixed):
         {"fields": ["image", "label", "key", "index"], "transforms": WHOLE_IMAGES},
     ],
 )
-def test_a_build_opens_each_table_once(classes, options):
-    opens = count_opens(classes, **options)
+def test_a_build_opens_each_table_once(classes, options, python):
+    opens = count_opens(python, classes, **options)
     assert opens == {str(table): 1 for table in classes.glob("*.parquet")}
     assert len(opens) == 3
 
 
-def test_a_build_that_needs_no_column_opens_no_table(classes):
-    assert count_opens(classes, transforms="imagenet-train", shuffle=False) == {}
+def test_a_build_that_needs_no_column_opens_no_table(classes, python):
+    assert count_opens(python, classes, transforms="imagenet-train", shuffle=False) == {}
 
 
 def test_columns_are_cached(classes):

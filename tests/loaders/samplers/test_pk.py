@@ -173,14 +173,16 @@ def test_batches_do_not_depend_on_ranks_or_on_earlier_calls(case):
 @settings(deadline=None)
 @given(cases(cameras=(1, 5)))
 def test_across_uses_as_many_cameras_as_possible(case):
-    stored = Counter(zip(case.labels.tolist(), case.camera.tolist(), strict=True))
+    stored = defaultdict(Counter)
+    for identity, camera in zip(case.labels.tolist(), case.camera.tolist(), strict=True):
+        stored[identity][camera] += 1
     for batch in case.turns(case.plan()):
         for identity, rows in batch:
             n = case.sizes[identity]
             times = Counter(rows)
             assert len(times) == min(n, case.wanted)
             assert max(times.values()) - min(times.values()) <= 1
-            has = {camera: count for (who, camera), count in stored.items() if who == identity}
+            has = stored[int(identity)]
             taken = Counter(case.camera[list(times)].tolist())
             assert len(taken) == min(case.wanted, len(has))
             for camera, count in has.items():
