@@ -19,7 +19,7 @@ from dataprep.containers import Location
 from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
 from dataprep.options import CHANGE_COLUMNS, Options
-from dataprep.source_image import load_image
+from dataprep.source_image import load_image, start_reading
 from manifests.errors import StorageError
 
 
@@ -143,10 +143,11 @@ def _prepare(batch: Batch) -> _Prepared:
     frame = FORMATS[batch.options.fmt].frame
     out = _Prepared()
     length = crc = 0
-    images = zip(batch.paths, batch.sizes, batch.locations, strict=True)
-    for row, (source, size, location) in enumerate(images):
+    pending = start_reading(batch.root, batch.paths, batch.sizes, batch.locations)
+    images = zip(batch.paths, batch.sizes, batch.locations, pending, strict=True)
+    for row, (source, size, location, reading) in enumerate(images):
         try:
-            data, info, changes = load_image(batch.root, source, size, batch.options, location)
+            data, info, changes = load_image(batch.root, source, size, batch.options, location, pending=reading)
         except Rejected as error:
             out.rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
             continue

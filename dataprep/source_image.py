@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from dataprep.containers import Location, read_location
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
@@ -14,7 +14,13 @@ from dataprep.images.validate import inspect
 from dataprep.options import Options
 from manifests.errors import SourceVanishedError
 from manifests.faults import raise_machine_fault
+from manifests.remote import is_url, join_path, parse_url
 from manifests.schema import UNREADABLE
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from typing_extensions import Buffer
 
 
 class LoadedImage(NamedTuple):
@@ -32,7 +38,27 @@ class LoadedImage(NamedTuple):
     changes: Mapping[str, str | int]
 
 
-def load_image(root: str, source: str, size: int, options: Options, location: Location | None = None) -> LoadedImage:
+def start_reading(
+    root: str, sources: Sequence[str], sizes: Sequence[int], locations: Sequence[Location | None]
+) -> Sequence[Future[Buffer] | None]:
+    """Begin to read images from object stores, several at a time; `None` for each image that is in a file."""
+    if not (is_url(root) or any(map(is_url, sources))):
+        return [None] * len(sources)
+    return [
+        _start(join_path(root, source), size) if location is None else None
+        for source, size, location in zip(sources, sizes, locations, strict=True)
+    ]
+
+
+def load_image(
+    root: str,
+    source: str,
+    size: int,
+    options: Options,
+    location: Location | None = None,
+    *,
+    pending: Future[Buffer] | None = None,
+) -> LoadedImage:
     """Read a source image and prepare it for a shard.
 
     Args:
@@ -41,13 +67,14 @@ def load_image(root: str, source: str, size: int, options: Options, location: Lo
         size: its size in bytes when the source was scanned, or `UNREADABLE`.
         options: how to check the image and how to store it.
         location: where the image is inside a container; `None` if it is a file of its own.
+        pending: what `start_reading` returned for the image.
 
     Raises:
         Rejected: the image must not go into a shard.
         SourceVanishedError: the file is gone, or its size changed after the scan.
 
     """
-    data = _read(root, source, size, location)
+    data = _read(root, source, size, location, pending)
     if not options.changes_images:
         return LoadedImage(data, inspect(data, options.validate, options.max_pixels), {})
     from dataprep.images.downscale import prepare  # imports imaging libraries that most runs do not need
@@ -63,28 +90,37 @@ _STOPPING_ERRNOS = (
 )
 
 
-def _read(root: str, source: str, size: int, location: Location | None) -> bytes:
+def _read(root: str, source: str, size: int, location: Location | None, pending: Future[Buffer] | None) -> bytes:
     if size > MAX_BYTES:
         raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
     try:
-        return _read_file(root, source, size) if location is None else read_location(root, location, size)
+        if location is not None:
+            return read_location(root, location, size)
+        path = join_path(root, source)
+        pending = pending or _start(path, size)
+        return bytes(pending.result()) if pending else _read_file(path, size)
     except OSError as error:
         raise_machine_fault(error)
         if size == UNREADABLE or error.errno not in _STOPPING_ERRNOS:
             raise Rejected("unreadable", error.strerror or str(error)) from None
         raise SourceVanishedError(
             f"the image existed when the source was scanned, but cannot be read now ({error.strerror})",
-            file=_path_of(root, location.container if location else source),
+            file=join_path(root, location.container if location else source),
             hint="restore the source and run the same command again; finished shards are kept",
         ) from None
 
 
-def _path_of(root: str, source: str) -> str:
-    return source if source.startswith("/") else f"{root}/{source}"
+def _start(path: str, size: int) -> Future[Buffer] | None:
+    """Begin to read an image if it is in an object store. Nothing is read of one that has another size."""
+    if not is_url(path) or size > MAX_BYTES:
+        return None
+    from manifests.remote import open_store
+
+    url = parse_url(path)
+    return open_store(url.parent).start_get(url.name, lambda info: _check_size(info.bytes, size, path))
 
 
-def _read_file(root: str, source: str, size: int) -> bytes:
-    path = _path_of(root, source)
+def _read_file(path: str, size: int) -> bytes:
     # Without O_NONBLOCK, opening a named pipe would block the run.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -96,11 +132,15 @@ def _read_file(root: str, source: str, size: int) -> bytes:
             data += more
     finally:
         os.close(handle)
-    if len(data) != size:
+    _check_size(len(data), size, path)
+    return data
+
+
+def _check_size(actual: int, size: int, path: str) -> None:
+    if actual != size:
         raise SourceVanishedError(
             f"the image had {size} bytes when the source was scanned, but has "
-            f"{'more' if len(data) > size else len(data)} now",
+            f"{'more' if actual > size else actual} now",
             file=path,
             hint="wait until no program writes to the source, then run the same command with --overwrite",
         )
-    return data

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
-from manifests.remote import is_url
+from manifests.remote import absolute, is_url
 from manifests.schema import Format, Manifest, Split, Store
 from manifests.store import read_manifest
 from manifests.tables import read_table
@@ -99,7 +99,7 @@ def summarize(folder: str) -> DatasetSummary:
     """
     manifest = read_manifest(folder)
     return DatasetSummary(
-        folder=folder if is_url(folder) else os.path.abspath(folder),
+        folder=absolute(folder),
         format=manifest.format,
         store=manifest.store,
         pixels=manifest.pixels,

@@ -9,16 +9,19 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep import storage
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.recognize import read_file, read_folder
 from dataprep.sources.refusals import missing_source
 from manifests.errors import SourceError
 from manifests.faults import raise_machine_fault
+from manifests.remote import is_url
 from manifests.schema import UNREADABLE
 from manifests.text import agree, plural, printable
 
@@ -39,8 +42,9 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     """
     options = options or SourceOptions()
     try:
-        mode = os.stat(src).st_mode
-        source = read_folder(src, options) if stat.S_ISDIR(mode) else read_file(src, options)
+        with _listing(src):
+            mode = storage.stat(src).st_mode
+            source = read_folder(src, options) if stat.S_ISDIR(mode) else read_file(src, options)
     except FileNotFoundError as error:
         raise missing_source(src, str(error.filename or src)) from None
     except OSError as error:
@@ -51,6 +55,15 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     if not len(source):
         raise SourceError("the source contains no images", file=src, hint="check --src, or --image-root for a list")
     return replace(source, notices=(*source.notices, *_class_notices(source)))
+
+
+def _listing(src: str) -> AbstractContextManager[None]:
+    """Remember the content of the folders of an object store while the source is read."""
+    if not is_url(src):
+        return nullcontext()
+    from dataprep.storage.remote import REMOTE
+
+    return REMOTE.listing()
 
 
 def _class_notices(source: Source) -> Iterator[str]:

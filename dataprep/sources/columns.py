@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, count
 from typing import Literal
 
 import numpy as np
@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dataprep import storage
 from dataprep.sources.base import Source
-from manifests.errors import SourceError
+from manifests.errors import CallError, SourceError
 from manifests.members import shorten
+from manifests.remote import is_url, join_path, normal_path
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL, UNREADABLE
 
 #: Returns the file and the line that a row comes from. The line is `None` if the file has no lines.
@@ -89,12 +91,32 @@ def _integer_labels(
 _NOT_NORMAL = r"(^|/)\.{0,2}(/|$)"
 
 
-def normalize_paths(path: pa.Array) -> pa.Array:
+def normalize_paths(path: pa.Array, locate: Locate) -> pa.Array:
     """Return paths as `os.path.normpath` does, large_string [n]."""
     if not pc.any(pc.match_substring_regex(path, _NOT_NORMAL)).as_py():
         return path
-    parts = [pa.array(map(os.path.normpath, part), pa.large_string()) for part in _slices(path)]
+    rows = count()
+    parts = [
+        pa.array((normal_source_path(text, locate, next(rows)) for text in part), pa.large_string())
+        for part in _slices(path)
+    ]
     return concat(parts)
+
+
+def normal_source_path(text: str, locate: Locate, row: int) -> str:
+    """Return a path as `os.path.normpath` does, and a URL in its normal form.
+
+    Raises:
+        SourceError: the URL cannot be read, or may contain a credential.
+
+    """
+    if not is_url(text):
+        return os.path.normpath(text)
+    try:
+        return normal_path(text)
+    except CallError as error:
+        file, line = locate(row)
+        raise SourceError(error.message, file=file, line=line, hint=error.hint) from None
 
 
 def _label_hint(max_classes: int) -> str:
@@ -121,8 +143,17 @@ def stats_of(status: os.stat_result) -> tuple[int, int, int]:
 def file_stats(root: str, path: pa.Array) -> NDArray[np.int64]:
     """Return size, modification time in ns, and inode of each file, int64 [n, 3]; `UNREADABLE` and -1 if not a file."""
     stats = np.full((len(path), 3), NO_STATS, np.int64)
+    rows: Iterable[tuple[int, str]] = enumerate(_iterate(path))
+    if is_url(root) or pc.any(pc.match_substring(path, "://")).as_py():
+        from dataprep.sources.remote_stats import find_objects, split_urls
+
+        names = path.to_pylist()
+        folders, local = split_urls(root, names)
+        for row, status in find_objects(folders):
+            stats[row] = stats_of(status)
+        rows = ((row, names[row]) for row in local)
     missing = 0
-    for row, name in enumerate(_iterate(path)):
+    for row, name in rows:
         try:
             status = os.stat(os.path.join(root, name))
         except (OSError, ValueError):
@@ -178,14 +209,17 @@ def check_paths(source: Source, locate: Locate) -> None:
 
 def _absolute_twins(source: Source) -> pa.Array:
     """Return the paths; if any is absolute, all as absolute paths in their real folders, so that twins are equal."""
-    if not pc.any(pc.starts_with(source.path, "/")).as_py():
+    if not pc.any(pc.match_substring_regex(source.path, "^/|://")).as_py():
         return source.path
     real = lru_cache(1 << 16)(os.path.realpath)
     parts = []
     for at in range(0, len(source.path), 1 << 16):
         names = source.path.slice(at, 1 << 16).to_pylist()
-        folders = ((os.path.dirname(name), os.path.basename(name)) for name in names)
-        full = [os.path.join(real(os.path.join(source.root, folder)), name) for folder, name in folders]
+        paths = (join_path(source.root, name) for name in names)
+        full = [
+            path if is_url(path) else os.path.join(real(os.path.dirname(path)), os.path.basename(path))
+            for path in paths
+        ]
         parts.append(pa.array(full, pa.large_string()))
     return concat(parts)
 
@@ -193,8 +227,8 @@ def _absolute_twins(source: Source) -> pa.Array:
 def _missing_hint(root: str, name: str) -> str:
     forms: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
     for form in forms:
-        if unicodedata.normalize(form, name) != name and os.path.exists(
-            os.path.join(root, unicodedata.normalize(form, name))
+        if unicodedata.normalize(form, name) != name and storage.is_file(
+            join_path(root, unicodedata.normalize(form, name))
         ):
             return f"a file of this name exists in the Unicode form {form}; write the list in that form"
     return "set --image-root to the folder that paths are relative to, or remove the line"

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.sources.base import LABEL_COLUMNS, RESERVED_COLUMNS, Source, SourceOptions
 from dataprep.sources.columns import Locate, number_labels, stats_of
@@ -147,7 +148,7 @@ def _read_file(root: str, file: str, leaf: str, columns: Sequence[str]) -> _File
                 hint="give a table with a column of paths, or write the images into the file (embed_external_files)",
             )
         table = parquet.read(list(columns)) if columns else pa.table({})
-    _, *stamp = stats_of(os.stat(path))
+    _, *stamp = stats_of(storage.stat(path))
     return _File(file, _split_of(file), table, groups, (stamp[0], stamp[1]))
 
 

@@ -11,19 +11,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dataprep import storage
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.columns import concat
 from dataprep.sources.folders import read_class_folders
-from dataprep.sources.scan import Scan, is_folder
+from dataprep.sources.scan import Scan, is_folder, scan_folder
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.members import shorten
+from manifests.remote import absolute, parent_folder
 
 
 def find_kaggle_imagenet(src: str) -> str | None:
     """Return the folder CLS-LOC: `src`, or a folder in it."""
     for folder in (src, os.path.join(src, "Data/CLS-LOC"), os.path.join(src, "ILSVRC/Data/CLS-LOC")):
-        if os.path.basename(os.path.abspath(folder)) == "CLS-LOC" and os.path.isdir(f"{folder}/train"):
+        if os.path.basename(absolute(folder)) == "CLS-LOC" and storage.is_folder(f"{folder}/train"):
             return folder
     return None
 
@@ -35,7 +37,8 @@ def read_kaggle_imagenet(root: str, options: SourceOptions) -> Source:
         SourceError: a label file is missing or damaged, or does not match the images.
 
     """
-    train = sorted(entry.name for entry in os.scandir(f"{root}/train") if is_folder(entry))
+    with scan_folder(f"{root}/train") as entries:
+        train = sorted(entry.name for entry in entries if is_folder(entry))
     classes = _read_classes(root, train)
     source = read_class_folders(
         root,
@@ -43,8 +46,8 @@ def read_kaggle_imagenet(root: str, options: SourceOptions) -> Source:
         "ImageNet in Kaggle's layout",
         replace(options, classes=options.classes or classes),
     )
-    notices = ["skipped test/: it has no labels"] if os.path.isdir(f"{root}/test") else []
-    if not os.path.isdir(f"{root}/val"):
+    notices = ["skipped test/: it has no labels"] if storage.is_folder(f"{root}/test") else []
+    if not storage.is_folder(f"{root}/val"):
         return replace(source, notices=(*source.notices, *notices))
     scan = Scan(root)
     scan.add("val")
@@ -65,11 +68,11 @@ def read_kaggle_imagenet(root: str, options: SourceOptions) -> Source:
 
 def _find_upward(root: str, name: str) -> str | None:
     """Find a file in a folder or in one of the three folders above it, where Kaggle's archive puts it."""
-    folder = os.path.abspath(root)
+    folder = absolute(root)
     for _ in range(4):
-        if os.path.isfile(os.path.join(folder, name)):
+        if storage.is_file(os.path.join(folder, name)):
             return os.path.join(folder, name)
-        folder = os.path.dirname(folder)
+        folder = parent_folder(folder)
     return None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from dataprep.sources.scan import IMAGE_SUFFIXES, list_folders
+from dataprep.sources.scan import IMAGE_SUFFIXES, list_folders, scan_folder
 from manifests.errors import SourceError
 from manifests.schema import SPLIT_ALIASES
 from manifests.text import printable
@@ -85,7 +85,7 @@ def _named(folders: Sequence[str], *names: str) -> list[str]:
 def _files(*parts: str) -> list[str]:
     """Return the names of some files in a folder; empty if it is not a folder."""
     try:
-        with os.scandir(os.path.join(*parts)) as entries:
+        with scan_folder(os.path.join(*parts)) as entries:
             return sorted(entry.name for entry in islice(entries, _MAX_LISTED))
     except OSError:
         return []

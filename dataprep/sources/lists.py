@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.columns import Locate, check_paths, concat, file_stats, number_labels
+from dataprep.sources.columns import Locate, check_paths, concat, file_stats, normal_source_path, number_labels
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.schema import SPLIT_ALIASES
@@ -88,6 +88,9 @@ def _parse_list(file: str) -> tuple[pa.Array, pa.Array, NDArray[np.int64]]:
 
 
 def _list_lines(file: str) -> Iterator[tuple[int, str, str]]:
+    def locate(number: int) -> tuple[str, int | None]:
+        return file, number
+
     for number, raw in enumerate(read_lines(file, SOURCE_LIST), 1):
         try:
             line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -107,4 +110,4 @@ def _list_lines(file: str) -> Iterator[tuple[int, str, str]]:
                 hint="write a path, a space and a label",
             )
         if parts:
-            yield number, os.path.normpath(parts[0].rstrip()), parts[1]
+            yield number, normal_source_path(parts[0].rstrip(), locate, number), parts[1]

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataprep import storage
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.columns import check_paths, concat, file_stats, number_labels
 from dataprep.sources.lists import parse_lists
@@ -26,7 +27,7 @@ FILE_NAMES = parse_pattern("*_*_{camera}_*", INTEGER)
 
 def find_msmt17(src: str, folders: Sequence[str]) -> tuple[str, str] | None:
     """Return the names of the training and test folders, if all four lists are next to them."""
-    if not all(os.path.isfile(os.path.join(src, f"list_{split}.txt")) for split in SPLITS):
+    if not all(storage.is_file(os.path.join(src, f"list_{split}.txt")) for split in SPLITS):
         return None
     return next((pair for pair in FOLDERS if {*pair} <= {*folders}), None)
 

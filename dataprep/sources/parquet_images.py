@@ -9,7 +9,7 @@ from itertools import islice
 import pyarrow as pa
 
 from dataprep.containers.parquet import ROWS_PER_BYTE
-from dataprep.sources.scan import IMAGE_SUFFIXES, is_folder, suffix_of
+from dataprep.sources.scan import IMAGE_SUFFIXES, is_folder, scan_folder, suffix_of
 from manifests.errors import SourceError
 from manifests.files import SOURCE_TABLE, open_file
 from manifests.parquet import BoundedParquet, ParquetError
@@ -43,12 +43,12 @@ _SHARDS = (".tar", ".tfrecord", ".tfrecords")
 
 
 def _peek(src: str, folder: str, *, folders: bool = False) -> list[str]:
-    with os.scandir(os.path.join(src, folder)) as entries:
+    with scan_folder(os.path.join(src, folder)) as entries:
         return [entry.name for entry in islice(entries, _MAX_PEEKED) if is_folder(entry) == folders]
 
 
 def _parquet_files(src: str, folder: str) -> list[str]:
-    with os.scandir(os.path.join(src, folder)) as entries:
+    with scan_folder(os.path.join(src, folder)) as entries:
         names = [entry.name for entry in entries if not entry.name.startswith(".")]
     if any(suffix_of(name) in _SHARDS for name in names):  # these are their tables
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from dataprep import storage
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.filenames import add_columns, has_class_folders, read_by_pattern
 from dataprep.sources.folders import read_image_folders
@@ -20,6 +21,7 @@ from dataprep.sources.reid_folders import find_reid_layout, read_reid_folders
 from dataprep.sources.scan import has_folders, list_folders
 from dataprep.sources.tables import TABLE_SUFFIXES, read_table
 from manifests.errors import CallError
+from manifests.remote import parent_folder
 
 LIST_NAMES = ("train_list.txt", "val_list.txt", "test_list.txt")
 
@@ -39,7 +41,7 @@ def read_folder(src: str, options: SourceOptions) -> Source:
     if kaggle is not None and not has_folders(f"{kaggle}/val"):
         return read_kaggle_imagenet(kaggle, options)
     src = kaggle or src
-    lists = [name for name in LIST_NAMES if os.path.isfile(os.path.join(src, name))]
+    lists = [name for name in LIST_NAMES if storage.is_file(os.path.join(src, name))]
     if lists:
         _refuse(options, ("path_column", "label_column", "split_column"), f"a table, but {src} contains list files")
         return read_lists([os.path.join(src, name) for name in lists], options.image_root or src, options)
@@ -83,7 +85,7 @@ def read_file(src: str, options: SourceOptions) -> Source:
         return _read_table(src, options)
     refuse_other_files(src)
     _refuse(options, ("path_column", "label_column", "split_column"), f"a table, but {src} is a list file")
-    return read_lists([src], options.image_root or os.path.dirname(src) or ".", options)
+    return read_lists([src], options.image_root or parent_folder(src) or ".", options)
 
 
 def _read_table(src: str, options: SourceOptions) -> Source:
@@ -91,7 +93,7 @@ def _read_table(src: str, options: SourceOptions) -> Source:
         images = image_columns(src)
         if images and (options.path_column is None or options.path_column in images):
             _refuse(options, ("image_root", "split_column"), f"a table of paths, but {src} contains the images")
-            return read_hugging_face(os.path.dirname(src) or ".", [os.path.basename(src)], options)
+            return read_hugging_face(parent_folder(src) or ".", [os.path.basename(src)], options)
     return read_table(src, options)
 
 

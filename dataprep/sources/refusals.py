@@ -8,6 +8,7 @@ import re
 from dataprep.sources.scan import IMAGE_SUFFIXES
 from manifests.errors import CallError
 from manifests.files import SOURCE_LIST, open_file
+from manifests.remote import is_url
 from manifests.text import printable
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/{1,2}")
@@ -46,8 +47,8 @@ _BY_CONTENT = {
 
 def missing_source(src: str, path: str) -> CallError:
     """Return the error for a `src` that does not exist; `path` is the part of it that is missing."""
-    if _URL.match(src):
-        return CallError(f"--src {printable(src)} is a URL, but --src reads local files", hint="download it first")
+    if _URL.match(src) and not is_url(src):
+        return CallError(f"--src {printable(src)} looks like a URL", hint="write it like s3://bucket/folder")
     if _WINDOWS.match(src):
         hint = "write it as this system does; WSL has C:\\photos at /mnt/c/photos"
         return CallError(f"--src {printable(src)} is a path of Windows, which does not exist here", hint=hint)

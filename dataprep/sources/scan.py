@@ -1,18 +1,21 @@
-"""Find images in folders with `os.scandir`. No image is opened."""
+"""Find images in folders, of a file system or an object store. No image is opened."""
 
 from __future__ import annotations
 
 import heapq
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dataprep import storage
 from dataprep.sources.columns import NO_STATS, concat, stats_of
 from manifests.errors import SourceError
+from manifests.remote import is_url
 from manifests.text import plural, printable
 
 #: Files with other suffixes are skipped, and reported in a notice. The content of a file decides its actual format.
@@ -128,6 +131,7 @@ class _Visit:
     def run(self) -> set[FolderId]:
         """Walk; return the folders that were visited, and those above them."""
         self._above = {_identify(os.path.join(self._root, parent)) for parent in _parents(self._folders)}
+        prefetch_folders(os.path.join(self._root, folder) for folder in self._folders)
         for number, folder in enumerate(self._folders):
             if os.path.islink(os.path.join(self._root, folder)):
                 heapq.heappush(self._links, (folder, number))
@@ -159,7 +163,7 @@ class _Visit:
     def _list(self, folder: str, images: list[_Image], number: int) -> list[str]:
         """Append the images of one folder; return its subfolders. Links to folders are visited later."""
         subfolders = []
-        with os.scandir(os.path.join(self._root, folder)) as entries:
+        with scan_folder(os.path.join(self._root, folder)) as entries:
             for entry in entries:
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.name.startswith("."):
@@ -183,6 +187,8 @@ class _Visit:
 
 
 def _identify(folder: str) -> FolderId:
+    if is_url(folder):  # it has no links, so its name identifies it
+        return -1, hash(folder.rstrip("/"))
     status = os.stat(folder)
     return status.st_dev, status.st_ino
 
@@ -199,7 +205,26 @@ def _parents(folders: Sequence[str]) -> set[str]:
     return above
 
 
-def is_folder(entry: os.DirEntry[str]) -> bool:
+@contextmanager
+def scan_folder(path: str) -> Iterator[Iterable[storage.Entry]]:
+    """Iterate over the files and folders in a folder, as `os.scandir` does."""
+    if is_url(path):
+        yield storage.list_folder(path)
+    else:
+        with os.scandir(path) as entries:  # large folders are never in memory as a whole
+            yield entries
+
+
+def prefetch_folders(paths: Iterable[str]) -> None:
+    """Begin to list the folders of an object store that are about to be scanned."""
+    urls = [path for path in paths if is_url(path)]
+    if urls:
+        from dataprep.storage.remote import REMOTE
+
+        REMOTE.prefetch(urls)
+
+
+def is_folder(entry: storage.Entry) -> bool:
     """Return whether an entry is a folder or a link to one; a link to itself is not."""
     try:
         return entry.is_dir()
@@ -222,7 +247,7 @@ def suffix_of(name: str) -> str:
     return name[name.rfind(".") :].lower() if "." in name else ""
 
 
-def _stats_of(entry: os.DirEntry[str]) -> tuple[int, int, int]:
+def _stats_of(entry: storage.Entry) -> tuple[int, int, int]:
     try:
         return stats_of(entry.stat())
     except OSError:
@@ -246,18 +271,21 @@ def hidden_notices(root: str, folders: Iterable[str] = ("",)) -> list[str]:
 
 
 def _folder_names(path: str) -> list[str]:
-    with os.scandir(path) as entries:
+    with scan_folder(path) as entries:
         return sorted(entry.name for entry in entries if is_folder(entry))
 
 
 def has_folders(path: str) -> bool:
     """Return whether `path` is a folder that contains folders."""
-    return os.path.isdir(path) and any(map(is_folder, os.scandir(path)))
+    if not storage.is_folder(path):
+        return False
+    with scan_folder(path) as entries:
+        return any(map(is_folder, entries))
 
 
 def list_images(root: str, folder: str = "") -> list[str]:
     """Return the sorted paths of images directly in a folder, relative to `root`."""
-    with os.scandir(os.path.join(root, folder)) as entries:
+    with scan_folder(os.path.join(root, folder)) as entries:
         names = [
             os.path.join(folder, entry.name)
             for entry in entries

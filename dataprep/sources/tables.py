@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_TABLE, open_file
 from manifests.members import shorten
 from manifests.parquet import BoundedParquet, ParquetError, shorten_type
+from manifests.remote import parent_folder
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import printable, suggest
 
@@ -61,8 +61,8 @@ def read_table(file: str, options: SourceOptions) -> Source:
     for name in {path_name, label_name, *([split_name] if split_name else [])}:
         check_filled(table[name], name, locate)
         _check_one_line(table[name], name, locate)
-    root = options.image_root or os.path.dirname(file) or "."
-    path = normalize_paths(_text_column(table, path_name, file))
+    root = options.image_root or parent_folder(file) or "."
+    path = normalize_paths(_text_column(table, path_name, file), locate)
     label, classes = number_labels(
         label_text(table, label_name, file), options.classes, locate, max_classes=options.max_classes
     )

@@ -10,48 +10,37 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from stat import S_ISDIR, S_ISREG
+from typing import Protocol
 
 from awscrt.checksums import crc32c
 
 from dataprep.storage.local import translate_errors
-from manifests.errors import DatasetError
+from manifests.errors import CallError, DatasetError
 from manifests.files import FileKind, kind_of
 from manifests.remote.url import is_url
 from manifests.schema import File
 from manifests.store import checksum_text
 
 
-class FileStat(NamedTuple):
-    """What is known of a file without reading it.
+class Entry(Protocol):
+    """A file or a folder in a folder: an `os.DirEntry`, or what an object store says about an object."""
 
-    Attributes:
-        bytes: its length.
-        modified_ns: time of its last change, in ns since 1970.
-        identity: changes when the file is replaced by another one: the inode, or a digest of the ETag, from 0 to 2**63.
+    @property
+    def name(self) -> str:
+        """Its name."""
 
-    """
+    def is_dir(self) -> bool:
+        """Return whether it is a folder, or a link to one."""
+        raise NotImplementedError
 
-    bytes: int
-    modified_ns: int
-    identity: int
+    def is_symlink(self) -> bool:
+        """Return whether it is a symbolic link."""
+        raise NotImplementedError
 
-
-class Entry(NamedTuple):
-    """A file or a folder in a folder.
-
-    Attributes:
-        name: its name.
-        is_folder: whether it is a folder, or a link to one.
-        is_link: whether it is a symbolic link.
-        stat: `None` for a folder, and for a file that cannot be looked up.
-
-    """
-
-    name: str
-    is_folder: bool
-    is_link: bool
-    stat: FileStat | None
+    def stat(self) -> os.stat_result:
+        """Look it up. An object has a number that changes with its ETag in place of the inode."""
+        raise NotImplementedError
 
 
 class View(Protocol):
@@ -70,8 +59,13 @@ class View(Protocol):
 class Files(Protocol):
     """What files are stored in. Every method raises `StorageError` for a fault of the disk or the server."""
 
-    def stat(self, path: str) -> FileStat | None:
-        """Look up a file; `None` if there is no file of this name."""
+    def stat(self, path: str) -> os.stat_result:
+        """Look up a file or a folder. In an object store, an empty folder does not exist.
+
+        Raises:
+            FileNotFoundError: there is nothing of this name.
+
+        """
 
     def list(self, folder: str) -> Sequence[Entry]:
         """Return the files and folders in a folder, in any order.
@@ -80,9 +74,6 @@ class Files(Protocol):
             FileNotFoundError: the folder does not exist.
 
         """
-
-    def is_folder(self, path: str) -> bool:
-        """Return whether there is a folder of this name. In an object store, an empty folder does not exist."""
 
     def open_view(self, path: str, span: int) -> AbstractContextManager[tuple[View, int]]:
         """Open a shard for random access, to read at least `span` bytes at once; return the view and its length."""
@@ -123,35 +114,41 @@ def files_of(path: str) -> Files:
     return LOCAL
 
 
-def stat(path: str) -> FileStat | None:
-    """Look up a file; `None` if there is no file of this name."""
+def stat(path: str) -> os.stat_result:
+    """Look up a file or a folder; see `Files.stat`."""
     return files_of(path).stat(path)
 
 
-def file_length(path: str) -> int:
-    """Return the length of a file in bytes; -1 if it does not exist."""
-    found = stat(path)
-    return -1 if found is None else found.bytes
+def list_folder(folder: str) -> Sequence[Entry]:
+    """Return the files and folders in a folder, in any order; see `Files.list`."""
+    return files_of(folder).list(folder)
 
 
-def exists(path: str) -> bool:
-    """Return whether there is a file or a folder of this name."""
-    return stat(path) is not None or is_folder(path)
+def is_file(path: str) -> bool:
+    """Return whether there is a file of this name."""
+    return S_ISREG(_mode(path))
 
 
 def is_folder(path: str) -> bool:
     """Return whether there is a folder of this name. In an object store, an empty folder does not exist."""
-    return files_of(path).is_folder(path)
+    return S_ISDIR(_mode(path))
 
 
-def list_folder(folder: str) -> Sequence[Entry]:
-    """Return the files and folders in a folder, in any order.
+def file_length(path: str) -> int:
+    """Return the length of a file in bytes; -1 if it does not exist."""
+    try:
+        return stat(path).st_size
+    except (OSError, ValueError):
+        return -1
 
-    Raises:
-        FileNotFoundError: the folder does not exist.
 
-    """
-    return files_of(folder).list(folder)
+def _mode(path: str) -> int:
+    try:
+        return stat(path).st_mode
+    except CallError:
+        raise
+    except (OSError, ValueError):
+        return 0
 
 
 def publish_all(pairs: Iterable[tuple[str, str]]) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
-from dataprep.storage.files import Entry, FileStat, View
+from dataprep.storage.files import Entry, View
 from dataprep.storage.local import remove
 from dataprep.storage.partials import rename_all
 from dataprep.storage.views import chunks, open_view
@@ -17,22 +16,14 @@ from manifests.files import FileKind
 class LocalFiles:
     """Files on a file system; see `dataprep.storage.files.Files`."""
 
-    def stat(self, path: str) -> FileStat | None:
-        """Look up a file; `None` if there is no file of this name."""
-        try:
-            status = os.stat(path)
-        except (OSError, ValueError):
-            return None
-        return _stat_of(status) if stat.S_ISREG(status.st_mode) else None
+    def stat(self, path: str) -> os.stat_result:
+        """Look up a file or a folder."""
+        return os.stat(path)
 
     def list(self, folder: str) -> Sequence[Entry]:
         """Return the files and folders in a folder, in any order."""
         with os.scandir(folder) as entries:
-            return [_entry(entry) for entry in entries]
-
-    def is_folder(self, path: str) -> bool:
-        """Return whether there is a folder of this name."""
-        return os.path.isdir(path)
+            return [*entries]
 
     def open_view(self, path: str, span: int) -> AbstractContextManager[tuple[View, int]]:
         """Open a shard for random access; return its view and its length in bytes."""
@@ -58,19 +49,3 @@ class LocalFiles:
 
 
 LOCAL = LocalFiles()
-
-
-def _entry(entry: os.DirEntry[str]) -> Entry:
-    try:
-        is_folder = entry.is_dir()
-    except OSError:  # a link to itself
-        is_folder = False
-    try:
-        found = None if is_folder else _stat_of(entry.stat())
-    except OSError:
-        found = None
-    return Entry(entry.name, is_folder, entry.is_symlink(), found)
-
-
-def _stat_of(status: os.stat_result) -> FileStat:
-    return FileStat(status.st_size, status.st_mtime_ns, status.st_ino & 0x7FFFFFFFFFFFFFFF)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import mmap
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from awscrt.checksums import crc32c
 
-from dataprep.storage.files import Entry, FileStat, View
+from dataprep.storage.files import Entry, View
 from dataprep.storage.local import translate_errors
 from manifests.errors import CallError, StorageError
 from manifests.files import FileKind, check_length
@@ -24,6 +25,9 @@ from manifests.remote.url import parse_url
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+#: The folders and the objects in a folder.
+_Listing = tuple[list[str], list[ObjectInfo]]
+
 #: Bytes that a view reads at once. A request takes about as long as this many bytes do at 100 MB/s.
 VIEW_BYTES = 4 << 20
 
@@ -31,28 +35,50 @@ VIEW_BYTES = 4 << 20
 class RemoteFiles:
     """Files in an object store; see `dataprep.storage.files.Files`."""
 
-    def stat(self, path: str) -> FileStat | None:
-        """Look up a file; `None` if there is no file of this name."""
+    def __init__(self) -> None:
+        self._listings: dict[str, Future[_Listing]] | None = None
+
+    def stat(self, path: str) -> os.stat_result:
+        """Look up a file or a folder."""
         store, name = _place(path)
-        if not name:
-            return None
-        try:
-            return _stat_of(store.stat(name))
-        except FileNotFoundError:
-            return None
+        if name:
+            with suppress(FileNotFoundError):
+                return stat_of(store.stat(name))
+        below = open_store(path)
+        if below.url.is_read_only or next(below.list_objects(), None) is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no object of this name, and none below it", path)
+        return _FOLDER
 
     def list(self, folder: str) -> Sequence[Entry]:
         """Return the files and folders in a folder, by name."""
-        folders, objects = open_store(folder).list_folder()
+        folders, objects = self._listing(folder).result()
         if not folders and not objects:
-            raise FileNotFoundError(2, "the folder does not exist", folder)
-        files = [Entry(info.name, is_folder=False, is_link=False, stat=_stat_of(info)) for info in objects if info.name]
-        return [*(Entry(name, is_folder=True, is_link=False, stat=None) for name in folders), *files]
+            raise FileNotFoundError(errno.ENOENT, "the folder does not exist", folder)
+        files = [RemoteEntry(info.name, stat_of(info)) for info in objects if info.name]
+        return [*(RemoteEntry(name, _FOLDER) for name in folders), *files]
 
-    def is_folder(self, path: str) -> bool:
-        """Return whether there is an object below a path."""
-        store = open_store(path)
-        return not store.url.is_read_only and next(store.list_objects(), None) is not None
+    @contextmanager
+    def listing(self) -> Iterator[None]:
+        """In this block, ask for the content of each folder once. Several threads must not enter it."""
+        self._listings = {}
+        try:
+            yield
+        finally:
+            self._listings = None
+
+    def prefetch(self, folders: Iterable[str]) -> None:
+        """Begin to list folders that will be listed in the block of `listing`, several at a time."""
+        for folder in folders:
+            self._listing(folder)
+
+    def _listing(self, folder: str) -> Future[_Listing]:
+        store = open_store(folder)
+        if self._listings is None:
+            return store.start_listing()
+        key = str(store)
+        if key not in self._listings:
+            self._listings[key] = store.start_listing()
+        return self._listings[key]
 
     @contextmanager
     def open_view(self, path: str, span: int) -> Iterator[tuple[View, int]]:
@@ -125,9 +151,37 @@ def _place(path: str) -> tuple[Store, str]:
     return open_store(url.parent), url.name
 
 
-def _stat_of(info: ObjectInfo) -> FileStat:
+class RemoteEntry(NamedTuple):
+    """An object, or a folder of objects; implements `dataprep.storage.files.Entry`."""
+
+    name: str
+    status: os.stat_result
+
+    def is_dir(self) -> bool:
+        """Return whether it is a folder."""
+        return self.status is _FOLDER
+
+    def is_symlink(self) -> bool:
+        """Return `False`: an object store has no links."""
+        return False
+
+    def stat(self) -> os.stat_result:
+        """Return length, time of the last change, and a number that changes with the ETag in place of the inode."""
+        return self.status
+
+
+def stat_of(info: ObjectInfo) -> os.stat_result:
+    """Return what is known of an object as `os.stat` does, with a number that changes with the ETag as the inode."""
     digest = hashlib.blake2b((info.etag or "").encode(), digest_size=8).digest()
-    return FileStat(info.bytes, info.modified_ns, int.from_bytes(digest, "big") >> 1)
+    return _status(stat.S_IFREG, info.bytes, info.modified_ns, int.from_bytes(digest, "big") >> 1)
+
+
+def _status(mode: int, size: int, modified_ns: int, inode: int) -> os.stat_result:
+    fields = (mode, inode, 0, 1, 0, 0, size, 0, modified_ns // 10**9, 0)
+    return os.stat_result(fields, {"st_mtime_ns": modified_ns})
+
+
+_FOLDER = _status(stat.S_IFDIR, 0, 0, 0)
 
 
 @contextmanager

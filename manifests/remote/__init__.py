@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from manifests.remote.url import Url, is_url, join_path, local_path, normal_path, parse_url
+from manifests.remote.url import Url, absolute, is_url, join_path, local_path, normal_path, parent_folder, parse_url
 
 if TYPE_CHECKING:
     from manifests.remote.ranges import COALESCE_BYTES, coalesce
@@ -24,12 +24,14 @@ __all__ = [
     "ObjectInfo",
     "Store",
     "Url",
+    "absolute",
     "coalesce",
     "is_url",
     "join_path",
     "local_path",
     "normal_path",
     "open_store",
+    "parent_folder",
     "parse_url",
 ]
 

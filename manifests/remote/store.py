@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from manifests.errors import CallError, DatasetError, StorageError
+from manifests.errors import CallError, StorageError
 from manifests.remote.connect import connect
-from manifests.remote.errors import is_broken_answer, translated
+from manifests.remote.errors import translated
 from manifests.remote.ranges import COALESCE_BYTES, MAX_REQUEST_BYTES, Request, coalesce
+from manifests.remote.requests import BrokenOffError, range_reader, repeat, submit
 from manifests.remote.url import Url, check_key, parse_url
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-Result = TypeVar("Result")
 
 #: An object of up to this many bytes is written in one request, so an interrupted upload leaves nothing behind. It is
 #: above the default ``--shard-size``; the stores allow 4 GiB at least.
@@ -31,15 +27,8 @@ SINGLE_PUT_BYTES = 320 << 20
 #: Length of the parts of longer objects. The stores allow 10,000 parts.
 PART_BYTES = 64 << 20
 
-#: Connections that one process uses at a time.
-CONNECTIONS = 32
-
 #: Requests in advance of the one that is being processed, while an object is read from end to end.
 _AHEAD = 2
-
-#: An answer that breaks off is asked for again this many times. Refused and failed requests are repeated by obstore.
-_ATTEMPTS = 4
-_FIRST_WAIT = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +81,27 @@ class Store:
             chunks = connect(folder).list(folder.path or None, chunk_size=1000)
         while True:
             with translated(folder, "list"):
-                chunk = _call(next, chunks, None)
+                chunk = submit(next, chunks, None).result()
             if chunk is None:
                 return
             yield from (self._info(meta) for meta in chunk)
 
     def list_folder(self, under: str = "") -> tuple[list[str], list[ObjectInfo]]:
         """Return the folders and the objects directly in a folder, by name."""
+        return self.start_listing(under).result()
+
+    def start_listing(self, under: str = "") -> Future[tuple[list[str], list[ObjectInfo]]]:
+        """Begin to list a folder; the future returns what `list_folder` does."""
         folder = self._writable(self.url.join(under), "list")
-        with translated(folder, "list"):
-            result = _call(connect(folder).list_with_delimiter, folder.path or None)
-        objects = [self._info(meta) for meta in result["objects"]]
-        prefixes = [self._relative(path) for path in result["common_prefixes"]]
-        return sorted(prefixes), sorted(objects, key=lambda info: info.name)
+
+        def read() -> tuple[list[str], list[ObjectInfo]]:
+            with translated(folder, "list"):
+                result = connect(folder).list_with_delimiter(folder.path or None)
+            objects = [self._info(meta) for meta in result["objects"]]
+            prefixes = [self._relative(path) for path in result["common_prefixes"]]
+            return sorted(prefixes), sorted(objects, key=lambda info: info.name)
+
+        return submit(read)
 
     def stat(self, name: str) -> ObjectInfo:
         """Look up an object.
@@ -113,9 +110,12 @@ class Store:
             FileNotFoundError: it does not exist.
 
         """
+        return self.start_stat(name).result()
+
+    def start_stat(self, name: str) -> Future[ObjectInfo]:
+        """Begin to look up an object; the future returns what `stat` does."""
         url = self._url(name)
-        with translated(url, "read"):
-            return self._info(_call(connect(url).head, url.path))
+        return submit(repeat, url, lambda: self._info(connect(url).head(url.path)))
 
     def get(self, name: str, check: Callable[[ObjectInfo], None] | None = None) -> Buffer:
         """Read a whole object, which must fit into memory.
@@ -128,6 +128,10 @@ class Store:
             FileNotFoundError: it does not exist.
 
         """
+        return self.start_get(name, check).result()
+
+    def start_get(self, name: str, check: Callable[[ObjectInfo], None] | None = None) -> Future[Buffer]:
+        """Begin to read a whole object; the future returns what `get` does."""
         url = self._url(name)
 
         def read() -> Buffer:
@@ -137,11 +141,10 @@ class Store:
                 check(info)
             data: Buffer = answer.bytes()
             if memoryview(data).nbytes != info.bytes:
-                raise _BrokenOffError
+                raise BrokenOffError
             return data
 
-        content: Buffer = _call(_repeat, url, read)
-        return content
+        return submit(repeat, url, read)
 
     def get_ranges(
         self, name: str, ranges: Sequence[tuple[int, int]], *, etag: str | None = None, gap: int = COALESCE_BYTES
@@ -176,7 +179,7 @@ class Store:
     def start_range(self, name: str, start: int, end: int, *, etag: str | None = None) -> Future[Buffer]:
         """Begin to read bytes `start` to `end` of an object; the future raises what `get_ranges` does."""
         url = self._url(name)
-        return _submit(_repeat, url, _range_reader(url, Request(start, end, ()), etag))
+        return submit(repeat, url, range_reader(url, Request(start, end, ()), etag))
 
     def chunks(self, name: str, size: int, *, start: int = 0, etag: str | None = None) -> Iterator[memoryview]:
         """Read an object from `start` to `size` in order; while one chunk is processed, the next are on their way.
@@ -207,7 +210,7 @@ class Store:
         multipart = view.nbytes > SINGLE_PUT_BYTES
         options: Mapping[str, Any] = {"use_multipart": multipart, **({"chunk_size": PART_BYTES} if multipart else {})}
         with translated(url, "write"):
-            _call(lambda: connect(url, writes=True).put(url.path, view, **options))
+            submit(lambda: connect(url, writes=True).put(url.path, view, **options)).result()
 
     def create(self, name: str, data: Buffer) -> bool:
         """Write an object only if there is none of this name.
@@ -220,7 +223,7 @@ class Store:
         url = self._writable(self._url(name), "write")
         with translated(url, "write"):
             try:
-                _call(lambda: connect(url, writes=True).put(url.path, memoryview(data), mode="create"))
+                submit(lambda: connect(url, writes=True).put(url.path, memoryview(data), mode="create")).result()
             except Exception as error:
                 if type(error).__name__ != "AlreadyExistsError":
                     raise
@@ -231,7 +234,7 @@ class Store:
         """Delete an object, if it exists."""
         url = self._writable(self._url(name), "delete")
         with suppress(FileNotFoundError), translated(url, "delete"):
-            _call(connect(url).delete, url.path)
+            submit(connect(url).delete, url.path).result()
 
     def check_create(self) -> None:
         """Check that the store honors create-if-absent, with two small writes. Also checks that it can be written.
@@ -281,57 +284,3 @@ def open_store(url: str | Url) -> Store:
 
     """
     return Store(url if isinstance(url, Url) else parse_url(url))
-
-
-class _BrokenOffError(Exception):
-    """An answer was shorter than the server said."""
-
-
-def _range_reader(url: Url, request: Request, etag: str | None) -> Callable[[], Buffer]:
-    def read() -> Buffer:
-        options: Any = {"range": (request.start, request.end), **({"if_match": etag} if etag else {})}
-        answer = connect(url).get(url.path, options=options)
-        if answer.meta["size"] < request.end:
-            size = answer.meta["size"]
-            raise StorageError(
-                f"the object has {size:,} bytes, but bytes up to {request.end:,} are needed",
-                file=str(url),
-                byte=size,
-                hint="it was shortened or replaced; restore it, or make the dataset again",
-            )
-        data = answer.bytes()
-        if len(data) != request.end - request.start:
-            raise _BrokenOffError
-        return data
-
-    return read
-
-
-def _repeat(url: Url, read: Callable[[], Result]) -> Result:
-    """Read, and read again if the answer breaks off; translate errors."""
-    with translated(url, "read"):
-        for attempt in range(_ATTEMPTS):
-            try:
-                return read()
-            except DatasetError:
-                raise
-            except Exception as error:
-                if attempt == _ATTEMPTS - 1 or not (isinstance(error, _BrokenOffError) or is_broken_answer(error)):
-                    raise
-                time.sleep(_FIRST_WAIT * 2**attempt)
-    raise AssertionError("unreachable")
-
-
-@lru_cache(maxsize=1)
-def _pool(pid: int) -> ThreadPoolExecutor:
-    del pid  # a fork has none of the threads
-    return ThreadPoolExecutor(CONNECTIONS, "object store")
-
-
-def _submit(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
-    """Call a function in a thread: Python handles no signal while the main thread waits for a server."""
-    return _pool(os.getpid()).submit(function, *arguments)
-
-
-def _call(function: Callable[..., Result], *arguments: Any) -> Result:
-    return _submit(function, *arguments).result()

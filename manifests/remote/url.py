@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
@@ -145,6 +146,16 @@ def local_path(text: str) -> str:
 def join_path(root: str, path: str) -> str:
     """Return a path below a folder; either may be a URL, and an absolute path or URL is returned as it is."""
     return path if path.startswith("/") or is_url(path) else f"{root}/{path}" if root else path
+
+
+def parent_folder(path: str) -> str:
+    """Return the folder that contains a path or URL; a bucket contains itself."""
+    return str(parse_url(path).parent) if is_url(path) else os.path.dirname(path)
+
+
+def absolute(path: str) -> str:
+    """Return a path as an absolute one; a URL is absolute."""
+    return path if is_url(path) else os.path.abspath(path)
 
 
 def normal_path(text: str) -> str:

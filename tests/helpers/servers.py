@@ -9,6 +9,7 @@ import base64
 import hashlib
 import hmac
 import importlib.util
+import logging
 import os
 import shutil
 import signal
@@ -171,6 +172,7 @@ def moto() -> Iterator[dict[str, str]]:
         from moto.server import ThreadedMotoServer
     except ImportError:
         pytest.skip(NO_MOTO)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # else it logs every request
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:

@@ -49,10 +49,15 @@ def test_files_that_are_no_lists(name, data, message, tmp_path):
         read(tmp_path / name)
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/photos", "https://example.com/photos.zip", "hf://datasets/a/b", "gs:/b"])
-def test_urls(url):
-    with pytest.raises(CallError, match=rf"--src {url} is a URL, but --src reads local files. Hint: download it"):
+@pytest.mark.parametrize("url", ["hf://datasets/a/b", "ftp://example.com/photos"])
+def test_urls_that_are_not_supported(url):
+    with pytest.raises(CallError, match=rf"{url.partition(':')[0]}:// URLs are not supported. Hint: use s3://"):
         read(url)
+
+
+def test_a_url_with_a_missing_slash():
+    with pytest.raises(CallError, match=r"--src gs:/b looks like a URL. Hint: write it like s3://bucket/folder"):
+        read("gs:/b")
 
 
 @pytest.mark.parametrize("path", [r"C:\photos", "d:/photos", r"\\server\photos"])

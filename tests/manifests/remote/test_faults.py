@@ -13,8 +13,7 @@ import pytest
 from helpers.servers import ACCESS_KEY, BUCKET, SECRET_KEY
 
 from manifests.errors import CallError, DatasetError, StorageError
-from manifests.remote import Store, connect, open_store
-from manifests.remote import store as store_module
+from manifests.remote import Store, connect, open_store, requests
 
 Answer = Callable[[BaseHTTPRequestHandler, int], None]
 
@@ -24,7 +23,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], Store]
     """`serve(answer)` starts an S3 server that answers every request with a function of request and number."""
     monkeypatch.setattr(connect, "MAX_RETRIES", 2)
     monkeypatch.setitem(connect._BACKOFF, "init_backoff", timedelta(seconds=0.01))
-    monkeypatch.setattr(store_module, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(requests, "_FIRST_WAIT", 0.01)
     running: list[ThreadingHTTPServer] = []
 
     def start(answer: Answer) -> Store:

@@ -1,0 +1,156 @@
+"""Sources in object stores: ImageFolders, lists and tables, with relative paths and absolute URLs."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dataprep.convert import convert_dataset
+from dataprep.options import Options
+from dataprep.sources import Source, SourceOptions, read_source
+from manifests.errors import CallError, SourceError, SourceVanishedError
+from manifests.remote import Store
+
+
+def upload(folder: Path, store: Store) -> str:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            store.put(str(path.relative_to(folder)), path.read_bytes())
+    return str(store)
+
+
+@pytest.fixture(scope="module")
+def images(make_photos, tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("images") / "set"
+    make_photos(root / "train", 24)
+    make_photos(root / "val", 12)
+    (root / "train" / "class 1" / "Ünï 日本 +&.jpg").write_bytes((root / "train/class 0/00000.jpg").read_bytes())
+    (root / "train" / "notes.txt").write_text("no image")
+    (root / "train" / "class 0" / "deep" / "er").mkdir(parents=True)
+    os.rename(root / "train/class 0/00003.jpg", root / "train/class 0/deep/er/x.jpg")
+    return root
+
+
+def assert_equal(remote: Source, local: Source) -> None:
+    assert remote.path.to_pylist() == local.path.to_pylist()
+    for name in ("label", "split", "size"):
+        np.testing.assert_array_equal(getattr(remote, name), getattr(local, name))
+    assert (remote.classes, remote.splits, remote.layout) == (local.classes, local.splits, local.layout)
+    assert remote.notices == local.notices
+    assert remote.extra.equals(local.extra)
+
+
+def convert(source: Source, out: Path) -> dict[str, bytes]:
+    convert_dataset(source, str(out), Options(shard_samples=10), workers=1)
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.name != "source-stamps.json"}
+
+
+def test_an_image_folder_gives_the_same_bytes(images, store, tmp_path) -> None:
+    remote, local = read_source(upload(images, store)), read_source(str(images))
+    assert_equal(remote, local)
+    assert convert(remote, tmp_path / "remote") == convert(local, tmp_path / "local")
+
+
+def test_a_list_gives_the_same_bytes(images, store, tmp_path) -> None:
+    upload(images, store)
+    paths = sorted(path for path in images.rglob("*") if path.suffix in (".jpg", ".png", ".webp"))
+    text = "".join(f"{path.relative_to(images)} {number % 3}\n" for number, path in enumerate(paths))
+    (tmp_path / "train_list.txt").write_text(text)
+    store.put("train_list.txt", text.encode())
+    local = read_source(str(tmp_path / "train_list.txt"), SourceOptions(image_root=str(images)))
+    remote = read_source(f"{store}/train_list.txt")
+    assert_equal(remote, local)
+    from_local_list = read_source(str(tmp_path / "train_list.txt"), SourceOptions(image_root=str(store)))
+    assert_equal(from_local_list, local)
+    assert convert(remote, tmp_path / "remote") == convert(local, tmp_path / "local")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_table_with_absolute_urls(images, store, tmp_path, suffix) -> None:
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    upload(images, store)
+    names = ["train/class 0/00000.jpg", "val/class 1/00001.png", "train/class 1/Ünï 日本 +&.jpg"]
+    rows = [[f"{store}/{names[0]}", "a"], [str(images / names[1]), "b"], [names[2], "a"]]
+    table = tmp_path / "table.csv"
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows([["path", "label"], *rows])
+    if suffix == ".parquet":
+        pq.write_table(pyarrow.csv.read_csv(table), table := tmp_path / "table.parquet")
+    store.put(table.name, table.read_bytes())
+    source = read_source(f"{store}/{table.name}")
+    assert source.path.to_pylist() == [row[0] for row in rows]
+    assert source.size.tolist() == [(images / name).stat().st_size for name in names]
+    convert(source, tmp_path / "out")
+
+
+def test_an_image_of_an_absolute_url_that_is_listed_twice(images, store, tmp_path) -> None:
+    upload(images, store)
+    name = "train/class 0/00000.jpg"
+    store.put("list.txt", f"{name} 0\n{store}/{name} 0\n".encode())
+    with pytest.raises(SourceError, match="is listed twice"):
+        read_source(f"{store}/list.txt")
+
+
+def test_a_missing_image_is_named_with_its_line(images, store) -> None:
+    upload(images, store)
+    store.put("list.txt", b"train/class 0/00000.jpg 0\ntrain/missing.jpg 1\n")
+    with pytest.raises(SourceError, match=r"image 'train/missing.jpg' does not exist in folder") as error:
+        read_source(f"{store}/list.txt")
+    assert error.value.line == 2
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".csv"])
+def test_a_url_with_a_credential_in_a_list_is_refused_and_not_repeated(tmp_path, suffix) -> None:
+    path = tmp_path / f"list{suffix}"
+    url = "https://host/x.jpg?X-Amz-Signature=planted"
+    path.write_text(f"path,label\n{url},1\n" if suffix == ".csv" else f"\n{url} 1\n")
+    with pytest.raises(SourceError, match="may contain a credential") as error:
+        read_source(str(path))
+    assert error.value.line == 2
+    assert "planted" not in str(error.value)
+
+
+def test_a_source_that_does_not_exist(store) -> None:
+    with pytest.raises(CallError, match="does not exist"):
+        read_source(str(store))
+    with pytest.raises(CallError, match="does not exist"):
+        read_source(f"{store}/list.txt")
+
+
+def test_an_image_that_was_replaced_after_the_scan(images, store, tmp_path) -> None:
+    source = read_source(upload(images, store))
+    store.put("train/class 0/00000.jpg", b"shorter")
+    with pytest.raises(SourceVanishedError, match=r"when the source was scanned, but has 7 now"):
+        convert(source, tmp_path / "out")
+    store.delete("train/class 0/00000.jpg")
+    with pytest.raises(SourceVanishedError, match=r"cannot be read now \(the object does not exist\)"):
+        convert(source, tmp_path / "out")
+
+
+def test_a_replaced_image_of_the_same_size_has_another_stamp(images, store) -> None:
+    before = read_source(upload(images, store))
+    store.put("val/class 0/00000.jpg", bytes((images / "val/class 0/00000.jpg").stat().st_size))
+    after = read_source(str(store))
+    changed = np.flatnonzero(before.stamp[:, 1] != after.stamp[:, 1])
+    assert [after.path[int(row)].as_py() for row in changed] == ["val/class 0/00000.jpg"]
+
+
+def test_each_folder_is_listed_once(images, bucket, monkeypatch) -> None:
+    url = upload(images, bucket)
+    listed: list[str] = []
+    start_listing = Store.start_listing
+
+    def counted(self, under=""):
+        listed.append(str(self.url.join(under)))
+        return start_listing(self, under)
+
+    monkeypatch.setattr(Store, "start_listing", counted)
+    read_source(url)
+    assert len(listed) == len(set(listed))
+    assert len(listed) <= 12
