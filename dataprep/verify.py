@@ -116,7 +116,9 @@ def verify_manifest(folder: str, *, workers: int | None = None, progress: Progre
     problems = ProblemList()
     problems.add(_check_folder(folder, manifest))
     # A listing of a bucket contains the lengths; asking for each would take a request.
-    known = {entry.name: entry.stat.bytes for entry in _entries(folder) if entry.stat} if is_url(folder) else {}
+    known = (
+        {entry.name: entry.stat().st_size for entry in _entries(folder) if not entry.is_dir()} if is_url(folder) else {}
+    )
     check = partial(_check_lengths, folder, known)
     starts = range(0, len(shards), _SHARDS_PER_CALL)
     with ThreadPoolExecutor(workers or _THREADS) as threads:

@@ -6,7 +6,6 @@ names. The samples are stored as a few arrays, which stay small for millions of 
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext

@@ -9,7 +9,7 @@ import pytest
 from helpers.servers import ACCESS_KEY, SECRET_KEY
 
 from dataprep.summary import summarize
-from dataprep.verify import verify_dataset
+from dataprep.verify import verify_dataset, verify_manifest
 from manifests.errors import CallError, ExitStatus, StorageError, UnreachableError
 from manifests.remote import Store, connect
 
@@ -73,6 +73,14 @@ def test_damage_is_found_where_it_is(dataset, store) -> None:
     assert "does not exist" in problems["train-00002.idx"]
     assert problems["train-99999.tar"] == "the file is not in the manifest"
     assert "train-00000.parquet" in problems
+
+
+def test_the_presence_and_length_of_every_file(dataset, store) -> None:
+    url = upload(dataset, store)
+    assert not verify_manifest(url).problems
+    store.put("train-00001.tar", b"short")
+    store.delete("train-00002.idx")
+    assert {problem.file for problem in verify_manifest(url).problems} == {"train-00001.tar", "train-00002.idx"}
 
 
 def test_a_dataset_that_does_not_exist(store) -> None:
