@@ -1,14 +1,23 @@
-"""Write a share of the shards of a plan. Several processes, on several machines, can do this at the same time."""
+"""Write shards of a plan: a share of them, or those that no other process writes.
+
+Several processes, on several machines, can do this at the same time in the same output folder.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+import queue
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeGuard
+
+from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.attestation import check_canary
+from dataprep.claims import BEAT_SECONDS, Claims
 from dataprep.completion import mark_incomplete
 from dataprep.engines import Engine, LocalEngine
 from dataprep.finished import files_in_manifest, is_final, is_intact, lists_everything, read_finished
@@ -16,8 +25,10 @@ from dataprep.formats import FORMATS
 from dataprep.job import Job
 from dataprep.plan_files import StoredTasks, count_images, read_plan
 from dataprep.progress import Progress
-from dataprep.shards import ShardResult, useful_workers, write_shard
+from dataprep.shards import ShardResult, ShardTask, divides, useful_workers, write_shard
+from dataprep.storage.owners import this_owner
 from dataprep.tasks import Share, record_tasks
+from manifests.errors import StorageError
 from manifests.schema import File
 from manifests.store import MANIFEST_NAME
 
@@ -27,33 +38,33 @@ class WorkResult:
     """What one call of `work` did.
 
     Attributes:
-        shards: number of shards in its share.
         written: the shards that it wrote.
-        resumed: number of shards that were finished before.
+        resumed: number of shards of its share that were finished before, or that other processes wrote.
 
     """
 
-    shards: int
     written: tuple[ShardResult, ...]
     resumed: int
 
 
 def work(
     out: str,
-    share: Share,
+    share: Share | None = None,
     *,
     workers: int | None = None,
     engine: Engine | None = None,
     progress: Progress[ShardResult] | None = None,
+    beat: float = BEAT_SECONDS,
 ) -> WorkResult:
-    """Write the shards of a share that are not finished yet.
+    """Write shards of a plan that are not finished yet.
 
     Args:
         out: output folder with a plan.
-        share: the shards to write.
+        share: the shards to write. `None` claims shards that no other process has claimed, until all are finished.
         workers: number of processes; `None` means one per CPU.
         engine: runs the shard tasks instead of a new `LocalEngine`. It is closed at the end.
         progress: receives the number of images in the share, then each finished shard, also earlier ones.
+        beat: seconds between two signs of life, if `share` is `None`.
 
     Raises:
         CallError: there is no plan.
@@ -70,35 +81,140 @@ def work(
         job = plan.job(out)
         stack.enter_context(storage.locked(out, shared=True))
         storage.check_partials([out])
-        numbers = share.numbers(len(job.shards))
-        in_manifest = files_in_manifest(job.fingerprint, out)
-        finished = {number: result for number in numbers if (result := _find_kept(job, number, in_manifest))}
-        left = [number for number in numbers if number not in finished]
-        if lists_everything(out, in_manifest):
-            suffix = FORMATS[job.options.fmt].SUFFIX
-            left = [number for number in left if job.shards[number].name + suffix in in_manifest]
-        tasks = StoredTasks(plan, out, left, engine.workers)
-        written = []
-        if progress:
-            progress.start(count_images(plan, out, numbers))
-            for result in finished.values():
-                progress.advance(result)
-        if tasks.numbers:
+        numbers = share.numbers(len(job.shards)) if share else range(len(job.shards))
+        run = _Run(
+            job, StoredTasks(plan, out, numbers, engine.workers), engine, files_in_manifest(job.fingerprint, out)
+        )
+        progress = progress or _NoProgress()
+        progress.start(count_images(plan, out, numbers) if share else job.images)
+        finished = {} if share is None and not run.in_manifest else run.find_finished(numbers)
+        for result in finished.values():
+            progress.advance(result)
+        left = run.without_finished(numbers, finished)
+        written: list[ShardResult] = []
+        if left:
             stack.enter_context(storage.shared_partials(out))
-            record_tasks(out, share.tasks)
-            if in_manifest:  # no reader may see a manifest next to shards that are about to change
-                mark_incomplete(out, job, job.options)
-                storage.remove(os.path.join(out, MANIFEST_NAME))
-            useful = useful_workers(len(tasks), count_images(plan, out, tasks.numbers))
-            with closing(engine.run_with_pool(write_shard, tasks, useful)) as results:
+            run.prepare_folder()
+            if share:
+                record_tasks(out, share.tasks)
+                results = run.write(left)
+            else:
+                results = run.claim_and_write(left, stack.enter_context(Claims(out, beat)))
+            with closing(results), _finished_meanwhile(job):
                 for result in results:
-                    written.append(result)
-                    if progress:
-                        progress.advance(result)
-    return WorkResult(len(numbers), tuple(written), len(numbers) - len(written))
+                    if not result.resumed:
+                        written.append(result)
+                    progress.advance(result)
+    return WorkResult(tuple(written), len(numbers) - len(written))
 
 
-def _find_kept(job: Job, number: int, in_manifest: Mapping[str, File]) -> ShardResult | None:
-    """Return a finished shard that need not be written again."""
-    result = read_finished(job.fingerprint, job.out, job.shards[number].name, in_manifest)
-    return result if result and is_final(result) and is_intact(job.out, result) else None
+class _NoProgress:
+    def start(self, total: int) -> None:
+        pass
+
+    def advance(self, result: ShardResult) -> None:
+        pass
+
+
+@contextmanager
+def _finished_meanwhile(job: Job) -> Iterator[None]:
+    """Ignore a lost temporary file if the dataset is complete: all of them are removed then.
+
+    This process wrote a shard that another one has written.
+    """
+    try:
+        yield
+    except StorageError:
+        if not files_in_manifest(job.fingerprint, job.out):
+            raise
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One call of `work`.
+
+    Attributes:
+        job: what to write.
+        tasks: the tasks of the shards.
+        engine: runs them.
+        in_manifest: files that the manifest lists, by name; empty if there is no manifest of this plan.
+
+    """
+
+    job: Job
+    tasks: StoredTasks
+    engine: Engine
+    in_manifest: Mapping[str, File]
+
+    def prepare_folder(self) -> None:
+        """Mark the dataset as incomplete: no reader may see a manifest next to shards that are about to change."""
+        if self.in_manifest:
+            mark_incomplete(self.job.out, self.job, self.job.options)
+            storage.remove(os.path.join(self.job.out, MANIFEST_NAME))
+
+    def find_finished(self, numbers: Sequence[int]) -> dict[int, ShardResult]:
+        """Return the finished shards that need not be written again."""
+        found = ((number, self.find(number)) for number in numbers)
+        return {number: result for number, result in found if result and is_final(result)}
+
+    def find(self, number: int) -> ShardResult | None:
+        """Return a finished shard; `None` if it is missing or damaged."""
+        result = read_finished(self.job.fingerprint, self.job.out, self.job.shards[number].name, self.in_manifest)
+        return result if result and is_intact(self.job.out, result) else None
+
+    def without_finished(self, numbers: Sequence[int], finished: Mapping[int, ShardResult]) -> list[int]:
+        """Return the shards that are left to write."""
+        left = [number for number in numbers if number not in finished]
+        if not lists_everything(self.job.out, self.in_manifest):
+            return left
+        suffix = FORMATS[self.job.options.fmt].SUFFIX
+        return [number for number in left if self.job.shards[number].name + suffix in self.in_manifest]
+
+    def write(self, left: Sequence[int]) -> Generator[ShardResult, None, None]:
+        """Write shards; yield them as they finish."""
+        tasks = replace(self.tasks, numbers=left)
+        useful = useful_workers(len(left), count_images(tasks.plan, tasks.out, left))
+        yield from self.engine.run_with_pool(write_shard, tasks, useful)
+
+    def claim_and_write(self, left: Sequence[int], claims: Claims) -> Generator[ShardResult, None, None]:
+        """Claim shards and write them, until all are finished; yield them, also those that others have written."""
+        start = crc32c(this_owner().encode()) % len(left)
+        left = [*left[start:], *left[:start]]  # processes begin at different shards
+        useful = useful_workers(len(left), self.job.images)
+        while left:
+            found: queue.SimpleQueue[ShardResult] = queue.SimpleQueue()  # filled by the threads of the engine
+            busy: list[int] = []
+            before = len(left)
+            for result in self.engine.run_with_pool(write_shard, self._claimed(left, claims, found, busy), useful):
+                claims.release(result.name)
+                yield result
+                while not found.empty():
+                    yield found.get()
+            while not found.empty():
+                yield found.get()
+            left = busy
+            if len(left) == before:  # others write all of them
+                time.sleep(claims.beat / 2)
+
+    def _claimed(
+        self, left: Sequence[int], claims: Claims, found: queue.SimpleQueue[ShardResult], busy: list[int]
+    ) -> Iterator[ShardTask]:
+        """Yield the tasks of shards that this process has claimed; put the others into `found` or `busy`."""
+        for at, number in enumerate(left):
+            name = self.job.shards[number].name
+            if self._is_kept(result := self.find(number), claims):
+                found.put(result)
+            elif not claims.claim(name):
+                busy.append(number)
+            elif self._is_kept(result := self.find(number), claims):  # finished just before the claim
+                claims.release(name)
+                found.put(result)
+            else:
+                divided = divides(self.job.options, len(left) - at, self.engine.workers)
+                yield replace(self.tasks.task(number), divided=divided)
+
+    def _is_kept(self, result: ShardResult | None, claims: Claims) -> TypeGuard[ShardResult]:
+        """Return whether a shard need not be written: it is final, or was written after this process started."""
+        if result is None or is_final(result):
+            return result is not None
+        return os.stat(os.path.join(self.job.out, result.table.name)).st_mtime_ns >= claims.started_ns

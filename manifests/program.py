@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from manifests.errors import DatasetError, ExitStatus, StorageError, exit_status
 from manifests.faults import describe_bug, machine_fault
-from manifests.interrupts import MESSAGE, end_now, handle_interrupts, was_interrupted
+from manifests.interrupts import end_now, handle_interrupts, how_interrupted, was_interrupted
 from manifests.streams import open_streams
 from manifests.text import one_line
 
@@ -115,7 +115,7 @@ def _report_error(program: str, error: BaseException) -> int:
 
 def _describe(program: str, error: BaseException) -> tuple[str, int]:
     if was_interrupted() or isinstance(error, KeyboardInterrupt):
-        return MESSAGE, ExitStatus.INTERRUPTED
+        return how_interrupted()
     known = error if isinstance(error, DatasetError) else machine_fault(error)
     if known is None:
         return describe_bug(program, error), ExitStatus.STOPPED

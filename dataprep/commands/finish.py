@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from dataprep.commands.base import Command, workers_option
@@ -25,4 +27,4 @@ def finish(out: str, *, max_rejected: float, workers: int | None) -> ExitStatus:
 
     with ShardsBar("checking") as bar, cleanup_on_interrupt():
         result = finish_dataset(out, workers=workers, progress=bar)
-    return print_result(result, out, max_rejected)
+    return print_result(replace(result, resumed=0), out, max_rejected)

@@ -6,10 +6,11 @@ import os
 
 import click
 
+from dataprep.claims import BEAT_SECONDS
 from dataprep.commands.base import Command, print_failed, print_line, workers_option
 from dataprep.commands.progress_bars import ImagesBar
 from dataprep.images.base import FAILED
-from manifests.errors import ExitStatus
+from manifests.errors import CallError, ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
 from manifests.text import agree, plural
 
@@ -22,9 +23,23 @@ from manifests.text import agree, plural
     help="Write share I of N equal shares of the shards; I counts from 0. auto takes I and N from a Slurm array; "
     "auto/N takes I from a Slurm array or an indexed job of Kubernetes.",
 )
+@click.option(
+    "--claim",
+    is_flag=True,
+    help="Write shards that no other `work --claim` is writing, until all are finished. A process that shows no sign "
+    "of life for three beats loses its shards to the others.",
+)
+@click.option(
+    "--beat",
+    type=click.FloatRange(0.05, 600),
+    default=BEAT_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --claim: time between two signs of life.",
+)
 @workers_option
-def work(out: str, *, task: str | None, workers: int | None) -> ExitStatus:
-    """Write shards of the plan in OUT.
+def work(out: str, *, task: str | None, claim: bool, beat: float, workers: int | None) -> ExitStatus:
+    """Write shards of the plan in OUT: a share of them, or all without --task and --claim.
 
     Any number of these commands can run at the same time, on any number of machines that share OUT and the source.
     Finished shards are kept. If the command is interrupted or killed, run it again to resume.
@@ -32,12 +47,14 @@ def work(out: str, *, task: str | None, workers: int | None) -> ExitStatus:
     from dataprep.tasks import Share, parse_task
     from dataprep.work import work as work_on
 
-    share = parse_task(task, os.environ) if task is not None else Share(0, 1)
+    if claim and task is not None:
+        raise CallError("--claim and --task exclude each other", hint="leave one of them out")
+    share = None if claim else parse_task(task, os.environ) if task is not None else Share(0, 1)
     with ImagesBar() as bar, cleanup_on_interrupt():
-        result = work_on(out, share, workers=workers, progress=bar)
+        result = work_on(out, share, workers=workers, progress=bar, beat=beat)
     if result.resumed:
-        were = agree(result.resumed, "was", "were")
-        print_line(f"{plural(result.resumed, 'shard')} {were} done by an earlier run")
+        were, by = agree(result.resumed, "was", "were"), "another run" if claim else "an earlier run"
+        print_line(f"{plural(result.resumed, 'shard')} {were} done by {by}")
     images = sum(shard.conversion.samples for shard in result.written)
     print_line(f"{plural(len(result.written), 'shard')} written, {plural(images, 'sample')}")
     rejected = [row for shard in result.written for row in shard.conversion.rejected]

@@ -92,9 +92,9 @@ class LocalEngine:
             pool.close()
 
     def _add_process(self, module: str) -> None:
-        # Block SIGINT: an interrupt must not arrive between the start of a process and its entry in the list, and
-        # the new process inherits the mask, so Ctrl-C never reaches a worker.
-        previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # Block SIGINT and SIGTERM: an interrupt must not arrive between the start of a process and its entry in the
+        # list, and the new process inherits the mask, so Ctrl-C and a scheduler's SIGTERM never reach a worker.
+        previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             self._processes.append(WorkerProcess(module))
         finally:
