@@ -2,8 +2,8 @@
 
 A claim is a file that is created exclusively and names its owner. Each owner has one more file, its beat, and changes
 its content every few seconds. An observer measures with its own monotonic clock how long neither of them changes, so
-clocks need not agree. After three missed beats, the claim belongs to whoever creates it next. If its owner is only slow,
-both write the same bytes.
+clocks need not agree. After three missed beats, the claim belongs to whoever creates it next. If the old owner was only
+slow, both write the same bytes.
 """
 
 from __future__ import annotations

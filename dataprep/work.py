@@ -54,7 +54,7 @@ def work(
     workers: int | None = None,
     engine: Engine | None = None,
     progress: Progress[ShardResult] | None = None,
-    beat: float = BEAT_SECONDS,
+    beat: float | None = None,
 ) -> WorkResult:
     """Write shards of a plan that are not finished yet.
 
@@ -64,7 +64,7 @@ def work(
         workers: number of processes; `None` means one per CPU.
         engine: runs the shard tasks instead of a new `LocalEngine`. It is closed at the end.
         progress: receives the number of images in the share, then each finished shard, also earlier ones.
-        beat: seconds between two signs of life, if `share` is `None`.
+        beat: seconds between two signs of life, if `share` is `None`; `None` means `BEAT_SECONDS`.
 
     Raises:
         CallError: there is no plan.
@@ -99,7 +99,7 @@ def work(
                 record_tasks(out, share.tasks)
                 results = run.write(left)
             else:
-                results = run.claim_and_write(left, stack.enter_context(Claims(out, beat)))
+                results = run.claim_and_write(left, stack.enter_context(Claims(out, beat or BEAT_SECONDS)))
             with closing(results), _finished_meanwhile(job):
                 for result in results:
                     if not result.resumed:

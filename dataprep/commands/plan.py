@@ -37,7 +37,6 @@ def plan(*, overwrite: bool, **conversion: Any) -> ExitStatus:
         print_line(f"{split.name}: {images}, {plural(split.shards, 'shard')}")
     if result.resumed:
         print_line(f"done by an earlier run: {plural(result.resumed, 'shard')}")
-    print_line(
-        f"{inputs.out}/plan is complete. Next: `dataprep work {inputs.out} --task I/N`, then `dataprep finish {inputs.out}`"
-    )
+    print_line(f"{inputs.out}/plan is complete")
+    print_line(f"next: `dataprep work {inputs.out} --task I/N` or --claim, then `dataprep finish {inputs.out}`")
     return ExitStatus.SUCCESS

@@ -6,7 +6,6 @@ import os
 
 import click
 
-from dataprep.claims import BEAT_SECONDS
 from dataprep.commands.base import Command, print_failed, print_line, workers_option
 from dataprep.commands.progress_bars import ImagesBar
 from dataprep.images.base import FAILED
@@ -32,13 +31,11 @@ from manifests.text import agree, plural
 @click.option(
     "--beat",
     type=click.FloatRange(0.05, 600),
-    default=BEAT_SECONDS,
-    show_default=True,
     metavar="SECONDS",
-    help="With --claim: time between two signs of life.",
+    help="With --claim: time between two signs of life.  [default: 5]",
 )
 @workers_option
-def work(out: str, *, task: str | None, claim: bool, beat: float, workers: int | None) -> ExitStatus:
+def work(out: str, *, task: str | None, claim: bool, beat: float | None, workers: int | None) -> ExitStatus:
     """Write shards of the plan in OUT: a share of them, or all without --task and --claim.
 
     Any number of these commands can run at the same time, on any number of machines that share OUT and the source.

@@ -22,7 +22,7 @@ from dataprep.stamps import STAMPS_NAME
 from manifests.errors import CallError, ExitStatus, ShardError, SourceError, StorageError
 from manifests.faults import HINTS
 
-COMMANDS = ("convert", "index", "verify", "info", "report")
+COMMANDS = ("convert", "plan", "work", "finish", "index", "verify", "info", "report")
 
 
 def in_one_process(*arguments):
@@ -57,9 +57,15 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("convert", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
                     "validate max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter "
                     "store raw-size raw-fit image-root path-column label-column split-column pattern classes "
-                    "max-classes workers overwrite check-shards dry-run"),
+                    "max-classes workers engine address overwrite check-shards dry-run"),
+        ("plan", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
+                 "validate max-pixels resize-shorter max-side only-above quality subsampling filter "
+                 "store raw-size raw-fit image-root path-column label-column split-column pattern classes "
+                 "max-classes overwrite"),
+        ("work", "task claim beat workers"),
+        ("finish", "max-rejected workers"),
         ("index", "image label label-key label-offset classes max-classes split validate workers overwrite"),
-        ("verify", "decode max-pixels workers"),
+        ("verify", "decode manifest-only max-pixels workers"),
         ("info", "json"),
         ("report", "out source sample batch-size max-size seed overwrite json workers"),
     ],

@@ -25,6 +25,7 @@ TREE = {
     "ShardError": "DamagedError",
     "IndexFileError": "DamagedError",
     "TableError": "DamagedError",
+    "PlanError": "DamagedError",
 }
 ERROR_TYPES = [getattr(errors, name) for name in ("DatasetError", *TREE)]
 

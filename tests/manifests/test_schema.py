@@ -61,6 +61,7 @@ def test_public_names_are_frozen():
         "read_table",
         "read_table_metadata",
         "samples",
+        "table_bytes",
         "write_table",
     ]
     assert schema.TABLE_COLUMNS == ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
