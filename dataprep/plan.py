@@ -194,9 +194,30 @@ def _fingerprint(source: Source, options: Options) -> str:
         "size": source.size,
         **{name: source.extra[name] for name in source.extra.column_names},
     }
-    sink = pa.BufferOutputStream()
     table = pa.table(dict(columns)).combine_chunks()
-    with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:
+    # The stream goes through the digest as it is written: in memory, it would be as large as the table.
+    with (
+        pa.PythonFile(_DigestFile(digest), "w") as sink,
+        pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream,
+    ):
         stream.write_table(table)
-    digest.update(sink.getvalue())
     return digest.hexdigest()[:32]
+
+
+class _DigestFile:
+    """A file to write, of which only the digest remains."""
+
+    closed = False
+
+    def __init__(self, digest: hashlib._Hash) -> None:
+        self._digest = digest
+
+    def write(self, data: Any) -> int:
+        self._digest.update(data)
+        return memoryview(data).nbytes
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True

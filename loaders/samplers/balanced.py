@@ -21,6 +21,7 @@ from loaders.samplers.base import (
     batch_slice,
     check_column_name,
     check_not_empty,
+    index_dtype,
 )
 from loaders.samplers.groups import Groups, count_within, group, read_codes
 from loaders.samplers.quotas import QUOTA_BITS, draw_by_quota, quota_ends, round_quotas
@@ -180,9 +181,14 @@ class _QuotaPlan(EpochPlan):
     def compute_epoch(self, epoch: int) -> Indices:
         classes = self._quotas.classes
         counts = round_quotas(self._quotas.ends, self.seed, epoch, _ROUNDING)
-        order = shuffled_within(np.repeat(np.arange(len(counts)), classes.sizes), self.seed, epoch, _MEMBERS)
-        places = count_within(counts) % np.repeat(classes.sizes, counts) + np.repeat(classes.starts[:-1], counts)
+        numbers = np.arange(len(counts), dtype=index_dtype(len(counts)))
+        order = shuffled_within(np.repeat(numbers, classes.sizes), self.seed, epoch, _MEMBERS)
+        # In place: an epoch can have a hundred million samples.
+        places = count_within(counts)
+        places %= np.repeat(classes.sizes, counts)
+        places += np.repeat(classes.starts[:-1], counts)
         rows = classes.members[order[places]]
+        del order, places
         return rows[shuffled(len(rows), self.seed, epoch, _ORDER)]
 
 

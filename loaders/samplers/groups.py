@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,14 +60,33 @@ def value_at(column: NDArray[Any], row: int) -> object:
     return value
 
 
-def group(codes: NDArray[np.uint64]) -> Groups:
-    """Group the rows by code, in ascending order of the codes."""
+def group(codes: NDArray[np.integer[Any]]) -> Groups:
+    """Group the rows by code, an integer from 0 to 2**32 - 1, in ascending order of the codes."""
     # Pack code and row into one word: all words are different, so the fastest sort gives the same order everywhere.
-    words = (codes << np.uint64(32)) | np.arange(len(codes), dtype=np.uint64)
+    words = codes.astype(np.uint64)
+    words <<= np.uint64(32)
+    number_words(words)
     words.sort()
-    members = (words & np.uint64(0xFFFFFFFF)).astype(index_dtype(len(codes)))
+    members = np.empty(len(words), index_dtype(len(words)))
+    for part in _parts(len(words)):
+        members[part] = words[part] & np.uint64(0xFFFFFFFF)
     words >>= np.uint64(32)
     return Groups(_starts(words[1:] != words[:-1]), members)
+
+
+def number_words(words: NDArray[np.uint64]) -> None:
+    """Write the position of each word into its lowest bits, which are 0."""
+    for part in _parts(len(words)):
+        words[part] |= np.arange(part.start, part.stop, dtype=np.uint64)
+
+
+#: Words that are handled in one step, so that a hundred million of them do not take another gigabyte for the step.
+_PART = 1 << 20
+
+
+def _parts(count: int) -> Iterator[slice]:
+    for start in range(0, count, _PART):
+        yield slice(start, min(start + _PART, count))
 
 
 def group_within(outer: NDArray[np.uint64], inner: NDArray[np.uint64]) -> tuple[Groups, Rows]:
@@ -89,7 +108,9 @@ def group_within(outer: NDArray[np.uint64], inner: NDArray[np.uint64]) -> tuple[
 def count_within(sizes: Rows) -> Rows:
     """Return 0 .. size - 1 for each size, one after the other: [2, 3] gives [0, 1, 0, 1, 2]."""
     ends = np.cumsum(sizes)
-    return np.arange(int(sizes.sum())) - np.repeat(ends - sizes, sizes)
+    places = np.arange(int(sizes.sum()))
+    places -= np.repeat(ends - sizes, sizes)
+    return places
 
 
 def _starts(changes: NDArray[np.bool_]) -> Rows:
@@ -100,7 +121,8 @@ def _code_integers(column: NDArray[Any]) -> NDArray[np.uint64]:
     least, most = int(column.min()), int(column.max())
     if most - least < 2**32:
         # Subtract modulo 2**64, which is right for negative values and for every integer type.
-        codes: NDArray[np.uint64] = column.astype(np.uint64) - np.uint64(least % 2**64)
+        codes: NDArray[np.uint64] = column.astype(np.uint64)
+        codes -= np.uint64(least % 2**64)
         return codes
     return np.unique(column, return_inverse=True)[1].astype(np.uint64)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.samplers.base import Indices, Rows
+from loaders.samplers.base import Indices, Rows, index_dtype
 from loaders.samplers.groups import Groups, count_within, group
 from loaders.samplers.shuffle import random_words, shuffled_within, uniform
 
@@ -90,7 +90,7 @@ def draw_samples(turns: Indices, identities: Groups, wanted: int, *key: int) -> 
         key: seed and epoch.
 
     """
-    by_identity = group(turns.astype(np.uint64))
+    by_identity = group(turns)
     present = turns[by_identity.members[by_identity.starts[:-1]]]
     sizes = identities.sizes[present]
     per_shuffle = np.maximum(1, sizes // wanted)  # turns that one shuffle of the samples serves
@@ -98,9 +98,14 @@ def draw_samples(turns: Indices, identities: Groups, wanted: int, *key: int) -> 
 
     shuffle_sizes = np.repeat(sizes, shuffles)
     shuffle_starts = np.cumsum(shuffle_sizes) - shuffle_sizes
-    order = shuffled_within(np.repeat(np.arange(len(shuffle_sizes)), shuffle_sizes), *key, _SAMPLES)
+    numbers = np.arange(len(shuffle_sizes), dtype=index_dtype(len(shuffle_sizes)))
+    order = shuffled_within(np.repeat(numbers, shuffle_sizes), *key, _SAMPLES)
     firsts = np.repeat(identities.starts[present], shuffles) - shuffle_starts
-    rows = identities.members[order + np.repeat(firsts, shuffle_sizes)]
+    places = np.repeat(firsts, shuffle_sizes)
+    places += order
+    del order  # In place: an epoch can have a hundred million samples.
+    rows = identities.members[places]
+    del places
 
     # From here on, turns are in the order of `by_identity`.
     nth = count_within(by_identity.sizes)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.samplers.base import Indices, index_dtype
-from loaders.samplers.groups import group
+from loaders.samplers.groups import group, number_words
 
 
 def random_words(count: int, *key: int) -> NDArray[np.uint64]:
@@ -43,7 +43,7 @@ def shuffled(count: int, *key: int) -> Indices:
     words = random_words(count, *key)
     words >>= np.uint64(bits)
     words <<= np.uint64(bits)
-    words |= np.arange(count, dtype=np.uint64)
+    number_words(words)
     words.sort()
     words &= np.uint64((1 << bits) - 1)
     return words.astype(index_dtype(count))
@@ -52,4 +52,4 @@ def shuffled(count: int, *key: int) -> Indices:
 def shuffled_within(groups: Indices, *key: int) -> Indices:
     """Return the positions of an array of group numbers: group after group ascending, each in a random order."""
     order = shuffled(len(groups), *key)
-    return order[group(groups[order].astype(np.uint64)).members]
+    return order[group(groups[order]).members]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -271,3 +273,17 @@ def test_a_manifest_that_would_be_too_long_is_refused_before_any_work(names):
             Options().as_json(), creator="convert",
         )  # fmt: skip
         assert len(store.manifest_bytes(manifest)) <= estimate
+
+
+def test_the_fingerprint_is_that_of_the_whole_table_in_memory():
+    """It is computed as a stream; shards that earlier releases wrote must keep their plan."""
+    extra = pa.table({"camera": pa.chunked_array([[1, 2], [3] * 7]), "note": ["ä", None, *"bcdefgh"]})
+    source, options = replace(make_source([100] * 9), extra=extra), Options(shard_samples=2)
+    digest = hashlib.sha256(json.dumps([1, options.as_json(), source.classes, source.splits]).encode())
+    columns = {"path": source.path, "label": source.label, "split": source.split, "size": source.size}
+    table = pa.table({**columns, "camera": extra["camera"], "note": extra["note"]}).combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:
+        stream.write_table(table)
+    digest.update(sink.getvalue())
+    assert make_plan(source, options).fingerprint == digest.hexdigest()[:32]
