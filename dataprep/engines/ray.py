@@ -21,8 +21,10 @@ from typing import Any
 from dataprep.engines.answers import answer, result_of
 from dataprep.engines.base import Pool, Result, Task
 from dataprep.engines.local import LocalEngine
-from dataprep.engines.ray_connection import check_connection, connect, translate_errors
+from dataprep.engines.ray_connection import AGAIN, check_connection, connect, translate_errors
 from manifests.errors import DatasetError, StoppedError, WorkerDiedError
+from manifests.faults import machine_fault
+from manifests.text import one_line
 
 #: Seconds in which every machine must have answered a check.
 _CHECK_SECONDS = 120.0
@@ -41,6 +43,10 @@ _MIN_IN_FLIGHT = 8
 
 #: A task whose worker has ended this often ends the run. Ray would go on for ever.
 MAX_ATTEMPTS = 10
+
+
+class _MachineLeftError(WorkerDiedError):
+    """The machine that had to run a task has left the cluster."""
 
 
 class RayEngine:
@@ -93,7 +99,8 @@ class RayEngine:
         with translate_errors(ray):
             done, late = ray.wait(list(names), num_returns=max(len(names), 1), timeout=_CHECK_SECONDS)
         for reference in done:
-            with suppress(ray.exceptions.TaskUnschedulableError):  # the machine has left the cluster
+            # A machine that leaves the cluster meanwhile will not run tasks.
+            with suppress(_MachineLeftError):
                 self._result(reference)
         if late:
             node = names[late[0]]
@@ -166,8 +173,12 @@ class RayEngine:
             check_connection(self._ray)
 
     def _result(self, reference: Any) -> Any:
+        errors = self._ray.exceptions
         with translate_errors(self._ray):
-            answered = self._ray.get(reference)
+            try:
+                answered = self._ray.get(reference)
+            except (errors.TaskUnschedulableError, errors.NodeDiedError) as error:
+                raise _MachineLeftError(one_line(str(error)), hint=AGAIN) from None
         return result_of(*pickle.loads(answered))  # noqa: S301
 
     def _cancel(self) -> None:
@@ -256,9 +267,12 @@ def _check_machine(run: _Run) -> None:
     try:
         if run.check:
             run.check()
-    except DatasetError as error:
-        message = f"machine {platform.node()} of the Ray cluster cannot be used: {error.message}"
-        raise type(error)(message, file=error.file, hint=error.hint) from None
+    except Exception as error:
+        known = error if isinstance(error, DatasetError) else machine_fault(error)
+        if known is None:
+            raise
+        message = f"machine {platform.node()} of the Ray cluster cannot be used: {known.message}"
+        raise type(known)(message, file=known.file, hint=known.hint) from None
 
 
 def _run_in_pool(function: Callable[[Any, Pool | None], Any], cpus: int, task: Any) -> Any:

@@ -31,7 +31,7 @@ _ENVIRONMENT = {
 }
 
 _HINT = "start one with `ray start --head`, or give the address of a running one with --address"
-_AGAIN = "run the same command again; finished shards are kept"
+AGAIN = "run the same command again; finished shards are kept"
 
 
 def connect(address: str) -> tuple[Any, bool]:
@@ -190,7 +190,7 @@ def translate_errors(ray: Any) -> Iterator[None]:
             hint="install the same release of dataprep on every machine of the cluster",
         ) from None
     except (ray.exceptions.RayError, ConnectionError) as error:
-        raise WorkerDiedError(f"the Ray cluster failed: {_first_line(error)}", hint=_AGAIN) from None
+        raise WorkerDiedError(f"the Ray cluster failed: {_first_line(error)}", hint=AGAIN) from None
 
 
 def check_connection(ray: Any) -> None:
@@ -209,7 +209,7 @@ def check_connection(ray: Any) -> None:
         if not reason:
             return
         signal.sigtimedwait((), 5)  # sleeps, and is interrupted by Ctrl-C
-    raise WorkerDiedError(f"the head of the Ray cluster does not answer any more ({reason})", hint=_AGAIN)
+    raise WorkerDiedError(f"the head of the Ray cluster does not answer any more ({reason})", hint=AGAIN)
 
 
 def _first_line(error: BaseException) -> str:

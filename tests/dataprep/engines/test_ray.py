@@ -1,0 +1,298 @@
+"""`dataprep convert --engine ray` on a cluster of two nodes: the same bytes as on one machine, whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from helpers import HELPERS
+from helpers.ray_cluster import NODE, node_without
+
+from dataprep.convert import convert_dataset
+from dataprep.options import Options
+from dataprep.sources import SourceOptions, read_source
+from manifests.errors import CallError
+
+SHARD = ("--samples-per-shard", "20")
+
+
+@pytest.fixture(scope="module")
+def source(make_photos, tmp_path_factory):
+    """An ImageFolder of 120 valid images, with one broken image."""
+    folder = make_photos(tmp_path_factory.mktemp("ray") / "photos", 120, classes=4)
+    (folder / "class 0" / "broken.jpg").write_bytes(b"<html>")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(source, dataprep, snapshot, tmp_path_factory):
+    """All files that the local engine writes, by name."""
+    out = tmp_path_factory.mktemp("local") / "out"
+    done = dataprep("convert", "--src", source, *SHARD, "--out", out, "--workers", 1)
+    assert done.returncode == 0, done.stderr
+    return snapshot(out)
+
+
+@pytest.fixture
+def convert(source, dataprep, tmp_path):
+    """A function that runs the command with this engine."""
+
+    def run(address, *options, **arguments):
+        engine = ("--engine", "ray", "--address", address)
+        return dataprep("convert", "--src", source, *SHARD, "--out", tmp_path / "out", *engine, *options, **arguments)
+
+    return run
+
+
+def test_same_bytes_and_messages_as_the_local_engine(convert, cluster, expected, snapshot, source, dataprep, tmp_path):
+    local = dataprep("convert", "--src", source, *SHARD, "--out", tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    done = convert(cluster.address)
+    assert (done.returncode, done.stdout) == (0, local.stdout)
+    assert done.stderr == "Ray cluster: 2 machines, 2 CPUs\n" + local.stderr
+    assert snapshot(tmp_path / "out") == expected
+
+
+def test_relative_paths_begin_in_the_folder_of_the_program(cluster, source, expected, snapshot, dataprep):
+    arguments = ("--src", source.name, *SHARD, "--out", "relative", "--engine", "ray", "--address", cluster.address)
+    done = dataprep("convert", *arguments, cwd=source.parent)
+    assert done.returncode == 0, done.stderr
+    assert snapshot(source.parent / "relative") == expected
+    shutil.rmtree(source.parent / "relative")
+
+
+def test_several_cpus_work_on_one_shard(cluster, source, dataprep, snapshot, tmp_path):
+    options = ("--src", source, "--resize-shorter", "24")
+    one = dataprep("convert", *options, "--out", tmp_path / "local")
+    two = dataprep("convert", *options, "--out", tmp_path / "ray", "--engine", "ray", "--address", cluster.address)
+    assert (one.returncode, two.returncode) == (0, 0), two.stderr
+    assert snapshot(tmp_path / "ray") == snapshot(tmp_path / "local")
+
+
+def test_status_of_bad_data(convert, cluster):
+    done = convert(cluster.address, "--max-rejected", "0")
+    assert done.returncode == 1
+    assert "the fraction of rejected images is greater than --max-rejected 0" in done.stderr
+
+
+# --- somebody is killed ---------------------------------------------------------------------------
+
+
+def first_marker(markers: Path, prefix: str = "") -> tuple[str, int]:
+    """Wait until a worker is about to publish a shard; return its node and its process."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for name in os.listdir(markers):
+            if name.startswith(prefix):
+                node, _, process = name.partition("-")
+                return node, int(process)
+        time.sleep(0.01)
+    raise AssertionError("no worker wrote a shard")
+
+
+@pytest.fixture
+def markers(tmp_path):
+    folder = tmp_path / "markers"
+    folder.mkdir()
+    return folder
+
+
+@contextmanager
+def meanwhile(action):
+    """Run a function in a thread during the block."""
+    thread = threading.Thread(target=action)
+    thread.start()
+    yield
+    thread.join()
+
+
+def convert_slowly(source, out, markers):
+    from helpers.slow_shards import SlowRayEngine
+
+    engine = SlowRayEngine(markers)
+    convert_dataset(read_source(str(source), SourceOptions()), str(out), Options(shard_samples=20), engine=engine)
+
+
+def test_a_worker_is_killed(connection, source, expected, snapshot, markers, tmp_path):
+    killed = []
+
+    def kill():
+        _, process = first_marker(markers)
+        os.kill(process, signal.SIGKILL)
+        killed.append(process)
+
+    with meanwhile(kill):
+        convert_slowly(source, tmp_path / "out", markers)
+    assert killed
+    assert len(list(markers.iterdir())) > 1, "another worker takes over"
+    assert snapshot(tmp_path / "out") == expected
+
+
+def test_a_node_is_removed(cluster, connection, source, expected, snapshot, markers, tmp_path):
+    node = cluster.add_node(**NODE)
+    removed = []
+
+    def remove():
+        first_marker(markers, node.node_id)
+        cluster.remove_node(node, allow_graceful=False)
+        removed.append(node.node_id)
+
+    with meanwhile(remove):
+        convert_slowly(source, tmp_path / "out", markers)
+    assert removed
+    assert snapshot(tmp_path / "out") == expected
+
+
+def test_the_program_is_killed_and_run_again(cluster, convert, source, expected, snapshot, markers, tmp_path):
+    program = [sys.executable, HELPERS / "slow_shards.py", cluster.address, markers, source, tmp_path / "out"]
+    environment = {**os.environ, "PYTHONPATH": str(HELPERS.parent)}
+    process = subprocess.Popen(list(map(str, program)), env=environment, start_new_session=True)
+    first_marker(markers)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "out").glob("*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    done = convert(cluster.address)
+    assert done.returncode == 0, done.stderr
+    assert "done by an earlier run" in done.stdout
+    assert snapshot(tmp_path / "out") == expected
+
+
+# --- machines that cannot take part ---------------------------------------------------------------
+
+
+#: What Python runs when it starts on a machine, and what is said about this machine.
+INSTALLATIONS = {
+    "import PIL.Image\nPIL.__version__ = '9.9.9'": "but this machine has Pillow 9.9.9",
+    "import PIL\nPIL.__version__ = '9.9.9'": "The _imaging extension was built for another version of Pillow",
+    "import sys\nsys.modules['dataprep'] = None": "a machine of the Ray cluster cannot run dataprep: ",
+}
+
+
+def test_a_machine_with_another_pillow_is_refused(cluster, connection, convert, expected, snapshot, tmp_path):
+    """So is one with a broken installation, or without one."""
+    lines = []
+    (tmp_path / "sitecustomize.py").touch()
+    node = cluster.add_node(**NODE, env_vars={"PYTHONPATH": f"{tmp_path}:{HELPERS.parent}"})
+    try:
+        for program in INSTALLATIONS:
+            (tmp_path / "sitecustomize.py").write_text(program)
+            done = convert(cluster.address)
+            assert done.returncode == 3, done.stderr
+            assert not list((tmp_path / "out").glob("train*"))
+            lines.append(done.stderr.splitlines()[-1])
+    finally:
+        cluster.remove_node(node)
+    for line, part in zip(lines, INSTALLATIONS.values(), strict=True):
+        assert part in line
+    named = f"dataprep: machine {socket.gethostname()} of the Ray cluster cannot be used: "
+    assert lines[0].startswith(named)
+    assert lines[1].startswith(named)
+    assert convert(cluster.address).returncode == 0
+    assert snapshot(tmp_path / "out") == expected
+
+
+def may_mount() -> bool:
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return (
+        shutil.which("unshare") is not None and not subprocess.run(command, capture_output=True, check=False).returncode
+    )
+
+
+@pytest.mark.skipif(not may_mount(), reason="this user may not mount folders")
+def test_a_machine_that_does_not_share_the_output_folder_is_refused(cluster, connection, convert, tmp_path):
+    with node_without(cluster, tmp_path):
+        done = convert(cluster.address)
+    assert done.returncode == 3
+    (line,) = done.stderr.splitlines()[2:]
+    assert (
+        f"machine {socket.gethostname()} of the Ray cluster cannot be used: it does not see the output folder" in line
+    )
+    assert "Hint: write to a folder that all machines share" in line
+
+
+# --- addresses ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("127.0.0.1:1", "no Ray cluster answers there (Connection refused)"),
+        ("nowhere.invalid:6379", "no Ray cluster answers there (Name or service not known)"),
+        ("ray://127.0.0.1:1", ""),
+        ("nonsense", "is not an address of a Ray cluster"),
+        ("127.0.0.1:99999", "is not an address of a Ray cluster"),
+        ("http://127.0.0.1:8265", "is not an address of a Ray cluster"),
+        ("", "is not an address of a Ray cluster"),
+    ],
+)
+def test_an_address_that_cannot_be_reached_is_one_line(convert, tmp_path, address, message):
+    pytest.importorskip("ray", reason="ray is not installed")
+    done = convert(address)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("dataprep: --address ")
+    assert message in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_kind_of_server(convert, tmp_path):
+    """Ray itself would wait for minutes, or for ever."""
+    pytest.importorskip("ray", reason="ray is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            with server.accept()[0] as connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        with meanwhile(answer):
+            done = convert(f"127.0.0.1:{server.getsockname()[1]}")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "no Ray cluster answers there (there is another kind of server)" in line
+
+
+def test_the_address_in_the_environment(convert):
+    pytest.importorskip("ray", reason="ray is not installed")
+    done = convert("auto", env={**os.environ, "RAY_ADDRESS": "127.0.0.1:1"})
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("dataprep: --address 127.0.0.1:1: no Ray cluster answers there (Connection refused)")
+
+
+def test_no_cluster(monkeypatch):
+    services = pytest.importorskip("ray._private.services", reason="ray is not installed")
+    from dataprep.engines.ray_connection import connect
+
+    def find_nothing(address):
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr(services, "canonicalize_bootstrap_address", find_nothing)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    with pytest.raises(CallError, match=r"this machine does not belong to a Ray cluster\. Hint: start one with"):
+        connect("auto")
+
+
+def test_ray_is_not_installed(convert, tmp_path):
+    (tmp_path / "ray.py").write_text("raise ImportError('no ray')")
+    done = convert("auto", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "dataprep: --engine ray needs the package ray. Hint: pip install 'dataprep-loaders[ray]'.\n"
+
+
+def test_address_without_the_engine(dataprep, source, tmp_path):
+    done = dataprep("convert", "--src", source, "--out", tmp_path / "out", "--address", "auto")
+    assert done.returncode == 2
+    assert done.stderr == "dataprep: --address needs --engine ray. Hint: add --engine ray, or leave --address out.\n"
