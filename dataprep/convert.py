@@ -47,7 +47,8 @@ def convert_dataset(
         options: everything that determines the bytes.
         workers: number of processes; `None` means one per CPU.
         engine: runs the shard tasks instead of a new `LocalEngine`. Its workers may already be running; the thread
-            that started them must live until this call returns. The engine is closed at the end.
+            that started them must live until this call returns. The engine is closed at the end. Finished shards are
+            read again on this machine.
         overwrite: start anew, and replace a dataset in `out` that was made from another source or with other options.
             Resumes only a run that was itself started with `overwrite`.
         check_shards: read the shards that an earlier run finished, and write those with another checksum again. The
@@ -63,15 +64,17 @@ def convert_dataset(
 
     """
     engine = engine or LocalEngine(workers)
+    reader = engine if engine.is_local else LocalEngine(workers)
     with (
         closing(engine),
+        closing(reader),
         prepared(
             source,
             out,
             options,
             overwrite=overwrite,
             check_shards=check_shards,
-            engine=engine if engine.is_local else None,
+            engine=reader,
             progress=check_progress,
         ) as run,
     ):

@@ -33,7 +33,7 @@ _CHECK_SECONDS = 120.0
 _POLL_SECONDS = 5.0
 
 #: Seconds to wait for the workers of a run that is stopped.
-_STOP_SECONDS = 10.0
+_STOP_SECONDS = 10
 
 #: Tasks in flight for each one that can run, so no worker waits for the next task.
 _TASKS_PER_SLOT = 2
@@ -185,10 +185,11 @@ class RayEngine:
         """Kill the workers that run tasks, and wait until they are gone."""
         running, self._running = self._running, []
         with suppress(Exception):  # the cluster may be gone
-            for reference in running:
-                self._ray.cancel(reference, force=True)
-            if running:
-                self._ray.wait(running, num_returns=len(running), timeout=_STOP_SECONDS)
+            for _ in range(_STOP_SECONDS):  # Ray forgets a request that arrives while a worker starts
+                for reference in running:
+                    self._ray.cancel(reference, force=True)
+                if running:
+                    _, running = self._ray.wait(running, num_returns=len(running), timeout=1)
 
     def close(self) -> None:
         """Stop all tasks, and leave the cluster, unless the program was connected to it before."""
