@@ -7,7 +7,7 @@ from typing import Any
 from loaders.dali.conditional import select, where
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
 from loaders.transforms.base import Filter, ImageSpec, Operation, Size
-from loaders.transforms.resize import RandomDownscale, Resize, ScaleJitter
+from loaders.transforms.resize import RandomDownscale, Resize, ResizeWithin, ScaleJitter
 
 #: Adding and subtracting this number rounds a float32 to the nearest integer, and halves to even.
 _ROUND_EVEN = 1.5 * 2**23
@@ -36,7 +36,11 @@ def resize_target(operation: Resize, image: Node, spec: ImageSpec) -> Node | Siz
         return size
     sides = image_sides(image)
     exact = sides * float(operation.shorter or 1) / fn.reductions.min(sides)
-    return math.floor(exact) if operation.rounding == "down" else round_half_even(exact)
+    target = math.floor(exact) if operation.rounding == "down" else round_half_even(exact)
+    if not isinstance(operation, ResizeWithin):
+        return target
+    share = math.min(float(operation.longest) / fn.reductions.max(target), 1.0)
+    return math.max(math.floor(target * share + _EPSILON), 1.0)
 
 
 def resize(operation: Resize, image: Node, target: Node | Size, context: GraphContext, **roi: Any) -> Node:

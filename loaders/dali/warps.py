@@ -17,7 +17,7 @@ from loaders.dali.graph import GraphContext, Node, apply, constant, fn, types
 from loaders.dali.resize import INTERPOLATION, round_half_even
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.policies import Color
-from loaders.transforms.warps import Elastic, RandomAffine, RandomPerspective
+from loaders.transforms.warps import Elastic, RandomAffine, RandomAffineAround, RandomPerspective
 
 _Floats = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphConte
     linear, shift = context.random.from_numpy(operation, "map", context.batch_size, draw, (2, 1))
     shape = image.shape(dtype=types.FLOAT)
     sides = fn.stack(shape[1], shape[0])
-    center = sides * 0.5
+    center = constant(operation.center) if isinstance(operation, RandomAffineAround) else sides * 0.5
     moved = center + round_half_even(shift * sides)
     offset = center - fn.reductions.sum(linear * moved, axes=1)
     matrix = fn.cat(linear, fn.reshape(offset, shape=[2, 1]), axis=1)

@@ -14,8 +14,8 @@ from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rota
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.mixing import Cutmix, Fmix, MixOneOf, Mixup, MixupCutmix
 from loaders.transforms.policies import Amount, Level, MixedChains, RandomSteps, Step, SubPolicies
-from loaders.transforms.resize import RandomDownscale, Resize, ScaleJitter
-from loaders.transforms.warps import Elastic, RandomAffine, RandomPerspective
+from loaders.transforms.resize import RandomDownscale, Resize, ResizeWithin, ScaleJitter
+from loaders.transforms.warps import Elastic, RandomAffine, RandomAffineAround, RandomPerspective
 
 __all__ = [
     "Amount",
@@ -47,6 +47,7 @@ __all__ = [
     "Pad",
     "PadTo",
     "RandomAffine",
+    "RandomAffineAround",
     "RandomApply",
     "RandomBlur",
     "RandomChoice",
@@ -60,6 +61,7 @@ __all__ = [
     "RandomSteps",
     "Rescale",
     "Resize",
+    "ResizeWithin",
     "Rotate",
     "ScaleJitter",
     "Step",

@@ -11,7 +11,8 @@ from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.crop import Crop, CropAtRatio, MultiCrop, RandomResizedCrop
 from loaders.transforms.geometry import Pad, PadTo
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek
-from loaders.transforms.resize import Resize, ScaleJitter
+from loaders.transforms.resize import Resize, ResizeWithin, ScaleJitter
+from loaders.transforms.warps import RandomAffineAround
 from manifests.errors import CallError
 
 
@@ -131,6 +132,18 @@ def _(operation: Resize, scale: Scale) -> Operation:
     if operation.size is not None:
         return replace(operation, size=scale.size(operation.size))
     return replace(operation, shorter=scale.length(operation.shorter or 1, 1))
+
+
+@scaled.register
+def _(operation: ResizeWithin, scale: Scale) -> Operation:
+    shorter = scale.length(operation.shorter or 1, 1)
+    return replace(operation, shorter=shorter, longest=max(shorter + 1, scale.length(operation.longest, 1)))
+
+
+@scaled.register
+def _(operation: RandomAffineAround, scale: Scale) -> Operation:
+    right, down = operation.center
+    return replace(operation, center=(right * scale.width, down * scale.height))
 
 
 @scaled.register

@@ -11,7 +11,7 @@ from loaders.transforms.color import ConvertColor
 from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
 from loaders.transforms.geometry import Flip
-from loaders.transforms.resize import Resize
+from loaders.transforms.resize import Resize, ResizeWithin
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _never_pads(operation: Operation, before: Sequence[Operation]) -> bool:
     if not isinstance(operation, Crop):
         return False
     for each in reversed(before):
-        if isinstance(each, Resize) and each.shorter is not None:
+        if isinstance(each, Resize) and not isinstance(each, ResizeWithin) and each.shorter is not None:
             return max(operation.size) <= each.shorter
         size = each.output(ImageSpec()).size
         if size is not None:

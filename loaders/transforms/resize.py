@@ -19,6 +19,7 @@ from loaders.transforms.base import (
     check_range,
     check_size,
 )
+from loaders.transforms.limits import MAX_SIDE
 from manifests.errors import CallError
 
 
@@ -64,6 +65,38 @@ class Resize(Operation):
             for side in spec.size
         )
         return spec.with_size((height, width))
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeWithin(Resize):
+    """Resize the shorter side to a length, but the longer side to at most another; keep the aspect ratio.
+
+    A class of its own, because the ``repr`` of `Resize` seeds random numbers.
+
+    Attributes:
+        longest: maximum length of the longer side in pixels, above `shorter`.
+
+    """
+
+    longest: int = MAX_SIDE
+
+    def __post_init__(self) -> None:
+        Resize.__post_init__(self)
+        check_int("longest", self.longest, 1, MAX_SIDE)
+        if self.shorter is None or self.longest <= self.shorter:
+            raise CallError(
+                f"the longer side must be above the shorter side of {self.shorter} pixels, got {self.longest}",
+                hint="set a larger maximum, or resize to a height and a width",
+            )
+
+    def output(self, spec: ImageSpec) -> ImageSpec:
+        """Return the spec with the new size, which is known if the input size is known."""
+        resized = Resize.output(self, spec)
+        if resized.size is None or max(resized.size) <= self.longest:
+            return resized
+        long = max(resized.size)
+        height, width = (max(1, self.longest * side // long) for side in resized.size)
+        return resized.with_size((height, width))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from loaders.transforms.base import (
     check_range,
     require_uint8,
 )
-from loaders.transforms.limits import MAX_SIGMA
+from loaders.transforms.limits import MAX_SIDE, MAX_SIGMA
 from loaders.transforms.policies import Color
 
 
@@ -55,6 +55,26 @@ class RandomAffine(Operation):
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the same spec; images must be uint8."""
         return require_uint8(self, spec)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomAffineAround(RandomAffine):
+    """`RandomAffine` around another point than the center of the image.
+
+    A class of its own, because the ``repr`` of `RandomAffine` seeds its random numbers.
+
+    Attributes:
+        center: the point, in pixels to the right and down from the top left corner of the image.
+
+    """
+
+    center: tuple[float, float] = (0, 0)
+
+    def __post_init__(self) -> None:
+        RandomAffine.__post_init__(self)
+        check_numbers("center", self.center, 2)
+        for value in self.center:
+            check_number("center", value, -MAX_SIDE, MAX_SIDE)
 
 
 @dataclass(frozen=True, slots=True)

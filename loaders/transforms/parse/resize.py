@@ -15,7 +15,7 @@ from loaders.transforms.parse.values import (
     parse_height_width,
     parse_width_height,
 )
-from loaders.transforms.resize import RandomDownscale, Resize
+from loaders.transforms.resize import RandomDownscale, Resize, ResizeWithin
 from manifests.errors import CallError
 
 
@@ -42,10 +42,14 @@ def resize_image(
 
 
 @register("Resize", "torchvision", "PaddleClas", differs="The box filter is an antialiased triangle filter.")
-def resize(size: Any, interpolation: Any = "bilinear", antialias: bool = True) -> Parsed:
-    """Resize the shorter side to an integer, or resize to (height, width)."""
+def resize(size: Any, interpolation: Any = "bilinear", antialias: bool = True, max_size: Any = None) -> Parsed:
+    """Resize the shorter side to an integer, the longer to at most `max_size`; or resize to (height, width)."""
     filter_ = parse_torchvision_interpolation(interpolation)
-    if isinstance(size, int):
+    if max_size is not None:
+        if not isinstance(size, int):
+            raise CallError("max_size needs a size of one number", hint="remove max_size, or write size as one number")
+        yield ResizeWithin(shorter=size, filter=filter_, antialias=antialias, longest=max_size)
+    elif isinstance(size, int):
         yield Resize(shorter=size, filter=filter_, antialias=antialias)
     else:
         yield Resize(parse_height_width(size), filter=filter_, antialias=antialias)

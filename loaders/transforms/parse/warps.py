@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from loaders.transforms.base import check_bool, check_probability
@@ -10,14 +11,14 @@ from loaders.transforms.parse.policy_parts import parse_filter
 from loaders.transforms.parse.registry import Parsed, register
 from loaders.transforms.parse.values import parse_fill, parse_height_width, parse_number, parse_numbers, parse_pair
 from loaders.transforms.resize import ScaleJitter
-from loaders.transforms.warps import Elastic, RandomAffine, RandomPerspective
+from loaders.transforms.warps import Elastic, RandomAffine, RandomAffineAround, RandomPerspective
 from manifests.errors import CallError
 from manifests.text import shown
 
 _BICUBIC = "The bicubic filter is bilinear."
 
 
-@register("RandomAffine", "torchvision", differs=f"{_BICUBIC} center is an error.")
+@register("RandomAffine", "torchvision", differs=_BICUBIC)
 def random_affine(
     degrees: Any,
     translate: Any = None,
@@ -27,11 +28,9 @@ def random_affine(
     fill: Any = 0,
     center: Any = None,
 ) -> Parsed:
-    """Rotate by `degrees`, shift by fractions of width and height, scale and shear by random amounts."""
-    if center is not None:
-        raise CallError("center is not supported", hint="remove it; images always rotate around their center")
+    """Rotate by `degrees`, shift by fractions of the sides, scale and shear by random amounts, around `center`."""
     filter_, notes = parse_filter(interpolation)
-    yield RandomAffine(
+    operation = RandomAffine(
         _around_zero(degrees, "degrees"),
         (0, 0) if translate is None else parse_pair(translate, "translate"),
         (1, 1) if scale is None else parse_pair(scale, "scale"),
@@ -39,6 +38,11 @@ def random_affine(
         filter_,
         parse_fill(fill),
     )
+    if center is None:
+        yield operation
+    else:
+        values = {each.name: getattr(operation, each.name) for each in fields(operation)}
+        yield RandomAffineAround(**values, center=parse_pair(center, "center"))
     yield from notes
 
 

@@ -25,6 +25,8 @@ def test_every_field_is_checked(name):
     valid = {each.name: VALID[each.name] for each in dataclasses.fields(record) if each.default is dataclasses.MISSING}
     if name in ("CropAtRatio", "Resize"):
         valid["size"] = 8 if name == "CropAtRatio" else (8, 8)
+    if name == "ResizeWithin":
+        valid["shorter"] = 8
     if name == "RandomApply":
         valid["operations"] = (transforms.Flip(),)
     hash(record(**valid))

@@ -24,6 +24,7 @@ from loaders.dali import apply
 from loaders.dali.graph import RandomStreams
 from loaders.dali.warps import elastic, places_inside, shifted
 from loaders.transforms.base import ImageSpec
+from loaders.transforms.fuse import fuse
 from loaders.transforms.policies import RandomSteps, SubPolicies
 
 v1, v2 = import_torchvision()
@@ -213,6 +214,50 @@ def check_affine(gpu: bool = False) -> None:
                 assert difference.mean() < 1
 
 
+def check_affine_around_a_point(gpu: bool = False) -> None:
+    for center in ((0, 0), (60, 25.5), (-30, 200)):
+        arguments = {"degrees": [25, 25], "scale": [1.2, 1.2], "shear": [5, 5], "center": center}
+        found = run_operation(parse_operation("RandomAffine", **arguments), photographs(), gpu=gpu)
+        for t in (v1, v2):
+            transform = t.RandomAffine((25, 25), None, (1.2, 1.2), (5, 5), center=list(center))
+            for image, each in zip(photographs(), found, strict=True):
+                difference = np.abs(each.astype(float) - with_torchvision(transform, image)).max(-1)
+                assert (difference > 2).mean() < 0.01, (center, (difference > 2).mean())
+
+
+def check_resize_within(gpu: bool = False) -> None:
+    """Sizes are those of torchvision, also where the longer side limits the shorter one."""
+    for size, longest in ((100, 101), (64, 90), (97, 333), (50, 51)):
+        operation = parse_operation("Resize", size=size, max_size=longest)
+        found = run_operation(operation, photographs(), gpu=gpu)
+        for t in (v1, v2):
+            for image, each in zip(photographs(), found, strict=True):
+                expected = with_torchvision(t.Resize(size, max_size=longest), image)
+                assert each.shape == expected.shape
+                assert operation.output(ImageSpec(image.shape[:2])).size == expected.shape[:2]
+                assert np.abs(inner(each).astype(float) - inner(expected)).mean() < 0.6
+
+
+def test_the_sizes_of_resize_within_are_those_of_torchvision() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(2000):
+        height, width, size = (int(side) for side in rng.integers(1, 3000, 3))
+        longest = size + int(rng.integers(1, 2000))
+        expected = v1.functional._compute_resized_output_size((height, width), [size], longest)
+        found = parse_operation("Resize", size=size, max_size=longest).output(ImageSpec((height, width))).size
+        assert found == tuple(max(1, side) for side in expected)
+
+
+def test_a_crop_may_pad_what_resize_within_made_smaller() -> None:
+    """Fusion must not take the shorter side for at least the size of the crop."""
+    image = photographs()[1]
+    operations = parse_operations("Resize", size=60, max_size=64) + parse_operations("CenterCrop", size=50)
+    (found,) = run_operation(fuse(operations).operations, [image])
+    (expected,) = run_operation(operations, [image])
+    assert (found == expected).all()
+    assert len(fuse(operations).operations) == 2
+
+
 def check_affine_shifts(gpu: bool = False) -> None:
     """Each shift is a number of pixels up to a fraction of the side, and moves the image as torchvision does."""
     rows, columns = np.mgrid[:100, :160]
@@ -337,8 +382,8 @@ def check_scale_jitter(gpu: bool = False) -> None:
 @pytest.mark.parametrize(
     "check",
     [
-        check_affine, check_affine_shifts, check_perspective, check_perspective_draws, check_elastic,
-        check_elastic_draws, check_scale_jitter,
+        check_affine, check_affine_around_a_point, check_affine_shifts, check_resize_within, check_perspective,
+        check_perspective_draws, check_elastic, check_elastic_draws, check_scale_jitter,
     ],
 )  # fmt: skip
 def test_warps(check: Any) -> None:
@@ -349,7 +394,9 @@ def test_warps(check: Any) -> None:
     ("item", "message"),
     [
         ({"RandomAffine": {"degrees": -3}}, "degrees must not be negative, got -3"),
-        ({"RandomAffine": {"degrees": 3, "center": [1, 2]}}, "center is not supported"),
+        ({"RandomAffine": {"degrees": 3, "center": [1, 1e9]}}, "center must be a number from -32768 to 32768"),
+        ({"Resize": {"size": [3, 4], "max_size": 9}}, "max_size needs a size of one number"),
+        ({"Resize": {"size": 30, "max_size": 30}}, "above the shorter side of 30 pixels, got 30"),
         ({"RandomAffine": {"degrees": 3, "translate": [2, 0]}}, "translate must be a number from 0 to 1, got 2"),
         ({"RandomAffine": {"degrees": 3, "scale": [0, 1]}}, "scale must be two numbers from 0.01 to 100"),
         ({"RandomAffine": {"degrees": 3, "shear": [0, 90]}}, "shear must be two numbers from -89 to 89"),

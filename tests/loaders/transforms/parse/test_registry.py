@@ -65,6 +65,7 @@ def test_table_states_parameters_with_defaults():
         Parameter("size", None, has_default=False),
         Parameter("interpolation", "bilinear", has_default=True),
         Parameter("antialias", True, has_default=True),
+        Parameter("max_size", None, has_default=True),
     )
     assert INFO["OpSampler"].parameters == (
         Parameter("class_num", None, has_default=True),
