@@ -16,6 +16,27 @@ from manifests.errors import CallError
 #: Attributes that do not change what a transform does to an image.
 _IGNORED = ("training", "inplace", "types", "policies")
 
+#: Classes of torchvision without a name here, and why. docs/transforms.md has the same table.
+REFUSED = {
+    "GaussianNoise": "noise for each pixel is not implemented",
+    "JPEG": "images are not encoded again",
+    "LinearTransformation": "it makes one vector of an image",
+    "RandomChannelPermutation": "channels have a fixed order, which Normalize relies on",
+    "RandomPhotometricDistort": "write RandomApply with ColorJitter instead; it also swaps channels, which have a fixed order",
+    "RandomResize": "write ScaleJitter instead, or RandomResizedCrop",
+    "RandomShortestSize": "write Resize with max_size instead, or ScaleJitter",
+    "RandomZoomOut": "write Pad or RandomAffine with scale instead",
+    "RandomIoUCrop": "it needs bounding boxes",
+    "ClampBoundingBoxes": "there are no bounding boxes",
+    "ClampKeyPoints": "there are no key points",
+    "ConvertBoundingBoxFormat": "there are no bounding boxes",
+    "SanitizeBoundingBoxes": "there are no bounding boxes",
+    "SanitizeKeyPoints": "there are no key points",
+    "SetClampingMode": "there are no bounding boxes",
+    "UniformTemporalSubsample": "there are no videos",
+    "ToPILImage": "images are arrays from the first transform on; remove it",
+}
+
 #: Arguments that make a name mean torchvision's transform where PaddleClas has one of the same name.
 _EXTRA = {"RandomRotation": {"prob": 1.0}}
 
@@ -75,7 +96,8 @@ def _translate(location: str, item: Any) -> dict[str, dict[str, Any]]:
         )
     if name not in known_transforms():
         raise CallError(
-            f"{location}: torchvision's {name} cannot be translated: there is no transform of this name here",
+            f"{location}: torchvision's {name} cannot be translated: "
+            f"{REFUSED.get(name, 'there is no transform of this name here')}",
             hint="remove it, or write it as a function that takes and returns a batch, at the end of the list",
         )
     # Modules in an attribute are not in `__dict__`.

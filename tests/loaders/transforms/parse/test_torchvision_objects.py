@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from helpers.parsing import recipe_error
@@ -12,6 +15,8 @@ from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
 from loaders.transforms.masks import RandomErasing
 from loaders.transforms.parse import read_recipe
+from loaders.transforms.parse.registry import known_transforms
+from loaders.transforms.parse.torchvision_objects import REFUSED
 
 v1, v2 = import_torchvision()
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -123,6 +128,9 @@ def test_what_cannot_be_translated_is_named():
     text = recipe_error([v2.CenterCrop(8), v2.RandomPhotometricDistort()])
     assert text.startswith("transforms[1]: torchvision's RandomPhotometricDistort cannot be translated")
 
+    text = recipe_error([v1.ToPILImage(), v2.CenterCrop(8)])
+    assert text.startswith("transforms[0]: torchvision's ToPILImage cannot be translated: images are arrays")
+
     class Mine(v2.Transform):
         pass
 
@@ -132,6 +140,19 @@ def test_what_cannot_be_translated_is_named():
     for _ in range(9):
         deep = v2.Compose([deep])
     assert recipe_error([deep]).endswith("transforms are nested more than 8 levels deep")
+
+
+def test_every_class_has_a_name_or_a_reason():
+    """Every transform of torchvision, v1 and v2. The guide has the reasons too."""
+    bases = {"Transform", "Compose"}
+    for t in (v1, v2):
+        classes = {
+            name for name in dir(t) if isinstance(getattr(t, name), type) and hasattr(getattr(t, name), "forward")
+        }
+        assert classes - bases <= {*known_transforms(), *REFUSED}
+    assert not REFUSED.keys() & {*known_transforms()}
+    guide = (Path(__file__).parents[4] / "docs" / "transforms.md").read_text("utf-8")
+    assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", guide, re.M)).items() >= REFUSED.items()
 
 
 def test_classes_instead_of_objects_are_not_transforms():
