@@ -22,7 +22,7 @@ REFUSED = {
     "JPEG": "images are not encoded again",
     "LinearTransformation": "it makes one vector of an image",
     "RandomChannelPermutation": "channels have a fixed order, which Normalize relies on",
-    "RandomPhotometricDistort": "write RandomApply with ColorJitter instead; it also swaps channels, which have a fixed order",
+    "RandomPhotometricDistort": "write RandomApply with ColorJitter instead; channels have a fixed order",
     "RandomResize": "write ScaleJitter instead, or RandomResizedCrop",
     "RandomShortestSize": "write Resize with max_size instead, or ScaleJitter",
     "RandomZoomOut": "write Pad or RandomAffine with scale instead",
