@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from manifests.program import end_of, run_program
+from manifests.text import one_line
 
 if TYPE_CHECKING:
     from loaders.dataset.split import OpenSplit
@@ -74,6 +75,44 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
         click.echo(f"  {'':14}" + "".join(f"{variant:>12}" for variant in variants))
     for preset, totals in estimate.items():
         click.echo(f"  {preset:14}" + "".join(f"{total / 2**30:>8.2f} GiB" for total in totals.values()))
+
+
+@main.command(cls=Command)
+@click.argument("dataset")
+@click.option(
+    "--transforms", required=True, metavar="NAME|FILE", help="A preset such as imagenet-train, or a YAML file."
+)
+@click.option(
+    "--out",
+    metavar="FILE",
+    default="preview.png",
+    show_default=True,
+    help="What to write: .png, .jpg or .webp for a picture, or .html.",
+)
+@click.option("--split", metavar="NAME", default="train", show_default=True, help="The split to read.")
+@click.option("--samples", type=int, metavar="N", default=6, show_default=True, help="Samples; with groups, groups.")
+@click.option("--draws", type=int, metavar="N", help="Results for each sample.  [default: 4; with groups 1]")
+@click.option("--pk", metavar="PxK", help="Show a batch of PKSampler: P identities with K samples each, such as 8x4.")
+@click.option("--balanced", is_flag=True, help="Show a batch of ClassBalancedSampler.")
+@click.option(
+    "--by", metavar="COLUMN", default="label", show_default=True, help="Column of --pk and --balanced for the groups."
+)
+@click.option("--batch-size", type=click.IntRange(1, 4096), metavar="N", help="Images of the batch of --balanced.")
+@click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True)
+@click.option("--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Seed of all draws.")
+@click.option("--overwrite", is_flag=True, help="Replace a file that is not a preview.")
+def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
+    """Show samples of DATASET before and after the transforms.
+
+    Writes a picture or an HTML page: the stored image of each sample with its key and class, then several results of
+    the transforms, as the model gets them.
+    """
+    from loaders.preview.command import check_out, make_preview
+
+    check_out(out, overwrite=overwrite)
+    made = make_preview(dataset, **options)
+    made.save(out)
+    click.echo(one_line(f"{out} is written: {len(made.items)} samples"))
 
 
 def run() -> NoReturn:

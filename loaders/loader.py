@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from loaders.checkpoint import Phase, Progress, State, read_state
 from loaders.dali.decode_errors import is_checkpoint_error
@@ -19,6 +19,9 @@ from loaders.memory import RESERVATIONS
 from loaders.options import BatchT_co, require_int
 from loaders.transforms.base import Size
 from manifests.errors import CallError, DatasetError
+
+if TYPE_CHECKING:
+    from loaders.preview import Preview
 
 
 class Loader(Epochs, Generic[BatchT_co]):
@@ -154,6 +157,32 @@ class Loader(Epochs, Generic[BatchT_co]):
     def explain(self) -> str:
         """Describe what this loader does: transforms as written and as run, and why; memory, threads, order."""
         return explain(self._spec)
+
+    def preview(self, samples: int = 6, draws: int | None = None) -> Preview:
+        """Show samples before and after the transforms, as this loader returns them.
+
+        A second pipeline reads them; the state of this loader does not change. On several ranks, each may call this
+        alone. If the sampler groups samples by a column, as `PKSampler` and `ClassBalancedSampler` do, they are those
+        of the first batch of the epoch, grouped. Otherwise they are random, and the same for the same seed.
+
+        Args:
+            samples: number of samples, from 1 to 256; if the sampler groups them, number of groups.
+            draws: results of the transforms for each sample, from 1 to 64. `None` means 4, and 1 with groups.
+
+        Returns:
+            The pictures with key, label, and what is known of each draw: the weights of mixed labels. DALI does not
+            tell the other random numbers that it draws. The object displays itself in a notebook; its method `save`
+            writes a picture or HTML.
+
+        Raises:
+            CallError: an argument is wrong; or the loader is closed, or was built in another process.
+            DamagedError: an image cannot be decoded.
+
+        """
+        from loaders.preview.draw import preview_spec
+
+        self._require_usable()
+        return preview_spec(self._spec, samples=samples, draws=draws, epoch=self.epoch)
 
     def close(self) -> None:
         """Stop reading and release the memory. Batches that you keep stay valid."""

@@ -91,6 +91,7 @@ class PlannedOrder:
         text: how `explain()` and checkpoints name the sampler.
         spread: whether the sampler spreads large images over the batches.
         restarts: false, because a plan gives any batch of any epoch.
+        by: column by which the sampler groups samples. ``None`` if it does not.
 
     """
 
@@ -102,6 +103,7 @@ class PlannedOrder:
     text: str
     spread: bool = False
     restarts: bool = False
+    by: str | None = None
 
     @property
     def version(self) -> int | None:
@@ -235,7 +237,9 @@ def planned_order(split: OpenSplit, tables: SampleTables, batching: Batching, sa
         f"{name}()" if type(sampler).__repr__ is object.__repr__ else short_repr(sampler)
     )
     spread = getattr(sampler, "spread", False) is True
-    order = PlannedOrder(plan, split.samples, ranks, size, batching.last_batch, text, spread)
+    order = PlannedOrder(
+        plan, split.samples, ranks, size, batching.last_batch, text, spread, by=_grouping_column(sampler)
+    )
     if order.batches == 0:
         whole_split = plan.samples == split.samples
         raise _no_full_batch(
@@ -287,6 +291,14 @@ def _sampler_columns(split: OpenSplit, tables: SampleTables, sampler: Sampler) -
         return found
     # The types of the tables: a custom sampler may calculate with the values.
     return {name: array.astype(TABLE_DTYPES.get(name, array.dtype), copy=False) for name, array in found.items()}
+
+
+def _grouping_column(sampler: Sampler) -> str | None:
+    """Return the column by which a sampler, or one that it contains, groups samples."""
+    by, inner = getattr(sampler, "by", None), getattr(sampler, "sampler", None)
+    if isinstance(by, str):
+        return by
+    return None if inner is None else _grouping_column(inner)
 
 
 def _is_own(sampler: Sampler) -> bool:

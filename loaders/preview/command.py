@@ -1,0 +1,112 @@
+"""What ``loaders preview`` does."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from typing import Any
+
+from loaders.preview.page import GENERATOR
+from loaders.preview.preview import Preview, encoder
+from loaders.preview.sheet import SOFTWARE
+from manifests.errors import CallError
+from manifests.text import printable
+
+_PK = re.compile(r"(\d{1,6})x(\d{1,6})", re.ASCII)
+_HEAD = 1024
+
+#: Images of a batch that shows how classes are balanced.
+_BALANCED_BATCH = 64
+
+
+def make_preview(
+    dataset: str,
+    *,
+    transforms: str,
+    split: str,
+    samples: int,
+    draws: int | None,
+    pk: str | None,
+    balanced: bool,
+    by: str,
+    batch_size: int | None,
+    device: Any,
+    seed: int,
+) -> Preview:
+    """Build a loader and return its preview.
+
+    Raises:
+        CallError: an option is wrong, or two options contradict each other.
+        DamagedError: the dataset is damaged.
+
+    """
+    import loaders
+
+    sampler, batch = _sampler(pk, by, batch_size, balanced=balanced)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the speed of training, which is not the subject
+        loader = loaders.build(
+            dataset,
+            split=split,
+            transforms=transforms,
+            sampler=sampler,
+            batch_size=batch,
+            device=device,
+            seed=seed,
+            last_batch="pad",
+            rank=0,
+            world_size=1,
+        )
+    with loader:
+        return loader.preview(samples, draws)
+
+
+def _sampler(pk: str | None, by: str, batch_size: int | None, *, balanced: bool) -> tuple[Any, int]:
+    """Return the sampler that the options name, and the size of its batch."""
+    import loaders
+
+    if pk is not None and balanced:
+        raise CallError("--pk and --balanced cannot be combined", hint="give one of them")
+    if balanced:
+        return loaders.ClassBalancedSampler(by=by), batch_size or _BALANCED_BATCH
+    if batch_size is not None:
+        raise CallError("--batch-size is for --balanced", hint="leave it out; --pk gives the size of its batch")
+    if pk is None:
+        return None, 1
+    match = _PK.fullmatch(pk)
+    if match is None or not int(match[1]) or not int(match[2]):
+        raise CallError(f"--pk {printable(pk)} is not two numbers such as 8x4", hint="give P and K with an x between")
+    identities, per_identity = int(match[1]), int(match[2])
+    return loaders.PKSampler(identities, per_identity, by=by), identities * per_identity
+
+
+def check_out(out: str, *, overwrite: bool) -> None:
+    """Check that the file may be written, before the work begins.
+
+    Raises:
+        CallError: its kind is not known, its folder does not exist, or another file has its name.
+
+    """
+    encoder(out)
+    folder = os.path.dirname(os.path.abspath(out))
+    if not os.path.isdir(folder):
+        raise CallError(f"--out {printable(out)}: the folder {printable(folder)} does not exist", hint="make it first")
+    if os.path.isdir(out):
+        raise CallError(f"--out {printable(out)} is a folder", hint="choose another name")
+    if os.path.lexists(out) and not overwrite and not _is_preview(out):
+        raise CallError(
+            f"--out: {printable(out)} exists, and is not a preview", hint="choose another name, or use --overwrite"
+        )
+
+
+def _is_preview(path: str) -> bool:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            head = os.read(handle, _HEAD)
+        finally:
+            os.close(handle)
+    except OSError:
+        return False
+    return not head or GENERATOR.encode() in head or SOFTWARE.encode() in head

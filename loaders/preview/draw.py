@@ -1,0 +1,256 @@
+"""Run a loader's pipeline over a few samples, each several times, without touching the loader itself."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loaders.cache.images import CachedImages
+from loaders.dataset.fields import Fields
+from loaders.dataset.records import Records
+from loaders.dataset.tables import SampleTables
+from loaders.options import require_int
+from loaders.preview.display import Display
+from loaders.preview.originals import show_original
+from loaders.preview.preview import Draw, Group, Item, Preview
+from loaders.samplers.order import PlannedOrder
+from loaders.spec import LoaderSpec
+from loaders.transforms.base import short_repr
+from manifests.text import plural, printable, shorten
+
+#: Samples and draws of a preview, so that it stays a picture.
+_MAX_SAMPLES, _MAX_DRAWS = 256, 64
+
+#: Classes of a mixed label that are named.
+_MIXED = 3
+
+
+def preview_spec(spec: LoaderSpec, *, samples: int, draws: int | None, epoch: int) -> Preview:
+    """Draw from the transforms of a loader.
+
+    If the loader's sampler groups its batches by a column, the samples are those of its first batch, grouped. Otherwise
+    they are random.
+
+    Args:
+        spec: what the loader is built from.
+        samples: number of samples; with groups, of groups.
+        draws: results per sample. `None` means 4; with groups, 1.
+        epoch: epoch of the batch.
+
+    Raises:
+        CallError: a number is wrong.
+        DamagedError: an image cannot be decoded.
+
+    """
+    samples = require_int("samples", samples, 1, most=_MAX_SAMPLES)
+    by = spec.order.by if isinstance(spec.order, PlannedOrder) else None
+    draws = require_int("draws", (4 if by is None else 1) if draws is None else draws, 1, most=_MAX_DRAWS)
+    tables = SampleTables(spec.split)
+    if by is not None:
+        rows, titles = _grouped_rows(spec, tables, by, samples, epoch)
+    else:
+        rows, titles = _random_rows(spec.split.samples, samples, spec.options.seed), []
+    batch, originals = _run(spec, tables, rows, draws)
+    items = _items(spec, rows, batch, originals, draws)
+    return Preview(
+        title=f"{os.path.basename(spec.split.root)}, split {spec.split.name}",
+        notes=(*_describe(spec, by), *batch.notes),
+        groups=_group(items, titles),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A plan of one batch. Implements `loaders.samplers.base.Plan`."""
+
+    rows: NDArray[np.int64]
+    lines: tuple[str, ...] = ()
+
+    @property
+    def samples(self) -> int:
+        """Samples in an epoch."""
+        return len(self.rows)
+
+    def batch(self, epoch: int, number: int) -> NDArray[np.int64]:
+        """Return the rows."""
+        del epoch, number
+        return self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A finished batch that is made visible.
+
+    Attributes:
+        images: pictures of each drawn image.
+        labels: int64 [B], or float32 [B, classes] if labels are mixed.
+        names: ``"key"`` and ``"source"`` of each drawn image.
+        notes: how values were made visible.
+
+    """
+
+    images: list[tuple[Draw, ...]]
+    labels: NDArray[Any]
+    names: dict[str, list[str]]
+    notes: tuple[str, ...]
+
+
+def _random_rows(count: int, samples: int, seed: int) -> NDArray[np.int64]:
+    ranks = np.random.PCG64(seed).random_raw(min(count, 1 << 20))
+    step = count / len(ranks)  # of a very large split, every n-th sample takes part
+    chosen = np.argsort(ranks, kind="stable")[:samples]
+    return np.sort((chosen * step).astype(np.int64))
+
+
+def _grouped_rows(
+    spec: LoaderSpec, tables: SampleTables, by: str, groups: int, epoch: int
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the rows of a batch by group, and for each row the title of its group."""
+    if not isinstance(spec.order, PlannedOrder):
+        raise TypeError("only a sampler groups samples")
+    rows = spec.order.filled(0, epoch)
+    values = tables.columns([by], requested_by="a preview")[by][rows].tolist()
+    classes = spec.split.manifest.classes if by == "label" else ()
+    texts = [f"{_class_name(value, classes)} (label {value})" if classes else f"{by} {value}" for value in values]
+    names = list(dict.fromkeys(texts))[:groups]
+    place = {name: number for number, name in enumerate(names)}
+    kept = sorted((place[text], number) for number, text in enumerate(texts) if text in place)
+    return rows[[number for _, number in kept]], [names[group] for group, _ in kept]
+
+
+def _run(
+    spec: LoaderSpec, tables: SampleTables, rows: NDArray[np.int64], draws: int
+) -> tuple[_Batch, list[NDArray[np.uint8]]]:
+    """Build a loader of one batch, which has each row `draws` times in succession."""
+    from loaders.loader import Loader
+
+    repeated = np.repeat(rows, draws)
+    world = spec.options.ranks.world_size
+    names = ("image", "label", "key", "source")
+    options = replace(
+        spec.options, batch_size=len(repeated), last_batch="pad", fields=names, prefetch=1, memory_limit=math.inf,
+        on_error="raise",
+    )  # fmt: skip
+    plan = _Rows(np.tile(repeated, world))
+    order = PlannedOrder(plan, spec.split.samples, options.ranks, len(repeated), "pad", "a preview")
+    records = _records(spec, tables)
+    changed = replace(
+        spec, options=options, order=order, fields=Fields(spec.split, tables, names, planned=True), records=records,
+        settings=replace(spec.settings, batch_size=len(repeated), prefetch=1),
+    )  # fmt: skip
+    originals = [np.array(data) for data in records.images(rows)]
+    with Loader[Any](changed) as loader:
+        loader.begin_alone()
+        images, labels, keys, sources = next(iter(loader))
+        shown, notes = _show(spec, images, len(repeated))
+        batch = _Batch(shown, _array(labels), {"key": list(keys), "source": list(sources)}, notes)
+    return batch, originals
+
+
+def _records(spec: LoaderSpec, tables: SampleTables) -> Records | CachedImages:
+    if spec.split.cached is not None:
+        return CachedImages(spec.split, tables, mmap=spec.options.mmap)
+    return Records(spec.split, tables, mmap=spec.options.mmap)
+
+
+def _show(spec: LoaderSpec, images: Any, count: int) -> tuple[list[tuple[Draw, ...]], tuple[str, ...]]:
+    """Make the images of a batch visible: those of every view, and every crop of an image."""
+    recipe, layout = spec.recipe, spec.options.layout
+    if recipe.views:
+        views = [((*recipe.operations, *view.operations), view.output, view.batch_functions) for view in recipe.views]
+        tensors, names = list(images), [f"view {number}" for number in range(1, len(views) + 1)]
+    else:
+        views, tensors, names = [(recipe.operations, recipe.output, recipe.batch_functions)], [images], [""]
+    displays = [Display(operations, output, layout, functions) for operations, output, functions in views]
+    arrays = [_array(tensor) for tensor in tensors]
+    shown = [
+        tuple(
+            Draw(display.pixels(picture), caption)
+            for display, array, name in zip(displays, arrays, names, strict=True)
+            for picture, caption in _crops(array[number], name)
+        )
+        for number in range(count)
+    ]
+    return shown, tuple(dict.fromkeys(display.note for display in displays))
+
+
+def _crops(image: NDArray[Any], name: str) -> Iterator[tuple[NDArray[Any], str]]:
+    if image.ndim == 3:
+        yield image, name
+        return
+    for number, crop in enumerate(image, 1):
+        yield crop, " ".join(filter(None, [name, f"crop {number}"]))
+
+
+def _array(tensor: Any) -> NDArray[Any]:
+    """Return a tensor of any framework as NumPy array."""
+    if hasattr(tensor, "detach"):  # torch, whose bfloat16 NumPy does not have
+        tensor = tensor.detach().cpu()
+        tensor = tensor.float() if tensor.is_floating_point() else tensor
+    return np.asarray(tensor.numpy() if hasattr(tensor, "numpy") else tensor)
+
+
+def _items(
+    spec: LoaderSpec, rows: NDArray[np.int64], batch: _Batch, originals: Sequence[NDArray[np.uint8]], draws: int
+) -> list[Item]:
+    classes, raw = spec.split.manifest.classes, spec.split.manifest.pixels
+    lazy, columns = SampleTables(spec.split).lazy_columns(("label", "width", "height"))
+    lazy.load(np.searchsorted(np.cumsum([shard.samples for shard in spec.split.shards]), rows, side="right"))
+    items = []
+    for number, row in enumerate(rows.tolist()):
+        own = range(number * draws, (number + 1) * draws)
+        mixed = [_mixture(batch.labels[at], classes) if batch.labels.ndim == 2 else "" for at in own]
+        items.append(
+            Item(
+                key=_short(batch.names["key"][own[0]]),
+                label=_class_name(int(columns["label"][row]), classes),
+                size=f"{columns['width'][row]} x {columns['height'][row]}",
+                source=_short(batch.names["source"][own[0]]),
+                original=show_original(originals[number], raw),
+                draws=tuple(
+                    replace(draw, caption=" ".join(filter(None, [draw.caption, text])))
+                    for at, text in zip(own, mixed, strict=True)
+                    for draw in batch.images[at]
+                ),
+            )
+        )
+    return items
+
+
+def _mixture(weights: NDArray[np.float32], classes: Sequence[str]) -> str:
+    """Name the classes of a mixed label with their weights, the largest first."""
+    order = np.argsort(-weights, kind="stable")[:_MIXED]
+    return ", ".join(f"{weights[at]:.2f} {_class_name(int(at), classes)}" for at in order if weights[at] >= 0.01)
+
+
+def _class_name(label: int, classes: Sequence[str]) -> str:
+    return _short(classes[label]) if label < len(classes) else f"label {label}"
+
+
+def _short(text: object) -> str:
+    return shorten(printable(shorten(str(text), 100)), 200)
+
+
+def _group(items: list[Item], titles: list[str]) -> tuple[Group, ...]:
+    if not titles:
+        return (Group("", tuple(items)),)
+    pairs = list(zip(titles, items, strict=True))
+    names = dict.fromkeys(titles)
+    return tuple(Group(_short(name), tuple(item for title, item in pairs if title == name)) for name in names)
+
+
+def _describe(spec: LoaderSpec, by: str | None) -> Iterator[str]:
+    if by is not None and isinstance(spec.order, PlannedOrder):
+        yield f"The first batch of {_short(spec.order.text)}, grouped by {_short(by)}."
+    else:
+        yield f"Random samples of {plural(spec.split.samples, 'sample')}."
+    operations = [short_repr(each) for each in (*spec.recipe.operations, *spec.recipe.mixing)]
+    yield f"Transforms: {shorten(printable(' > '.join(operations)), 900)}"
+    for number, view in enumerate(spec.recipe.views, 1):
+        yield f"View {number}: {shorten(printable(' > '.join(map(short_repr, view.operations))), 600)}"
