@@ -1,7 +1,7 @@
 """Prove that two machines write the same bytes: a canary that each computes with its own libraries.
 
 Built-in pictures are decoded, resized and encoded, and a built-in sample table is written, by the code that also writes
-shards. Pillow, simplejpeg, pyarrow and the instructions of the CPU determine the bytes.
+shards. Pillow, cykooz-resizer, simplejpeg, pyarrow and the instructions of the CPU determine the bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Canary:
 
 
 #: These must be equal even if the built-in pictures come out the same: other pictures may not.
-_MUST_BE_EQUAL = ("dataprep", "Pillow", "simplejpeg", "pyarrow")
+_MUST_BE_EQUAL = ("dataprep", "Pillow", "cykooz-resizer", "simplejpeg", "pyarrow")
 
 
 @cache
@@ -89,6 +89,7 @@ def _versions() -> dict[str, str]:
     return {
         "dataprep": release(),
         "Pillow": PIL.__version__,
+        "cykooz-resizer": version("cykooz-resizer"),
         "simplejpeg": simplejpeg.__version__,
         "pyarrow": pa.__version__,
         "numpy": np.__version__,

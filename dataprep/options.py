@@ -144,10 +144,13 @@ class Options:
 
 def library_versions() -> dict[str, str]:
     """Return the versions of the libraries that process images. Other versions may produce other bytes."""
+    from importlib.metadata import version
+
     import PIL
     import simplejpeg
 
-    return {"Pillow": PIL.__version__, "simplejpeg": simplejpeg.__version__}
+    versions = {"Pillow": PIL.__version__, "simplejpeg": simplejpeg.__version__}
+    return {**versions, "cykooz-resizer": version("cykooz-resizer")}
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
-from PIL import Image
 
 from dataprep.images.base import ImageInfo, Rejected, failed
 from dataprep.images.pixels import Decoded, decode
-from dataprep.images.resampling import resample, sufficient_size
+from dataprep.images.resampling import resample, size_of, sufficient_size
 from dataprep.images.validate import check_decodes, inspect
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
 
@@ -112,10 +111,8 @@ def resize_image(
         Rejected: the image does not decode.
 
     """
-    decoded = decode(data, info, *sufficient_size(size, _filter(downscale.filter)))
-    pixels = resample(
-        decoded.image, _as_decoded(size, decoded, info), _filter(downscale.filter), averaging=decoded.averaging
-    )
+    decoded = decode(data, info, *sufficient_size(size, downscale.filter))
+    pixels = resample(decoded.image, _as_decoded(size, decoded, info), downscale.filter, averaging=decoded.averaging)
     return _apply_orientation(pixels, decoded.orientation), decoded
 
 
@@ -141,7 +138,7 @@ _SUBSAMPLINGS = ("444", "422", "420", "440", "411")
 def _to_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, list[str]]:
     side = (min if raw.fit == "crop" else max)(info.width, info.height)
     width, height = (max(1, round(length * raw.size / side)) for length in (info.width, info.height))
-    decoded = decode(data, info, *sufficient_size((width, height), _filter(raw.filter)))
+    decoded = decode(data, info, *sufficient_size((width, height), raw.filter))
     if raw.fit == "crop":
         pixels = _crop(decoded, raw)
     else:
@@ -157,17 +154,17 @@ def _to_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, l
 
 def _crop(decoded: Decoded, raw: Raw) -> NDArray[np.uint8]:
     """Resize the center square only: resizing the whole of a long, narrow image could take too much memory."""
-    image = decoded.image
-    side = min(image.size)
-    left, top = (image.width - side) / 2, (image.height - side) / 2
+    width, height = size_of(decoded.image)
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
     box = (left, top, left + side, top + side)
-    return resample(image, (raw.size, raw.size), _filter(raw.filter), box=box, averaging=decoded.averaging)
+    return resample(decoded.image, (raw.size, raw.size), raw.filter, box=box, averaging=decoded.averaging)
 
 
 def _pad(decoded: Decoded, size: tuple[int, int], raw: Raw) -> NDArray[np.uint8]:
     """Resize to `size` (width, height) and center the result on a black square."""
     width, height = size
-    resized = resample(decoded.image, size, _filter(raw.filter), averaging=decoded.averaging)
+    resized = resample(decoded.image, size, raw.filter, averaging=decoded.averaging)
     square = np.zeros((raw.size, raw.size, *resized.shape[2:]), np.uint8)
     left, top = (raw.size - width) // 2, (raw.size - height) // 2
     square[top : top + height, left : left + width] = resized
@@ -193,11 +190,7 @@ _FLIPPED_HORIZONTALLY = (2, 3, 6, 7)
 
 def _as_decoded(size: tuple[int, int], decoded: Decoded, info: ImageInfo) -> tuple[int, int]:
     """Swap the sides of `size` if decoding swapped those of the image: Pillow applies the orientation of a TIFF."""
-    return size[::-1] if decoded.image.size == (info.height, info.width) else size
-
-
-def _filter(name: str) -> Image.Resampling:
-    return Image.Resampling[name.upper()]
+    return size[::-1] if size_of(decoded.image) == (info.height, info.width) else size
 
 
 def _repairs(decoded: Decoded) -> list[str]:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
 from dataprep.images.base import ImageInfo, Rejected
@@ -20,6 +21,7 @@ from dataprep.images.color_profile import check_stages
 from dataprep.images.jpeg import UnknownSubsampling, decode_jpeg, read_metadata
 from dataprep.images.orientation import orientation_of
 from dataprep.images.png import check_palette, check_pixels
+from dataprep.images.resampling import as_image, size_of
 from dataprep.images.validate import open_with_pillow
 
 
@@ -27,7 +29,7 @@ class Decoded(NamedTuple):
     """A decoded image, before its EXIF orientation is applied.
 
     Attributes:
-        image: sRGB in mode ``"RGB"``, or gray in mode ``"L"``; uint8.
+        image: sRGB in mode ``"RGB"``, or gray in mode ``"L"``; or the same as an array, uint8 [H, W, 3] or [H, W].
         orientation: EXIF orientation, 1 to 8.
         subsampling: chroma subsampling of the encoded JPEG, for example ``"420"``; ``""`` for other formats.
         repairs: the conversions that were necessary: ``"rgb"`` (from CMYK, a palette, 16 bits, or 1 bit), ``"alpha"``
@@ -37,7 +39,7 @@ class Decoded(NamedTuple):
 
     """
 
-    image: Image.Image
+    image: Image.Image | NDArray[np.uint8]
     orientation: int
     subsampling: str
     repairs: tuple[str, ...]
@@ -55,15 +57,9 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
         image, metadata, subsampling = _decode_jpeg(data, width, height) if info.format == "jpeg" else _open(data, info)
     except UnknownSubsampling:
         image, metadata, subsampling = _open(data, info)
-    pixels, repairs = _to_8_bits(image)
-    profile = metadata.get("icc_profile")
-    if profile and (transform := _to_srgb(bytes(profile), pixels.mode)):
-        rgb = transform.apply(pixels)
-        pixels, repairs = rgb.convert("L") if pixels.mode == "L" else rgb, (*repairs, "icc")
-    elif pixels.mode == "CMYK":
-        pixels = pixels.convert("RGB")
-    scale = max(info.width, info.height) / max(image.size)
+    scale = max(info.width, info.height) / max(size_of(image))
     averaging = scale if round(8 / scale) in _AVERAGING_EIGHTHS else 1.0
+    pixels, repairs = _to_srgb_or_gray(image, metadata.get("icc_profile"))
     return Decoded(pixels, orientation_of(metadata), subsampling, repairs, averaging)
 
 
@@ -87,15 +83,32 @@ def _has_last_row(image: Image.Image) -> bool:
     return image.crop((0, image.height - 1, image.width, image.height)).getbbox() is not None
 
 
-def _decode_jpeg(data: bytes, width: int, height: int) -> tuple[Image.Image, Mapping[Any, Any], str]:
+def _decode_jpeg(
+    data: bytes, width: int, height: int
+) -> tuple[Image.Image | NDArray[np.uint8], Mapping[Any, Any], str]:
     """Return the pixels, the metadata, and the chroma subsampling."""
     pixels, mode, subsampling = decode_jpeg(data, width, height)
-    raw_mode = "CMYK;I" if mode == "CMYK" else mode
-    image = Image.frombuffer(mode, (pixels.shape[1], pixels.shape[0]), pixels, "raw", raw_mode, 0, 1)
-    return image, read_metadata(data), subsampling
+    metadata = read_metadata(data)
+    if mode == "CMYK":
+        size = pixels.shape[1], pixels.shape[0]
+        return Image.frombuffer(mode, size, pixels, "raw", "CMYK;I", 0, 1), metadata, subsampling
+    return pixels[..., 0] if mode == "L" else pixels, metadata, subsampling
 
 
 # --- colors -------------------------------------------------------------------------------------
+
+
+def _to_srgb_or_gray(
+    image: Image.Image | NDArray[np.uint8], profile: bytes | None
+) -> tuple[Image.Image | NDArray[np.uint8], tuple[str, ...]]:
+    """Convert an image to 8-bit gray or RGB; return it with the repairs. An array has these colors already."""
+    if not isinstance(image, Image.Image) and not profile:
+        return image, ()
+    pixels, repairs = _to_8_bits(as_image(image))
+    if profile and (transform := _to_srgb(bytes(profile), pixels.mode)):
+        rgb = transform.apply(pixels)
+        return rgb.convert("L") if pixels.mode == "L" else rgb, (*repairs, "icc")
+    return pixels.convert("RGB") if pixels.mode == "CMYK" else pixels, repairs
 
 
 def _to_8_bits(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:

@@ -11,6 +11,7 @@ from PIL import Image
 
 from dataprep.images.base import MAX_PIXELS, Rejected
 from dataprep.images.pixels import decode
+from dataprep.images.resampling import as_image
 from dataprep.images.validate import inspect
 
 #: Longest side of a thumbnail in pixels, a multiple of the 16 pixels of a JPEG's blocks.
@@ -54,7 +55,7 @@ def make_thumbnail(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> Th
     scale = SIDE / max(info.width, info.height)
     size = (max(1, round(info.width * scale)), max(1, round(info.height * scale)))
     decoded = decode(data, info, *(min(pair) for pair in zip(size, (info.width, info.height), strict=True)))
-    return Thumbnail(shrink(decoded.image, decoded.orientation), info.format)
+    return Thumbnail(shrink(as_image(decoded.image), decoded.orientation), info.format)
 
 
 def make_raw_thumbnail(data: bytes | memoryview, pixels: tuple[int, int, int]) -> Thumbnail:

@@ -37,7 +37,9 @@ def test_equal_on_the_same_machine():
     expected = canary()
     canary.cache_clear()
     check_canary(pickle.loads(pickle.dumps(expected)))
-    assert {"dataprep", "Pillow", "simplejpeg", "pyarrow", "numpy", "libjpeg-turbo", "CPU"} == set(expected.versions)
+    assert {"dataprep", "Pillow", "cykooz-resizer", "simplejpeg", "pyarrow", "numpy", "libjpeg-turbo", "CPU"} == set(
+        expected.versions
+    )
 
 
 def test_another_version_is_refused_and_named_even_if_the_pictures_are_equal(monkeypatch):

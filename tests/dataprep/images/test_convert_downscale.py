@@ -136,7 +136,7 @@ def test_resume_refuses_other_library_versions(mixed, tmp_path, snapshot, monkey
             convert_dataset(source, str(out), options, workers=1)
     assert snapshot(out) == before
     assert convert_dataset(source, str(out), options, workers=1).resumed == len(list(out.glob("*.parquet")))
-    assert set(read_manifest(out).options["made_by"]) == {"Pillow", "simplejpeg"}
+    assert set(read_manifest(out).options["made_by"]) == {"Pillow", "cykooz-resizer", "simplejpeg"}
     release = PIL.__version__
     with monkeypatch.context() as patch:
         patch.setattr("PIL.__version__", "0.0.1")

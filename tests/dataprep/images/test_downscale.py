@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from helpers.bad_images import exif
 from helpers.pictures import encode, photo
@@ -121,7 +120,7 @@ def test_filters(name, picture):
     data = encode(picture, "PNG")
     resized = Image.frombytes("RGB", (300, 300), prepare(data, Options(raw=Raw(300, filter=name))).data)
     expected = picture.resize((300, 300), Image.Resampling[name.upper()])
-    assert np.array_equal(np.asarray(resized), np.asarray(expected))  # a reduction by less than two uses all pixels
+    assert similarity(expected, resized)[0] > 53  # a reduction by less than two uses all pixels
 
 
 SUBSAMPLINGS = {0: "444", 1: "422", 2: "420"}
