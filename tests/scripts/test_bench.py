@@ -234,3 +234,16 @@ def test_report_page(photos, tmp_path, results_of):
     )
     assert rows_of(results) == ["10", "30"]
     assert all(row["seconds"] > 0 and row["peak MB"] > 10 for row in results["tables"][0]["rows"])
+
+
+def test_plan_scale(tmp_path, results_of):
+    """10^4 and 10^5 samples. Each of the other steps is like one of these."""
+    steps = ["plan", "rows of 20 shards", "finish", "verify --manifest-only", "build"]
+    results, shown = results_of("plan_scale", "--work", tmp_path / "work", "--quick", "--steps", *steps)
+    measured, extended = results["tables"]
+    assert [*dict.fromkeys(row["step"] for row in measured["rows"])] == steps
+    assert max(row["samples"] for row in measured["rows"]) == 100_000
+    assert all(row["peak MB"] > 10 for row in measured["rows"])
+    assert [row["samples"] for row in extended["rows"] if row["step"] == "build"] == [10**8, 10**9]
+    assert len(checks_of(results)) == 3
+    assert "build, 100 shards: " in shown
