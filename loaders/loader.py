@@ -1,4 +1,7 @@
-"""The object that a training script iterates over. `loaders.epochs` has what it does inside."""
+"""The object that a training script iterates over: its public methods.
+
+`loaders.loader_state.LoaderState` has its construction and its loop over the batches of an epoch.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Generic
 from loaders.checkpoint import Phase, Progress, State, read_state
 from loaders.dali.decode_errors import is_checkpoint_error
 from loaders.dali.pipeline import release_memory
-from loaders.epochs import Epochs
 from loaders.explain import explain
 from loaders.identity import checkpoint_choices
 from loaders.interrupts import delayed_interrupts
+from loaders.loader_state import LoaderState
 from loaders.memory import RESERVATIONS
 from loaders.options import BatchT_co, require_int
 from loaders.transforms.base import Size
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from loaders.preview import Preview
 
 
-class Loader(Epochs, Generic[BatchT_co]):
+class Loader(LoaderState, Generic[BatchT_co]):
     """An iterable of batches, which `loaders.build` creates and documents.
 
     Each ``for`` loop is one epoch. If you leave the loop early, the epoch is over: the next loop begins the next

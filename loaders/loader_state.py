@@ -28,14 +28,14 @@ from loaders.transforms.adjust import Adjustment
 from manifests.errors import CallError
 
 #: All loaders of this process.
-_loaders: weakref.WeakSet[Epochs] = weakref.WeakSet()
+_loaders: weakref.WeakSet[LoaderState] = weakref.WeakSet()
 
 
 os.register_at_fork(after_in_child=lambda: keep_pipelines(loader._pipeline for loader in _loaders))
 
 
-class Epochs(LoaderAttributes):
-    """The state of a loader and its transitions, which `loaders.checkpoint.Progress` documents."""
+class LoaderState(LoaderAttributes):
+    """What `Loader` is inside: its state and transitions, which `loaders.checkpoint.Progress` documents."""
 
     def __init__(self, spec: LoaderSpec) -> None:
         """Start the pipeline. `loaders.build` calls this.
