@@ -1,0 +1,234 @@
+"""The numbers of a report, against plain Python and NumPy over random columns."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataprep.report import choose, cost, statistics
+from dataprep.report.columns import Categories, Columns
+from dataprep.report.duplicates import MAX_GROUPS, MAX_IMAGES, find_copies
+from dataprep.report.odd import odd_sizes
+from dataprep.report.pictures import EXTREMES
+from dataprep.report.svg import bin_name, histogram_chart
+
+SPLITS = ("train", "val", "test")
+
+
+@st.composite
+def columns(draw, least=0):
+    count = draw(st.integers(least, 40))
+
+    def integers(low, high):
+        return draw(st.lists(st.integers(low, high), min_size=count, max_size=count))
+
+    return Columns(
+        splits=SPLITS,
+        shards=(),
+        split=np.array(integers(0, 2), np.int16),
+        label=np.array(integers(0, 5), np.int32),
+        offset=np.zeros(count, np.int64),
+        size=np.array(integers(1, 3), np.int64) * draw(st.sampled_from([1, 1000, 10**7])),
+        width=np.array(integers(1, 6000), np.int32),
+        height=np.array(integers(1, 6000), np.int32),
+        crc32c=np.array(integers(0, 4), np.uint32) + np.uint32(2**32 - 5),
+        has_crc=np.array(integers(0, 3), np.bool_),
+    )
+
+
+@given(columns(least=1))
+def test_histograms_count_every_image_in_its_bin(data):
+    values = {
+        "shorter": np.minimum(data.width, data.height),
+        "aspect": data.width / data.height,
+        "bytes": data.size,
+    }
+    for name, histogram in statistics.histograms(data).items():
+        edges = np.array(histogram.edges)
+        assert (np.diff(edges) > 0).all()
+        assert len(edges) <= 26
+        for number, split in enumerate(SPLITS):
+            own = values[name][data.split == number]
+            # NumPy closes the last bin on the right; ours is open, and has a bound above every value.
+            assert histogram.counts[split] == tuple(np.histogram(own, edges)[0].tolist())
+            assert sum(histogram.counts[split]) == len(own)
+            assert not len(own) or own.max() < edges[-1]
+        assert str(histogram_chart(histogram)).count("<rect") == sum(
+            sum(1 for count in counts if count) for counts in histogram.counts.values()
+        )
+
+
+@given(st.integers(1, 10**9), st.integers(0, 10**9), st.integers(2, 30))
+def test_round_edges_enclose_the_range(low, more, most):
+    edges = statistics.round_edges(low, low + more, most)
+    assert edges[0] <= low
+    assert low + more < edges[-1]
+    assert all(first < second for first, second in pairwise(edges))
+    assert len(edges) - 1 <= max(most, 11)
+    assert all(float(f"{edge:.3g}") == edge for edge in edges)
+
+
+@given(columns(least=1))
+def test_size_grid(data):
+    grid = statistics.size_grid(data)
+    counts = np.histogram2d(data.height, data.width, [grid.heights, grid.widths])[0]
+    assert np.array_equal(np.array(grid.counts), counts)
+    assert counts.sum() == len(data)
+
+
+@given(columns())
+def test_classes(data):
+    flagged = {"odd": data.label[data.size > 1].astype(np.int64), "none": np.empty(0, np.int64)}
+    facts = statistics.class_facts(data, ("a", "b", "c"), flagged)
+    assert [each.name for each in facts][:3] == ["a", "b", "c"]
+    for each in facts:
+        own = [tuple(pair) for pair in zip(data.split.tolist(), data.size.tolist(), data.label.tolist(), strict=True)]
+        own = [(split, size) for split, size, label in own if label == each.label]
+        assert each.samples == tuple(sum(split == number for split, _ in own) for number in range(3))
+        assert each.image_bytes == sum(size for _, size in own)
+        assert each.flagged.get("odd", 0) == sum(size > 1 for _, size in own)
+    assert sum(each.total for each in facts) == len(data)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=20))
+def test_balance(counts):
+    found = statistics.balance("train", np.array(counts))
+    present = [count for count in counts if count]
+    assert found.empty == counts.count(0)
+    assert (found.smallest, found.largest) == ((min(present), max(present)) if present else (0, 0))
+    assert 0 <= found.evenness <= 1
+    if len(present) > 1:
+        shares = [count / sum(present) for count in present]
+        entropy = -sum(share * np.log(share) for share in shares)
+        assert found.evenness == pytest.approx(entropy / np.log(len(present)), abs=1e-6)
+    if len(set(present)) == 1:
+        assert found.evenness == 1
+
+
+@given(columns())
+def test_copies(data):
+    groups = defaultdict(list)
+    for row in range(len(data)):
+        if data.has_crc[row]:
+            groups[int(data.crc32c[row]), int(data.size[row])].append(row)
+    repeated = [rows for rows in groups.values() if len(rows) > 1]
+    copies, rows = find_copies(data)
+    assert copies.compared == data.has_crc.sum()
+    assert copies.groups == len(repeated)
+    assert copies.surplus == sum(len(group) - 1 for group in repeated)
+    several_splits = [group for group in repeated if len({int(data.split[row]) for row in group}) > 1]
+    several_labels = [group for group in repeated if len({int(data.label[row]) for row in group}) > 1]
+    assert copies.conflicting == len(several_labels)
+    assert sorted(rows["leak"].tolist()) == sorted(sum(several_splits, []))  # noqa: RUF017
+    assert sorted(rows["label conflict"].tolist()) == sorted(sum(several_labels, []))  # noqa: RUF017
+    assert sorted(rows["copy"].tolist()) == sorted(sum(repeated, []))  # noqa: RUF017
+    leaked = Counter()
+    for group in repeated:
+        splits = [int(data.split[row]) for row in group]
+        for later in range(3):
+            for earlier in range(later):
+                if earlier in splits:
+                    leaked[f"{SPLITS[later]} in {SPLITS[earlier]}"] += splits.count(later)
+    assert copies.leaked == {pair: count for pair, count in leaked.items() if count}
+    assert len(copies.leaks) == min(len(several_splits), MAX_GROUPS)
+    for group in copies.shown:
+        whole = next(each for each in repeated if group.rows[0] in each)
+        assert set(group.rows) <= set(whole)
+        assert len(group.rows) == min(len(whole), MAX_IMAGES)
+        assert group.labels == tuple(sorted({int(data.label[row]) for row in whole}))
+
+
+@given(columns(least=1))
+def test_odd_sizes(data):
+    pixels = data.width.astype(int) * data.height
+    found = odd_sizes(data)
+    if "Largest" in found:
+        shown = [pixels[image.row] for image in found["Largest"]]
+        assert shown == sorted(pixels.tolist(), reverse=True)[: len(shown)]
+    if "Smallest" in found:
+        shown = [pixels[image.row] for image in found["Smallest"]]
+        assert shown == sorted(pixels.tolist())[: len(shown)]
+    ratios = np.maximum(data.width / data.height, data.height / data.width)
+    odd = [ratios[image.row] for image in found.get("Oddest aspect ratio", ())]
+    assert odd == sorted((ratio for ratio in ratios.tolist() if ratio > 2), reverse=True)[:EXTREMES]
+
+
+def test_count_names():
+    found = statistics.count_names(Categories(("a", "b", "c"), np.array([0, 2, 2, -1], np.int16)), str.upper)
+    assert list(found.items()) == [("C", 2), ("A", 1)]
+    assert statistics.count_names(None) == {}
+
+
+# --- chosen rows --------------------------------------------------------------------------------
+
+
+def test_a_sample_is_random_and_the_same_for_the_same_seed():
+    ranks = choose.random_ranks(10_000, 0)
+    rows = choose.sample_rows(ranks, 1000)
+    assert len(np.unique(rows)) == 1000
+    assert (np.diff(rows) > 0).all()
+    assert np.array_equal(rows, choose.sample_rows(choose.random_ranks(10_000, 0), 1000))
+    assert not np.array_equal(rows, choose.sample_rows(choose.random_ranks(10_000, 1), 1000))
+    # Of 1,000 rows in ten equal parts, a part has 100 with a standard deviation of 9.
+    assert np.abs(np.bincount(rows // 1000, minlength=10) - 100).max() < 50
+    assert np.array_equal(choose.sample_rows(ranks[:7], 7), np.arange(7))
+
+
+@given(st.lists(st.integers(0, 4), max_size=60), st.integers(1, 10))
+def test_rows_per_class(labels, most):
+    labels = np.array(labels, np.int32)
+    ranks = choose.random_ranks(len(labels), 3)
+    classes = choose.shown_classes(np.bincount(labels, minlength=5), 5)
+    chosen = choose.rows_per_class(labels, ranks, classes, most)
+    assert sorted(chosen) == sorted(set(labels.tolist()))
+    for label, rows in chosen.items():
+        own = np.flatnonzero(labels == label)
+        assert set(rows) <= set(own)
+        assert len(rows) == min(most, len(own))
+        longer = choose.rows_per_class(labels, ranks, classes, most + 5)[label]
+        assert np.array_equal(longer[: len(rows)], rows)
+
+
+def test_shown_classes_are_the_rarest_and_the_commonest():
+    counts = np.array([5, 1, 0, 9, 3, 7, 2])
+    assert choose.shown_classes(counts, 10).tolist() == [0, 1, 3, 4, 5, 6]
+    assert choose.shown_classes(counts, 4).tolist() == [1, 3, 5, 6]
+    assert choose.shown_classes(counts, 1).tolist() == [1]
+
+
+# --- cost ---------------------------------------------------------------------------------------
+
+
+def test_speed_passes_through_the_measurements():
+    for pixels, speed in cost.MEASURED:
+        assert cost.decoding_speed(pixels) == pytest.approx(speed)
+    sizes = np.geomspace(1000, 1e9, 50)
+    speeds = [cost.decoding_speed(size) for size in sizes]
+    assert all(later <= earlier for earlier, later in pairwise(speeds))
+    assert cost.decoding_speed(2 * 3840 * 2160) == pytest.approx(cost.MEASURED[-1][1] / 2)
+    assert cost.decoding_speed(256 * 256, encoded=False) == cost.MEASURED_RAW
+
+
+@given(columns())
+def test_size_classes(data):
+    found = cost.size_classes(data, encoded=True)
+    assert sum(each.images for each in found) == len(data)
+    assert not found or sum(each.pixel_share for each in found) == pytest.approx(1, abs=1e-4)
+    for each in cost.epoch_costs(data, encoded=True):
+        assert each.bytes == data.size[data.split == SPLITS.index(each.split)].sum()
+
+
+def test_bins_are_named():
+    histogram = statistics.histogram(
+        "Aspect ratio", "", statistics.ASPECT_EDGES, np.array([1.0, 9.0]), split=np.zeros(2, np.int16), splits=("a",)
+    )
+    names = [bin_name(histogram, number) for number in range(len(histogram.edges) - 1)]
+    assert names[0] == "below 0.25"
+    assert names[-1] == "4 and above"
+    assert "0.95 to 1.05" in names
+    assert histogram.counts["a"][names.index("0.95 to 1.05")] == 1
