@@ -63,10 +63,6 @@ class LoaderState(LoaderAttributes):
         self._pipeline: Any = self._start()
         self._reserve_memory()
 
-    def begin_alone(self) -> None:
-        """Skip the comparison with the loaders of other ranks: this one is for the rank that asks."""
-        self._agreed = True
-
     def _batches(self) -> Iterator[Any]:
         iteration = self._looping = self._begin()
         try:

@@ -38,22 +38,18 @@ def dataprep(*arguments: str | Path) -> None:
     subprocess.run([DATAPREP, *map(str, arguments)], check=True)
 
 
-def save_contact_sheet(dataset: Path, picture: Path, device: str) -> None:
-    """Load one epoch, and save the images of one batch, eight per row, without the normalization."""
+def save_preview(dataset: Path, picture: Path, device: str) -> None:
+    """Load one epoch, and save a picture of stored images beside what the loader makes of them."""
     import loaders
 
-    mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     with loaders.build(dataset, split="train", batch_size=32, transforms="imagenet-train", device=device) as train:
         batches = sum(1 for _ in train)
         images, labels = next(iter(train))
+        train.preview(samples=8, draws=5).save(picture)
     print(
         f"{dataset}: {batches} batches; {tuple(images.shape)} {images.dtype} on {images.device}, labels {labels.dtype}"
     )
-    pixels = images.float().cpu().numpy().transpose(0, 2, 3, 1) * std + mean
-    tiles = (pixels.clip(0, 1) * 255).round().astype(np.uint8)
-    rows = [np.concatenate(tiles[at : at + 8], axis=1) for at in range(0, len(tiles), 8)]
-    Image.fromarray(np.concatenate(rows)).save(picture)
-    print(f"images of one batch: {picture}")
+    print(f"stored images, and what the model gets: {picture}")
 
 
 def main() -> None:
@@ -71,7 +67,10 @@ def main() -> None:
         dataprep("convert", "--src", photos, "--fmt", fmt, "--out", out)
         dataprep("verify", out)
         dataprep("info", out)
-        save_contact_sheet(out, args.out / f"batch-{fmt}.png", args.device)
+        save_preview(out, args.out / f"batch-{fmt}.png", args.device)
+    page = args.out / "report.html"
+    dataprep("report", args.out / "photos-tfrecord", "--out", page)
+    print(f"open this page in a browser: {page}")
 
 
 if __name__ == "__main__":

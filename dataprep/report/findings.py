@@ -63,11 +63,11 @@ def _copies(report: Report) -> Iterator[Finding]:
             "leaks",
         )
     if copies.conflicting:
-        images = agree(copies.conflicting, "1 image has", f"{copies.conflicting:,} images have")
+        images = agree(copies.conflicting, "One image is stored", f"{copies.conflicting:,} images are stored")
         yield Finding(
             "problem",
-            f"{images} several labels",
-            "The same bytes are stored with different labels, at least one of which is wrong.",
+            f"{images} with several labels",
+            "Of different labels of the same bytes, at least one is wrong.",
             "conflicts",
         )
     if copies.surplus:
@@ -136,7 +136,7 @@ def _worst_class(report: Report) -> Iterator[Finding]:
     worst = max(flagged, key=lambda each: (flag_share(each), -each.label))
     if sum(worst.flagged.values()) < 2:
         return
-    counts = ", ".join(f"{what} {count:,}" for what, count in worst.flagged.items())
+    counts = ", ".join(f"{count:,} {what}" for what, count in worst.flagged.items())
     yield Finding(
         "check",
         f"{_name(worst)} is the class with the largest share of images with problems",

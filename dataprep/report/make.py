@@ -224,10 +224,10 @@ def _flagged(gathered: _Gathered, manifest: Manifest) -> dict[str, NDArray[np.in
     columns = gathered.columns
     kinds = {
         "cannot be decoded": np.fromiter(gathered.pictures.failed, np.int64),
-        "label conflict": gathered.copied["label conflict"],
-        "leak": gathered.copied["leak"],
-        "copy": gathered.copied["copy"],
-        "one color": odd.flat_rows(gathered.pictures),
+        "with several labels": gathered.copied["label conflict"],
+        "in several splits": gathered.copied["leak"],
+        "copied": gathered.copied["copy"],
+        "of one color": odd.flat_rows(gathered.pictures),
     }
     seen = np.zeros(len(columns), np.bool_)
     labels: dict[str, NDArray[np.int64]] = {}

@@ -114,6 +114,7 @@ def _render(report: Report, material: Material, per_class: int, max_size: int) -
         "bytes": format_bytes,
         "duration": lambda seconds: format_duration(seconds) if seconds >= 1 else "under 1 s",
         "name": show_name,
+        "breakable": lambda text: Markup("/<wbr>").join(str(text).split("/")),
     }
     css = Markup(environment.loader.get_source(environment, "report.css")[0])  # type: ignore[union-attr]  # noqa: S704
     page = Page(report, material, per_class, max_size)

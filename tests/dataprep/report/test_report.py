@@ -138,7 +138,7 @@ def test_facts_match_the_source(run, dataset, source):
 
 def test_findings_name_the_leak_and_the_worst_class(run, dataset):
     found = titles(run(dataset)[0])
-    assert found[:2] == ["1 image of val is also in train", "1 image has several labels"]
+    assert found[:2] == ["1 image of val is also in train", "One image is stored with several labels"]
     assert "\u201cemu\u201d is the class with the largest share of images with problems" in found
     assert "2 source images were rejected" in found
     assert "Some images are almost black or of one color" in found

@@ -1,0 +1,101 @@
+"""Make the pictures in docs/images: a batch with captions, and screenshots of a report. Needs Chromium.
+
+    .venv/bin/python scripts/pictures.py
+
+The photographs are those that come with scikit-image.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from io import BytesIO
+from pathlib import Path
+
+from demo import dataprep, make_photos
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from helpers.chromium import Browser, chromium  # noqa: E402
+
+#: Width of a screenshot, and what it shows: from the top of one element to the bottom of another.
+SCREENSHOTS = {
+    "report.jpg": (1180, "header", "#classes"),
+    "report-leaks.jpg": (1180, "#rejected", "#copies"),
+}
+
+
+def make_flawed_photos(folder: Path) -> None:
+    """Make photographs with a leak, a wrong label, a black image, and two images that are rejected."""
+    make_photos(folder, 40)
+    train, val = folder / "train", folder / "val"
+    for number, name in enumerate(("astronaut", "chelsea", "coffee", "rocket", "coins")):
+        for file in sorted((train / name).iterdir())[: 6 * number]:
+            file.unlink()
+    for number in range(3):
+        shutil.copy(train / "astronaut" / f"{number:04d}.jpg", val / "astronaut" / f"leak{number}.jpg")
+    shutil.copy(train / "coffee" / "0030.jpg", train / "rocket" / "0100.jpg")
+    Image.new("RGB", (320, 240)).save(train / "retina" / "0100.jpg")
+    broken = (train / "chelsea" / "0020.jpg").read_bytes()
+    (train / "chelsea" / "0100.jpg").write_bytes(broken[: len(broken) // 2])
+    (train / "chelsea" / "0101.jpg").write_text("<!doctype html><title>404 Not Found</title>")
+
+
+def take_screenshots(browser: Browser, page: Path, out: Path) -> None:
+    """Save the parts of a page that `SCREENSHOTS` names."""
+    for name, (width, first, last) in SCREENSHOTS.items():
+        browser.open(page, width)
+        rectangle = "document.querySelector('{}').getBoundingClientRect().{} + scrollY"
+        top, bottom = (
+            browser.evaluate(rectangle.format(element, edge)) for element, edge in ((first, "top"), (last, "bottom"))
+        )
+        whole = page.with_suffix(".png")
+        browser.screenshot(whole)
+        with Image.open(whole) as picture:
+            save_small(picture.crop((0, max(0, int(top) - 14), width, int(bottom) + 14)), out / name)
+
+
+def save_small(picture: Image.Image, path: Path, limit: int = 120_000) -> None:
+    """Save a JPEG of at most `limit` bytes."""
+    for quality in range(88, 30, -4):
+        data = BytesIO()
+        picture.convert("RGB").save(data, "JPEG", quality=quality, optimize=True)
+        if data.tell() <= limit:
+            break
+    path.write_bytes(data.getvalue())
+    print(f"{path}: {picture.width} x {picture.height}, {data.tell():,} bytes")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+
+    import loaders
+
+    with tempfile.TemporaryDirectory() as work:
+        photos, dataset, page = Path(work, "photos"), Path(work, "photos-tfrecord"), Path(work, "report.html")
+        make_flawed_photos(photos)
+        dataprep("convert", "--src", photos, "--out", dataset, "--max-rejected", "1")
+        dataprep("report", dataset, "--out", page, "--source", photos)
+        with loaders.build(dataset, batch_size=32, transforms="imagenet-train", device="cpu", seed=198) as train:
+            train.preview(samples=4, draws=6).save(Path(work, "batch.png"))
+        sampler = loaders.PKSampler(4, 4)
+        with loaders.build(
+            dataset, batch_size=16, transforms="reid-train", sampler=sampler, device="cpu", seed=1
+        ) as train:
+            train.preview(samples=4).save(Path(work, "pk.png"))
+        for name in ("batch", "pk"):
+            with Image.open(Path(work, f"{name}.png")) as picture:
+                save_small(picture, args.out / f"{name}.jpg")
+        with chromium(Path(work)) as browser:
+            take_screenshots(browser, page, args.out)
+
+
+if __name__ == "__main__":
+    main()
