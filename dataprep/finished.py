@@ -64,6 +64,13 @@ def read_conversion(fingerprint: str, path: str) -> Conversion | None:
     return conversion if conversion and conversion.plan == fingerprint else None
 
 
+def unpublished_tables(fingerprint: str, out: str, name: str) -> Iterator[Conversion]:
+    """Read the tables that killed runs left under temporary names. They are complete before a shard gets its name."""
+    for path in storage.partials_named(out, name):
+        if os.path.isfile(path) and has_canonical_bytes(path) and (conversion := read_conversion(fingerprint, path)):
+            yield conversion
+
+
 #: Images that were rejected for these reasons may be readable now, or this release may be able to handle them.
 _TRIED_AGAIN = ("unreadable", FAILED)
 

@@ -57,6 +57,14 @@ def foreign_file_error(out: str, name: str, options: Options, files: tuple[str, 
     )
 
 
+def other_plan_error(out: str, planned: Options, options: Options) -> CallError:
+    """Return the error for an output folder with the plan of another conversion."""
+    return CallError(
+        f"--out {printable(out)} has the plan of another conversion{_differences(planned.as_json(), options)}",
+        hint="choose another folder, use the source and options of that plan, or replace everything with --overwrite",
+    )
+
+
 def _recorded_options(path: str) -> dict[str, Any]:
     """Return the member ``options`` of a manifest, complete or not; empty if it was not made by a conversion."""
     try:

@@ -15,17 +15,19 @@ from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataprep import storage
-from dataprep.attestation import canary
+from dataprep.attestation import canary, check_canary
 from dataprep.job import Job, shard_task
+from dataprep.mismatch import other_plan_error
 from dataprep.options import Options
 from dataprep.plan import ConversionPlan
 from dataprep.plan_json import PLAN_VERSION, PlannedSplit, StoredPlan, plan_from_json, plan_to_json
 from dataprep.plan_table import SHARDS_PER_FILE, file_parts, open_planned_file, read_planned_rows, write_plan_table
 from dataprep.shards import ShardTask, divides
 from dataprep.sources import Source
-from manifests.errors import CallError, PlanError
+from manifests.errors import CallError, PlanError, SourceVanishedError
 from manifests.faults import raise_machine_fault
 from manifests.files import PLAN, read_file
 from manifests.sealed import seal, unseal
@@ -117,6 +119,31 @@ def read_plan(out: str) -> StoredPlan:
             f"the plan cannot be read ({error.strerror})", file=path, hint="check its permissions"
         ) from None
     return _parse(data, path)
+
+
+def check_plan(out: str, fingerprint: str, options: Options, *, overwrite: bool) -> bool:
+    """Compare the plan in an output folder with that of a run.
+
+    Returns:
+        Whether the folder has a plan that the run must remove or replace.
+
+    Raises:
+        CallError: it has the plan of another conversion.
+        StoppedError: it has the same plan, but this machine writes other bytes than the one that made it.
+
+    """
+    if not has_plan(out):
+        return False
+    try:
+        stored = read_plan(out)
+    except PlanError:
+        return True
+    if overwrite:
+        return stored.fingerprint != fingerprint or stored.canary.digest != canary().digest
+    if stored.fingerprint != fingerprint:
+        raise other_plan_error(out, stored.options, options)
+    check_canary(stored.canary)
+    return False
 
 
 _VERSION = re.compile(rb'\{\n "plan_version": ([0-9]{1,9}),\n')
@@ -214,4 +241,16 @@ class StoredTasks(Sequence[ShardTask]):
             extra=self.plan.extra,
             has_locations=self.plan.has_locations,
         )
+        _check_root(rows.source)
         return shard_task(self._job, name, rows.source, np.arange(len(rows.keys)), rows.keys)
+
+
+def _check_root(source: Source) -> None:
+    """Check that the folder of the source is there, if an image is relative to it."""
+    paths = source.path if source.location is None else source.location["container"].cast(pa.large_string())
+    if not os.path.isdir(source.root) and not pc.all(pc.starts_with(paths, "/")).as_py():
+        raise SourceVanishedError(
+            "the source of the plan is not on this machine",
+            file=source.root,
+            hint="mount it at this path and run the same command again; finished shards are kept",
+        )

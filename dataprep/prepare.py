@@ -14,6 +14,7 @@ from dataprep.job import Job, job_of
 from dataprep.options import Options
 from dataprep.output import check_output
 from dataprep.plan import ConversionPlan, make_plan
+from dataprep.plan_files import check_plan, remove_plan
 from dataprep.progress import Progress
 from dataprep.reread import Reread
 from dataprep.resume import Resumable, find_resumable, remove_outdated
@@ -78,6 +79,7 @@ def prepared(
     with ExitStack() as stack:
         is_locked = stack.enter_context(storage.locked(out))
         storage.check_partials([out])
+        has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
         resumable = find_resumable(
             source,
             plan,
@@ -88,9 +90,17 @@ def prepared(
             engine=engine,
             progress=progress,
         )
-        if always_writes or not resumable.is_complete or resumable.stamps or storage.has_partials(out):
+        if (
+            has_other_plan
+            or always_writes
+            or not resumable.is_complete
+            or resumable.stamps
+            or storage.has_partials(out)
+        ):
             stack.enter_context(storage.partials([out], is_locked=is_locked))
             _prepare_folder(out, plan, options, resumable, overwrite=overwrite, is_locked=is_locked)
+        if has_other_plan:
+            remove_plan(out)
         yield Prepared(plan, job_of(source, plan, out, options), resumable.shards, resumable.is_complete)
 
 

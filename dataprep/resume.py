@@ -27,8 +27,8 @@ from dataprep.finished import (
     is_intact,
     length,
     lists_everything,
-    read_conversion,
     read_finished,
+    unpublished_tables,
 )
 from dataprep.formats import FORMATS
 from dataprep.mismatch import foreign_file_error
@@ -42,13 +42,12 @@ from dataprep.sources import Source
 from dataprep.stamps import STAMPS_NAME, read_stamps, stamps_of
 from manifests.errors import CallError, DamagedError
 from manifests.files import REJECTED, read_lines
-from manifests.schema import SPLIT_NAMES, Conversion, File
+from manifests.schema import SPLIT_NAMES, File
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
     may_replace_manifest,
 )
-from manifests.tables import has_canonical_bytes
 from manifests.text import printable
 
 
@@ -191,20 +190,11 @@ def _listed_files(
     for shard, result in zip(plan.shards, tables, strict=True):
         if result is not None:
             listed[result.table.name] = result.table
-        for conversion in [result.conversion] if result else _unpublished_tables(plan, out, f"{shard.name}.parquet"):
+        for conversion in (
+            [result.conversion] if result else unpublished_tables(plan.fingerprint, out, f"{shard.name}.parquet")
+        ):
             listed |= {file.name: file for file in (conversion.shard, conversion.index)}
     return listed
-
-
-def _unpublished_tables(plan: ConversionPlan, out: str, name: str) -> Iterator[Conversion]:
-    """Read the tables that killed runs left under temporary names. They are complete before a shard gets its name."""
-    for path in storage.partials_named(out, name):
-        if (
-            os.path.isfile(path)
-            and has_canonical_bytes(path)
-            and (conversion := read_conversion(plan.fingerprint, path))
-        ):
-            yield conversion
 
 
 def _foreign_files(plan: ConversionPlan, out: str, options: Options, listed: Mapping[str, File]) -> Iterator[str]:

@@ -18,11 +18,20 @@ from awscrt.checksums import crc32c
 from dataprep import storage
 from dataprep.attestation import check_canary
 from dataprep.claims import BEAT_SECONDS, Claims
-from dataprep.completion import mark_incomplete
+from dataprep.completion import INCOMPLETE_NAME, mark_incomplete
 from dataprep.engines import Engine, LocalEngine
-from dataprep.finished import files_in_manifest, is_final, is_intact, lists_everything, read_finished
+from dataprep.finished import (
+    files_in_manifest,
+    is_final,
+    is_intact,
+    length,
+    lists_everything,
+    read_finished,
+    unpublished_tables,
+)
 from dataprep.formats import FORMATS
 from dataprep.job import Job
+from dataprep.mismatch import foreign_file_error
 from dataprep.plan_files import StoredTasks, count_images, read_plan
 from dataprep.progress import Progress
 from dataprep.shards import ShardResult, ShardTask, divides, useful_workers, write_shard
@@ -94,6 +103,8 @@ def work(
         written: list[ShardResult] = []
         if left:
             stack.enter_context(storage.shared_partials(out))
+            if share:
+                run.refuse_foreign_files(left)
             run.prepare_folder()
             if share:
                 record_tasks(out, share.tasks)
@@ -129,6 +140,10 @@ def _finished_meanwhile(job: Job) -> Iterator[None]:
             raise
 
 
+#: How often a file is looked at again before it is called foreign.
+_LOOKS = 3
+
+
 @dataclass(frozen=True)
 class _Run:
     """One call of `work`.
@@ -151,6 +166,38 @@ class _Run:
         if self.in_manifest:
             mark_incomplete(self.job.out, self.job, self.job.options)
             storage.remove(os.path.join(self.job.out, MANIFEST_NAME))
+
+    def refuse_foreign_files(self, numbers: Sequence[int]) -> None:
+        """Check that no file of another dataset or tool has the name of a file that is about to be written.
+
+        Raises:
+            CallError: there is one.
+
+        """
+        for number in numbers:
+            foreign = self._foreign_file(number)
+            for _ in range(_LOOKS):
+                if foreign is None:
+                    break
+                time.sleep(0.1)  # another process may be renaming the files of the shard, its table last
+                foreign = self._foreign_file(number)
+            if foreign is not None:
+                raise foreign_file_error(self.job.out, foreign, self.job.options, (MANIFEST_NAME, INCOMPLETE_NAME))
+
+    def _foreign_file(self, number: int) -> str | None:
+        name = self.job.shards[number].name
+        suffixes = (FORMATS[self.job.options.fmt].SUFFIX, ".idx", ".parquet")
+        lengths = {name + suffix: length(os.path.join(self.job.out, name + suffix)) for suffix in suffixes}
+        if max(lengths.values()) < 0:
+            return None
+        result = read_finished(self.job.fingerprint, self.job.out, name, self.in_manifest)
+        unpublished = unpublished_tables(self.job.fingerprint, self.job.out, f"{name}.parquet")
+        known = {file.name: file.bytes for file in self.in_manifest.values()}
+        if result:
+            known[result.table.name] = result.table.bytes
+        for conversion in [result.conversion] if result else unpublished:
+            known |= {file.name: file.bytes for file in (conversion.shard, conversion.index)}
+        return next((each for each, size in lengths.items() if size >= 0 and known.get(each) != size), None)
 
     def find_finished(self, numbers: Sequence[int]) -> dict[int, ShardResult]:
         """Return the finished shards that need not be written again."""
@@ -210,6 +257,7 @@ class _Run:
                 claims.release(name)
                 found.put(result)
             else:
+                self.refuse_foreign_files([number])
                 divided = divides(self.job.options, len(left) - at, self.engine.workers)
                 yield replace(self.tasks.task(number), divided=divided)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -34,8 +35,14 @@ def _refuse_batch_size(ctx: click.Context, _: click.Parameter, value: str | None
 def info(out: str, *, as_json: bool) -> ExitStatus:
     """Print what a dataset contains.
 
-    Prints the splits, classes, image sizes and bytes of the dataset OUT, a folder or a URL.
+    Prints the splits, classes, image sizes and bytes of the dataset OUT, a folder or a URL. OUT/plan is the plan that
+    `dataprep plan` wrote.
     """
+    if _is_plan(out):
+        from dataprep.commands.plan_info import print_plan
+
+        print_plan(out, as_json=as_json)
+        return ExitStatus.SUCCESS
     from dataprep.summary import summarize
 
     summary = summarize(out)
@@ -44,6 +51,12 @@ def info(out: str, *, as_json: bool) -> ExitStatus:
     else:
         _print_summary(out, summary)
     return ExitStatus.SUCCESS
+
+
+def _is_plan(folder: str) -> bool:
+    return os.path.lexists(os.path.join(folder, "plan.json")) and not os.path.lexists(
+        os.path.join(folder, "manifest.json")
+    )
 
 
 def _print_summary(out: str, summary: DatasetSummary) -> None:

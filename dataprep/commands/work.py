@@ -36,7 +36,7 @@ from manifests.text import agree, plural
 )
 @workers_option
 def work(out: str, *, task: str | None, claim: bool, beat: float | None, workers: int | None) -> ExitStatus:
-    """Write shards of the plan in OUT: a share of them, or all without --task and --claim.
+    """Write shards of the plan in OUT: a share of them with --task, what is left with --claim, or all.
 
     Any number of these commands can run at the same time, on any number of machines that share OUT and the source.
     Finished shards are kept. If the command is interrupted or killed, run it again to resume.
