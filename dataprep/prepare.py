@@ -97,7 +97,7 @@ def prepared(
             or resumable.stamps
             or storage.has_partials(out)
         ):
-            stack.enter_context(storage.partials([out], is_locked=is_locked))
+            stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=True))
             _prepare_folder(out, plan, options, resumable, overwrite=overwrite, is_locked=is_locked)
         if has_other_plan:
             remove_plan(out)

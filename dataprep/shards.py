@@ -140,7 +140,7 @@ def write_shard(task: ShardTask, pool: Pool | None = None) -> ShardResult:
             storage.discard([shard_path, index_path])
             storage.publish([table_path])
     except BaseException:
-        storage.discard(paths)
+        storage.withdraw(paths)
         raise
     return ShardResult(task.name, conversion, table)
 

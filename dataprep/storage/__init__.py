@@ -34,6 +34,7 @@ from dataprep.storage.partials import (
     shared_path,
     sweep,
     sweep_dead,
+    withdraw,
     write_partial,
 )
 from dataprep.storage.views import FileView, checksum_of
@@ -70,6 +71,7 @@ __all__ = [
     "sweep",
     "sweep_dead",
     "translate_errors",
+    "withdraw",
     "write_all",
     "write_partial",
 ]

@@ -91,7 +91,7 @@ def check_partials(folders: Iterable[str]) -> None:
 
 
 @contextmanager
-def partials(folders: Iterable[str], *, is_locked: bool) -> Iterator[None]:
+def partials(folders: Iterable[str], *, is_locked: bool, keeps_proofs: bool = False) -> Iterator[None]:
     """Make the folders for temporary files; at the end, even after an error, remove them.
 
     Call `check_partials` first. Files that a killed run left stay until `sweep` or the end of the block.
@@ -99,6 +99,7 @@ def partials(folders: Iterable[str], *, is_locked: bool) -> Iterator[None]:
     Args:
         folders: the folders to write to.
         is_locked: whether this process holds their locks. If not, only its own temporary files are removed.
+        keeps_proofs: see `sweep`.
 
     """
     folders = list(folders)
@@ -109,7 +110,7 @@ def partials(folders: Iterable[str], *, is_locked: bool) -> Iterator[None]:
     finally:
         for folder in folders:
             with suppress(OSError):  # what remains is removed by the next run
-                sweep(folder, is_locked=is_locked)
+                sweep(folder, is_locked=is_locked, keeps_proofs=keeps_proofs)
                 _remove_folder(os.path.join(folder, PARTIALS_NAME))
 
 
@@ -120,12 +121,11 @@ def shared_partials(folder: str) -> Iterator[None]:
     Call `check_partials` first. The folder itself stays.
     """
     _make_folder(folder)
-    sweep_dead(folder)
     try:
         yield
     finally:
         with suppress(OSError):
-            sweep(folder, is_locked=False)
+            sweep(folder, is_locked=False, keeps_proofs=True)
             sweep_dead(folder)
 
 
@@ -139,25 +139,43 @@ def _make_folder(folder: str) -> None:
         os.close(os.open(os.path.join(path, _RECORD_NAME), flags, 0o666))
 
 
-def sweep(folder: str, *, is_locked: bool) -> None:
-    """Remove the temporary files in a folder; without a lock, only those of this process."""
+def sweep(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
+    """Remove the temporary files in a folder; without a lock, only those of this process.
+
+    Args:
+        folder: the folder above that of the temporary files.
+        is_locked: whether this process holds its lock.
+        keeps_proofs: keep sample tables that prove whose a shard without a table is.
+
+    """
     inside = os.path.join(folder, PARTIALS_NAME)
     owner = this_owner()
     for name in (*_temporary_files(inside), *(_temporary_files(inside, _SHARED) if is_locked else ())):
-        if is_locked or name.startswith(f"{owner}-"):
+        if (is_locked or name.startswith(f"{owner}-")) and not (keeps_proofs and _is_proof(folder, name)):
             _remove(os.path.join(inside, name))
 
 
 def sweep_dead(folder: str) -> None:
-    """Remove the temporary files of processes of this machine that have ended."""
+    """Remove the temporary files of processes of this machine that have ended, except proofs; see `sweep`."""
     inside = os.path.join(folder, PARTIALS_NAME)
     dead: dict[str, bool] = {}
     for name in _temporary_files(inside):
         owner = name.partition("-")[0]
         if owner not in dead:
             dead[owner] = is_dead(owner)
-        if dead[owner]:
+        if dead[owner] and not _is_proof(folder, name):
             _remove(os.path.join(inside, name))
+
+
+def _is_proof(folder: str, name: str) -> bool:
+    """Return whether a temporary file is the table of a shard that has its final name, while the table has not.
+
+    A process was stopped between the two renames. Without the table, the shard could be that of another tool.
+    """
+    stem, suffix = os.path.splitext(name.partition("-")[2])
+    if suffix != ".parquet" or os.path.lexists(os.path.join(folder, stem + suffix)):
+        return False
+    return any(os.path.lexists(os.path.join(folder, stem + other)) for other in (".tfrecord", ".tar", ".idx"))
 
 
 def _remove(path: str) -> None:
@@ -206,6 +224,12 @@ def discard(paths: Sequence[str]) -> None:
     for path in paths:
         with suppress(OSError):
             os.unlink(partial_path(path))
+
+
+def withdraw(paths: Sequence[str]) -> None:
+    """Discard the temporary files of a shard, unless it has its final name: then its table proves whose it is."""
+    if os.path.lexists(partial_path(paths[0])):
+        discard(paths)
 
 
 def write_partial(path: str, data: bytes) -> None:
