@@ -91,7 +91,8 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
         rows = np.flatnonzero(splits.index == number)
         if options.shuffle:
             rows = _shuffled(source, rows, options.seed, ORDER_STREAM, number)
-        sizes = _estimated_sizes(source.size[rows].clip(min=0), options)
+        sizes = source.size[rows]
+        sizes = _estimated_sizes(sizes.clip(min=0, out=sizes), options)
         for index, (start, stop) in enumerate(_shard_bounds(sizes, options)):
             shards.append(ShardPlan(shard_name(name, index), name, rows[start:stop]))
     _check_manifest(source, shards)
@@ -168,13 +169,14 @@ def _estimated_sizes(sizes: NDArray[np.int64], options: Options) -> NDArray[np.i
 
 def _shard_bounds(sizes: NDArray[np.int64], options: Options) -> Iterator[tuple[int, int]]:
     """Yield the first sample of each shard and the one after its last, divided by count or by `shard_bytes`."""
-    start, total = 0, np.concatenate([[0], np.cumsum(sizes)])
+    # In as few arrays as possible: a split can have a hundred million samples.
+    start, ends = 0, np.cumsum(sizes) if not options.shard_samples else sizes
     while start < len(sizes):
         if options.shard_samples:
             stop = start + min(options.shard_samples, len(sizes))
         else:
-            limit = min(int(total[start]) + options.shard_bytes, int(total[-1]))
-            stop = int(np.searchsorted(total, limit, side="right")) - 1
+            limit = min((int(ends[start - 1]) if start else 0) + options.shard_bytes, int(ends[-1]))
+            stop = int(np.searchsorted(ends, limit, side="right"))
         stop = min(max(stop, start + 1), len(sizes))
         yield start, stop
         start = stop
