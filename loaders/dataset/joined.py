@@ -31,9 +31,8 @@ class JoinedSplit(OpenSplit):
     parts: tuple[OpenSplit, ...] = ()
     labels: tuple[NDArray[np.int64], ...] = field(default=(), compare=False)
 
-    @property
-    def fingerprint(self) -> str:
-        """16 hex digits that identify the content and the order of the parts, wherever they are stored."""
+    def _compute_fingerprint(self) -> str:
+        # Identifies the content and the order of the parts, wherever they are stored.
         content = " ".join(part.fingerprint for part in self.parts) + repr(self.manifest.classes)
         return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,6 +45,7 @@ class OpenSplit:
     manifest: Manifest
     shards: tuple[Shard, ...]
     cached: CachedSplit | None = None
+    _computed: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def samples(self) -> int:
@@ -54,8 +55,19 @@ class OpenSplit:
     @property
     def fingerprint(self) -> str:
         """16 hex digits that identify the content: equal for copies, different for other or rebuilt splits."""
-        content = repr([(shard.file, shard.index) for shard in self.shards])
-        return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        # Every checkpoint contains it, and a hundred thousand shards take seconds.
+        if "fingerprint" not in self._computed:
+            self._computed["fingerprint"] = self._compute_fingerprint()
+        return self._computed["fingerprint"]
+
+    def _compute_fingerprint(self) -> str:
+        # The text of the list of all files, part by part.
+        digest = hashlib.sha256(b"[")
+        for number, shard in enumerate(self.shards):
+            text = f"{', ' if number else ''}{(shard.file, shard.index)!r}"
+            digest.update(text.encode("utf-8", "surrogatepass"))
+        digest.update(b"]")
+        return digest.hexdigest()[:16]
 
     @property
     def first_shards(self) -> tuple[int, ...]:
