@@ -23,7 +23,7 @@ MAX_OPEN = 64
 #: The module of each reader. Its function `open_container` takes a path and returns a `ContainerReader`.
 _MODULES: dict[ReaderName, str] = {
     "range": "dataprep.containers.ranges",
-    "deflate": "dataprep.containers.deflate",
+    "zip": "dataprep.containers.zip",
     "parquet": "dataprep.containers.parquet",
     "lmdb": "dataprep.containers.lmdb",
 }

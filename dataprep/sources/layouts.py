@@ -64,12 +64,30 @@ def refuse_other_layouts(src: str, folders: Sequence[str]) -> None:
     for where, names in _places(src, folders):
         layout = next((found for find in _FINDERS if (found := find(where, names))), None)
         if layout:
-            raise SourceError(
-                f"this looks like {layout.name} ({layout.evidence}), which is not converted: "
-                "its folders are not classes",
-                file=where,
-                hint=layout.hint,
-            )
+            raise _refusal(where, layout)
+
+
+def refuse_other_archives(path: str, folders: Sequence[str]) -> None:
+    """Do the same for the folders in an archive, by their names alone.
+
+    Raises:
+        SourceError: their names are those of such a layout.
+
+    """
+    flat = [name for name in folders if re.fullmatch(r"(train|val|test|unlabeled)20(07|12|14|15|17)", name)]
+    coco = Layout("images of COCO", f"{flat[0]}/") if flat else None
+    voc = Layout("Pascal VOC", "JPEGImages/") if "JPEGImages" in folders else None
+    layout = coco or voc or _cityscapes(path, folders) or _segmentation(path, folders) or _only_images(path, folders)
+    if layout:
+        raise _refusal(path, layout)
+
+
+def _refusal(place: str, layout: Layout) -> SourceError:
+    return SourceError(
+        f"this looks like {layout.name} ({layout.evidence}), which is not converted: its folders are not classes",
+        file=place,
+        hint=layout.hint,
+    )
 
 
 def _places(src: str, folders: Sequence[str]) -> list[tuple[str, Sequence[str]]]:

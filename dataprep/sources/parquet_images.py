@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from dataprep.containers.parquet import ROWS_PER_BYTE
 from dataprep.sources.scan import IMAGE_SUFFIXES, is_folder, scan_folder, suffix_of
+from dataprep.sources.tables import PATH_COLUMNS
 from manifests.errors import SourceError
 from manifests.files import SOURCE_TABLE, open_file
 from manifests.parquet import BoundedParquet, ParquetError
@@ -56,14 +57,19 @@ def _parquet_files(src: str, folder: str) -> list[str]:
 
 
 def image_columns(file: str) -> list[str]:
-    """Return the columns of a Parquet file that contain images: binary, or structs with the member ``bytes``.
+    """Return the columns of a Parquet file that contain images: structs with the member ``bytes``, or binary.
+
+    In a table with a column of paths, binary columns are not images.
 
     Raises:
         SourceError: the file is damaged.
 
     """
     with opened(file) as parquet:
-        return [column_of(leaf) for leaf in parquet.binary_leaves() if _is_image(parquet.schema, leaf)]
+        leaves = [leaf for leaf in parquet.binary_leaves() if _is_image(parquet.schema, leaf)]
+        texts = {field.name for field in parquet.schema if pa.types.is_string(field.type)}
+    has_paths = bool(texts & {*PATH_COLUMNS})
+    return [column_of(leaf) for leaf in leaves if not has_paths or leaf.endswith(".bytes")]
 
 
 def column_of(leaf: str) -> str:

@@ -6,10 +6,14 @@ import os
 from collections.abc import Sequence
 
 from dataprep import storage
+from dataprep.sources.archive_folders import read_archive
+from dataprep.sources.archives import is_archive
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.filenames import add_columns, has_class_folders, read_by_pattern
 from dataprep.sources.folders import read_image_folders
 from dataprep.sources.hugging_face import read_hugging_face
+from dataprep.sources.imagenet_tars import VAL as IMAGENET_VAL
+from dataprep.sources.imagenet_tars import find_imagenet_tars, read_imagenet_tars, read_val
 from dataprep.sources.kaggle_imagenet import find_kaggle_imagenet, read_kaggle_imagenet
 from dataprep.sources.layouts import refuse_other_layouts
 from dataprep.sources.lists import read_lists
@@ -45,6 +49,10 @@ def read_folder(src: str, options: SourceOptions) -> Source:
     if lists:
         _refuse(options, ("path_column", "label_column", "split_column"), f"a table, but {src} contains list files")
         return read_lists([os.path.join(src, name) for name in lists], options.image_root or src, options)
+    if find_imagenet_tars(src):
+        columns = ("path_column", "label_column", "split_column")
+        _refuse(options, ("image_root", *columns), f"a table, but {src} contains archives")
+        return read_imagenet_tars(src, options)
     folders = list_folders(src)
     if files := find_parquet_files(src, folders):
         _refuse(options, ("image_root", "split_column"), f"a list or a table, but {src} is a folder")
@@ -83,6 +91,13 @@ def read_file(src: str, options: SourceOptions) -> Source:
     _refuse(options, ("pattern",), f"a folder, but {src} is a file")
     if src.lower().endswith(TABLE_SUFFIXES):
         return _read_table(src, options)
+    if is_archive(src):
+        _refuse(
+            options, ("image_root", "path_column", "label_column", "split_column"), f"a table, but {src} is an archive"
+        )
+        if os.path.basename(src) == IMAGENET_VAL:
+            return read_val(src, options.classes)
+        return read_archive(src, options)
     refuse_other_files(src)
     _refuse(options, ("path_column", "label_column", "split_column"), f"a table, but {src} is a list file")
     return read_lists([src], options.image_root or parent_folder(src) or ".", options)

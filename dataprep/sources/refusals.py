@@ -16,9 +16,10 @@ _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
 #: The kind of a file by its suffixes, and what to do with it.
 _ARCHIVE = ("an archive", "unpack it, and give the folder")
-_SHARD = (
-    "a shard or an archive",
-    "unpack an archive and give the folder; to use shards as they are, run `dataprep index`",
+_SHARD = ("a shard", "to use shards as they are, run `dataprep index` on their folder")
+_COMPRESSED = (
+    "an archive that is compressed as a whole, so it cannot be read in place",
+    "decompress it (`gunzip`, `xz -d`, `zstd -d`) and give the .tar, or unpack it and give the folder",
 )
 _TABLE = ("not one of the tables that can be read", "save it as CSV, JSON Lines or Parquet")
 _SPREADSHEET = (
@@ -27,8 +28,9 @@ _SPREADSHEET = (
 )
 _IMAGE = ("an image", "give the folder that contains the class folders, or a list of images")
 _BY_SUFFIX = {
-    **dict.fromkeys((".zip", ".7z", ".rar", ".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst"), _ARCHIVE),
-    **dict.fromkeys((".tar", ".tfrecord", ".tfrecords"), _SHARD),
+    **dict.fromkeys((".7z", ".rar"), _ARCHIVE),
+    **dict.fromkeys((".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst"), _COMPRESSED),
+    **dict.fromkeys((".tfrecord", ".tfrecords"), _SHARD),
     **dict.fromkeys((".json", ".feather", ".arrow", ".orc"), _TABLE),
     **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"), _SPREADSHEET),
     **dict.fromkeys((".npz", ".npy", ".h5", ".hdf5", ".mat", ".pkl", ".pt", ".lmdb", ".db", ".sqlite"), _TABLE),
@@ -38,7 +40,7 @@ _BY_SUFFIX = {
 #: First bytes of files that are recognized by any name.
 _BY_CONTENT = {
     b"PK\x03\x04": _ARCHIVE,
-    b"\x1f\x8b": _ARCHIVE,
+    b"\x1f\x8b": _COMPRESSED,
     b"7z\xbc\xaf\x27\x1c": _ARCHIVE,
     b"\xff\xd8\xff": _IMAGE,
     b"\x89PNG\r\n\x1a\n": _IMAGE,
@@ -68,6 +70,6 @@ def refuse_other_files(src: str) -> None:
         with open_file(src, SOURCE_LIST) as file:
             start = file.read(512)
         by_content = (kind for magic, kind in _BY_CONTENT.items() if start.startswith(magic))
-        kind = next(by_content, _SHARD if start[257:262] == b"ustar" else None)
+        kind = next(by_content, None)
     if kind is not None:
         raise CallError(f"--src {printable(src)} is {kind[0]}", hint=kind[1])

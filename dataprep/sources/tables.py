@@ -113,6 +113,7 @@ def _load_parquet(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
 
 def _check_type(arrow_type: pa.DataType, name: str, file: str) -> None:
     if not is_readable_type(arrow_type):
+        arrow_type = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
         raise SourceError(
             f"column {shorten(name)} has the type {shorten_type(arrow_type)}, which is not text, a number or a boolean",
             file=file,

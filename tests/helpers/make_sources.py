@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import json
+import tarfile
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import scipy.io
 
 from helpers.pictures import encode, photo
 
@@ -41,6 +47,7 @@ class Made(NamedTuple):
         names: for each image of `IMAGES` its name in the source.
         container: a file whose damage the source must notice. `None` if every image is a file of its own.
         splits: names of the splits.
+        classes: class names in label order.
 
     """
 
@@ -48,6 +55,7 @@ class Made(NamedTuple):
     names: Sequence[str]
     container: Path | None = None
     splits: tuple[str, ...] = ("train", "val")
+    classes: tuple[str, ...] = CLASSES
 
 
 def _images() -> list[Image]:
@@ -55,7 +63,7 @@ def _images() -> list[Image]:
     for number in range(18):
         split = "val" if number % 3 == 2 else "train"
         data = encode(photo(number, 20 + number, 16))
-        images.append(Image(split, f"{number:02d}.jpg", number * 7 % 3, data))
+        images.append(Image(split, f"{number:02d}.jpg", number // 2 % 3, data))
     images.append(Image("train", "broken.jpg", 1, b"<html>no image</html>"))
     # Sorted as every source lists them: by split, class and name.
     return sorted(images, key=lambda image: (image.split, image.label, image.name))
@@ -132,6 +140,87 @@ def hugging_face(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     return Made(folder, [names[number] for number in range(len(images))], folder / next(iter(parts)))
 
 
+def tar_of(files: Sequence[tuple[str, bytes]]) -> bytes:
+    """Return a tar archive of some files."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, data in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return out.getvalue()
+
+
+def zip_archive(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
+    """A zip archive with one more folder and other files, where every second member is compressed."""
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "photos.zip", "w") as archive:
+        for number, image in enumerate(images):
+            method = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)[number % 2]
+            archive.writestr(f"photos/{image.path}", image.data, method)
+        archive.writestr("__MACOSX/photos/train/cat/._00.jpg", b"x")
+        archive.writestr("photos/README.md", b"x")
+    names = [f"photos.zip/photos/{image.path}" for image in images]
+    return Made(folder / "photos.zip", names, folder / "photos.zip")
+
+
+def tar_archive(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
+    folder.mkdir()
+    (folder / "photos.tar").write_bytes(tar_of([(f"./{image.path}", image.data) for image in reversed(images)]))
+    return Made(folder / "photos.tar", [f"photos.tar/{image.path}" for image in images], folder / "photos.tar")
+
+
+def tar_of_tars(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
+    """A tar for each class of each split, in a tar, as ImageNet's training set is."""
+    folder.mkdir()
+    folders = sorted({(image.split, image.class_name) for image in images})
+    inner = [
+        (f"{split}/{name}.tar", tar_of([(i.name, i.data) for i in images if (i.split, i.class_name) == (split, name)]))
+        for split, name in folders
+    ]
+    (folder / "all.tar").write_bytes(tar_of(inner))
+    return Made(folder / "all.tar", [f"all.tar/{image.path}" for image in images], folder / "all.tar")
+
+
+WNIDS = ("n00000003", "n00000005", "n00000009")
+
+
+def imagenet_tars(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
+    """ImageNet's archives, where ``ILSVRC2012_ID`` counts the classes from the last to the first."""
+    folder.mkdir()
+    train = [image for image in images if image.split == "train"]
+    val = [image for image in images if image.split == "val"]
+    inner = [
+        (f"{wnid}.tar", tar_of([(i.name.replace(".jpg", ".JPEG"), i.data) for i in train if i.label == label]))
+        for label, wnid in enumerate(WNIDS)
+    ]
+    (folder / "ILSVRC2012_img_train.tar").write_bytes(tar_of(inner))
+    val_names = {image.name: f"ILSVRC2012_val_{number:08d}.JPEG" for number, image in enumerate(val, 1)}
+    (folder / "ILSVRC2012_img_val.tar").write_bytes(tar_of([(val_names[i.name], i.data) for i in val]))
+    truth = "".join(f"{3 - image.label}\n" for image in val).encode()
+    data = "ILSVRC2012_devkit_t12/data"
+    kit = [(f"{data}/meta.mat", meta_mat()), (f"{data}/ILSVRC2012_validation_ground_truth.txt", truth)]
+    (folder / "ILSVRC2012_devkit_t12.tar.gz").write_bytes(gzip.compress(tar_of(kit)))
+    names = [
+        f"ILSVRC2012_img_val.tar/{val_names[image.name]}" if image.split == "val" else
+        f"ILSVRC2012_img_train.tar/{WNIDS[image.label]}/{image.name.replace('.jpg', '.JPEG')}"
+        for image in images
+    ]  # fmt: skip
+    return Made(folder, names, folder / "ILSVRC2012_img_train.tar", classes=WNIDS)
+
+
+def meta_mat() -> bytes:
+    """Return the classes as MATLAB stores them: the last one is a synset above the others."""
+    fields = ("ILSVRC2012_ID", "WNID", "words", "gloss", "num_children", "children")
+    synsets = np.zeros((len(WNIDS) + 1, 1), [(name, object) for name in fields])
+    for number, wnid in enumerate(reversed(WNIDS)):
+        synsets[number, 0] = (np.uint16(number + 1), wnid, "fish", "a fish", 0.0, np.zeros((0, 0)))
+    synsets[-1, 0] = (np.uint16(1001), "n00000001", "animal", "a being", 3.0, np.array([1, 2, 3], np.uint8))
+    out = io.BytesIO()
+    scipy.io.savemat(out, {"synsets": synsets}, do_compression=True)
+    return out.getvalue()
+
+
 #: All kinds of sources.
 MAKERS: dict[str, Callable[..., Made]] = {
     "image folder": image_folder,
@@ -140,4 +229,8 @@ MAKERS: dict[str, Callable[..., Made]] = {
     "json lines": json_lines,
     "parquet table": parquet_table,
     "hugging face": hugging_face,
+    "zip": zip_archive,
+    "tar": tar_archive,
+    "tar of tars": tar_of_tars,
+    "imagenet": imagenet_tars,
 }

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers import HELPERS
-from helpers.make_sources import BROKEN, CLASSES, IMAGES, MAKERS
+from helpers.make_sources import BROKEN, IMAGES, MAKERS
 from helpers.sources import read, rows
 
 from dataprep.convert import convert_dataset
@@ -53,7 +53,7 @@ def samples(out):
 def expected(source):
     """Return what `samples` must return."""
     return sorted(
-        (image.split, name, image.class_name, image.data)
+        (image.split, name, source.classes[image.label], image.data)
         for number, (image, name) in enumerate(zip(IMAGES, source.names, strict=True))
         if number != BROKEN
     )
@@ -67,7 +67,7 @@ def files_of(folder):
 def test_the_scan_is_complete_and_deterministic(kind, made):
     source, again = read(made(kind).src), read(made(kind).src)
     assert rows(source) == rows(again)
-    assert source.classes == CLASSES
+    assert source.classes == made(kind).classes
     assert {*source.splits} == {*made(kind).splits}
     assert sorted(source.path.to_pylist()) == sorted(made(kind).names)
     assert len({*source.path.to_pylist()}) == len(IMAGES)
@@ -91,7 +91,9 @@ def test_the_shards_have_the_images_of_the_source(kind, fmt, made, tmp_path, inv
     assert verify_dataset(str(out), workers=1).problems == ()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind not in {"lists", "csv", "json lines", "parquet table"}]
+)
 def test_the_bytes_do_not_depend_on_workers_or_kills(kind, made, tmp_path):
     program = [sys.executable, str(HELPERS / "kill_at_calls.py")]
     call = [*program, made(kind).src, tmp_path / "out", "tfrecord", "67"]

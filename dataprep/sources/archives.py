@@ -1,0 +1,238 @@
+"""List the images in a tar or zip archive without unpacking it. A tar may contain tars, as ImageNet's does."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO, NamedTuple
+
+from dataprep.containers import ReaderName
+from dataprep.containers.files import LocalFile, open_container_file
+from dataprep.containers.zip import DEFLATED, STORED
+from dataprep.formats import tar
+from dataprep.sources.columns import stats_of
+from dataprep.sources.scan import IMAGE_SUFFIXES, is_utf8, suffix_of
+from manifests.errors import ShardError, SourceError
+from manifests.files import SOURCE_ARCHIVE, open_file
+from manifests.members import shorten
+from manifests.text import printable
+
+#: A zip archive with a longer directory is refused, before it is read into memory. An entry takes at least 46 bytes.
+MAX_DIRECTORY_BYTES = 1 << 30
+
+SUFFIXES = (".tar", ".zip")
+
+_ENCRYPTED = 0x1
+_METHODS = {9: "Deflate64", 12: "bzip2", 14: "LZMA", 93: "Zstandard", 95: "XZ", 98: "PPMd"}
+
+
+class Member(NamedTuple):
+    """A file in an archive.
+
+    Attributes:
+        name: its path in the archive.
+        position: as in `Location`.
+        length: number of bytes stored.
+        size: number of bytes of the file.
+        crc: CRC-32 of a member of a zip archive, 4 bytes.
+
+    """
+
+    name: str
+    position: int
+    length: int
+    size: int
+    crc: bytes = b""
+
+
+@dataclass
+class Listing:
+    """The images in an archive, in sorted order.
+
+    Attributes:
+        path: the archive.
+        reader: how its members are read.
+        images: the images.
+        others: names of some other files.
+        rejected: rows for ``rejected.jsonl``: names that cannot be stored.
+        notices: messages about files that were skipped.
+        stamp: modification time and inode of the archive.
+
+    """
+
+    path: str
+    reader: ReaderName
+    names: list[str] = field(default_factory=list)
+    position: array[int] = field(default_factory=lambda: array("q"))
+    length: array[int] = field(default_factory=lambda: array("q"))
+    size: array[int] = field(default_factory=lambda: array("q"))
+    crc: list[bytes] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    rejected: list[dict[str, str]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    stamp: tuple[int, int] = (-1, -1)
+
+
+#: Names of other files to keep, to recognize what the archive is.
+_MAX_OTHERS = 1000
+
+
+def is_archive(path: str) -> bool:
+    """Return whether a file is a tar or zip archive, by its name or its content."""
+    suffix = suffix_of(os.path.basename(path))
+    if suffix in SUFFIXES:
+        return True
+    with open_file(path, SOURCE_ARCHIVE) as file:
+        start = file.read(512)
+    # Spreadsheets are zip archives too.
+    return not suffix and (_is_zip(start) or start[257:262] == b"ustar")
+
+
+def _is_zip(start: bytes) -> bool:
+    return start.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+
+
+def list_archive(path: str) -> Listing:
+    """List the images in an archive. Of each file, only the header is read.
+
+    Raises:
+        SourceError: the archive is damaged, encrypted, or compressed in a way that cannot be read in place.
+
+    """
+    file = open_container_file(path)
+    start = file.read(0, min(file.size, 512))
+    if _is_zip(start) or suffix_of(os.path.basename(path)) == ".zip":
+        listing, members = Listing(path, "zip"), _zip_members(file)
+    else:
+        listing, members = Listing(path, "range"), _tar_members(file)
+    skipped: Counter[str] = Counter()
+    seen: set[str] = set()
+    found = []
+    for member in members:
+        if member.name in seen:
+            message = f"the archive contains {shorten(member.name)} twice"
+            raise SourceError(message, file=path, hint="make the archive again, from unpacked files")
+        seen.add(member.name)
+        problem = _problem(member.name)
+        if problem == "hidden":
+            skipped["hidden files"] += 1
+        elif (suffix := suffix_of(os.path.basename(member.name))) not in IMAGE_SUFFIXES:
+            skipped[suffix or "no extension"] += 1
+            if len(listing.others) < _MAX_OTHERS:
+                listing.others.append(member.name)
+        elif problem:
+            name = f"{os.path.basename(path)}/{member.name}".encode("utf-8", "surrogateescape")
+            listing.rejected.append(
+                {"source": name.decode("utf-8", "backslashreplace"), "reason": "bad-name", "detail": problem}
+            )
+        else:
+            found.append(member)
+    found.sort()
+    for member in found:
+        listing.names.append(member.name)
+        listing.position.append(member.position)
+        listing.length.append(member.length)
+        listing.size.append(member.size)
+        listing.crc.append(member.crc)
+    if skipped:
+        counts = ", ".join(f"{suffix} {count:,}" for suffix, count in skipped.most_common(8))
+        listing.notices.append(f"skipped files that are not images by name: {counts}")
+    _, *stamp = stats_of(os.fstat(file.file.fileno()))
+    listing.stamp = (stamp[0], stamp[1])
+    return listing
+
+
+def _problem(name: str) -> str:
+    parts = name.split("/")
+    if any(part == "__MACOSX" or (part.startswith(".") and part not in {".", ".."}) for part in parts):
+        return "hidden"
+    if not is_utf8(name):
+        return "the name in the archive is not valid UTF-8; rename the file"
+    if name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
+        return "the name in the archive leads out of its folder or contains a backslash; make the archive again"
+    return ""
+
+
+def _normal(name: str) -> str:
+    return name.removeprefix("./") if not name.startswith("/") else name
+
+
+# --- tar ----------------------------------------------------------------------------------------
+
+
+def _tar_members(file: LocalFile) -> Iterator[Member]:
+    for member in _walk(file, 0, file.size, file.path):
+        if suffix_of(member.name) == ".tar":
+            folder = _normal(member.name)[: -len(".tar")]
+            place = f"{file.path}/{printable(member.name)}"
+            for inner in _walk(file, member.data, member.size, place):
+                yield Member(f"{folder}/{_normal(inner.name)}", member.data + inner.data, inner.size, inner.size)
+        else:
+            yield Member(_normal(member.name), member.data, member.size, member.size)
+
+
+def _walk(file: LocalFile, start: int, size: int, place: str) -> Iterator[tar.Member]:
+    """Walk a tar archive that begins at byte `start` of a file; positions are relative to it."""
+
+    def view(at: int, n: int) -> tuple[bytes, int]:
+        return file(start + at, max(0, min(n, size - at)))
+
+    try:
+        yield from tar.members(view, size, place)
+    except ShardError as error:
+        raise SourceError(error.message, file=place, byte=error.byte, hint=error.hint) from None
+
+
+# --- zip ----------------------------------------------------------------------------------------
+
+
+def _zip_members(file: LocalFile) -> Iterator[Member]:
+    try:
+        infos = _directory(file)
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError) as error:
+        hint = "copy it again, or make it again; parts of an archive in several files must be joined"
+        raise SourceError(f"the file is not a complete zip archive ({error})", file=file.path, hint=hint) from None
+    stored = 0
+    for info in infos:
+        if info.is_dir():
+            continue
+        stored += info.compress_size
+        problem = ""
+        if info.flag_bits & _ENCRYPTED:
+            problem = "is encrypted"
+        elif info.compress_type not in (STORED, DEFLATED):
+            method = _METHODS.get(info.compress_type, f"method {info.compress_type}")
+            problem = f"is compressed with {method}, which is not read in place"
+        if problem:
+            hint = "unpack the archive and give the folder, or pack it again with `zip -0`"
+            raise SourceError(f"member {shorten(info.filename)} {problem}", file=file.path, hint=hint)
+        if stored > file.size or info.header_offset < 0:
+            message = (
+                f"the members overlap: {shorten(info.filename)} does not fit into the {file.size:,} bytes of the file"
+            )
+            raise SourceError(message, file=file.path, hint="make the archive again")
+        crc = info.CRC.to_bytes(4, "big")
+        yield Member(_normal(info.filename), info.header_offset, info.compress_size, info.file_size, crc)
+
+
+def _directory(file: LocalFile) -> list[zipfile.ZipInfo]:
+    with zipfile.ZipFile(_BoundedReads(file.file)) as archive:
+        return archive.infolist()
+
+
+class _BoundedReads:
+    """A file from which the directory of a zip archive is read at once, if it is not too long."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.seek = file.seek
+        self.tell = file.tell
+
+    def read(self, length: int = -1) -> bytes:
+        if length > MAX_DIRECTORY_BYTES:
+            raise ValueError(f"its directory is longer than {MAX_DIRECTORY_BYTES:,} bytes")
+        return self._file.read(length if length >= 0 else MAX_DIRECTORY_BYTES)
