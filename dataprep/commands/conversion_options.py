@@ -36,9 +36,9 @@ _OPTIONS = (
         "--src",
         required=True,
         metavar="SRC",
-        help="The images: an ImageFolder, a folder with train/ and val/, ImageNet as Kaggle or PaddleClas distribute "
-        "it, Market-1501 and similar re-ID datasets, Parquet files with images (Hugging Face), a list, or a CSV, TSV, "
-        "JSON Lines or Parquet table.",
+        help="The images: an ImageFolder, a folder with train/ and val/, a tar or zip archive of class folders, "
+        "ImageNet in its archives or as Kaggle or PaddleClas arrange it, Market-1501 and similar re-ID datasets, "
+        "Parquet files with images (Hugging Face), a list, or a CSV, TSV, JSON Lines or Parquet table.",
     ),
     click.option(
         "--fmt",

@@ -16,9 +16,10 @@ from dataprep.containers.zip import DEFLATED, STORED
 from dataprep.formats import tar
 from dataprep.sources.columns import stats_of
 from dataprep.sources.scan import IMAGE_SUFFIXES, is_utf8, suffix_of
-from manifests.errors import ShardError, SourceError
+from manifests.errors import CallError, ShardError, SourceError
 from manifests.files import SOURCE_ARCHIVE, open_file
 from manifests.members import shorten
+from manifests.remote import is_url
 from manifests.text import printable
 
 #: A zip archive with a longer directory is refused, before it is read into memory. An entry takes at least 46 bytes.
@@ -82,14 +83,20 @@ _MAX_OTHERS = 1000
 
 
 def is_archive(path: str) -> bool:
-    """Return whether a file is a tar or zip archive, by its name or its content."""
+    """Return whether a file is a tar or zip archive, by its extension, or by its content if it has none.
+
+    Raises:
+        CallError: it is an archive in an object store.
+
+    """
     suffix = suffix_of(os.path.basename(path))
-    if suffix in SUFFIXES:
-        return True
+    if suffix in SUFFIXES and is_url(path):
+        raise CallError(f"--src {printable(path)}: archives are read from local files", hint="download it first")
+    if suffix or is_url(path):
+        return suffix in SUFFIXES
     with open_file(path, SOURCE_ARCHIVE) as file:
         start = file.read(512)
-    # Spreadsheets are zip archives too.
-    return not suffix and (_is_zip(start) or start[257:262] == b"ustar")
+    return _is_zip(start) or start[257:262] == b"ustar"
 
 
 def _is_zip(start: bytes) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep import storage
 from dataprep.sources.archive_folders import archive_source, read_archive
 from dataprep.sources.archives import Listing, list_archive
 from dataprep.sources.base import Source, SourceOptions
@@ -37,8 +38,10 @@ _DEVKIT_HINT = f"put {DEVKIT}.tar.gz next to the archive, or move the archive of
 
 
 def find_imagenet_tars(src: str) -> bool:
-    """Return whether a folder contains ImageNet's archives."""
-    return any(os.path.isfile(os.path.join(src, name)) for name in (TRAIN, VAL))
+    """Return whether a folder contains ImageNet's archives, and they are not unpacked beside them."""
+    if storage.is_folder(os.path.join(src, "train")) or storage.is_folder(os.path.join(src, "val")):
+        return False
+    return any(storage.is_file(os.path.join(src, name)) for name in (TRAIN, VAL))
 
 
 def read_imagenet_tars(src: str, options: SourceOptions) -> Source:

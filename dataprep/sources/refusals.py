@@ -15,7 +15,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/{1,2}")
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
 #: The kind of a file by its suffixes, and what to do with it.
-_ARCHIVE = ("an archive", "unpack it, and give the folder")
+_ARCHIVE = ("an archive", "unpack it and give the folder, or name a tar .tar and a zip .zip")
 _SHARD = ("a shard", "to use shards as they are, run `dataprep index` on their folder")
 _COMPRESSED = (
     "an archive that is compressed as a whole, so it cannot be read in place",
@@ -70,6 +70,6 @@ def refuse_other_files(src: str) -> None:
         with open_file(src, SOURCE_LIST) as file:
             start = file.read(512)
         by_content = (kind for magic, kind in _BY_CONTENT.items() if start.startswith(magic))
-        kind = next(by_content, None)
+        kind = next(by_content, _ARCHIVE if start[257:262] == b"ustar" else None)
     if kind is not None:
         raise CallError(f"--src {printable(src)} is {kind[0]}", hint=kind[1])

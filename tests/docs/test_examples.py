@@ -85,6 +85,11 @@ def sources(make_photos, tmp_path_factory) -> Path:
     for number in range(6):
         (folder / f"cars/{number // 2:04d}_c{number % 2}_{number}.jpg").write_bytes(encode(photo(number)))
     make_sources.hugging_face(folder / "beans", make_sources.VALID)
+    make_sources.zip_archive(folder / "archives", make_sources.VALID).src.rename(folder / "photos.zip")
+    (folder / "archives").rmdir()
+    make_sources.tar_archive(folder / "archives", make_sources.VALID).src.rename(folder / "photos.tar")
+    (folder / "archives").rmdir()
+    make_sources.imagenet_tars(folder / "imagenet", make_sources.VALID)
     make_market(folder / "Market-1501")
     (folder / "DeiT_tiny_patch16_224.yaml").write_text(CONFIG)
     return folder
