@@ -1,0 +1,120 @@
+"""`LocalEngine.run_with_pool`: the parts of tasks in several processes, in order, in bounded number."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from helpers import pool_tasks as tasks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dataprep.engines import LocalEngine, steps
+from dataprep.engines.inline import InlinePool
+from dataprep.engines.pool import PARTS_PER_WORKER
+from manifests.errors import WorkerDiedError
+
+
+def children() -> list[str]:
+    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remains():
+    before, threads = children(), threading.active_count()
+    yield
+    assert children() == before
+    assert threading.active_count() == threads
+    assert steps._waiting == {}
+
+
+def run(function, work, workers=3):
+    with closing(LocalEngine(workers)) as engine:
+        return list(engine.run_with_pool(function, work, workers))
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with closing(LocalEngine(3)) as engine:
+        engine.start("helpers.pool_tasks")
+        list(engine.run_with_pool(tasks.sum_of_parts, [[1]], 3))
+        yield engine
+
+
+class TestRuns:
+    """With one engine for all examples."""
+
+    @pytest.fixture(autouse=True)
+    def _nothing_remains(self, engine):
+        """The workers remain."""
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.lists(st.lists(st.integers(0, 9), max_size=40), max_size=6))
+    def test_parts_of_a_task_come_in_order(self, engine, work):
+        results = list(engine.run_with_pool(tasks.sum_of_parts, iter(work), 3))
+        expected = [[(n, sum(numbers[:at])) for at, n in enumerate(numbers)] for numbers in work]
+        assert sorted([[part[:2] for part in result] for result in results]) == sorted(expected)
+
+    def test_all_processes_work_on_one_task(self, engine):
+        (result,) = engine.run_with_pool(tasks.slow_sum, [range(100)], 3)
+        assert [number for number, _, _ in result] == list(range(100))
+        assert len({process for _, _, process in result}) == 3
+
+    def test_whole_tasks_run_in_all_processes(self, engine):
+        results = list(engine.run_with_pool(tasks.whole_task, range(60), 3))
+        assert sorted(number for number, _ in results) == list(range(60))
+        assert len({process for _, process in results}) == 3
+
+    def test_the_next_task_begins_before_the_last_one_ends(self, engine, tmp_path):
+        for name in "01":
+            (tmp_path / name).mkdir()
+        work = [(0, str(tmp_path)), (1, str(tmp_path))]
+        assert dict(engine.run_with_pool(tasks.wait_for_the_next_task, work, 3))[0] >= 1
+
+    @pytest.mark.parametrize("workers", [2, 3])
+    def test_parts_that_wait_for_a_reply_are_bounded(self, engine, tmp_path, workers):
+        most = PARTS_PER_WORKER * workers
+        (result,) = engine.run_with_pool(tasks.count_before_replies, [(str(tmp_path), 60, most)], workers)
+        assert result == (most, 60)
+
+
+def test_one_worker_starts_no_process_and_no_thread(tmp_path):
+    def in_this_thread(numbers, pool):
+        assert pool is None
+        assert threading.current_thread() is threading.main_thread()
+        return tasks.sum_of_parts(numbers, InlinePool())
+
+    ((first, second),) = run(in_this_thread, [[3, 4]], workers=1)
+    assert (first, second) == ((3, 0, os.getpid()), (4, 3, os.getpid()))
+    assert InlinePool().apply(abs, -3) == 3
+
+
+@pytest.mark.parametrize("function", [tasks.run_failing_at_once, tasks.run_failing_later, tasks.fail_itself])
+@pytest.mark.parametrize("workers", [2, 3])
+def test_an_error_ends_the_run(function, workers):
+    with pytest.raises(ValueError, match="number 7 is bad"):
+        run(function, [list(range(40))] * 4, workers)
+
+
+def test_an_error_in_the_task_iterator_is_raised():
+    def failing():
+        yield [1, 2]
+        raise ValueError("no more tasks")
+
+    with pytest.raises(ValueError, match="no more tasks"):
+        run(tasks.sum_of_parts, failing())
+
+
+def test_a_dead_worker_ends_the_run():
+    with pytest.raises(WorkerDiedError, match=r"was killed.*run the same command again"):
+        run(tasks.kill_a_worker, [os.getpid()])
+
+
+def test_closing_early_ends_tasks_that_wait():
+    with closing(LocalEngine(3)) as engine:
+        results = engine.run_with_pool(tasks.never_reply, [[0], [1, 2, 3], [4, 5]], 3)
+        assert next(results) == 0
+        results.close()

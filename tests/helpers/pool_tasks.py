@@ -1,0 +1,127 @@
+"""Functions that tests run with `Engine.run_with_pool`; workers import them."""
+
+import os
+import time
+from pathlib import Path
+
+
+def doubled(number):
+    """A part: yields its number, and returns it with the reply and the process."""
+    reply = yield number
+    return number, reply, os.getpid()
+
+
+def sum_of_parts(numbers, pool):
+    """A task: replies to each part with the sum of the numbers before it, and returns the results of all."""
+    parts, total = [], 0
+    for part in pool.map(doubled, numbers):
+        part.reply(total)
+        total += part.value
+        parts.append(part)
+    return [part.result() for part in parts]
+
+
+def slow_sum(numbers, pool):
+    """The same in the processes of the pool, slow enough that all of them take part."""
+    parts = list(_replied(pool.map(slowly_doubled, numbers)))
+    return [part.result() for part in parts]
+
+
+def _replied(parts):
+    for part in parts:
+        part.reply(0)
+        yield part
+
+
+def slowly_doubled(number):
+    time.sleep(0.01)
+    return (yield from doubled(number))
+
+
+def begin_and_count(path):
+    Path(path, f"{os.getpid()}-{time.monotonic_ns()}").touch()
+    yield 1
+    return 1
+
+
+def count_before_replies(task, pool):
+    """Take parts until no more come, and return how many began, and how many of all were finished."""
+    folder, number, expected = task
+    parts, begun = [], 0
+    for part in pool.map(begin_and_count, [folder] * number):
+        parts.append(part)
+        if len(parts) == expected:
+            time.sleep(0.3)  # a pool without a bound goes on
+            begun = len(os.listdir(folder))
+        if len(parts) >= expected:
+            for waiting in parts[-expected:] if len(parts) == expected else parts[-1:]:
+                waiting.reply(0)
+    return begun, sum(part.result() for part in parts)
+
+
+def whole_task(number, pool):
+    return pool.apply(process_of, number)
+
+
+def process_of(number):
+    time.sleep(0.01)
+    return number, os.getpid()
+
+
+def wait_for_the_next_task(task, pool):
+    """All parts of the first task are done, but the task itself waits until a part of the second has begun."""
+    number, folder = task
+    for part in pool.map(begin_and_count, [str(Path(folder, str(number)))] * 3):
+        part.reply(0)
+    deadline = time.monotonic() + 20
+    while number == 0 and not os.listdir(Path(folder, "1")) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return number, len(os.listdir(Path(folder, "1")))
+
+
+def fail_at_once(number):
+    if number == 7:
+        raise ValueError("number 7 is bad")
+    yield number
+
+
+def fail_after_the_reply(number):
+    yield number
+    if number == 7:
+        raise ValueError("number 7 is bad")
+
+
+def run_failing_at_once(numbers, pool):
+    return [part.result() for part in _replied(pool.map(fail_at_once, numbers))]
+
+
+def run_failing_later(numbers, pool):
+    return [part.result() for part in list(_replied(pool.map(fail_after_the_reply, numbers)))]
+
+
+def fail_itself(numbers, pool):
+    for part in pool.map(doubled, numbers):
+        part.reply(0)
+        if part.value == 7:
+            raise ValueError("number 7 is bad")
+
+
+def kill_a_worker(parent, pool):
+    return [part.result() for part in list(_replied(pool.map(die_in_workers, [parent] * 200)))]
+
+
+def die_in_workers(parent):
+    time.sleep(0.005)
+    if os.getpid() != parent:
+        os.kill(os.getpid(), 9)
+    yield 0
+
+
+def never_reply(numbers, pool):
+    """A task that waits for ever: for an engine that is closed in the middle."""
+    if numbers == [0]:
+        return 0
+    for part in pool.map(doubled, numbers):
+        if part.value == 1:
+            part.result()
+    return None
