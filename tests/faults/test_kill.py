@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from helpers import HELPERS
 from helpers.pictures import encode, photo
+from helpers.processes import wait_until_gone, workers_of
 
 from dataprep.stamps import STAMPS_NAME
 from dataprep.verify import verify_dataset
@@ -71,40 +72,6 @@ def test_killed_at_every_file_operation(fmt, image_options, stride, make_photos,
     assert result["different"] == []
     assert result["early_manifest"] == [], "the manifest existed before all other files"
     assert len(result["files"]) == 3 + 3 * 3
-
-
-def group_members(group: int) -> list[int]:
-    """Return the running processes of a process group, as /proc lists them."""
-    members = []
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            try:
-                state, _, pgrp = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[:3]
-            except OSError:
-                continue
-            if int(pgrp) == group and state != "Z":
-                members.append(int(name))
-    return members
-
-
-def workers_of(process: subprocess.Popen) -> list[int]:
-    workers = []
-    for child in group_members(process.pid):
-        try:
-            if b"engines" in Path("/proc", str(child), "cmdline").read_bytes():
-                workers.append(child)
-        except OSError:
-            continue
-    return workers
-
-
-def wait_until_gone(group: int, seconds: float = 5.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while group_members(group):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def wait_for_tables(out: Path, count: int, process: subprocess.Popen) -> None:

@@ -1,0 +1,89 @@
+"""Faults while several processes work on one shard: nothing is lost, and running again gives the same bytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from helpers.pictures import encode, photo
+from helpers.processes import wait_until_gone, workers_of
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory, dataprep, snapshot):
+    """A command that three processes work on for half a second, and the files of an undisturbed run."""
+    folder = tmp_path_factory.mktemp("slow")
+    (folder / "photos" / "class").mkdir(parents=True)
+    image = encode(photo(1, 1000, 750), quality=90)
+    for number in range(150):
+        path = folder / "photos" / "class" / f"{number:03d}.jpg"
+        path.write_bytes(image if number % 50 else b"<html>")
+    command = ["convert", "--src", folder / "photos", "--resize-shorter", "300", "--max-rejected", "1"]
+    assert dataprep(*command, "--out", folder / "out", "--workers", 1).returncode == 0
+    files = snapshot(folder / "out")
+    assert [name for name in files if name.endswith(".tfrecord")] == ["train-00000.tfrecord"]
+    return command, files
+
+
+def start_and_wait(start, command, out):
+    """Start the command, and wait until its shard has grown."""
+    process = start(*command, "--out", out, "--workers", 3)
+    while process.poll() is None:
+        if any(file.stat().st_size for file in out.glob(".partial-dataprep/*train-00000.tfrecord")):
+            break
+        time.sleep(0.001)
+    assert process.poll() is None
+    assert len(workers_of(process)) == 2
+    return process
+
+
+def run_again(slow, dataprep, snapshot, out):
+    command, undisturbed = slow
+    done = dataprep(*command, "--out", out, "--workers", 3)
+    assert done.returncode == 0, done.stderr
+    assert snapshot(out) == undisturbed
+
+
+def test_killed_worker(slow, start, dataprep, snapshot, tmp_path):
+    process = start_and_wait(start, slow[0], tmp_path / "out")
+    os.kill(workers_of(process)[0], signal.SIGKILL)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 3, errors
+    assert "a worker process was killed" in errors.splitlines()[-1]
+    assert wait_until_gone(process.pid)
+    assert list((tmp_path / "out").glob("*.tfrecord")) + list((tmp_path / "out").glob(".partial*")) == []
+    run_again(slow, dataprep, snapshot, tmp_path / "out")
+
+
+def test_paused_worker_only_delays(slow, start, dataprep, snapshot, tmp_path):
+    process = start_and_wait(start, slow[0], tmp_path / "out")
+    worker = workers_of(process)[0]
+    os.kill(worker, signal.SIGSTOP)
+    time.sleep(1)
+    assert process.poll() is None
+    os.kill(worker, signal.SIGCONT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
+    assert snapshot(tmp_path / "out") == slow[1]
+
+
+def test_killed_parent_of_a_paused_worker(slow, start, dataprep, snapshot, tmp_path):
+    process = start_and_wait(start, slow[0], tmp_path / "out")
+    os.kill(workers_of(process)[0], signal.SIGSTOP)
+    process.kill()
+    process.communicate()
+    assert wait_until_gone(process.pid), "a worker outlived its parent"
+    run_again(slow, dataprep, snapshot, tmp_path / "out")
+
+
+def test_interrupted(slow, start, dataprep, snapshot, tmp_path):
+    process = start_and_wait(start, slow[0], tmp_path / "out")
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130, errors
+    assert "interrupted" in errors.splitlines()[-1]
+    assert wait_until_gone(process.pid)
+    assert list((tmp_path / "out").glob(".partial*")) == []
+    run_again(slow, dataprep, snapshot, tmp_path / "out")
