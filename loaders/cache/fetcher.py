@@ -15,7 +15,7 @@ import numpy as np
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
-from loaders.cache.layout import GAP_BYTES, WASTED_GAP_BYTES, Layout, Request
+from loaders.cache.layout import Layout, Request
 from loaders.cache.presence import ABSENT, PRESENT, UNVERIFIED
 from loaders.dataset.tables import NO_CHECKSUM
 from manifests.errors import RefusedError, ReplacedError, ShardError, StorageError
@@ -25,10 +25,13 @@ _log = logging.getLogger(__name__)
 #: Requests on their way at a time.
 CONNECTIONS = 32
 
+#: With this many batches in advance, whole blocks are fetched; before, only what is needed at once.
+_BLOCKS_AFTER = 4
+
 #: Bytes of images that are fetched before they are needed.
 LOOKAHEAD_BYTES = 1 << 30
 #: Least batches that are fetched before they are needed.
-LOOKAHEAD_BATCHES = 16
+LOOKAHEAD_BATCHES = 4
 
 #: Most batches whose requests are combined. At first it is one, so that the first batch arrives soon.
 MOST_BATCHES_AT_ONCE = 64
@@ -54,16 +57,16 @@ class Destination(Protocol):
         """Say that reserved bytes are written, or never will be."""
         ...
 
-    def read(self, request: Request) -> Sequence[memoryview] | memoryview:
-        """Read the bytes of a request from the store."""
+    def read(self, request: Request) -> Sequence[memoryview]:
+        """Read the ranges of a request from the store."""
         ...
 
     def stored(self, row: int) -> bytes:
         """Return the bytes on the local disk where an image belongs."""
         ...
 
-    def write(self, request: Request, data: memoryview, rows: NDArray[np.int64]) -> None:
-        """Write images of a request and mark them as present."""
+    def write(self, request: Request, parts: Sequence[memoryview], rows: NDArray[np.int64]) -> None:
+        """Write the ranges of a request, and mark those of its images that are intact as present."""
         ...
 
     def mark_verified(self, rows: NDArray[np.int64], *, intact: bool) -> None:
@@ -122,13 +125,13 @@ class Fetcher:
         self._planner: threading.Thread | None = None
         mean = max(1, int(layout.sizes.mean())) if layout.samples else 1
         self._lookahead_samples = LOOKAHEAD_BYTES // mean
-        self._gap = GAP_BYTES
+        self._in_blocks = True
         #: Bytes and requests so far.
         self.bytes = self.requests = 0
 
     def limit_lookahead(self, size: int) -> None:
-        """Fetch at most about this many bytes before they are needed, and hardly any that nobody asked for."""
-        self._gap = WASTED_GAP_BYTES
+        """Fetch at most about this many bytes before they are needed, and nothing that nobody asked for."""
+        self._in_blocks = False
         mean = max(1, int(self._layout.sizes.mean()))
         self._lookahead_samples = min(self._lookahead_samples, size // mean)
 
@@ -212,6 +215,7 @@ class Fetcher:
                 if self._closed:
                     return
                 wanted, self._wanted = self._wanted, []
+                in_blocks = not wanted and self._in_blocks and self._planned >= self._current + _BLOCKS_AFTER
             try:
                 rows = np.concatenate(wanted) if wanted else self._next_rows()
             except Exception as error:  # a custom sampler's plan fails: the loader itself meets the same error
@@ -219,7 +223,7 @@ class Fetcher:
                 with self._changed:
                     self._upcoming = None
                 continue
-            self._request(rows)
+            self._request(rows, in_blocks=in_blocks)
 
     def _may_look_ahead(self) -> bool:
         upcoming = self._upcoming
@@ -241,9 +245,12 @@ class Fetcher:
                 self._planned = max(self._planned, first + count)
         return rows
 
-    def _request(self, rows: NDArray[np.int64]) -> None:
+    def _request(self, rows: NDArray[np.int64], *, in_blocks: bool = False) -> None:
         _, first = np.unique(rows, return_index=True)
         rows = rows[np.sort(first)]
+        if in_blocks:
+            absent = rows[(self._destination.states(rows) == ABSENT) & ~self._on_the_way[rows]]
+            rows = np.concatenate([rows[self._destination.states(rows) == UNVERIFIED], self._layout.blocks(absent)])
         with self._changed:
             states = self._destination.states(rows)
             rows, states = rows[~self._on_the_way[rows]], states[~self._on_the_way[rows]]
@@ -251,9 +258,9 @@ class Fetcher:
         unverified = rows[states == UNVERIFIED]
         if len(unverified):
             self._verify(unverified)
-        for request in self._layout.requests(rows[states == ABSENT], gap=self._gap):
+        for request in self._layout.requests(rows[states == ABSENT]):
             try:
-                self._destination.reserve(request.end - request.start)
+                self._destination.reserve(request.bytes)
             except Exception as error:
                 self._finish(request.rows, error)
                 continue
@@ -291,7 +298,7 @@ class Fetcher:
         except Exception as failure:
             error = failure
         finally:
-            self._destination.release(request.end - request.start)
+            self._destination.release(request.bytes)
             self._slots.release()
             self._finish(request.rows, error)
 
@@ -307,23 +314,19 @@ class Fetcher:
 
     def _fetch_intact(self, request: Request) -> None:
         """Fetch a request, compare the checksums of its images, and write them."""
-        remaining = request.rows
         for attempt in range(2):  # wrong bytes may be the network's fault, so fetch them once more
-            data = self._read(request)
-            self.bytes += len(data)
-            self.requests += 1
-            rows = self._layout.rows_within(request)
-            intact = self._intact(request, data, rows)
-            self._destination.write(request, data, rows[intact])
-            remaining = rows[~intact]
-            remaining = remaining[np.isin(remaining, request.rows)]
-            if not len(remaining):
+            parts = self._read(request)
+            self.bytes += request.bytes
+            self.requests += len(request.ranges)
+            intact = self._intact(request, parts)
+            self._destination.write(request, parts, request.rows[intact])
+            if intact.all():
                 return
             if attempt == 0:
                 _log.warning(
                     "%s: an image arrived damaged, fetching it again", self._destination.describe(request.shard)
                 )
-        first = int(remaining[0])
+        first = int(request.rows[~intact][0])
         raise ShardError(
             "the object has an image with another checksum than the sample table states: it is damaged, or was "
             "replaced after the loader was built",
@@ -333,23 +336,26 @@ class Fetcher:
             hint="restore the object, or build the loader again if the dataset was made anew",
         )
 
-    def _intact(self, request: Request, data: memoryview, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        begins = self._layout.offsets[rows] - request.start
-        parts = zip(
-            begins.tolist(),
-            (begins + self._layout.sizes[rows]).tolist(),
-            self._layout.checksums[rows].tolist(),
-            strict=True,
+    def _intact(self, request: Request, parts: Sequence[memoryview]) -> NDArray[np.bool_]:
+        """Return which images of a request have the checksum of the sample table, bool [rows]."""
+        layout, rows = self._layout, request.rows
+        images = zip(
+            layout.offsets[rows].tolist(), layout.sizes[rows].tolist(), layout.checksums[rows].tolist(), strict=True
         )
-        return np.array([check in (NO_CHECKSUM, crc32c(data[begin:end])) for begin, end, check in parts], bool)
+        intact, number = [], 0
+        for offset, size, checksum in images:
+            while offset + size > request.ranges[number][1]:
+                number += 1
+            begin = offset - request.ranges[number][0]
+            intact.append(checksum in (NO_CHECKSUM, crc32c(parts[number][begin : begin + size])))
+        return np.array(intact, bool)
 
-    def _read(self, request: Request) -> memoryview:
+    def _read(self, request: Request) -> Sequence[memoryview]:
         """Read a request, again and again until the timeout if the store does not answer."""
         deadline = 0.0
         while True:
             try:
-                data = self._destination.read(request)
-                return memoryview(data)  # type: ignore[arg-type]
+                return self._destination.read(request)
             except (RefusedError, ReplacedError):
                 raise
             except FileNotFoundError:

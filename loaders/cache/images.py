@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from loaders.cache.fetcher import TIMEOUT, Fetcher, Upcoming, is_full
 from loaders.cache.folder import CachedDataset, lock_mapped, lock_unmapped, named
 from loaders.cache.future import next_uses
-from loaders.cache.layout import Layout, Request
+from loaders.cache.layout import BLOCK_BYTES, Layout, Request
 from loaders.cache.presence import ABSENT, PRESENT, Presence
 from loaders.cache.room import Room
 from loaders.cache.sparse import SparseFiles
@@ -26,8 +27,8 @@ from manifests.text import format_bytes
 #: With a limit, at most this part of it is fetched before it is needed.
 _LOOKAHEAD = 1 / 4
 
-#: Batches of every rank that the cache must have room for: those that the pipeline prepares, and as many in advance.
-_LEAST_BATCHES = 16
+#: Batches of all ranks that the cache must have room for: the current one, and those that are fetched in advance.
+_LEAST_BATCHES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +172,12 @@ class CachedImages:
 
     def lines(self) -> list[str]:
         """Describe the cache for `explain`."""
-        everything = np.arange(self._layout.samples)
         total, there = int(self._layout.sizes.sum()), int(self._layout.sizes.sum()) - self.missing_bytes
-        requests = len(self._layout.requests(everything)) if self._layout.samples else 0
+        blocks = -(-sum(self._layout.lengths) // BLOCK_BYTES)
+        requests = f"about {blocks:,} to {2 * blocks:,}" if self.fits else f"up to {self._layout.samples:,}"
         return [
             f"cache {self._cached.dataset.folder}: {format_bytes(there)} of {format_bytes(total)} are there",
-            f"  a cold epoch in stored order takes about {requests:,} requests; in a random order, at most "
-            f"{self._layout.samples:,}",
+            f"  an epoch from an empty cache takes {requests} requests",
         ]
 
     def _needed(self) -> int:
@@ -213,40 +213,33 @@ class CachedImages:
         """Say that reserved bytes are written, or never will be."""
         self._room.release(size)
 
-    def read(self, request: Request) -> memoryview:
-        """Read the bytes of a request from the store."""
+    def read(self, request: Request) -> Sequence[memoryview]:
+        """Read the ranges of a request from the store."""
         name = self._split.shards[request.shard].file.name
-        return self._cached.dataset.store.get_ranges(name, [(request.start, request.end)])[0]
+        return self._cached.dataset.store.read_parts(name, request.ranges)
 
     def stored(self, row: int) -> bytes:
         """Return the bytes on the local disk where an image belongs."""
         shard = int(self._layout.shards_of(np.array([row]))[0])
         return self._files.read(shard, int(self._layout.offsets[row]), int(self._layout.sizes[row]))
 
-    def write(self, request: Request, data: memoryview, rows: NDArray[np.int64]) -> None:
-        """Write images of a request and mark them as present; images that nobody asked for only if all fits."""
-        if not self.fits:
-            rows = rows[np.isin(rows, request.rows)]
+    def write(self, request: Request, parts: Sequence[memoryview], rows: NDArray[np.int64]) -> None:
+        """Write the ranges of a request, and mark those of its images that are intact as present."""
         try:
-            self._write(request, data, rows)
+            self._write(request, parts, rows)
         except OSError as error:
             if not is_full(error):
                 raise StorageError(
                     f"the cache cannot be written: {error.strerror}", file=self._cached.dataset.cache
                 ) from None
-            self._room.make_room(len(data))
+            self._room.make_room(request.bytes)
             with named(self._cached.dataset.cache):
-                self._write(request, data, rows)
+                self._write(request, parts, rows)
 
-    def _write(self, request: Request, data: memoryview, rows: NDArray[np.int64]) -> None:
-        begins = self._layout.offsets[rows]
+    def _write(self, request: Request, parts: Sequence[memoryview], rows: NDArray[np.int64]) -> None:
         with self._presence.fetching():
-            if self.fits:
-                self._files.write(request.shard, request.start, data)
-            else:
-                for begin, size in zip(begins.tolist(), self._layout.sizes[rows].tolist(), strict=True):
-                    part = data[begin - request.start : begin - request.start + size]
-                    self._files.write(request.shard, begin, part)
+            for (start, _), part in zip(request.ranges, parts, strict=True):
+                self._files.write(request.shard, start, part)
             self._presence.mark(rows, PRESENT)
 
     def mark_verified(self, rows: NDArray[np.int64], *, intact: bool) -> None:

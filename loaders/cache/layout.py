@@ -12,29 +12,35 @@ from numpy.typing import NDArray
 #: Disk space is given back in pages of this many bytes.
 PAGE = 4096
 
-#: Bytes between two images that are read although nobody asked for them, to save a request: if the images among them
-#: stay in the cache, and if not.
-GAP_BYTES, WASTED_GAP_BYTES = 256 << 10, 16 << 10
+#: Bytes between two images that are read although nobody asked for them, to save a range.
+GAP_BYTES = 16 << 10
 
-#: A longer request is divided, so that several connections share the work.
-REQUEST_BYTES = 8 << 20
+#: Most bytes, and most ranges, of one request: several connections share the work, and a retry repeats little.
+REQUEST_BYTES, REQUEST_RANGES = 4 << 20, 32
+
+#: Images are fetched in blocks of about this length if all that is in them stays in the cache: a request costs as much
+#: time as 0.5 to 5 MB.
+BLOCK_BYTES = 2 << 20
 
 
 class Request(NamedTuple):
-    """A range of bytes to fetch from one shard.
+    """Ranges of bytes to fetch from one shard.
 
     Attributes:
         shard: number of the shard.
-        start: first byte.
-        end: byte after the last.
-        rows: the images in it that were asked for, int64 [N].
+        ranges: first byte of each range, and the byte after its last, ascending.
+        rows: the images that they bring, by offset, int64 [N].
 
     """
 
     shard: int
-    start: int
-    end: int
+    ranges: tuple[tuple[int, int], ...]
     rows: NDArray[np.int64]
+
+    @property
+    def bytes(self) -> int:
+        """Length of all ranges."""
+        return sum(end - start for start, end in self.ranges)
 
 
 @dataclass(frozen=True)
@@ -69,39 +75,53 @@ class Layout:
         """Return the first row of a shard."""
         return int(self.ends[shard - 1]) if shard else 0
 
-    def requests(self, rows: NDArray[np.int64], *, gap: int = GAP_BYTES) -> list[Request]:
-        """Combine images that are close to each other into requests, in the order in which they are first needed.
+    def blocks(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return all rows of the blocks that contain some of these rows, in the order in which they are needed.
 
         Args:
             rows: different rows, in the order in which they are needed, int64 [N].
-            gap: most bytes between two images of a request.
+
+        """
+        shards, numbers = self.shards_of(rows), self.offsets[rows] // BLOCK_BYTES
+        _, first = np.unique(np.stack([shards, numbers]), axis=1, return_index=True)
+        found = []
+        for place in np.sort(first).tolist():
+            shard = int(shards[place])
+            start, end = self.first_row(shard), int(self.ends[shard])
+            found.append(np.flatnonzero(self.offsets[start:end] // BLOCK_BYTES == numbers[place]) + start)
+        return np.concatenate(found) if found else rows
+
+    def requests(self, rows: NDArray[np.int64]) -> list[Request]:
+        """Combine images of a shard into requests, in the order in which they are first needed.
+
+        Args:
+            rows: different rows, in the order in which they are needed, int64 [N].
 
         """
         shards = self.shards_of(rows)
         order = np.lexsort((self.offsets[rows], shards))
         rows, shards = rows[order], shards[order]
-        begins, stops = self.offsets[rows], self.offsets[rows] + self.sizes[rows]
+        begins = self.offsets[rows].tolist()
+        stops = (self.offsets[rows] + self.sizes[rows]).tolist()
+        numbers = shards.tolist()
         found: list[tuple[int, Request]] = []
-        first = 0
-        for last in range(1, len(rows) + 1):
-            if (
-                last < len(rows)
-                and shards[last] == shards[first]
-                and begins[last] - stops[last - 1] <= gap
-                and stops[last] - begins[first] <= REQUEST_BYTES
+        ranges: list[tuple[int, int]] = []
+        first = total = 0
+        for place, (shard, begin, stop) in enumerate(zip(numbers, begins, stops, strict=True)):
+            joins = bool(ranges) and begin - ranges[-1][1] <= GAP_BYTES
+            total += stop - (ranges[-1][1] if joins else begin)
+            if ranges and (
+                shard != numbers[first] or total > REQUEST_BYTES or (not joins and len(ranges) == REQUEST_RANGES)
             ):
-                continue
-            start, end = int(begins[first]), int(stops[first:last].max())
-            found.append((int(order[first:last].min()), Request(int(shards[first]), start, end, rows[first:last])))
-            first = last
+                found.append((int(order[first:place].min()), Request(numbers[first], tuple(ranges), rows[first:place])))
+                ranges, first, total, joins = [], place, stop - begin, False
+            if joins:
+                ranges[-1] = (ranges[-1][0], max(stop, ranges[-1][1]))
+            else:
+                ranges.append((begin, stop))
+        if ranges:
+            found.append((int(order[first:].min()), Request(numbers[first], tuple(ranges), rows[first:])))
         return [request for _, request in sorted(found, key=lambda each: each[0])]
-
-    def rows_within(self, request: Request) -> NDArray[np.int64]:
-        """Return every row whose image is completely within a request, also those that nobody asked for."""
-        first, end = self.first_row(request.shard), int(self.ends[request.shard])
-        offsets = self.offsets[first:end]
-        inside = (offsets >= request.start) & (offsets + self.sizes[first:end] <= request.end)
-        return np.flatnonzero(inside) + first
 
     def pages(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the approximate disk space of images in bytes, int64 [rows]."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -50,6 +50,19 @@ def range_reader(url: Url, request: Request, etag: str | None) -> Callable[[], B
         if len(data) != request.end - request.start:
             raise BrokenOffError
         return data
+
+    return read
+
+
+def parts_reader(url: Url, ranges: Sequence[tuple[int, int]]) -> Callable[[], Sequence[memoryview]]:
+    """Return a function that reads several ranges of an object."""
+    starts, ends = ([each[side] for each in ranges] for side in (0, 1))
+
+    def read() -> Sequence[memoryview]:
+        parts = [memoryview(part) for part in connect(url).get_ranges(url.path, starts=starts, ends=ends, coalesce=0)]
+        if any(len(part) != end - start for part, start, end in zip(parts, starts, ends, strict=True)):
+            raise BrokenOffError
+        return parts
 
     return read
 

@@ -14,7 +14,7 @@ from manifests.errors import CallError, StorageError
 from manifests.remote.connect import connect
 from manifests.remote.errors import translated
 from manifests.remote.ranges import COALESCE_BYTES, MAX_REQUEST_BYTES, Request, coalesce
-from manifests.remote.requests import BrokenOffError, range_reader, repeat, submit
+from manifests.remote.requests import BrokenOffError, parts_reader, range_reader, repeat, submit
 from manifests.remote.url import Url, check_key, parse_url
 
 if TYPE_CHECKING:
@@ -180,6 +180,21 @@ class Store:
         """Begin to read bytes `start` to `end` of an object; the future raises what `get_ranges` does."""
         url = self._url(name)
         return submit(repeat, url, range_reader(url, Request(start, end, ()), etag))
+
+    def read_parts(self, name: str, ranges: Sequence[tuple[int, int]]) -> Sequence[memoryview]:
+        """Read parts of an object in the calling thread; the client requests about ten at a time.
+
+        Args:
+            name: the object.
+            ranges: (start, end) of each part in bytes.
+
+        Raises:
+            FileNotFoundError: the object does not exist.
+            StorageError: the store cannot be reached or refuses the request, or the object ends before a part does.
+
+        """
+        url = self._url(name)
+        return repeat(url, parts_reader(url, ranges))
 
     def chunks(self, name: str, size: int, *, start: int = 0, etag: str | None = None) -> Iterator[memoryview]:
         """Read an object from `start` to `size` in order; while one chunk is processed, the next are on their way.
