@@ -10,6 +10,7 @@ from dataprep import storage
 from dataprep.options import Options
 from manifests.errors import CallError, DamagedError, StorageError
 from manifests.files import MANIFEST, read_file
+from manifests.remote import is_url
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME, manifest_files
 from manifests.text import printable
@@ -40,6 +41,16 @@ def read_mark(out: str) -> tuple[str, bool] | None:
         return str(members["options"]["plan"]), members["overwrite"] is True
     except (OSError, ValueError, TypeError, KeyError, RecursionError, DamagedError):
         return None
+
+
+def owns_names(out: str, fingerprint: str) -> bool:
+    """Return whether all files with the names of a plan's shards are from this plan, also those without a table.
+
+    In an object store, the table of a killed run may be on another machine. But before a run writes its mark, it checks
+    that all files of these names are its own, or is about to replace them.
+    """
+    mark = read_mark(out) if is_url(out) else None
+    return mark is not None and mark[0] == fingerprint
 
 
 def mark_complete(out: str, manifest: Manifest) -> None:

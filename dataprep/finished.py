@@ -46,7 +46,7 @@ def _files_of(fingerprint: str, manifest: Manifest) -> dict[str, File]:
 def read_finished(fingerprint: str, out: str, name: str, in_manifest: Mapping[str, File]) -> ShardResult | None:
     """Read the sample table of a shard; `None` if it is missing, damaged or of another plan."""
     path = os.path.join(out, f"{name}.parquet")
-    if not os.path.isfile(path):
+    if not storage.is_file(path):
         return None
     table = storage.describe(out, f"{name}.parquet")
     is_whole = table == in_manifest[table.name] if table.name in in_manifest else has_canonical_bytes(path)
@@ -95,7 +95,7 @@ def is_intact(out: str, result: ShardResult) -> bool:
 def has_checksum(out: str, file: File) -> bool:
     """Return whether a file exists and is as the record says."""
     path = os.path.join(out, file.name)
-    return length(path) == file.bytes and os.path.isfile(path) and storage.describe(out, file.name) == file
+    return length(path) == file.bytes and storage.is_file(path) and storage.describe(out, file.name) == file
 
 
 def lists_everything(out: str, in_manifest: Mapping[str, File]) -> bool:
@@ -116,13 +116,10 @@ def read_rejected(out: str) -> Iterator[dict[str, str]]:
 def has_all_of(out: str, in_manifest: Mapping[str, File]) -> bool:
     """Return whether there is a manifest, and the list of rejected images is as it says."""
     rejected = in_manifest.get(REJECTED_NAME)
-    is_listed = rejected is not None or not os.path.lexists(os.path.join(out, REJECTED_NAME))
+    is_listed = rejected is not None or not storage.is_file(os.path.join(out, REJECTED_NAME))
     return bool(in_manifest) and is_listed and (rejected is None or has_checksum(out, rejected))
 
 
 def length(path: str) -> int:
     """Return the length of a file in bytes; -1 if it does not exist."""
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return -1
+    return storage.file_length(path)

@@ -16,6 +16,7 @@ from dataprep.options import Options
 from dataprep.source_image import load_image
 from dataprep.sources import Source
 from manifests.errors import SourceVanishedError, StorageError
+from manifests.remote import is_url
 
 #: Prefix of the temporary file by which a machine recognizes the output folder.
 _PROBE = "machine-check-"
@@ -75,7 +76,9 @@ def check_machine(expected: Expected) -> None:
 
     """
     check_canary(expected.canary)
-    if not storage.partials_named(expected.out, expected.probe):
+    if is_url(expected.out):
+        storage.make_folder(expected.out)
+    elif not storage.partials_named(expected.out, expected.probe):
         raise StorageError(
             "it does not see the output folder" if not os.path.isdir(expected.out) else "it has another folder here",
             file=expected.out,

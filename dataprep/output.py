@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataprep import storage
 from dataprep.sources import Source
 from manifests.errors import CallError
+from manifests.remote import is_url, parse_url
 from manifests.text import printable
 
 #: Longest path of an output folder, in bytes: Linux allows 4,096 for the path of a file in it.
@@ -21,6 +22,9 @@ def check_output(source: Source, out: str) -> None:
         CallError: `out` is a file, is inside a file or a folder that the scan of the source reads, or is too long.
 
     """
+    if is_url(out):
+        _check_url(source, out)
+        return
     existing = _nearest_existing(os.path.realpath(out))
     if len(os.fsencode(out)) > MAX_PATH:
         raise CallError(
@@ -37,6 +41,17 @@ def check_output(source: Source, out: str) -> None:
         raise CallError(
             f"--out {printable(out)}: {printable(existing)} is a file, not a folder",
             hint="choose another folder with --out",
+        )
+
+
+def _check_url(source: Source, out: str) -> None:
+    if parse_url(out).is_read_only:
+        raise CallError(f"--out {out} can only be read", hint="use the s3://, gs:// or az:// URL of a bucket")
+    if source.scanned and f"{out}/".startswith(f"{source.root}/"):
+        raise CallError(
+            f"--out {printable(out)} is inside the source {printable(source.root)}, so the next run would read it "
+            "as images",
+            hint="choose a folder outside the source",
         )
 
 
@@ -59,6 +74,8 @@ def check_writable(out: str) -> str:
         StorageError: another run is writing to `out`.
 
     """
+    if is_url(out):  # only a write would tell
+        return out
     existing = _nearest_existing(os.path.abspath(out))
     if not os.access(existing, os.W_OK | os.X_OK):
         hint = "give this user permission to write there, or choose another folder with --out"
@@ -76,6 +93,8 @@ def refuse_folders(out: str, names: Iterable[str]) -> None:
         CallError: there is one. Running the same command again would not help, and folders are never removed.
 
     """
+    if is_url(out):  # an object store can have a file and a folder of the same name
+        return
     for name in names:
         if os.path.isdir(os.path.join(out, name)) and not os.path.islink(os.path.join(out, name)):
             raise CallError(

@@ -30,6 +30,7 @@ from dataprep.sources import Source
 from manifests.errors import CallError, PlanError, SourceVanishedError
 from manifests.faults import raise_machine_fault
 from manifests.files import PLAN, read_file
+from manifests.remote import absolute
 from manifests.sealed import seal, unseal
 from manifests.text import printable
 
@@ -50,7 +51,7 @@ def write_plan(source: Source, plan: ConversionPlan, out: str, options: Options)
     """Write the plan into the folder ``plan``; the folder for temporary files must exist."""
     folder = plan_folder(out)
     with storage.translate_errors(folder, "the folder cannot be made"):
-        os.makedirs(folder, exist_ok=True)
+        storage.make_folder(folder)
     tables, pairs = [], []
     for name, shards in file_parts(plan.shards):
         temporary = storage.partial_path(os.path.join(out, name))
@@ -62,7 +63,7 @@ def write_plan(source: Source, plan: ConversionPlan, out: str, options: Options)
         options=options,
         canary=canary(),
         layout=source.layout,
-        root=os.path.abspath(source.root),
+        root=absolute(source.root),
         splits=tuple(_totals(source, plan, name) for name in plan.splits),
         extra=tuple(source.extra.column_names),
         has_locations=source.location is not None,
@@ -79,7 +80,7 @@ def write_plan(source: Source, plan: ConversionPlan, out: str, options: Options)
 def remove_plan(out: str) -> None:
     """Remove the files of a plan, ``plan.json`` first."""
     folder = plan_folder(out)
-    names = os.listdir(folder) if os.path.isdir(folder) else []
+    names = [entry.name for entry in storage.list_folder(folder)] if storage.is_folder(folder) else []
     for name in sorted((name for name in names if _PLAN_FILE.fullmatch(name)), key=lambda name: name != PLAN_NAME):
         storage.remove(os.path.join(folder, name))
 
@@ -95,7 +96,7 @@ def _totals(source: Source, plan: ConversionPlan, name: str) -> PlannedSplit:
 
 def has_plan(out: str) -> bool:
     """Return whether an output folder has a complete plan, damaged or not."""
-    return os.path.lexists(os.path.join(plan_folder(out), PLAN_NAME))
+    return storage.is_file(os.path.join(plan_folder(out), PLAN_NAME))
 
 
 def read_plan(out: str) -> StoredPlan:
@@ -110,8 +111,8 @@ def read_plan(out: str) -> StoredPlan:
     try:
         data = read_file(path, PLAN)
     except (FileNotFoundError, NotADirectoryError):
-        hint = "run `dataprep plan --src SRC --out OUT` first" if os.path.isdir(out) else "check the path"
-        missing = "contains no plan" if os.path.isdir(out) else "does not exist"
+        hint = "run `dataprep plan --src SRC --out OUT` first" if storage.is_folder(out) else "check the path"
+        missing = "contains no plan" if storage.is_folder(out) else "does not exist"
         raise CallError(f"the folder {printable(out)} {missing}", hint=hint) from None
     except OSError as error:
         raise_machine_fault(error)
@@ -248,7 +249,7 @@ class StoredTasks(Sequence[ShardTask]):
 def _check_root(source: Source) -> None:
     """Check that the folder of the source is there, if an image is relative to it."""
     paths = source.path if source.location is None else source.location["container"].cast(pa.large_string())
-    if not os.path.isdir(source.root) and not pc.all(pc.starts_with(paths, "/")).as_py():
+    if not storage.is_folder(source.root) and not pc.all(pc.match_substring_regex(paths, "^/|://")).as_py():
         raise SourceVanishedError(
             "the source of the plan is not on this machine",
             file=source.root,

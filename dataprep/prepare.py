@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -80,16 +79,17 @@ def prepared(
         is_locked = stack.enter_context(storage.locked(out))
         storage.check_partials([out])
         has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
-        resumable = find_resumable(
-            source,
-            plan,
-            out,
-            options,
-            overwrite=overwrite,
-            check_shards=check_shards,
-            engine=engine,
-            progress=progress,
-        )
+        with storage.remember(out):
+            resumable = find_resumable(
+                source,
+                plan,
+                out,
+                options,
+                overwrite=overwrite,
+                check_shards=check_shards,
+                engine=engine,
+                progress=progress,
+            )
         if (
             has_other_plan
             or always_writes
@@ -106,7 +106,7 @@ def prepared(
 
 def _make_folder(out: str) -> None:
     try:
-        os.makedirs(out, exist_ok=True)
+        storage.make_folder(out)
     except OSError as error:
         hint = "make its parent writable for this user, or choose another folder with --out"
         raise CallError(f"--out {printable(out)}: the folder cannot be made ({error.strerror})", hint=hint) from None

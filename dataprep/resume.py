@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dataprep import storage
-from dataprep.completion import INCOMPLETE_NAME, read_mark
+from dataprep.completion import INCOMPLETE_NAME, owns_names, read_mark
 from dataprep.containers import locations_of
 from dataprep.engines import Engine
 from dataprep.finished import (
@@ -42,6 +42,7 @@ from dataprep.sources import Source
 from dataprep.stamps import STAMPS_NAME, read_stamps, stamps_of
 from manifests.errors import CallError, DamagedError
 from manifests.files import REJECTED, read_lines
+from manifests.remote import is_url
 from manifests.schema import SPLIT_NAMES, File
 from manifests.store import (
     MANIFEST_NAME,
@@ -100,17 +101,20 @@ def find_resumable(
 
     """
     now = stamps_of(source, plan)
-    if not os.path.isdir(out):
+    if not storage.is_folder(out):
         return Resumable({}, stamps=now)
     refuse_folders(out, (MANIFEST_NAME, INCOMPLETE_NAME, STAMPS_NAME, *_dataset_files(plan, out)))
     in_manifest = files_in_manifest(plan.fingerprint, out)
-    tables = [read_finished(plan.fingerprint, out, shard.name, in_manifest) for shard in plan.shards]
+    names = (shard.name for shard in plan.shards)
+    tables = list(storage.map_files(out, lambda name: read_finished(plan.fingerprint, out, name, in_manifest), names))
     foreign = next(_foreign_files(plan, out, options, _listed_files(plan, out, in_manifest, tables)), None)
     if foreign and not overwrite:
         raise foreign_file_error(out, foreign, options, (MANIFEST_NAME, INCOMPLETE_NAME))
     starts_anew = overwrite and read_mark(out) != (plan.fingerprint, True)
     found = [] if foreign or starts_anew else [result for result in tables if result]
-    kept = {result.name: result for result in found if is_final(result) and is_intact(out, result)}
+    final = [result for result in found if is_final(result)]
+    intact = storage.map_files(out, lambda result: is_intact(out, result), final)
+    kept = {result.name: result for result, is_kept in zip(final, intact, strict=True) if is_kept}
     before = read_stamps(out, plan)
     changed = {name for name in kept if now and now[name] != before.get(name)}
     to_read = [shard for shard in plan.shards if shard.name in (kept if check_shards else changed)]
@@ -149,7 +153,7 @@ def _outdated(plan: ConversionPlan, out: str, kept: Mapping[str, ShardResult]) -
     """Return the files to remove. A kill in between must leave neither a manifest, nor a shard without its table."""
     names = (name for name in _dataset_files(plan, out) if os.path.splitext(name)[0] not in kept)
     in_order = (MANIFEST_NAME, STAMPS_NAME, *sorted(names, key=lambda name: name.endswith(".parquet")))
-    return tuple(name for name in in_order if os.path.lexists(os.path.join(out, name)))
+    return tuple(name for name in in_order if _exists(os.path.join(out, name)))
 
 
 def remove_outdated(out: str, resumable: Resumable) -> None:
@@ -203,7 +207,10 @@ def _foreign_files(plan: ConversionPlan, out: str, options: Options, listed: Map
         yield MANIFEST_NAME
     suffixes = (FORMATS[options.fmt].SUFFIX, ".idx", ".parquet")
     planned = {REJECTED_NAME, *(shard.name + suffix for shard in plan.shards for suffix in suffixes)}
+    owned = owns_names(out, plan.fingerprint)
     for name in _dataset_files(plan, out):
+        if owned and name in planned:
+            continue
         path = os.path.join(out, name)
         is_listed = name in listed and listed[name].bytes == length(path)
         if name not in planned or not (is_listed or (name == REJECTED_NAME and _is_rejected_list(path))):
@@ -222,4 +229,9 @@ def _dataset_files(plan: ConversionPlan, out: str) -> list[str]:
     """List the files in the folder whose names could be those of a dataset. All other files are never changed."""
     splits = "|".join(map(re.escape, {*SPLIT_NAMES, *plan.splits}))
     pattern = re.compile(rf"({splits})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{re.escape(REJECTED_NAME)}")
-    return sorted(name for name in os.listdir(out) if pattern.fullmatch(name))
+    return sorted(entry.name for entry in storage.list_folder(out) if pattern.fullmatch(entry.name))
+
+
+def _exists(path: str) -> bool:
+    """Return whether there is a file, or a link, of this name."""
+    return storage.is_file(path) if is_url(path) else os.path.lexists(path)

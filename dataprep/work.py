@@ -18,7 +18,7 @@ from awscrt.checksums import crc32c
 from dataprep import storage
 from dataprep.attestation import check_canary
 from dataprep.claims import BEAT_SECONDS, Claims
-from dataprep.completion import INCOMPLETE_NAME, mark_incomplete
+from dataprep.completion import INCOMPLETE_NAME, mark_incomplete, owns_names
 from dataprep.engines import Engine, LocalEngine
 from dataprep.finished import (
     files_in_manifest,
@@ -188,7 +188,7 @@ class _Run:
         name = self.job.shards[number].name
         suffixes = (FORMATS[self.job.options.fmt].SUFFIX, ".idx", ".parquet")
         lengths = {name + suffix: length(os.path.join(self.job.out, name + suffix)) for suffix in suffixes}
-        if max(lengths.values()) < 0:
+        if max(lengths.values()) < 0 or owns_names(self.job.out, self.job.fingerprint):
             return None
         result = read_finished(self.job.fingerprint, self.job.out, name, self.in_manifest)
         unpublished = unpublished_tables(self.job.fingerprint, self.job.out, f"{name}.parquet")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from dataprep.commands.param_types import path_or_url
 from dataprep.images.base import FAILED_HINT
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
@@ -17,7 +18,9 @@ from manifests.text import one_line, plural
 workers_option = click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Maximum number of processes.  [default: one per CPU]"
 )
-classes_option = click.option("--classes", metavar="FILE", help="File of class names in label order, one per line.")
+classes_option = click.option(
+    "--classes", type=path_or_url, metavar="FILE", help="File of class names in label order, one per line."
+)
 max_classes_option = click.option(
     "--max-classes",
     type=click.IntRange(1, MAX_LABEL + 1),

@@ -12,10 +12,11 @@ import click
 
 from dataprep.commands.base import classes_option, max_classes_option, print_note, read_classes
 from dataprep.commands.image_options import add_image_options, resolve_images
-from dataprep.commands.param_types import Fraction, byte_size
+from dataprep.commands.param_types import Fraction, byte_size, path_or_url
 from dataprep.images.base import MAX_PIXELS, Validation
 from dataprep.options import Filter, Fit, Options, Subsampling
 from manifests.errors import CallError
+from manifests.remote import is_url, parse_url
 from manifests.schema import Format, Store
 from manifests.text import one_line, plural
 
@@ -35,10 +36,12 @@ _OPTIONS = (
     click.option(
         "--src",
         required=True,
+        type=path_or_url,
         metavar="SRC",
         help="The images: an ImageFolder, a folder with train/ and val/, a tar or zip archive of class folders, "
         "ImageNet in its archives or as Kaggle or PaddleClas arrange it, Market-1501 and similar re-ID datasets, "
-        "Parquet files with images (Hugging Face), a list, or a CSV, TSV, JSON Lines or Parquet table.",
+        "Parquet files with images (Hugging Face), a list, or a CSV, TSV, JSON Lines or Parquet table. A path, or a "
+        "URL: s3://, gs://, az://; https:// for lists and tables.",
     ),
     click.option(
         "--fmt",
@@ -47,7 +50,12 @@ _OPTIONS = (
         show_default=True,
         help="Record format of the shards.",
     ),
-    click.option("--out", metavar="OUT", help="Output folder.  [default: <SRC name>-<fmt> in the current folder]"),
+    click.option(
+        "--out",
+        type=path_or_url,
+        metavar="OUT",
+        help="Output folder, or its URL: s3://, gs:// or az://.  [default: <SRC name>-<fmt> in the current folder]",
+    ),
     click.option(
         "--shard-size",
         type=byte_size,
@@ -113,7 +121,12 @@ _OPTIONS = (
         "accepts small files with very many pixels.",
     ),
     add_image_options,
-    click.option("--image-root", metavar="DIR", help="Folder that the paths in a list or table are relative to."),
+    click.option(
+        "--image-root",
+        type=path_or_url,
+        metavar="DIR",
+        help="Folder or URL that the paths in a list or table are relative to.",
+    ),
     click.option("--path-column", metavar="NAME", help="Table column that contains the paths."),
     click.option(
         "--label-column", metavar="NAME", help="Table column, or {part} of --pattern, that contains the labels."
@@ -238,5 +251,7 @@ def read_inputs(
 
 
 def _default_out(src: str, fmt: Format) -> str:
+    if is_url(src):
+        return f"{Path(parse_url(src).name or parse_url(src).bucket).stem}-{fmt}"
     path = Path(src).absolute()
     return f"{path.name if path.is_dir() else path.stem}-{fmt}"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import click
 
 from dataprep.commands.base import Command, workers_option
+from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ShardsBar
 from dataprep.commands.results import max_rejected_option, print_result
 from manifests.errors import ExitStatus
@@ -14,7 +15,7 @@ from manifests.interrupts import cleanup_on_interrupt
 
 
 @click.command(cls=Command)
-@click.argument("out")
+@click.argument("out", type=path_or_url)
 @max_rejected_option
 @workers_option
 def finish(out: str, *, max_rejected: float, workers: int | None) -> ExitStatus:

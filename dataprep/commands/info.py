@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dataprep import storage
 from dataprep.commands.base import Command, print_line
 from dataprep.commands.param_types import path_or_url
 from dataprep.humanize import format_bytes, format_totals
@@ -54,9 +55,8 @@ def info(out: str, *, as_json: bool) -> ExitStatus:
 
 
 def _is_plan(folder: str) -> bool:
-    return os.path.lexists(os.path.join(folder, "plan.json")) and not os.path.lexists(
-        os.path.join(folder, "manifest.json")
-    )
+    plan, manifest = (os.path.join(folder, name) for name in ("plan.json", "manifest.json"))
+    return storage.is_file(plan) and not storage.is_file(manifest)
 
 
 def _print_summary(out: str, summary: DatasetSummary) -> None:

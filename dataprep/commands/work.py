@@ -7,15 +7,17 @@ import os
 import click
 
 from dataprep.commands.base import Command, print_failed, print_line, workers_option
+from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ImagesBar
 from dataprep.images.base import FAILED
 from manifests.errors import CallError, ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
+from manifests.remote import is_url
 from manifests.text import agree, plural
 
 
 @click.command(cls=Command)
-@click.argument("out")
+@click.argument("out", type=path_or_url)
 @click.option(
     "--task",
     metavar="I/N",
@@ -46,6 +48,8 @@ def work(out: str, *, task: str | None, claim: bool, beat: float | None, workers
 
     if claim and task is not None:
         raise CallError("--claim and --task exclude each other", hint="leave one of them out")
+    if claim and is_url(out):
+        raise CallError("--claim needs a folder that all machines share, but OUT is a URL", hint="use --task I/N")
     share = None if claim else parse_task(task, os.environ) if task is not None else Share(0, 1)
     with ImagesBar() as bar, cleanup_on_interrupt():
         result = work_on(out, share, workers=workers, progress=bar, beat=beat)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +19,6 @@ from dataprep.sources.recognize import read_file, read_folder
 from dataprep.sources.refusals import missing_source
 from manifests.errors import SourceError
 from manifests.faults import raise_machine_fault
-from manifests.remote import is_url
 from manifests.schema import UNREADABLE
 from manifests.text import agree, plural, printable
 
@@ -41,7 +39,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     """
     options = options or SourceOptions()
     try:
-        with _listing(src):
+        with storage.remember(src):
             mode = storage.stat(src).st_mode
             source = read_folder(src, options) if stat.S_ISDIR(mode) else read_file(src, options)
     except FileNotFoundError as error:
@@ -54,15 +52,6 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     if not len(source):
         raise SourceError("the source contains no images", file=src, hint="check --src, or --image-root for a list")
     return replace(source, notices=(*source.notices, *_class_notices(source)))
-
-
-def _listing(src: str) -> AbstractContextManager[None]:
-    """Remember the content of the folders of an object store while the source is read."""
-    if not is_url(src):
-        return nullcontext()
-    from dataprep.storage.remote import REMOTE
-
-    return REMOTE.listing()
 
 
 def _class_notices(source: Source) -> Iterator[str]:

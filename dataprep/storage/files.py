@@ -8,10 +8,11 @@ whole object, and a reader sees the old content or all of the new.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from stat import S_ISDIR, S_ISREG
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from awscrt.checksums import crc32c
 
@@ -21,6 +22,12 @@ from manifests.files import FileKind, kind_of
 from manifests.remote.url import is_url
 from manifests.schema import File
 from manifests.store import checksum_text
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: Threads that wait for the answers of an object store.
+_THREADS = 16
 
 
 class Entry(Protocol):
@@ -72,6 +79,21 @@ class Files(Protocol):
 
         Raises:
             FileNotFoundError: the folder does not exist.
+
+        """
+
+    def remember(self, folder: str) -> AbstractContextManager[None]:
+        """In this block, which changes no file, look into each folder of an object store once, and now into this one.
+
+        Only one thread may enter the block; all threads may use it.
+        """
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder. Of an object store, check that files can be written safely; see `Store.check_create`.
+
+        Raises:
+            OSError: the folder cannot be made.
+            CallError, StorageError: the object store cannot be used.
 
         """
 
@@ -149,6 +171,25 @@ def _mode(path: str) -> int:
         raise
     except (OSError, ValueError):
         return 0
+
+
+def make_folder(folder: str) -> None:
+    """Make a folder, or check that an object store can be written; see `Files.make_folder`."""
+    files_of(folder).make_folder(folder)
+
+
+def remember(folder: str) -> AbstractContextManager[None]:
+    """In this block, look into each folder of an object store once; see `Files.remember`."""
+    return files_of(folder).remember(folder)
+
+
+def map_files(folder: str, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Apply a function that reads files to each item, in order; several at a time in an object store."""
+    if not is_url(folder):
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(_THREADS) as threads:
+        yield from threads.map(function, items)
 
 
 def publish_all(pairs: Iterable[tuple[str, str]]) -> None:

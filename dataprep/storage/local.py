@@ -48,7 +48,10 @@ def locked(*folders: str, shared: bool = False) -> Iterator[bool]:
     with ExitStack() as stack:
         seen: set[tuple[int, int]] = set()
         # A fixed order, so of two processes that want the same folders, one gets all of them.
-        locks = [_lock(folder, stack, seen, shared) for folder in sorted(folders)]
+        from dataprep.storage.files import files_of
+
+        local = (files_of(folder).local_folder(folder) for folder in folders)
+        locks = [_lock(folder, stack, seen, shared) for folder in sorted(local)]
         yield all(locks)
 
 

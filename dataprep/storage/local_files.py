@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from dataprep.storage.files import Entry, View
 from dataprep.storage.local import remove
@@ -24,6 +24,15 @@ class LocalFiles:
         """Return the files and folders in a folder, in any order."""
         with os.scandir(folder) as entries:
             return [*entries]
+
+    def remember(self, folder: str) -> AbstractContextManager[None]:
+        """Do nothing: the system does it."""
+        del folder
+        return nullcontext()
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder, and those above it."""
+        os.makedirs(folder, exist_ok=True)
 
     def open_view(self, path: str, span: int) -> AbstractContextManager[tuple[View, int]]:
         """Open a shard for random access; return its view and its length in bytes."""

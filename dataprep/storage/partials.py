@@ -17,6 +17,7 @@ from dataprep.storage.files import files_of
 from dataprep.storage.local import flush, translate_errors
 from dataprep.storage.owners import OWNER, is_dead, this_owner
 from manifests.errors import CallError
+from manifests.remote.url import is_url
 from manifests.text import printable
 
 #: The folder of temporary files in each output folder. It exists only during a run, or after a run was killed.
@@ -32,6 +33,11 @@ _TEMPORARY = re.compile(rf"({OWNER}|[0-9]+)-(?s:.+)")
 _SHARED = re.compile(r"(claim|beat|tasks)-(?s:.+)")
 
 
+def _inside(folder: str) -> str:
+    """Return the folder for the temporary files of a folder; those of an object store are on this machine."""
+    return os.path.join(files_of(folder).local_folder(folder), PARTIALS_NAME)
+
+
 def shared_path(folder: str, kind: str, name: str) -> str:
     """Return the path of a file that processes share: next to the temporary files, and removed with them.
 
@@ -41,29 +47,31 @@ def shared_path(folder: str, kind: str, name: str) -> str:
         name: its name.
 
     """
-    return os.path.join(folder, PARTIALS_NAME, f"{kind}-{name}")
+    return os.path.join(_inside(folder), f"{kind}-{name}")
 
 
 def shared_names(folder: str, kind: str) -> list[str]:
     """Return the names of the files of a kind."""
-    names = _temporary_files(os.path.join(folder, PARTIALS_NAME), _SHARED)
+    names = _temporary_files(_inside(folder), _SHARED)
     return [name.partition("-")[2] for name in names if name.startswith(f"{kind}-")]
 
 
 def partial_path(path: str) -> str:
-    """Return the temporary path of a file: on the same file system, and different for each process."""
+    """Return the temporary path of a file, which is different for each process: on the same file system, if local."""
     folder, name = os.path.split(path)
-    return os.path.join(folder, PARTIALS_NAME, f"{this_owner()}-{name}")
+    if is_url(folder) and not has_partials(folder):  # only the machine that started the run has made it
+        _make_folder(folder)
+    return os.path.join(_inside(folder), f"{this_owner()}-{name}")
 
 
 def has_partials(folder: str) -> bool:
     """Return whether the folder for temporary files exists, because a run was killed."""
-    return os.path.lexists(os.path.join(folder, PARTIALS_NAME))
+    return os.path.lexists(_inside(folder))
 
 
 def partials_named(folder: str, name: str) -> list[str]:
     """Return the paths of temporary files, of any process, whose final name is `name`."""
-    inside = os.path.join(folder, PARTIALS_NAME)
+    inside = _inside(folder)
     return [os.path.join(inside, entry) for entry in _temporary_files(inside) if entry.partition("-")[2] == name]
 
 
@@ -75,7 +83,7 @@ def check_partials(folders: Iterable[str]) -> None:
 
     """
     for folder in folders:
-        path = os.path.join(folder, PARTIALS_NAME)
+        path = _inside(folder)
         with translate_errors(path, "the folder cannot be read"):
             try:
                 is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
@@ -111,7 +119,7 @@ def partials(folders: Iterable[str], *, is_locked: bool, keeps_proofs: bool = Fa
         for folder in folders:
             with suppress(OSError):  # what remains is removed by the next run
                 sweep(folder, is_locked=is_locked, keeps_proofs=keeps_proofs)
-                _remove_folder(os.path.join(folder, PARTIALS_NAME))
+                _remove_folder(folder)
 
 
 @contextmanager
@@ -130,7 +138,7 @@ def shared_partials(folder: str) -> Iterator[None]:
 
 
 def _make_folder(folder: str) -> None:
-    path = os.path.join(folder, PARTIALS_NAME)
+    path = _inside(folder)
     with translate_errors(folder, "the folder cannot be written"):
         with suppress(FileExistsError):
             os.mkdir(path)
@@ -148,7 +156,7 @@ def sweep(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
         keeps_proofs: keep sample tables that prove whose a shard without a table is.
 
     """
-    inside = os.path.join(folder, PARTIALS_NAME)
+    inside = _inside(folder)
     owner = this_owner()
     for name in (*_temporary_files(inside), *(_temporary_files(inside, _SHARED) if is_locked else ())):
         if (is_locked or name.startswith(f"{owner}-")) and not (keeps_proofs and _is_proof(folder, name)):
@@ -157,7 +165,7 @@ def sweep(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
 
 def sweep_dead(folder: str) -> None:
     """Remove the temporary files of processes of this machine that have ended, except proofs; see `sweep`."""
-    inside = os.path.join(folder, PARTIALS_NAME)
+    inside = _inside(folder)
     dead: dict[str, bool] = {}
     for name in _temporary_files(inside):
         owner = name.partition("-")[0]
@@ -191,10 +199,13 @@ def _temporary_files(inside: str, pattern: re.Pattern[str] = _TEMPORARY) -> list
     return sorted(name for name in names if pattern.fullmatch(name)) if _RECORD_NAME in names else []
 
 
-def _remove_folder(inside: str) -> None:
+def _remove_folder(folder: str) -> None:
+    inside = _inside(folder)
     if os.listdir(inside) == [_RECORD_NAME]:
         os.unlink(os.path.join(inside, _RECORD_NAME))
         os.rmdir(inside)
+    if is_url(folder):
+        os.rmdir(os.path.dirname(inside))
 
 
 # --- temporary name, flush, rename --------------------------------------------------------------

@@ -20,13 +20,10 @@ from dataprep.storage.local import translate_errors
 from manifests.errors import CallError, StorageError
 from manifests.files import FileKind, check_length
 from manifests.remote.store import ObjectInfo, Store, open_store
-from manifests.remote.url import parse_url
+from manifests.remote.url import is_url, parse_url
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-#: The folders and the objects in a folder.
-_Listing = tuple[list[str], list[ObjectInfo]]
 
 #: Bytes that a view reads at once. A request takes about as long as this many bytes do at 100 MB/s.
 VIEW_BYTES = 4 << 20
@@ -36,11 +33,16 @@ class RemoteFiles:
     """Files in an object store; see `dataprep.storage.files.Files`."""
 
     def __init__(self) -> None:
-        self._listings: dict[str, Future[_Listing]] | None = None
+        self._remembered: dict[str, _Listing] | None = None
 
     def stat(self, path: str) -> os.stat_result:
         """Look up a file or a folder."""
         store, name = _place(path)
+        if self._remembered is not None and name and str(store) in self._remembered:
+            status = self._remembered[str(store)].by_name().get(name)
+            if status is None:
+                raise FileNotFoundError(errno.ENOENT, "there is no object of this name, and none below it", path)
+            return status
         if name:
             with suppress(FileNotFoundError):
                 return stat_of(store.stat(name))
@@ -51,34 +53,38 @@ class RemoteFiles:
 
     def list(self, folder: str) -> Sequence[Entry]:
         """Return the files and folders in a folder, by name."""
-        folders, objects = self._listing(folder).result()
-        if not folders and not objects:
+        entries = self._listing(folder).by_name()
+        if not entries:
             raise FileNotFoundError(errno.ENOENT, "the folder does not exist", folder)
-        files = [RemoteEntry(info.name, stat_of(info)) for info in objects if info.name]
-        return [*(RemoteEntry(name, _FOLDER) for name in folders), *files]
+        return [RemoteEntry(name, status) for name, status in entries.items()]
 
     @contextmanager
-    def listing(self) -> Iterator[None]:
-        """In this block, ask for the content of each folder once. Several threads must not enter it."""
-        self._listings = {}
+    def remember(self, folder: str) -> Iterator[None]:
+        """In this block, look into each folder once, and now into this one."""
+        self._remembered = {}
         try:
+            self._listing(folder)
             yield
         finally:
-            self._listings = None
+            self._remembered = None
 
     def prefetch(self, folders: Iterable[str]) -> None:
-        """Begin to list folders that will be listed in the block of `listing`, several at a time."""
+        """Begin to list folders that are about to be listed in a block of `remember`, several at a time."""
         for folder in folders:
             self._listing(folder)
 
-    def _listing(self, folder: str) -> Future[_Listing]:
+    def _listing(self, folder: str) -> _Listing:
         store = open_store(folder)
-        if self._listings is None:
-            return store.start_listing()
+        if self._remembered is None:
+            return _Listing(store)
         key = str(store)
-        if key not in self._listings:
-            self._listings[key] = store.start_listing()
-        return self._listings[key]
+        if key not in self._remembered:
+            self._remembered[key] = _Listing(store)
+        return self._remembered[key]
+
+    def make_folder(self, folder: str) -> None:
+        """Check that files can be written safely. An object store has no folders to make."""
+        open_store(folder).check_create()
 
     @contextmanager
     def open_view(self, path: str, span: int) -> Iterator[tuple[View, int]]:
@@ -96,12 +102,17 @@ class RemoteFiles:
         return store.chunks(name, info.bytes, etag=info.etag)
 
     def publish(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Upload temporary files, in this order, then remove them."""
+        """Upload temporary files, in this order, and remove each of them. A temporary file may be an object, too."""
         for temporary, path in pairs:
             store, name = _place(path)
-            with _mapped(temporary) as data:
-                store.put(name, data)
-            os.unlink(temporary)
+            if is_url(temporary):
+                source, old_name = _place(temporary)
+                store.put(name, source.get(old_name))
+                source.delete(old_name)
+            else:
+                with _mapped(temporary) as data:
+                    store.put(name, data)
+                os.unlink(temporary)
 
     def publish_shard(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Upload the files of a shard; the table only if there is none.
@@ -151,6 +162,22 @@ def _place(path: str) -> tuple[Store, str]:
     return open_store(url.parent), url.name
 
 
+class _Listing:
+    """What is in a folder: asked for now, waited for when it is needed."""
+
+    def __init__(self, store: Store) -> None:
+        self._future = store.start_listing()
+        self._entries: dict[str, os.stat_result] | None = None
+
+    def by_name(self) -> dict[str, os.stat_result]:
+        """Return the folders and the files by name."""
+        if self._entries is None:
+            folders, objects = self._future.result()
+            files = {info.name: stat_of(info) for info in objects if info.name}
+            self._entries = {**dict.fromkeys(folders, _FOLDER), **files}
+        return self._entries
+
+
 class RemoteEntry(NamedTuple):
     """An object, or a folder of objects; implements `dataprep.storage.files.Entry`."""
 
@@ -192,10 +219,7 @@ def _mapped(path: str) -> Iterator[bytes | mmap.mmap]:
             yield b""
             return
         data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    try:
-        yield data
-    finally:
-        data.close()
+    yield data  # the last user unmaps it: a request that is given up may still read from it
 
 
 def _is_written(store: Store, name: str, path: str, table: bytes | mmap.mmap) -> bool:

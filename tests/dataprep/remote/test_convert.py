@@ -1,0 +1,219 @@
+"""Convert into object stores: the same bytes as on a disk, resumed, and safe against other writers."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from dataprep.convert import convert_dataset
+from dataprep.options import Options
+from dataprep.shards import write_shard
+from dataprep.sources import read_source
+from dataprep.verify import verify_dataset
+from manifests.errors import CallError, StorageError
+from manifests.remote import Store
+
+OPTIONS = Options(shard_samples=10)
+
+
+def download(store: Store) -> dict[str, bytes]:
+    return {info.name: bytes(store.get(info.name)) for info in store.list_objects()}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def without_stamps(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in files.items() if name != "source-stamps.json"}
+
+
+@pytest.fixture(scope="module")
+def source(make_photos, tmp_path_factory) -> str:
+    root = make_photos(tmp_path_factory.mktemp("images") / "set", 36)
+    (root / "class 0" / "broken.jpg").write_bytes(b"\xff\xd8\xff")
+    return str(root)
+
+
+@pytest.fixture(scope="module")
+def expected(source, tmp_path_factory) -> dict[str, bytes]:
+    out = tmp_path_factory.mktemp("expected") / "out"
+    convert_dataset(read_source(source), str(out), OPTIONS, workers=1)
+    return without_stamps(content(out))
+
+
+@pytest.fixture(autouse=True)
+def staging(tmp_path, monkeypatch) -> Path:
+    """The folder for temporary files; nothing may stay in it."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder
+
+
+def files_below(folder: Path) -> list[str]:
+    return [str(path) for path in folder.rglob("*") if path.is_file()]
+
+
+def test_a_bucket_gets_the_same_bytes_as_a_folder(source, expected, store, staging) -> None:
+    result = convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
+    assert (result.resumed, result.rejected) == (0, 1)
+    assert without_stamps(download(store)) == expected
+    assert not verify_dataset(str(store), workers=1).problems
+    assert files_below(staging) == []
+
+
+def test_from_bucket_to_bucket_in_several_processes(source, expected, bucket, dataprep, staging) -> None:
+    for path in Path(source).rglob("*.*"):
+        bucket.put(f"images/{path.relative_to(source)}", path.read_bytes())
+    url = f"{bucket}/out"
+    done = dataprep("convert", "--src", f"{bucket}/images", "--out", url, "--samples-per-shard", "10", "--workers", "2",
+                    "--max-rejected", "1")  # fmt: skip
+    assert (done.returncode, done.stderr.splitlines()[1:]) == (0, [])
+    assert done.stdout.splitlines()[-1] == f"{url} is complete"
+    out = Store(bucket.url.join("out"))
+    assert without_stamps(download(out)) == expected
+    assert files_below(staging) == []
+    again = dataprep("convert", "--src", f"{bucket}/images", "--out", url, "--samples-per-shard", "10")
+    assert "4 shards were done by an earlier run" in again.stdout
+
+
+def test_a_complete_dataset_is_not_written_again(source, store, monkeypatch) -> None:
+    convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
+    before = {info.name: info.etag for info in store.list_objects()}
+    monkeypatch.setattr(Store, "put", None)
+    result = convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
+    assert result.resumed == 4
+    assert {info.name: info.etag for info in store.list_objects()} == before
+
+
+@pytest.mark.parametrize("lost", ["train-00001.parquet", "train-00001.tfrecord", "train-00001.idx", "manifest.json"])
+def test_what_is_missing_is_written_again(source, expected, store, lost) -> None:
+    convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
+    store.delete(lost)
+    result = convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
+    assert result.resumed == (4 if lost == "manifest.json" else 3)
+    assert without_stamps(download(store)) == expected
+
+
+def test_a_run_killed_between_shard_and_table_is_resumed_on_another_machine(
+    source, expected, store, monkeypatch, staging
+) -> None:
+    """Its table was only in the folder for temporary files, which the other machine does not have."""
+
+    def killed(self, name, data):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "check_create", lambda self: None)
+        patch.setattr(Store, "create", killed)
+        with pytest.raises(ZeroDivisionError):
+            convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
+    assert {"train-00000.tfrecord", "train-00000.idx"} <= {*download(store)}
+    assert files_below(staging) == []
+    convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
+    assert without_stamps(download(store)) == expected
+
+
+def test_another_dataset_is_not_replaced_without_overwrite(source, expected, store) -> None:
+    convert_dataset(read_source(source), str(store), Options(shard_samples=12), workers=1)
+    before = download(store)
+    with pytest.raises(CallError, match="--overwrite"):
+        convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
+    assert download(store) == before
+    convert_dataset(read_source(source), str(store), OPTIONS, workers=1, overwrite=True)
+    assert without_stamps(download(store)) == expected
+
+
+def test_a_worker_that_writes_late_changes_nothing(source, expected, store, monkeypatch) -> None:
+    tasks = []
+
+    def record(task, pool=None):
+        tasks.append(task)
+        return write_shard(task, pool)
+
+    monkeypatch.setattr("dataprep.convert.write_shard", record)
+    convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
+    assert len(tasks) == 4
+    before = {info.name: (info.etag, info.modified_ns) for info in store.list_objects()}
+    for task in tasks:
+        write_shard(task)
+    assert {info.name: (info.etag, info.modified_ns) for info in store.list_objects()} == before
+    assert without_stamps(download(store)) == expected
+
+
+def test_a_late_worker_of_another_plan_is_refused_and_changes_nothing(source, store, monkeypatch) -> None:
+    tasks = []
+
+    def record(task, pool=None):
+        tasks.append(task)
+        return write_shard(task, pool)
+
+    monkeypatch.setattr("dataprep.convert.write_shard", record)
+    convert_dataset(read_source(source), str(store), Options(shard_samples=12), workers=1)
+    convert_dataset(read_source(source), str(store), OPTIONS, workers=1, overwrite=True)
+    before = download(store)
+    with pytest.raises(StorageError, match="was written by another run, with another source or other options"):
+        write_shard(tasks[0])
+    assert download(store) == before
+
+
+def test_an_interrupted_run_leaves_no_manifest_and_is_resumed(source, expected, store, monkeypatch) -> None:
+    calls = []
+
+    def stop_at_third(task, pool=None):
+        calls.append(task.name)
+        if len(calls) == 3:
+            raise StorageError("stopped")
+        return write_shard(task, pool)
+
+    monkeypatch.setattr("dataprep.convert.write_shard", stop_at_third)
+    with pytest.raises(StorageError, match="stopped"):
+        convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
+    assert "manifest.json" not in download(store)
+    monkeypatch.setattr("dataprep.convert.write_shard", write_shard)
+    result = convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
+    assert result.resumed == 2
+    assert without_stamps(download(store)) == expected
+
+
+def test_a_store_that_ignores_create_if_absent_is_refused_at_start(source, store, monkeypatch) -> None:
+    monkeypatch.setattr(Store, "create", lambda self, name, data: self.put(name, data) is None)
+    with pytest.raises(CallError, match="this object store ignores create-if-absent"):
+        convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
+    assert download(store) == {}
+
+
+def test_an_output_that_cannot_be_written(source) -> None:
+    with pytest.raises(CallError, match=r"--out https://host/x can only be read"):
+        convert_dataset(read_source(source), "https://host/x", OPTIONS, workers=1)
+
+
+def test_the_output_is_not_inside_the_source(make_photos, tmp_path, store) -> None:
+    for path in make_photos(tmp_path / "set", 3).rglob("*.*"):
+        store.put(str(path.relative_to(tmp_path / "set")), path.read_bytes())
+    with pytest.raises(CallError, match="is inside the source"):
+        convert_dataset(read_source(str(store)), f"{store}/class 0/out", OPTIONS, workers=1)
+
+
+def test_a_folder_of_another_user_is_not_used_for_temporary_files(source, bucket, staging) -> None:
+    (staging / f"dataprep-{os.getuid()}").write_text("not a folder")
+    with pytest.raises(CallError, match="is not a folder of this user"):
+        convert_dataset(read_source(source), str(bucket), OPTIONS, workers=1)
+
+
+def test_plan_work_and_finish(source, expected, bucket, dataprep, staging) -> None:
+    url = str(bucket)
+    done = dataprep("plan", "--src", source, "--out", url, "--samples-per-shard", "10")
+    assert done.returncode == 0, done.stderr
+    for task in ("1/2", "0/2", "0/2"):
+        done = dataprep("work", url, "--task", task, "--workers", "1")
+        assert done.returncode == 0, done.stderr
+    done = dataprep("finish", url, "--max-rejected", "1")
+    assert done.returncode == 0, done.stderr
+    files = {name: data for name, data in download(bucket).items() if not name.startswith("plan/")}
+    assert without_stamps(files) == expected
