@@ -19,8 +19,8 @@ from manifests.schema import FORMAT_NAMES, MAX_LABEL
 
 PLAN_VERSION = 1
 
-#: Largest numbers in a plan. A million shards do not fit into a manifest.
-_MAX_SHARDS = 1_000_000
+#: Largest numbers in a plan.
+_MAX_SHARDS = 10_000_000
 _MAX_SEED = 1 << 128
 
 

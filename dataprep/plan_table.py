@@ -104,15 +104,23 @@ def write_plan_table(path: str, name: str, source: Source, shards: Sequence[Shar
 def plan_schema(extra: pa.Schema | None, has_locations: bool) -> pa.Schema:
     """Return the columns of the source table. Fixed names that the source also uses get an underscore."""
     extra = extra or pa.schema([])
-    fixed = [*_COLUMNS.items(), *((field.name, field.type) for field in (location_schema() if has_locations else ()))]
-    fields = [pa.field(_free_name(name, extra.names), arrow_type) for name, arrow_type in fixed]
+    fixed = [*_COLUMNS.items(), *(_plain_locations() if has_locations else ())]
+    fields: list[pa.Field] = []
+    taken = {*extra.names}
+    for name, arrow_type in fixed:
+        while name in taken:
+            name += "_"  # noqa: PLW2901
+        taken.add(name)
+        fields.append(pa.field(name, arrow_type))
     return pa.schema([*fields, *(pa.field(field.name, field.type) for field in extra)])
 
 
-def _free_name(name: str, taken: Sequence[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
+def _plain_locations() -> list[tuple[str, pa.DataType]]:
+    """Return the columns of containers with plain text: Parquet itself encodes repeated values as a dictionary."""
+    return [
+        (field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
+        for field in location_schema()
+    ]
 
 
 def _rows_of(source: Source, shard: ShardPlan, schema: pa.Schema) -> pa.Table:
@@ -125,7 +133,7 @@ def _rows_of(source: Source, shard: ShardPlan, schema: pa.Schema) -> pa.Table:
         source.path.take(pa.array(rows)).cast(pa.large_string()),
     ]
     if source.location is not None:
-        columns += source.location.take(rows).combine_chunks().columns
+        columns += [source.location[name].take(pa.array(rows)).cast(plain) for name, plain in _plain_locations()]
     if source.extra.num_columns:
         columns += source.extra.take(rows).columns
     return pa.Table.from_arrays(columns, schema=schema)
@@ -213,9 +221,14 @@ def _planned_rows(
     for name in extra:
         if name in RESERVED_COLUMNS or not 0 < len(os.fsencode(name)) <= MAX_COLUMN_NAME:
             raise PlanError(f"an extra column has the name {shorten(name)}", file=path, hint=PLAN_TABLE.hint)
-    location = (
-        table.select(range(len(_COLUMNS), fixed)).rename_columns(location_schema().names) if has_locations else None
-    )
+    location = None
+    if has_locations:
+        plain = table.select(range(len(_COLUMNS), fixed)).rename_columns(location_schema().names)
+        columns = [
+            plain[field.name].dictionary_encode() if pa.types.is_dictionary(field.type) else plain[field.name]
+            for field in location_schema()
+        ]
+        location = pa.table(columns, names=plain.column_names)
     source = Source(
         root=template.root,
         layout=template.layout,

@@ -7,6 +7,8 @@ import os
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dataprep.verify import verify_dataset
@@ -70,6 +72,27 @@ def test_columns_of_the_source_keep_their_types_and_values(table, invoke, snapsh
     invoke("work", out, "--workers", 1)
     invoke("finish", out, "--max-rejected", 1, "--workers", 1)
     assert without_plan(snapshot(out)) == snapshot(tmp_path / "a")
+
+
+def test_images_inside_of_parquet_files(source, invoke, snapshot, tmp_path):
+    """As Hugging Face distributes them."""
+    images = sorted(source.glob("class*/*.*"))
+    table = pa.table({
+        "image": pa.array([{"bytes": path.read_bytes(), "path": path.name} for path in images]),
+        "label": [int(path.parent.name[-1]) for path in images],
+        "container": [f"box {number % 4}" for number in range(len(images))],
+    })  # fmt: skip
+    (tmp_path / "photos").mkdir()
+    pq.write_table(table, tmp_path / "photos" / "train-00000-of-00001.parquet", row_group_size=7)
+    options = ["--src", tmp_path / "photos", "--samples-per-shard", 8]
+    invoke("convert", *options, "--out", tmp_path / "a", "--workers", 1)
+    out = tmp_path / "b"
+    invoke("plan", *options, "--out", out)
+    invoke("work", out, "--workers", 1)
+    invoke("finish", out, "--workers", 1)
+    assert without_plan(snapshot(out)) == snapshot(tmp_path / "a")
+    names = pq.read_schema(out / "plan" / "source-00000.parquet").names
+    assert names[5:] == ["container_", "reader", "position", "length", "key_", "crc32c", "container"]
 
 
 def test_every_step_can_be_repeated(source, invoke, snapshot, tmp_path):
