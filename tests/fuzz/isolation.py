@@ -159,6 +159,9 @@ _CHANGES = {
 }
 _EXECUTIONS = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect", "pickle.find_class")
 
+#: The one program that `dataprep report` starts, because `dataprep` never imports `loaders`.
+_MEMORY_ESTIMATE = ["-P", "-m", "loaders", "memory", "--batch-size"]
+
 
 def _watch(report: int, writable: Sequence[str]) -> None:
     """Report paths that are changed outside of the folders `writable`, and what is executed."""
@@ -169,7 +172,7 @@ def _watch(report: int, writable: Sequence[str]) -> None:
         elif event in _CHANGES:
             paths = [arguments[number] for number in _CHANGES[event]]
         else:
-            if event in _EXECUTIONS:
+            if event in _EXECUTIONS and not _is_memory_estimate(event, arguments):
                 os.write(report, f"executes: {event}{arguments!r:.300}\n".encode("utf-8", "backslashreplace"))
             return
         for path in paths:
@@ -179,6 +182,21 @@ def _watch(report: int, writable: Sequence[str]) -> None:
                 )
 
     sys.addaudithook(hook)
+
+
+def _is_memory_estimate(event: str, arguments: tuple[Any, ...]) -> bool:
+    if event != "subprocess.Popen":
+        return False
+    program, command, folder, environment = arguments
+    inherited = folder is environment is None
+    return inherited and program == sys.executable and _estimates(command)
+
+
+def _estimates(command: Sequence[str]) -> bool:
+    """Return whether a command line is ``loaders memory`` of a number and one path, which can be no option."""
+    if len(command) != 10 or command[0] != sys.executable or command[1:6] != _MEMORY_ESTIMATE:
+        return False
+    return command[6].isdecimal() and command[7:9] == ["--json", "--"]
 
 
 def _is_within(path: str, folders: Sequence[str]) -> bool:

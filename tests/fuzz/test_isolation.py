@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from random import Random
@@ -14,6 +15,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory and time
 
 from fuzz import mutate  # noqa: E402
 from fuzz.isolation import Fault, isolated  # noqa: E402
+
+#: Begins the one command line that a child may execute.
+_ESTIMATE = [sys.executable, "-P", "-m", "loaders", "memory", "--batch-size"]
 
 
 def _allocate() -> int:
@@ -47,11 +51,20 @@ def test_a_result_comes_back(tmp_path):
         (_recurse, "RecursionError"),
         (_allocate, "more than 512 MiB of memory"),
         (lambda: os.system("true"), r"executes: os\.system"),
+        (lambda: subprocess.call(["true"]), r"executes: subprocess\.Popen"),
+        (lambda: subprocess.call([*_ESTIMATE, "256", "--json"]), r"executes: subprocess\.Popen"),
+        (lambda: subprocess.call([*_ESTIMATE, "256", "--json", "x", "x"]), r"executes: subprocess\.Popen"),
     ],
 )
 def test_a_fault_is_noticed(function, fault, tmp_path):
     with pytest.raises(Fault, match=fault):
         isolated(function, writable=[tmp_path])
+
+
+def test_the_memory_estimate_of_a_report_may_run(tmp_path):
+    command = [*_ESTIMATE, "256", "--json", "--", str(tmp_path / "missing")]
+    outcome = isolated(lambda: subprocess.call(command, stderr=subprocess.DEVNULL), writable=[tmp_path])
+    assert outcome.value == 2
 
 
 @pytest.mark.parametrize("link", [False, True])
