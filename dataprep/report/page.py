@@ -19,7 +19,7 @@ from dataprep.report.columns import Columns, SampleName
 from dataprep.report.facts import ClassFacts, EpochCost, Histogram, Report, SplitFacts
 from dataprep.report.findings import flag_share
 from dataprep.report.rejected import RejectedImage
-from dataprep.report.sprites import Sprite, Tile, make_sprite
+from dataprep.report.sprites import QUALITIES, Sprite, Tile, make_sprite
 from dataprep.report.texts import show_name
 from dataprep.report.thumbnails import SIDE
 from manifests.errors import CallError
@@ -34,8 +34,8 @@ _OPEN_SHEETS = 8
 #: Images that cannot be decoded that are listed.
 _FAILED = 50
 
-#: Bytes of a picture on the page for each byte of its JPEG.
-_BASE64 = 4 / 3
+#: Bytes of a picture on the page for each byte of its thumbnail, with the lower of `QUALITIES` and in base64.
+_SPRITE = 0.95
 
 
 class Place(NamedTuple):
@@ -74,34 +74,33 @@ def make_page(report: Report, material: Material, max_size: int) -> str:
         CallError: not even a page without contact sheets fits.
 
     """
-    per_class = max((len(rows) for rows in material.sheets.values()), default=0)
     bare = len(_render(report, material, 0, max_size).encode())
     if bare > max_size:
         raise CallError(
             f"--max-size is {format_bytes(max_size)}, but the report takes {format_bytes(bare)} without contact sheets",
             hint=f"set --max-size {-(-bare // 2**20)}MiB",
         )
-    per_class = min(per_class, _first_guess(material, max_size - bare, per_class))
-    while per_class:
-        page = _render(report, material, per_class, max_size)
-        if len(page.encode()) <= max_size:
-            return page
-        per_class -= 1
+    most = max((len(rows) for rows in material.sheets.values()), default=0)
+    for per_class in range(_first_guess(material, max_size - bare, most), 0, -1):
+        for quality in QUALITIES:
+            page = _render(report, material, per_class, max_size, quality)
+            if len(page.encode()) <= max_size:
+                return page
     return _render(report, material, 0, max_size)
 
 
 def _first_guess(material: Material, room: int, most: int) -> int:
-    """Return how many pictures per class about fit into `room` bytes, from the bytes of the thumbnails."""
+    """Return how many pictures per class may fit into `room` bytes, from the bytes of the thumbnails."""
     sizes = [
         [len(material.thumbnails.get(int(row), b"")) for row in rows.tolist()] for rows in material.sheets.values()
     ]
     for count in range(most, 1, -1):
-        if sum(sum(each[:count]) for each in sizes) * _BASE64 * 0.8 <= room:
+        if sum(sum(each[:count]) for each in sizes) * _SPRITE <= room:
             return count
     return min(most, 1)
 
 
-def _render(report: Report, material: Material, per_class: int, max_size: int) -> str:
+def _render(report: Report, material: Material, per_class: int, max_size: int, quality: int = QUALITIES[0]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dataprep.report"),
         autoescape=True,
@@ -117,7 +116,7 @@ def _render(report: Report, material: Material, per_class: int, max_size: int) -
         "breakable": lambda text: Markup("/<wbr>").join(str(text).split("/")),
     }
     css = Markup(environment.loader.get_source(environment, "report.css")[0])  # type: ignore[union-attr]  # noqa: S704
-    page = Page(report, material, per_class, max_size)
+    page = Page(report, material, per_class, max_size, quality)
     return environment.get_template("report.html.j2").render(report=report, page=page, css=css, machine=cost.MACHINE)
 
 
@@ -129,6 +128,7 @@ class Page:
     material: Material
     per_class: int
     max_size: int
+    quality: int
     _places: dict[int, Place] = field(default_factory=dict)
     _made: dict[str, Sprite | None] = field(default_factory=dict)
 
@@ -195,8 +195,8 @@ class Page:
 
     @property
     def rarest(self) -> list[ClassFacts]:
-        """The smallest classes, the smallest first."""
-        return self._by_size[:_EXTREME_CLASSES]
+        """The smallest classes that have images, the smallest first."""
+        return [each for each in self._by_size if each.total][:_EXTREME_CLASSES]
 
     @property
     def commonest(self) -> list[ClassFacts]:
@@ -273,9 +273,9 @@ class Page:
         """Make the sprite of a part of the page. The tiles that follow refer to it."""
         if name == "rejected":
             jpegs = {number: image.thumbnail for number, image in enumerate(self.rejected) if image.thumbnail}
-            self._made[name] = make_sprite(jpegs, list(jpegs))
+            self._made[name] = make_sprite(jpegs, list(jpegs), self.quality)
             return self._made[name]
-        made = make_sprite(self.material.thumbnails, self._rows_of(name))
+        made = make_sprite(self.material.thumbnails, self._rows_of(name), self.quality)
         self._made[name] = made
         if made:
             self._places.update({row: Place(name, tile) for row, tile in made.tiles.items()})
@@ -389,7 +389,8 @@ class Page:
         shown, classes = len(self.sheets), sum(each.total > 0 for each in self.report.classes)
         limit = f"The limit of {format_bytes(self.max_size)} (--max-size)"
         if self.per_class < wanted or shown < classes:
-            sheets = f"{plural(self.per_class, 'picture')} for each of {shown:,} of {plural(classes, 'class')}"
+            which = "each class" if shown == classes else f"each of {shown:,} of {plural(classes, 'class')}"
+            sheets = f"{plural(self.per_class, 'picture')} for {which}"
             return f"{limit} cut the contact sheets to {sheets}."
         return f"{limit} cut nothing."
 

@@ -12,7 +12,9 @@ import simplejpeg
 from dataprep.report.thumbnails import SIDE, decode_thumbnail
 
 _PER_ROW = 16
-_QUALITY = 76
+
+#: JPEG qualities of sprites: if pictures do not fit at the first one, they get the second.
+QUALITIES = (76, 60)
 
 
 class Tile(NamedTuple):
@@ -41,7 +43,7 @@ class Sprite(NamedTuple):
     tiles: Mapping[int, Tile]
 
 
-def make_sprite(thumbnails: Mapping[int, bytes], names: Sequence[int]) -> Sprite | None:
+def make_sprite(thumbnails: Mapping[int, bytes], names: Sequence[int], quality: int = QUALITIES[0]) -> Sprite | None:
     """Make a sprite of the named thumbnails; `None` if there are none of them."""
     shown = [name for name in dict.fromkeys(names) if name in thumbnails]
     if not shown:
@@ -57,6 +59,6 @@ def make_sprite(thumbnails: Mapping[int, bytes], names: Sequence[int]) -> Sprite
         filled = np.pad(pixels, ((0, SIDE - height), (0, SIDE - width), (0, 0)), mode="edge")
         canvas[y : y + SIDE, x : x + SIDE] = filled
         tiles[name] = Tile(x, y, width, height)
-    jpeg = simplejpeg.encode_jpeg(canvas, _QUALITY, "RGB", "420")
+    jpeg = simplejpeg.encode_jpeg(canvas, quality, "RGB", "420")
     uri = "data:image/jpeg;base64," + base64.b64encode(jpeg).decode()
     return Sprite(uri, columns * SIDE, rows * SIDE, tiles)
