@@ -253,20 +253,19 @@ class CachedImages:
 
     # --- for the room ---------------------------------------------------------------------------
 
-    def evictable(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows that may be evicted, when each is needed next, and its disk space."""
+    def evictable(self, *, ahead: bool) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows that may be evicted, when each is needed next, and its disk space; see `room`."""
         upcoming, current, planned = self._fetcher.position()
         present = np.flatnonzero(self._presence.snapshot())
         if upcoming is None:  # nothing of it is being read
             uses = np.full(len(present), np.iinfo(np.int64).max - 1)
             return present, uses, self._layout.pages(present)
-        # The current batch may be in use, and DALI reads the next ones ahead; the other ranks are about as far.
-        protected = np.concatenate([upcoming.everyone(number) for number in range(max(0, current - 1), planned + 1)])
+        # DALI may still use the batch before the current one; the other ranks are about as far.
+        first, stop = max(0, current - 1), current + 2 if ahead else planned + 1
+        keep = self._fetcher.being_fetched().copy()
+        keep[np.concatenate([upcoming.everyone(number) for number in range(first, stop)])] = True
         last = current + 2 * upcoming.batches
-        after = next_uses([upcoming.everyone(number) for number in range(planned + 1, last)], self._layout.samples)
-        keep = np.zeros(self._layout.samples, bool)
-        keep[protected] = True
-        keep |= self._fetcher.being_fetched()
+        after = next_uses([upcoming.everyone(number) for number in range(stop, last)], self._layout.samples)
         present = present[~keep[present]]
         return present, after[present], self._layout.pages(present)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 import weakref
 from collections.abc import Iterable
 from typing import Protocol
@@ -17,6 +18,10 @@ from loaders.cache.future import choose_victims
 from manifests.errors import StorageError
 from manifests.text import format_bytes
 
+#: How long to wait for other loaders that share a cache which is just large enough, in seconds.
+PATIENCE = 30.0
+_PAUSE = 0.05
+
 #: Evicting frees at least this part of the limit at once, because looking for what is needed latest takes a while.
 _AT_ONCE = 1 / 32
 
@@ -27,10 +32,11 @@ _MEASURE = 1 / 64
 class Tenant(Protocol):
     """A split whose images a room may evict."""
 
-    def evictable(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def evictable(self, *, ahead: bool) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the rows that may be evicted, when each is needed next, and its disk space: int64 [N] each.
 
-        When is counted in samples from now. Rows that are needed at once are left out.
+        When is counted in samples from now. Rows of the current batches are left out, and those that were fetched in
+        advance, unless `ahead` is true.
         """
         ...
 
@@ -86,24 +92,30 @@ class Room:
         """Make sure that there is room for `size` more bytes. Call `release` when they are written.
 
         Raises:
-            StorageError: nothing more can be evicted.
+            StorageError: nothing more can be evicted, although other loaders had time to go on.
 
         """
-        if self.limit is None:
-            return
-        with self._lock:
-            self._coming += size
-            try:
-                if self._used > self.limit or self._written >= self.limit * _MEASURE:
-                    self._measure()
-                if self._used > self.limit:
-                    self.free(0)
-                excess = self._used - self.limit
-                if excess > 0:
-                    self._written -= self._evict(max(excess, int(self.limit * _AT_ONCE)), least=excess)
-            except BaseException:
+        deadline = time.monotonic() + PATIENCE
+        while self.limit is not None:
+            with self._lock:
+                self._coming += size
+                missing = self._make_room(self.limit)
+                if missing <= 0:
+                    return
                 self._coming -= size
-                raise
+            if time.monotonic() > deadline:
+                raise self._too_small(missing)
+            time.sleep(_PAUSE)
+
+    def _make_room(self, limit: int) -> int:
+        """Evict what is too much; return the bytes that are still too much."""
+        if self._used > limit or self._written >= limit * _MEASURE:
+            self._measure()
+        if self._used > limit:
+            self.free(0)
+        if self._used > limit:
+            self._written -= self._evict(max(self._used - limit, int(limit * _AT_ONCE)))
+        return self._used - limit
 
     def release(self, size: int) -> None:
         """Say that the bytes of a reservation are written, or never will be."""
@@ -124,7 +136,8 @@ class Room:
             for folder in unused_datasets(self.cache):
                 if remove_unused(folder):
                     return
-            self._evict(4 * size, least=size)
+            if self._evict(4 * size) < size:
+                raise self._too_small(size)
 
     @property
     def _used(self) -> int:
@@ -133,24 +146,27 @@ class Room:
     def _measure(self) -> None:
         self._measured, self._written = disk_usage(self.cache), 0
 
-    def _evict(self, needed: int, *, least: int) -> int:
-        tenants, uses, pages, rows, owners = list(self._tenants), [], [], [], []
-        for number, tenant in enumerate(tenants):
-            found, when, space = tenant.evictable()
-            rows.append(found)
-            uses.append(when)
-            pages.append(space)
-            owners.append(np.full(len(found), number))
+    def _evict(self, needed: int) -> int:
+        """Evict what is needed latest, and if that is not enough what was fetched in advance. Return what is freed."""
         freed = 0
-        if tenants:
-            victims = choose_victims(np.concatenate(uses), np.concatenate(pages), needed, keep=0)
-            all_rows, all_owners = np.concatenate(rows)[victims], np.concatenate(owners)[victims]
-            for number, tenant in enumerate(tenants):
-                chosen = all_rows[all_owners == number]
-                if len(chosen):
-                    freed += tenant.evict(chosen)
-        if freed < least:
-            raise self._too_small(least - freed)
+        for ahead in (False, True):
+            if freed < needed:
+                freed += self._evict_latest(needed - freed, ahead=ahead)
+        return freed
+
+    def _evict_latest(self, needed: int, *, ahead: bool) -> int:
+        tenants = list(self._tenants)
+        if not tenants:
+            return 0
+        found = [tenant.evictable(ahead=ahead) for tenant in tenants]
+        rows, uses, pages = (np.concatenate([each[part] for each in found]) for part in range(3))
+        owners = np.repeat(np.arange(len(tenants)), [len(each[0]) for each in found])
+        victims = choose_victims(uses, pages, needed, keep=0)
+        freed = 0
+        for number, tenant in enumerate(tenants):
+            chosen = rows[victims][owners[victims] == number]
+            if len(chosen):
+                freed += tenant.evict(chosen)
         return freed
 
     def _too_small(self, missing: int) -> StorageError:

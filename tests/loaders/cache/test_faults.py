@@ -1,0 +1,401 @@
+"""Faults of the store, the network, the disk and of other processes: no sample is lost, and none is wrong."""
+
+import errno
+import os
+import sys
+import threading
+
+import numpy as np
+import pytest
+from helpers import handmade
+from helpers.pictures import encode
+
+from loaders.cache import fetcher
+from loaders.cache.fetcher import Upcoming
+from loaders.cache.folder import CACHE_MARK, disk_usage
+from loaders.cache.images import CachedImages
+from loaders.cache.open import open_cached
+from loaders.cache.presence import ABSENT, PRESENT, UNVERIFIED, Presence
+from loaders.cache.room import Room, room_of
+from loaders.cache.sparse import SparseFiles
+from loaders.dataset.records import Records
+from loaders.dataset.split import open_split
+from loaders.dataset.tables import SampleTables
+from manifests.errors import CallError, ShardError, StorageError
+from manifests.remote import Store, open_store
+from manifests.remote.errors import RefusedError
+
+SAMPLES, BATCH = 120, 8
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    """Return the folder and the URL of 120 images of about 12 KB."""
+    rng = np.random.default_rng(0)
+    samples = [("jpg", encode(rng.integers(0, 256, (90, 100, 3), np.uint8)), number % 4) for number in range(SAMPLES)]
+    folder = handmade.make_dataset(tmp_path_factory.mktemp("faults") / "local", "tfrecord", samples, shards=3)
+    url = f"memory://bucket/{folder.parent.name}/set"
+    store = open_store(url)
+    for path in folder.iterdir():
+        store.put(path.name, path.read_bytes())
+    return folder, url
+
+
+def open_images(url, cache, *, limit=None, timeout=5.0):
+    split = open_cached(url, "train", cache, limit)
+    return CachedImages(split, SampleTables(split), mmap=True, timeout=timeout)
+
+
+def expected(folder):
+    """Return the encoded images of the local dataset, by row."""
+    split = open_split(folder, "train")
+    records = Records(split, SampleTables(split))
+    images = [bytes(image) for image in records.images(np.arange(SAMPLES))]
+    records.close()
+    return images
+
+
+def read_epochs(images, epochs=2, seed=0):
+    """Return the images of epochs in random orders, as a loader reads them, by row."""
+    orders = [np.random.default_rng((seed, epoch)).permutation(SAMPLES) for epoch in range(epochs + 3)]
+    batches = SAMPLES // BATCH
+
+    def own(number):
+        epoch, batch = divmod(number, batches)
+        return orders[min(epoch, len(orders) - 1)][batch * BATCH : (batch + 1) * BATCH].astype(np.int64)
+
+    upcoming = Upcoming(own, own, batches, BATCH)
+    found = []
+    for number in range(epochs * batches):
+        images.follow(number, upcoming)
+        rows = own(number)
+        found += zip(rows.tolist(), map(bytes, images.images(rows)), strict=True)
+    return found
+
+
+def assert_right(found, local, epochs=2):
+    images = local if isinstance(local, list) else expected(local)
+    assert sorted(row for row, _ in found) == sorted(list(range(SAMPLES)) * epochs)
+    assert all(data == images[row] for row, data in found)
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """Return a function that replaces `Store.read_parts` by one that may fail; it gets the true one."""
+    true = Store.read_parts
+
+    def install(read):
+        lock, calls = threading.Lock(), [0]
+
+        def read_parts(self, name, ranges):
+            with lock:
+                calls[0] += 1
+                number = calls[0]
+            return read(number, lambda: [memoryview(bytes(part)) for part in true(self, name, ranges)])
+
+        monkeypatch.setattr(Store, "read_parts", read_parts)
+        monkeypatch.setattr(fetcher, "_PAUSE", 0.01)
+
+    return install
+
+
+# --- the store --------------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_away_for_a_while_is_waited_for(dataset, tmp_path, broken, caplog):
+    local, url = dataset
+
+    def read(number, true):
+        if 3 <= number < 40:
+            raise StorageError("the object cannot be read: the server cannot be reached", file="s3://x")
+        return true()
+
+    broken(read)
+    images = open_images(url, tmp_path / "cache", timeout=60)
+    assert_right(read_epochs(images), local)
+    images.close()
+    assert "trying again for 60 s" in caplog.text
+
+
+def test_after_the_timeout_the_error_says_so_and_the_next_try_works(dataset, tmp_path, broken):
+    local, url = dataset
+    away = True
+
+    def read(number, true):
+        if away:
+            raise StorageError("the object cannot be read: the server cannot be reached", file="s3://x", hint="wait")
+        return true()
+
+    broken(read)
+    images = open_images(url, tmp_path / "cache", timeout=0.05)
+    with pytest.raises(StorageError, match=r"cannot be reached; gave up after 0.05 s. Hint: wait"):
+        images.images(np.arange(4))
+    away = False
+    assert_right(read_epochs(images), local)
+    images.close()
+
+
+def test_refused_requests_are_not_repeated(dataset, tmp_path, broken):
+    def read(number, true):
+        raise RefusedError("the object store refused permission to read it with the role of this machine")
+
+    broken(read)
+    images = open_images(dataset[1], tmp_path / "cache", timeout=60)
+    with pytest.raises(RefusedError, match="the role of this machine"):
+        images.images(np.arange(4))
+    images.close()
+
+
+def test_a_part_that_arrives_damaged_is_fetched_again(dataset, tmp_path, broken, caplog):
+    local, url = dataset
+
+    def read(number, true):
+        parts = true()
+        if number % 4 == 1:
+            damaged = bytearray(parts[0])
+            damaged[len(damaged) // 2] ^= 1
+            parts[0] = memoryview(damaged)
+        return parts
+
+    broken(read)
+    images = open_images(url, tmp_path / "cache")
+    assert_right(read_epochs(images), local)
+    images.close()
+    assert "an image arrived damaged" in caplog.text
+
+
+@pytest.mark.parametrize("change", ["replaced", "missing"])
+def test_an_object_that_changed_is_named(dataset, tmp_path, change):
+    local, url = dataset
+    url = f"{url}-{change}"
+    store = open_store(url)
+    for path in local.iterdir():
+        store.put(path.name, path.read_bytes())
+    images = open_images(url, tmp_path / "cache")
+    images.images(np.arange(2))
+    if change == "replaced":
+        data = bytearray((local / "train-00002.tfrecord").read_bytes())
+        data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)
+        store.put("train-00002.tfrecord", bytes(data))
+        message = r"train-00002.tfrecord, record \d+, byte \d+: .* another checksum .* or was replaced"
+    else:
+        store.delete("train-00002.tfrecord")
+        message = "train-00002.tfrecord: the object is missing"
+    with pytest.raises(ShardError, match=message):
+        read_epochs(images, 1)
+    images.images(np.arange(2))  # what is in the cache can still be read
+    images.close()
+
+
+def test_a_dataset_that_was_made_anew_gets_a_folder_of_its_own(dataset, tmp_path):
+    local, url = dataset
+    cache = tmp_path / "cache"
+    other = handmade.make_dataset(tmp_path / "other", "tfrecord", [("jpg", encode(np.zeros((9, 9, 3), np.uint8)), 0)])
+    url = f"{url}-anew"
+    store = open_store(url)
+    for folder, samples in ((local, SAMPLES), (other, 1)):
+        for path in folder.iterdir():
+            store.put(path.name, path.read_bytes())
+        images = open_images(url, cache)
+        assert len(images.images(np.arange(samples))) == samples
+        images.close()
+    assert len([name for name in os.listdir(cache) if name != CACHE_MARK]) == 2
+
+
+# --- the disk ---------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_evicts_what_nobody_uses(dataset, tmp_path, monkeypatch):
+    local, url = dataset
+    cache = tmp_path / "cache"
+    other = open_images(f"{url}", cache)
+    other.close()
+    os.close(other._cached.dataset.lock)
+    url2 = f"{url}-second"
+    store = open_store(url2)
+    for path in local.iterdir():
+        store.put(path.name, path.read_bytes())
+    true, full = SparseFiles.write, [True]
+
+    def write(self, number, offset, data):
+        if full[0]:
+            full[0] = False
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        true(self, number, offset, data)
+
+    monkeypatch.setattr(SparseFiles, "write", write)
+    images = open_images(url2, cache)
+    assert_right(read_epochs(images), local)
+    images.close()
+    assert len([name for name in os.listdir(cache) if name != CACHE_MARK]) == 1
+
+
+def test_a_disk_that_stays_full_is_a_clear_error(dataset, tmp_path, monkeypatch):
+    def write(self, number, offset, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(SparseFiles, "write", write)
+    images = open_images(dataset[1], tmp_path / "cache")
+    with pytest.raises(StorageError, match=r"the disk of the cache is full .* Hint: free some space"):
+        images.images(np.arange(4))
+    images.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_a_cache_of_another_user(dataset, tmp_path):
+    """A complete cache can be read by anybody; an incomplete one that cannot be written is refused by name."""
+    local, url = dataset
+    cache = tmp_path / "cache"
+    images = open_images(url, cache)
+    read_epochs(images, 1)
+    images.close()
+    os.close(images._cached.dataset.lock)
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        os.chmod(folder, 0o755)
+    right = expected(local)
+    assert _as_nobody(lambda: assert_right(read_epochs(open_images(url, cache), 1), right, 1)) == ""
+    presence = next(cache.glob("*/split-0.presence"))
+    with presence.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\0")
+    assert "can only be read by this user" in _as_nobody(lambda: open_images(url, cache))
+
+
+def _as_nobody(function):
+    """Call a function in a fork, as the user ``nobody``; return the text of the error."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        text = ""
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            function()
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(write, text.encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read, "rb") as file:
+        return file.read().decode()
+
+
+# --- power failures, kills, other processes -----------------------------------------------------------
+
+
+def test_images_from_before_the_machine_was_started_are_verified(dataset, tmp_path):
+    local, url = dataset
+    cache = tmp_path / "cache"
+    images = open_images(url, cache)
+    read_epochs(images, 1)
+    images.close()
+    presence = next(cache.glob("*/split-0.presence"))
+    shard = next(cache.glob("*/files/train-00001.tfrecord"))
+    with presence.open("r+b") as file:
+        file.seek(64)
+        file.write(b"another boot".ljust(64, b"\0"))
+    with shard.open("r+b") as file:  # what a power failure leaves: marked, but not on the disk
+        file.truncate(20_000)
+        file.truncate((local / shard.name).stat().st_size)
+    images = open_images(url, cache)
+    assert (images._presence.states == UNVERIFIED).all()
+    assert_right(read_epochs(images), local)
+    assert images._fetcher.bytes < shard.stat().st_size * 1.2
+    images.close()
+
+
+def test_a_killed_process_leaves_a_cache_that_the_next_one_uses(dataset, tmp_path):
+    local, url = dataset
+    cache = tmp_path / "cache"
+    child = os.fork()
+    if not child:
+        try:
+            images = open_images(url, cache)
+            threading.Timer(0.15, lambda: os.kill(os.getpid(), 9)).start()
+            for seed in range(10_000):
+                read_epochs(images, 3, seed)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == 9
+    images = open_images(url, cache)
+    there = int((images._presence.states == PRESENT).sum())
+    assert_right(read_epochs(images), local)
+    stored = sum(path.stat().st_size for path in local.glob("*.tfrecord"))
+    assert there == SAMPLES or images._fetcher.bytes <= stored
+    images.close()
+
+
+def test_processes_share_a_cache_that_is_too_small(dataset, tmp_path):
+    """Four processes read and evict in different orders; every image is right."""
+    local, url = dataset
+    cache = tmp_path / "cache"
+    images = expected(local)
+    limit = sum(map(len, images)) * 2 // 3 + (64 << 10)
+    children = []
+    for seed in range(4):
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                shared = open_images(url, cache, limit=limit)
+                assert not shared.fits
+                for row, data in read_epochs(shared, 6, seed):
+                    assert data == images[row], row
+                shared.close()
+                status = 0
+            except BaseException as error:
+                print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            finally:
+                os._exit(status)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+
+
+def test_a_mapped_dataset_is_never_evicted(dataset, tmp_path):
+    _, url = dataset
+    cache = tmp_path / "cache"
+    mapped = open_images(url, cache)
+    assert mapped.fits
+    mapped.images(np.arange(SAMPLES))
+    assert mapped.evict(np.arange(10)) == 0
+    assert (mapped._presence.states == PRESENT).all()
+    mapped.close()
+    assert mapped.evict(np.arange(10)) > 0
+    assert (mapped._presence.states[:10] == ABSENT).all()
+
+
+def test_only_folders_with_a_remote_are_removed(tmp_path):
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / CACHE_MARK).write_bytes(b'{"cache_version": 1}\n')
+    (cache / "mine").mkdir()
+    (cache / "mine" / "photo.jpg").write_bytes(bytes(100_000))
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "remote.json").write_text("{}")
+    (outside / "in-use").touch()
+    (cache / "link").symlink_to(outside)
+    room = Room(str(cache), 50_000)
+    assert room.free(50_000) < 0
+    assert (cache / "mine" / "photo.jpg").exists()
+    assert (outside / "remote.json").exists()
+
+
+def test_rooms_of_one_folder_are_one(tmp_path):
+    cache = str(tmp_path)
+    room = room_of(cache, None)
+    assert room_of(f"{cache}/.", 10_000) is room
+    assert room.limit == 10_000
+    assert disk_usage(cache) >= 0
+
+
+def test_a_presence_file_of_another_split_is_made_anew(tmp_path):
+    path = str(tmp_path / "p")
+    first = Presence(path, 10)
+    first.mark(np.arange(10), PRESENT)
+    assert Presence(path, 10).states.tolist() == [PRESENT] * 10
+    assert Presence(path, 12).states.tolist() == [ABSENT] * 12
+    with pytest.raises(CallError):
+        Presence(str(tmp_path), 10)
