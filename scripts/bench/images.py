@@ -14,6 +14,10 @@ import numpy as np
 from PIL import Image
 
 
+def powers_of_two(most: int) -> list[int]:
+    return sorted({*(1 << bit for bit in range(most.bit_length())), most})
+
+
 def photographs(folder: Path) -> list[Path]:
     """Return the JPEGs of a folder, at any depth."""
     found = sorted(file for file in folder.rglob("*") if file.suffix.lower() in (".jpg", ".jpeg"))

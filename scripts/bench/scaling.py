@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from images import as_jpeg, enlarged, photographs
+from images import as_jpeg, enlarged, photographs, powers_of_two
 from report import Report, cpu_seconds, make_parser
 
 from dataprep.convert import convert_dataset
@@ -130,7 +130,7 @@ def timed(side: partial[None], out: Path) -> tuple[float, float]:
 def measure(report: Report, case: Case, originals: list[Path], args: argparse.Namespace) -> None:
     src, out = args.work / "src", args.work / "out"
     size = sum(file.stat().st_size for file in originals) / len(originals)
-    guess = case.guess
+    guess, apart = case.guess, 1.0
     for shards in ("one shard", "many shards"):
         rows, rates = [], {}
         for workers in args.workers:
@@ -146,12 +146,13 @@ def measure(report: Report, case: Case, originals: list[Path], args: argparse.Na
             count = max(1, min(int(guess * args.seconds), int(MAX_BYTES / size / most)))
             link_images(originals, src, count)
             seconds, cpu = timed(partial(convert_apart, src, out, case, most, count), out)
-            efficiency = count * most / seconds / most / rates[1]
-            rows.append(row(f"{most} commands of one worker", count * most, seconds, cpu, efficiency))
+            apart = count * most / seconds
+            rows.append(row(f"{most} commands of one worker", count * most, seconds, cpu, apart / most / rates[1]))
         report.table(f"{case.name}, {shards}", rows)
         if case.target and most > 1:
             name = f"{case.name}, {shards}: efficiency of {most} workers"
             report.check(name, rates[most] / most / rates[1], case.target)
+            report.check(f"{case.name}, {shards}: {most} workers / {most} commands", rates[most] / apart, "commands")
 
 
 def row(name: str, count: int, seconds: float, cpu: float, efficiency: float) -> dict[str, object]:
@@ -166,10 +167,6 @@ def default_work() -> Path:
     memory = Path("/dev/shm")
     in_memory = memory.is_dir() and shutil.disk_usage(memory).free > 16 << 30
     return Path(tempfile.mkdtemp(prefix="scaling-", dir=memory if in_memory else None))
-
-
-def powers_of_two(most: int) -> list[int]:
-    return sorted({*(1 << bit for bit in range(most.bit_length())), most})
 
 
 def main() -> None:

@@ -154,10 +154,18 @@ def test_index(photos, tmp_path, results_of):
 def test_downscale(photos, tmp_path, results_of):
     results, _ = results_of(
         "downscale", "--images", photos, "--count", 2, "--different", 2, "--repeats", 1, "--work", tmp_path,
-        "--only", "JPEG",
+        "--only", "photographs", "JPEG", "--workers", 1, 2,
     )  # fmt: skip
-    assert rows_of(results) == ["PSNR, dB", "SSIM", "dataprep, JPEG", "Pillow, JPEG"]
-    assert checks_of(results) == ["JPEG, minimum PSNR", "JPEG, minimum SSIM", "dataprep, JPEG / Pillow, JPEG"]
+    rows, checks = [], []
+    for kind in ("photographs", "JPEG"):
+        sides = [(f"dataprep, {kind}, workers: {n}", f"Pillow, {kind}, workers: {n}") for n in (1, 2)]
+        if kind == "JPEG":  # the photographs of the test are too small to be resized
+            rows += ["PSNR, dB", "SSIM", "dB gained to Pillow's JPEG"]
+            checks += [f"JPEG, {what}" for what in ("minimum PSNR", "minimum SSIM", "mean dB gained to Pillow's JPEG")]
+        rows += [side for pair in sides for side in pair]
+        checks += [" / ".join(pair) for pair in sides]
+    assert rows_of(results) == rows
+    assert checks_of(results) == checks
 
 
 @pytest.mark.slow
@@ -169,7 +177,9 @@ def test_scaling(photos, tmp_path, results_of):
     with_commands, many = ["1 workers", "2 workers", "2 commands of one worker"], ["1 workers", "2 workers"]
     assert rows_of(results) == [*with_commands, *many, *with_commands, *many]
     assert checks_of(results) == [
-        f"110 KB to 256, {shards}: efficiency of 2 workers" for shards in ("one shard", "many shards")
+        f"110 KB to 256, {shards}: {what}"
+        for shards in ("one shard", "many shards")
+        for what in ("efficiency of 2 workers", "2 workers / 2 commands")
     ]
     assert not (tmp_path / "work").exists()
 
