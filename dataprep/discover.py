@@ -18,6 +18,7 @@ from dataprep.formats import FORMATS, ScanOptions
 from dataprep.options import IndexOptions
 from manifests.errors import CallError, ShardError, TableError
 from manifests.members import is_unicode
+from manifests.remote import absolute, is_url, open_store, parent_folder
 from manifests.schema import MAX_LABEL_OFFSET, SPLIT_ALIASES, Format, TableMetadata
 from manifests.tables import read_table_metadata
 
@@ -64,14 +65,14 @@ def find_shards(paths: Sequence[str]) -> FoundShards:
             f"{paths[0]} contains no .tar, .tfrecord or NAME-00000-of-00001 file",
             hint="unpack compressed shards (.tar.gz, .tgz) first",
         )
-    folder = paths[0] if len(paths) == 1 and os.path.isdir(paths[0]) else _common_folder(files)
-    names = tuple(os.path.relpath(file, folder) for file in files)
+    folder = paths[0] if len(paths) == 1 and storage.is_folder(paths[0]) else _common_folder(files)
+    names = tuple(_relative(file, folder) for file in files)
     _check_names(names)
     return FoundShards(folder, names, _format_of(names, folder))
 
 
 def _expand_braces(path: str) -> Iterator[str]:
-    if os.path.exists(path):  # its name may contain braces
+    if _exists(path):  # its name may contain braces
         yield path
         return
     try:
@@ -81,15 +82,28 @@ def _expand_braces(path: str) -> Iterator[str]:
 
 
 def _shards_of(path: str) -> Iterator[str]:
-    if os.path.isdir(path):
+    if storage.is_folder(path):
         yield from sorted(_walk(path))
-    elif os.path.exists(path):
+    elif _exists(path):
         yield path
     else:
         raise CallError(f"{path} does not exist", hint="give a folder of shards, or the shard files")
 
 
+def _exists(path: str) -> bool:
+    return storage.file_length(path) >= 0 if is_url(path) else os.path.exists(path)
+
+
+def _relative(file: str, folder: str) -> str:
+    return file[len(folder) + 1 :] if is_url(file) else os.path.relpath(file, folder)
+
+
 def _walk(folder: str) -> Iterator[str]:
+    if is_url(folder):
+        for name in (info.name for info in open_store(folder).list_objects()):
+            if not any(part.startswith(".") for part in name.split("/")) and _formats_of(name):
+                yield f"{folder}/{name}"
+        return
     for parent, folders, files in os.walk(folder):
         folders.sort()
         for name in files:
@@ -98,7 +112,7 @@ def _walk(folder: str) -> Iterator[str]:
 
 
 def _common_folder(files: Sequence[str]) -> str:
-    folders = {os.path.dirname(os.path.abspath(file)) for file in files}
+    folders = {parent_folder(absolute(file)) for file in files}
     if len(folders) > 1:
         raise CallError(f"the shards are in {len(folders)} folders", hint="give the one folder that contains them all")
     return folders.pop()
@@ -162,7 +176,7 @@ def table_name(folder: str, name: str) -> str:
     """
     preferred = f"{shard_stem(name)}.parquet"
     path = os.path.join(folder, preferred)
-    if not os.path.exists(path) or table_metadata(path):
+    if storage.file_length(path) < 0 or table_metadata(path):
         return preferred
     return f"{shard_stem(name)}.samples.parquet"
 
@@ -170,7 +184,7 @@ def table_name(folder: str, name: str) -> str:
 def table_metadata(path: str) -> TableMetadata | None:
     """Read the metadata of a sample table. `None` if the file is missing, damaged, or from another tool."""
     try:
-        return read_table_metadata(path)
+        return read_table_metadata(path) if storage.file_length(path) >= 0 else None
     except TableError:
         return None
 

@@ -17,6 +17,7 @@ from dataprep.index_shard import THREADS, FailedShard, IndexedShard, IndexTask, 
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
 from manifests.errors import CallError, DamagedError
+from manifests.remote import is_url, parent_folder
 from manifests.schema import Components, Format, Manifest, Shard, Split, split_order
 from manifests.store import (
     MANIFEST_NAME,
@@ -84,12 +85,13 @@ def index_shards(
     shards = find_shards(paths)
     if progress:
         progress.start(len(shards.names))
-    folders = {shards.folder, *(os.path.dirname(path) for path in shards.paths)}
+    folders = {shards.folder, *(parent_folder(path) for path in shards.paths)}
     with storage.locked(*folders) as is_locked:
         storage.check_partials(folders)
-        _refuse_folders(shards)
-        if not options.overwrite:
-            _refuse_to_replace(shards)
+        with storage.remember(shards.folder):
+            _refuse_folders(shards)
+            if not options.overwrite:
+                _refuse_to_replace(shards)
         scan = find_components(shards, options)
         with storage.partials(folders, is_locked=is_locked):
             return _index(shards, scan, options, workers, progress)
@@ -121,6 +123,8 @@ def _index(
 
 def _refuse_folders(shards: FoundShards) -> None:
     """Refuse folders under the names of files that will be written, which no option can replace."""
+    if is_url(shards.folder):  # an object store can have a file and a folder of the same name
+        return
     per_shard = (shard_stem(path) + suffix for path in shards.paths for suffix in (".idx", ".samples.parquet"))
     for path in chain(per_shard, (os.path.join(shards.folder, name) for name in (MANIFEST_NAME, REJECTED_NAME))):
         if os.path.isdir(path):
@@ -148,7 +152,7 @@ def _default_workers(shards: FoundShards) -> int:
     size = 0
     for path in shards.paths:
         with storage.translate_errors(path, "the file cannot be read"):
-            size += os.path.getsize(path)
+            size += storage.stat(path).st_size
         if size >= limit * _BYTES_PER_WORKER:
             return limit
     return max(1, math.ceil(size / _BYTES_PER_WORKER))

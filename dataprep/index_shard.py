@@ -23,6 +23,7 @@ from dataprep.options import IndexOptions
 from manifests.dali_index import format_index
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.files import INDEX, file_length, read_file
+from manifests.remote import is_url
 from manifests.schema import MAX_LABEL, File, Format, Shard, TableMetadata
 from manifests.store import checksum_text
 from manifests.tables import build_table, write_table
@@ -122,14 +123,13 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
     if not task.options.overwrite:
         _refuse_to_replace(index_path, index)
     _write_partials(index_path, index, table_path, shard.table())
-    partial_table = os.path.relpath(storage.partial_path(table_path), task.folder)
     return IndexedShard(
         name=name,
         shard=Shard(
             file=storage.describe(task.folder, name) if read_all else File(name, size, None),
             samples=len(shard.rows),
             index=File(index_name, len(index), checksum_text(crc32c(index))),
-            table=replace(storage.describe(task.folder, partial_table), name=samples_name),
+            table=replace(storage.describe("", storage.partial_path(table_path)), name=samples_name),
         ),
         image_components=frozenset(shard.image_components),
         class_names=shard.class_names,
@@ -139,8 +139,12 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
     )
 
 
+def _exists(path: str) -> bool:
+    return storage.file_length(path) >= 0 if is_url(path) else os.path.exists(path)
+
+
 def _refuse_to_replace(path: str, data: bytes) -> None:
-    if not os.path.exists(path):
+    if not _exists(path):
         return
     with storage.translate_errors(path, "the file cannot be read"):
         if file_length(path, INDEX) != len(data) or read_file(path, INDEX) != data:

@@ -17,6 +17,7 @@ from dataprep.commands.base import (
     read_classes,
     workers_option,
 )
+from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ShardsBar
 from dataprep.humanize import format_totals
 from dataprep.images.base import Validation
@@ -27,7 +28,7 @@ from manifests.text import plural
 
 
 @click.command(cls=Command)
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, type=path_or_url, required=True, metavar="PATH...")
 @click.option(
     "--image",
     metavar="NAME",
@@ -78,8 +79,8 @@ def index(
 
     Writes a DALI index and a sample table for each shard, and a manifest. Shards are never changed.
 
-    Each PATH is a folder of .tar or .tfrecord files, or one such file; all files must be in one folder. Shards written
-    by TensorFlow, the webdataset library, img2dataset or tar can be indexed.
+    Each PATH is a folder of .tar or .tfrecord files, or one such file, or a URL of either; all files must be in one
+    folder. Shards written by TensorFlow, the webdataset library, img2dataset or tar can be indexed.
     """
     from dataprep.index import index_shards
 

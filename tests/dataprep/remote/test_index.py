@@ -1,0 +1,91 @@
+"""Index shards in object stores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dataprep.index import index_shards
+from dataprep.options import IndexOptions
+from dataprep.verify import verify_dataset
+from manifests.errors import CallError
+from manifests.remote import Store
+
+
+@pytest.fixture(scope="module")
+def shards(photos, dataprep, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("shards")
+    done = dataprep("convert", "--src", photos, "--out", folder / "set", "--fmt", "webdataset", "--shard-size", "500KB")
+    assert done.returncode == 0, done.stderr
+    for path in (folder / "set").iterdir():
+        if path.suffix != ".tar":
+            path.unlink()
+    return folder / "set"
+
+
+def upload(folder: Path, store: Store) -> str:
+    for path in folder.glob("*.tar"):
+        store.put(path.name, path.read_bytes())
+    return str(store)
+
+
+@pytest.fixture(scope="module")
+def expected(shards, tmp_path_factory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("indexed") / "set"
+    folder.mkdir()
+    for path in shards.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    index_shards([str(folder)], IndexOptions(validate="header"), workers=1)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_files_are_those_of_a_local_copy(shards, expected, store) -> None:
+    url = upload(shards, store)
+    result = index_shards([url], IndexOptions(validate="header"), workers=1)
+    assert (result.errors, result.folder) == ((), url)
+    assert {info.name: bytes(store.get(info.name)) for info in store.list_objects()} == expected
+    assert not verify_dataset(url, workers=1).problems
+
+
+def test_shards_with_braces_and_in_folders(shards, store) -> None:
+    for path in shards.glob("*.tar"):
+        store.put(f"train/{path.name}", path.read_bytes())
+    store.put("train/.hidden/x.tar", b"")
+    by_braces = index_shards([f"{store}/train/train-{{00000..00001}}.tar"], IndexOptions(), workers=1)
+    assert (by_braces.folder, by_braces.manifest.splits[0].shards[1].file.name) == (
+        f"{store}/train",
+        "train-00001.tar",
+    )
+    store.delete("train/manifest.json")
+    by_folder = index_shards([str(store)], IndexOptions(overwrite=True), workers=1)
+    assert next(shard.name for shard in by_folder.manifest.splits[0].shards) == "train/train-00000.tar"
+
+
+def test_an_index_that_differs_is_kept_without_overwrite(shards, store) -> None:
+    url = upload(shards, store)
+    store.put("train-00000.idx", b"other")
+    with pytest.raises(CallError, match="exists and differs from the new index"):
+        index_shards([url], IndexOptions(), workers=1)
+    assert bytes(store.get("train-00000.idx")) == b"other"
+    assert {info.name for info in store.list_objects()} == {
+        *(path.name for path in shards.iterdir()),
+        "train-00000.idx",
+    }
+    index_shards([url], IndexOptions(overwrite=True), workers=1)
+    assert bytes(store.get("train-00000.idx")) != b"other"
+
+
+def test_a_damaged_shard_changes_nothing(shards, store) -> None:
+    url = upload(shards, store)
+    store.put("train-00001.tar", b"x" * 2000)
+    result = index_shards([url], IndexOptions(), workers=1)
+    assert [error.file for error in result.errors] == [f"{url}/train-00001.tar"]
+    assert {info.name for info in store.list_objects()} == {path.name for path in shards.iterdir()}
+
+
+def test_the_command(shards, bucket, dataprep) -> None:
+    url = upload(shards, bucket)
+    done = dataprep("index", url)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{url} is complete")
+    assert dataprep("index", f"{url}x").returncode == 2
