@@ -1,0 +1,160 @@
+"""Runs that write into an object store and are killed, paused, or lose their server.
+
+``scripts/kill-cloud`` kills a hundred runs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers.tcp_proxy import TcpProxy
+
+from dataprep.verify import verify_dataset
+from manifests.errors import ExitStatus
+from manifests.remote import Store
+
+#: Runs to kill.
+KILLS = int(os.environ.get("CLOUD_KILLS", "4"))
+
+SHARD = ("--samples-per-shard", "10", "--max-rejected", "1")
+
+
+@pytest.fixture(scope="module")
+def source(make_photos, tmp_path_factory) -> Path:
+    folder = make_photos(tmp_path_factory.mktemp("source") / "photos", 120)
+    (folder / "class 0" / "broken.jpg").write_bytes(b"<html>")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(source, dataprep, tmp_path_factory) -> dict[str, bytes]:
+    out = tmp_path_factory.mktemp("expected") / "out"
+    assert dataprep("convert", "--src", source, "--out", out, *SHARD).returncode == 0
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.name != "source-stamps.json"}
+
+
+@pytest.fixture(autouse=True)
+def staging(tmp_path, monkeypatch) -> Path:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def files_below(folder: Path) -> list[str]:
+    return [str(path) for path in folder.rglob("*") if path.is_file()]
+
+
+def download(store: Store) -> dict[str, bytes]:
+    names = [info.name for info in store.list_objects()]
+    return {
+        name: bytes(store.get(name)) for name in names if not name.startswith("plan/") and name != "source-stamps.json"
+    }
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """Start the command line in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "dataprep", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def kill(*processes: subprocess.Popen[str]) -> int:
+    """Kill the processes with all of their workers; return how many had not ended."""
+    running = [process for process in processes if process.poll() is None]
+    for process in running:
+        os.killpg(process.pid, signal.SIGKILL)
+    for process in processes:
+        process.communicate(timeout=60)
+    return len(running)
+
+
+def clear(store: Store) -> None:
+    for info in list(store.list_objects()):
+        store.delete(info.name)
+
+
+def test_killed_at_random_moments(source, expected, bucket, staging, dataprep) -> None:
+    """Two runs out of three are `convert`; in each third one, two tasks write the same shards at the same time."""
+    seed = random.randrange(1 << 30)
+    rng = random.Random(seed)
+    convert = ("convert", "--src", source, "--out", bucket, *SHARD)
+    began = time.monotonic()
+    assert dataprep(*convert).returncode == 0
+    whole = time.monotonic() - began
+    killed = rounds = 0
+    while killed < KILLS:
+        clear(bucket)
+        rounds += 1
+        in_steps = rounds % 3 == 0
+        if in_steps:
+            assert dataprep("plan", "--src", source, "--out", bucket, *SHARD[:2]).returncode == 0
+        for _ in range(rng.randint(1, 4)):
+            runs = [start("work", bucket) for _ in range(2)] if in_steps else [start(*convert)]
+            time.sleep(rng.uniform(0.2, 1) * whole)
+            killed += kill(*runs)
+        steps = [("work", bucket), ("finish", bucket, *SHARD[2:])] if in_steps else [convert]
+        for step in steps:
+            done = dataprep(*step)
+            assert done.returncode == 0, f"seed {seed}, round {rounds}: {done.stderr}"
+        assert download(bucket) == expected, f"seed {seed}, round {rounds}"
+    assert verify_dataset(str(bucket), workers=1).problems == ()
+    assert files_below(staging) == []
+    print(f"{killed} runs killed in {rounds} rounds")
+
+
+def test_a_paused_worker_writes_late(source, expected, bucket, dataprep) -> None:
+    assert dataprep("plan", "--src", source, "--out", bucket, *SHARD[:2]).returncode == 0
+    late = start("work", bucket, "--workers", "1")
+    while late.poll() is None and not any(info.name.endswith(".parquet") for info in bucket.list_folder()[1]):
+        time.sleep(0.01)
+    os.killpg(late.pid, signal.SIGSTOP)
+    try:
+        assert dataprep("work", bucket).returncode == 0
+        assert dataprep("finish", bucket, *SHARD[2:]).returncode == 0
+        assert download(bucket) == expected
+    finally:
+        os.killpg(late.pid, signal.SIGCONT)
+    stderr = late.communicate(timeout=60)[1]
+    assert late.returncode == 0, stderr
+    assert dataprep("finish", bucket, *SHARD[2:]).returncode == 0
+    assert download(bucket) == expected
+    assert verify_dataset(str(bucket), workers=1).problems == ()
+
+
+def test_a_server_that_stops_is_status_3_and_the_same_command_resumes(
+    source, expected, bucket, monkeypatch, dataprep
+) -> None:
+    program = (
+        "from manifests.remote import connect\n"
+        "connect.MAX_RETRIES, connect.RETRY_SECONDS = 2, 2.0\n"
+        "from manifests.program import run_program\n"
+        "run_program('dataprep', 'dataprep.commands.group')\n"
+    )
+    convert = [*map(str, ("convert", "--src", source, "--out", bucket, *SHARD, "--workers", 1))]
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    proxy = TcpProxy(int(endpoint.rpartition(":")[2]))
+    with monkeypatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        run = subprocess.Popen([sys.executable, "-c", program, *convert], stderr=subprocess.PIPE, text=True)
+    while run.poll() is None and not any(info.name.endswith(".parquet") for info in bucket.list_folder()[1]):
+        time.sleep(0.01)
+    proxy.stop()
+    stderr = run.communicate(timeout=60)[1]
+    assert run.returncode == ExitStatus.STOPPED, stderr
+    assert "the server cannot be reached" in stderr
+    assert "manifest.json" not in download(bucket)
+    done = dataprep(*convert)
+    assert (done.returncode, "by an earlier run" in done.stdout) == (0, True), done.stderr
+    assert download(bucket) == expected
