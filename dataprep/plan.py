@@ -25,7 +25,11 @@ from dataprep.splits import assign_splits
 from manifests.errors import CallError
 from manifests.store import MAX_SHARDS_IN_JSON, check_manifest_size
 
-__all__ = ["ConversionPlan", "Options", "PlannedShard", "ShardPlan", "key_of", "make_plan", "shard_name"]
+__all__ = ["PLAN_FOLDER", "ConversionPlan", "Options", "PlannedShard", "ShardPlan", "key_of", "make_plan", "shard_name"]
+
+
+#: The folder in an output folder to which `dataprep plan` writes; see `plan_files`.
+PLAN_FOLDER = "plan"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from dataprep.attestation import canary, check_canary
 from dataprep.job import Job, shard_task
 from dataprep.mismatch import other_plan_error
 from dataprep.options import Options
-from dataprep.plan import ConversionPlan
+from dataprep.plan import PLAN_FOLDER, ConversionPlan
 from dataprep.plan_json import PLAN_VERSION, PlannedSplit, StoredPlan, plan_from_json, plan_to_json
 from dataprep.plan_table import SHARDS_PER_FILE, file_parts, open_planned_file, read_planned_rows, write_plan_table
 from dataprep.shards import ShardTask, divides
@@ -34,7 +34,6 @@ from manifests.remote import absolute
 from manifests.sealed import seal, unseal
 from manifests.text import printable
 
-PLAN_FOLDER = "plan"
 PLAN_NAME = "plan.json"
 _PLAN_FILE = re.compile(r"plan\.json|source-[0-9]{5,}\.parquet")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,8 +13,7 @@ from dataprep.engines import Engine
 from dataprep.job import Job, job_of
 from dataprep.options import Options
 from dataprep.output import check_output
-from dataprep.plan import ConversionPlan, make_plan
-from dataprep.plan_files import check_plan, remove_plan
+from dataprep.plan import PLAN_FOLDER, ConversionPlan, make_plan
 from dataprep.progress import Progress
 from dataprep.reread import Reread
 from dataprep.resume import Resumable, find_resumable, remove_outdated
@@ -78,7 +78,11 @@ def prepared(
     with ExitStack() as stack:
         is_locked = stack.enter_context(storage.locked(out))
         storage.check_partials([out])
-        has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
+        has_other_plan = False
+        if os.path.lexists(os.path.join(out, PLAN_FOLDER)):
+            from dataprep.plan_files import check_plan, remove_plan  # takes time, and most runs have no plan
+
+            has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
         with storage.remember(out):
             resumable = find_resumable(
                 source,
