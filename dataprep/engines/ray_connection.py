@@ -213,7 +213,10 @@ def check_connection(ray: Any) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return one_line(next(iter(str(error).strip().splitlines()), "") or type(error).__name__)
+    """Return the first line of a message, with the last one if it only introduces a traceback."""
+    text = str(error).strip()
+    first = next(iter(text.splitlines()), "") or type(error).__name__
+    return one_line(f"{first} {_last_line(text)}" if first.endswith(":") else first)
 
 
 def _last_line(text: str) -> str:
