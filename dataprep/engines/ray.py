@@ -140,7 +140,7 @@ class RayEngine:
         finished = False
         try:
             while True:
-                for argument in islice(arguments, max((limit or self._in_flight(cpus)) - len(self._running), 0)):
+                for argument in islice(arguments, max(self._in_flight(limit, cpus) - len(self._running), 0)):
                     self._running.append(call.remote([run], argument))
                 if not self._running:
                     break
@@ -155,12 +155,13 @@ class RayEngine:
         with translate_errors(self._ray):
             return self._ray.put(_Run(function, tasks, self._check, os.getcwd()))
 
-    def _in_flight(self, cpus: int) -> int:
+    def _in_flight(self, limit: int | None, cpus: int) -> int:
         """Return how many tasks to give to Ray. A cluster may grow and shrink, but asking it takes time."""
         now = time.monotonic()
         if now > self._slots_until:
+            check_connection(self._ray)
             self._slots, self._slots_until = self.workers // cpus, now + _POLL_SECONDS
-        return max(self._slots * _TASKS_PER_SLOT, _MIN_IN_FLIGHT)
+        return limit or max(self._slots * _TASKS_PER_SLOT, _MIN_IN_FLIGHT)
 
     def _wait(self) -> Any:
         """Wait until a task has ended, and return its reference."""

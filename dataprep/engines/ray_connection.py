@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -194,7 +195,7 @@ def translate_errors(ray: Any) -> Iterator[None]:
 
 
 def check_connection(ray: Any) -> None:
-    """Check that the head of the cluster answers. Ray itself ends the process one minute after the head is gone.
+    """Check that the cluster answers. Ray itself ends the process some time after a part that it needs is gone.
 
     Raises:
         WorkerDiedError: it does not answer.
@@ -202,14 +203,25 @@ def check_connection(ray: Any) -> None:
     """
     if ray.util.client.ray.is_connected():
         return  # a client raises an error by itself
+    if reason := _local_part_gone(ray):
+        raise WorkerDiedError(f"Ray does not run on this machine any more ({reason})", hint=AGAIN)
     host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
-    reason = ""
     for _ in range(3):
         reason = unreachable(host, int(port), seconds=5)
         if not reason:
             return
-        signal.sigtimedwait((), 5)  # sleeps, and is interrupted by Ctrl-C
+        time.sleep(5)
     raise WorkerDiedError(f"the head of the Ray cluster does not answer any more ({reason})", hint=AGAIN)
+
+
+def _local_part_gone(ray: Any) -> str:
+    """Return why the raylet, the process of Ray on this machine, does not answer; an empty string if it does."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(ray._private.worker.global_worker.node.raylet_socket_name)
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
 
 
 def _first_line(error: BaseException) -> str:
