@@ -6,6 +6,7 @@ bytes. Reading is strict, because a plan may come from anybody.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections.abc import Sequence
@@ -242,6 +243,9 @@ class StoredTasks(Sequence[ShardTask]):
             has_locations=self.plan.has_locations,
         )
         _check_root(rows.source)
+        # Arrow's footer of a file and its schema refer to each other, and a footer of 1,000 row groups is large.
+        # Without this, hundreds of them stay in memory.
+        gc.collect(1)
         return shard_task(self._job, name, rows.source, np.arange(len(rows.keys)), rows.keys)
 
 
