@@ -189,11 +189,15 @@ def _crops(image: NDArray[Any], name: str) -> Iterator[tuple[NDArray[Any], str]]
 
 
 def _array(tensor: Any) -> NDArray[Any]:
-    """Return a tensor of any framework as NumPy array."""
-    if hasattr(tensor, "detach"):  # torch, whose bfloat16 NumPy does not have
+    """Return a tensor of any framework as NumPy array. NumPy has no bfloat16."""
+    library = type(tensor).__module__.partition(".")[0]
+    if library == "torch":
         tensor = tensor.detach().cpu()
-        tensor = tensor.float() if tensor.is_floating_point() else tensor
-    return np.asarray(tensor.numpy() if hasattr(tensor, "numpy") else tensor)
+        return np.asarray((tensor.float() if tensor.is_floating_point() else tensor).numpy())
+    if library == "paddle":
+        is_float = "float" in str(tensor.dtype)
+        return np.asarray((tensor.astype("float32") if is_float else tensor).numpy())
+    return np.asarray(tensor)
 
 
 def _items(

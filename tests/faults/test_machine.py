@@ -39,12 +39,14 @@ CASES = {
     "missing": Case(DATAPREP, ("info", "none"), 2),
     "wrong option": Case(DATAPREP, ("verify", "--nope"), 2),
     "help": Case(DATAPREP, ("--help",)),
+    "report": Case(DATAPREP, ("report", "sound", "--workers", "2")),
+    "report damaged": Case(DATAPREP, ("report", "damaged", "--workers", "1"), 1),
     "memory": Case(LOADERS, ("memory", "sound", "--batch-size", "8")),
     "memory damaged": Case(LOADERS, ("memory", "damaged", "--batch-size", "8"), 1),
     "loaders help": Case(LOADERS, ("memory", "--help")),
 }
 #: Commands that do something. The others only print.
-WORKING = ("convert", "index", "verify", "verify damaged", "info", "memory")
+WORKING = ("convert", "index", "verify", "verify damaged", "info", "report", "memory")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +83,8 @@ def run(prepared, tmp_path):
 
 def is_done(case: Case, folder: Path) -> bool:
     """Return whether the command has written what it should write."""
-    written = {"convert": "out/manifest.json", "index": "tars/manifest.json"}.get(case.arguments[0])
+    files = {"convert": "out/manifest.json", "index": "tars/manifest.json", "report": "report.html"}
+    written = files.get(case.arguments[0])
     return written is None or "--dry-run" in case.arguments or (folder / written).exists()
 
 
@@ -269,7 +272,7 @@ run()
 
 
 @pytest.mark.parametrize("count", [2, 12, 40, 90, 200, 300])
-@pytest.mark.parametrize("name", ["convert", "info", "memory"])
+@pytest.mark.parametrize("name", ["convert", "info", "report", "memory"])
 def test_an_interrupt_during_any_import_is_one_line(name, count, run):
     """Also where C code imports a module, and replaces the error that a handler raises by another."""
     case = CASES[name]

@@ -470,3 +470,14 @@ def test_gpu_memory_is_that_of_loaders_memory(invoke, dataset, tmp_path):
     invoke("report", dataset, "--out", out, "--batch-size", 32)
     cost = json.loads(out.with_suffix(".json").read_text("utf-8"))["cost"]
     assert cost["gpu_memory"] == {name: split["gpu_memory"] for name, split in expected["splits"].items()}
+
+
+@pytest.mark.parametrize("name", ["train-00000.tfrecord", "train-00000.parquet", REJECTED_NAME])
+def test_a_named_pipe_in_place_of_a_file_is_a_problem_at_once(run, dataset, tmp_path, name):
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    (copy / name).unlink()
+    os.mkfifo(copy / name)
+    (problem,) = run(copy, status=1)[0]["problems"]
+    assert problem.startswith(f"{name}: ")
+    assert "it is a named pipe, not a regular file" in problem
