@@ -175,13 +175,12 @@ def test_the_program_is_killed_and_run_again(cluster, convert, source, expected,
 #: What Python runs when it starts on a machine, and what is said about this machine.
 INSTALLATIONS = {
     "import PIL.Image\nPIL.__version__ = '9.9.9'": "but this machine has Pillow 9.9.9",
-    "import PIL\nPIL.__version__ = '9.9.9'": "The _imaging extension was built for another version of Pillow",
     "import sys\nsys.modules['dataprep'] = None": "a machine of the Ray cluster cannot run dataprep: ",
 }
 
 
 def test_a_machine_with_another_pillow_is_refused(cluster, connection, convert, expected, snapshot, tmp_path):
-    """So is one with a broken installation, or without one."""
+    """So is one without dataprep."""
     lines = []
     (tmp_path / "sitecustomize.py").touch()
     node = cluster.add_node(**NODE, env_vars={"PYTHONPATH": f"{tmp_path}:{HELPERS.parent}"})
@@ -198,7 +197,6 @@ def test_a_machine_with_another_pillow_is_refused(cluster, connection, convert, 
         assert part in line
     named = f"dataprep: machine {socket.gethostname()} of the Ray cluster cannot be used: "
     assert lines[0].startswith(named)
-    assert lines[1].startswith(named)
     assert convert(cluster.address).returncode == 0
     assert snapshot(tmp_path / "out") == expected
 
