@@ -116,7 +116,13 @@ def _check_manifest(source: Source, shards: Sequence[ShardPlan]) -> None:
 
 
 def _check_columns(source: Source, options: Options) -> None:
-    if not options.changes_images:
+    if source.pixels is not None and (options.raw is None or options.raw.pixels != source.pixels):
+        height = source.pixels[0]
+        raise CallError(
+            f"the source stores raw pixels of {source.pixels[1]}x{height}, which cannot be encoded or resized again",
+            hint=f"set --store raw --raw-size {height}, or make the dataset from the original images",
+        )
+    if not options.changes_images or source.prepared:
         return
     for name in CHANGE_COLUMNS:
         if name in source.extra.column_names:

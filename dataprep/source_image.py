@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dataprep.containers import Location, read_location
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
-from dataprep.options import Options
+from dataprep.options import Options, Raw
 from manifests.errors import SourceVanishedError
 from manifests.faults import raise_machine_fault
 from manifests.remote import is_url, join_path, parse_url
@@ -75,11 +75,21 @@ def load_image(
 
     """
     data = _read(root, source, size, location, pending)
+    if location is not None and location.reader == "pixels" and options.raw:
+        return _carry_pixels(data, options.raw)
     if not options.changes_images:
         return LoadedImage(data, inspect(data, options.validate, options.max_pixels), {})
     from dataprep.images.downscale import prepare  # imports imaging libraries that most runs do not need
 
     return LoadedImage(*prepare(data, options))
+
+
+def _carry_pixels(data: bytes, raw: Raw) -> LoadedImage:
+    """Return pixels as they are. The columns of the source say how they were made."""
+    height, width, channels = raw.pixels
+    if len(data) != height * width * channels:
+        raise Rejected("corrupt", f"{len(data)} bytes are not the pixels of a {width}x{height} image")
+    return LoadedImage(data, ImageInfo("raw", width, height), {})
 
 
 #: Errors that concern the source as a whole, its disk or its network: they stop the run. Any other error

@@ -23,6 +23,7 @@ MAX_OPEN = 64
 #: The module of each reader. Its function `open_container` takes a path and returns a `ContainerReader`.
 _MODULES: dict[ReaderName, str] = {
     "range": "dataprep.containers.ranges",
+    "pixels": "dataprep.containers.ranges",
     "zip": "dataprep.containers.zip",
     "parquet": "dataprep.containers.parquet",
     "lmdb": "dataprep.containers.lmdb",
@@ -48,7 +49,8 @@ def read_location(root: str, location: Location, size: int) -> bytes:
     """
     data = _reader(os.path.join(root, location.container), location.reader).read(location, size)
     if location.crc32c is not None and crc32c(data) != location.crc32c:
-        raise Rejected("corrupt", "the bytes are not those of the checksum in the sample table of the source")
+        place = f"byte {location.position} of {location.container}"
+        raise Rejected("corrupt", f"the image at {place} does not have the checksum that the sample table states")
     return data
 
 

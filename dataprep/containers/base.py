@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: How a container is read. ``"range"``: bytes of the file. ``"zip"``: a member of a zip archive. ``"parquet"``: a row
-#: of a Parquet file. ``"lmdb"``: the value of a key of an LMDB database.
-ReaderName = Literal["range", "zip", "parquet", "lmdb"]
+#: How a container is read. ``"range"``: bytes of the file. ``"pixels"``: the same, and they are pixels that are not
+#: encoded. ``"zip"``: a member of a zip archive. ``"parquet"``: a row of a Parquet file. ``"lmdb"``: the value of a key
+#: of an LMDB database.
+ReaderName = Literal["range", "pixels", "zip", "parquet", "lmdb"]
 
 
 class Location(NamedTuple):
@@ -19,7 +20,8 @@ class Location(NamedTuple):
     Attributes:
         container: path of the container, relative to the root of the source unless absolute.
         reader: how it is read.
-        position: first byte of the image (range) or of the header before it (zip), or number of the row (parquet).
+        position: first byte of the image (range, pixels) or of the header before it (zip), or number of the row
+            (parquet).
         length: number of bytes stored there; -1 if it is not known (parquet, lmdb).
         key: CRC-32 of the image, 4 bytes, big-endian (zip), path of the column (parquet), or key of the value (lmdb).
         crc32c: CRC-32C of the image, if the source states it.

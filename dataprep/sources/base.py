@@ -72,6 +72,8 @@ class Source:
             messages and the ``source`` column. `None` if every image is a file of its own.
         group: int64 [n]: images with the same number are fast to read one after the other, such as those in a row
             group of a Parquet file. `None` if the order does not matter.
+        prepared: whether the source is a dataset of this project. Then columns that a conversion adds are replaced.
+        pixels: height, width and channels if the images are pixels that are not encoded. `None` if they are encoded.
 
     """
 
@@ -91,6 +93,8 @@ class Source:
     folders: frozenset[tuple[int, int]] = frozenset()
     location: pa.Table | None = None
     group: NDArray[np.int64] | None = None
+    prepared: bool = False
+    pixels: tuple[int, int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.label)

@@ -193,6 +193,12 @@ def _img2dataset(src: str, folders: Sequence[str]) -> Layout | None:
     return None
 
 
+def _shards(src: str, folders: Sequence[str]) -> Layout | None:
+    shards = [] if folders else _with_suffix(_files(src), ".tar", ".tfrecord", ".tfrecords")
+    hint = "run `dataprep index` on the folder; then it is a prepared dataset, and can be a source"
+    return Layout("shards without a manifest", shards[0], hint) if shards else None
+
+
 def _only_images(src: str, folders: Sequence[str]) -> Layout | None:
     if len(folders) == 1 and folders[0].lower() in _IMAGES:
         hint = f"give {src}/{folders[0]} if it contains class folders. Otherwise, {_LISTS}"
@@ -218,5 +224,6 @@ _FINDERS: tuple[Callable[[str, Sequence[str]], Layout | None], ...] = (
     _tiny_imagenet,
     _img2dataset,
     _saved_to_disk,
+    _shards,
     _only_images,
 )

@@ -20,6 +20,7 @@ from dataprep.sources.lists import read_lists
 from dataprep.sources.msmt17 import find_msmt17, read_msmt17
 from dataprep.sources.parquet_images import find_parquet_files, image_columns
 from dataprep.sources.patterns import has_label, parse_pattern
+from dataprep.sources.prepared import is_prepared, read_prepared
 from dataprep.sources.refusals import refuse_other_files
 from dataprep.sources.reid_folders import find_reid_layout, read_reid_folders
 from dataprep.sources.scan import has_folders, list_folders
@@ -41,6 +42,8 @@ def read_folder(src: str, options: SourceOptions) -> Source:
     if options.pattern is not None:
         _refuse(options, ("image_root", "path_column", "split_column"), f"a list or a table, but {src} is a folder")
         return _read_file_names(src, options.pattern, options)
+    if source := _read_containers(src, options):
+        return source
     kaggle = find_kaggle_imagenet(src)
     if kaggle is not None and not has_folders(f"{kaggle}/val"):
         return read_kaggle_imagenet(kaggle, options)
@@ -49,17 +52,27 @@ def read_folder(src: str, options: SourceOptions) -> Source:
     if lists:
         _refuse(options, ("path_column", "label_column", "split_column"), f"a table, but {src} contains list files")
         return read_lists([os.path.join(src, name) for name in lists], options.image_root or src, options)
-    if find_imagenet_tars(src):
-        columns = ("path_column", "label_column", "split_column")
-        _refuse(options, ("image_root", *columns), f"a table, but {src} contains archives")
-        return read_imagenet_tars(src, options)
     folders = list_folders(src)
-    if files := find_parquet_files(src, folders):
-        _refuse(options, ("image_root", "split_column"), f"a list or a table, but {src} is a folder")
-        return read_hugging_face(src, files, options)
     _refuse(options, ("image_root", "path_column", "split_column"), f"a list or a table, but {src} is a folder")
     _refuse(options, ("label_column",), f"a table or --pattern, but {src} is a folder")
     return _read_image_folders(src, folders, options)
+
+
+def _read_containers(src: str, options: SourceOptions) -> Source | None:
+    """Read a folder whose images are in larger files; `None` if it is not known to be one."""
+    columns = ("path_column", "label_column", "split_column")
+    if is_prepared(src):
+        _refuse(options, ("image_root", *columns), f"a table, but {src} is a prepared dataset")
+        return read_prepared(src, options)
+    if find_imagenet_tars(src):
+        _refuse(options, ("image_root", *columns), f"a table, but {src} contains archives")
+        return read_imagenet_tars(src, options)
+    if any(storage.is_file(os.path.join(src, name)) for name in LIST_NAMES) or find_kaggle_imagenet(src):
+        return None
+    if files := find_parquet_files(src, list_folders(src)):
+        _refuse(options, ("image_root", "split_column"), f"a list or a table, but {src} is a folder")
+        return read_hugging_face(src, files, options)
+    return None
 
 
 def _read_image_folders(src: str, folders: Sequence[str], options: SourceOptions) -> Source:

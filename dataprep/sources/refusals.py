@@ -16,7 +16,10 @@ _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
 #: The kind of a file by its suffixes, and what to do with it.
 _ARCHIVE = ("an archive", "unpack it and give the folder, or name a tar .tar and a zip .zip")
-_SHARD = ("a shard", "to use shards as they are, run `dataprep index` on their folder")
+_SHARD = (
+    "a shard",
+    "give the folder of the prepared dataset; for shards of other tools, run `dataprep index` on it first",
+)
 _COMPRESSED = (
     "an archive that is compressed as a whole, so it cannot be read in place",
     "decompress it (`gunzip`, `xz -d`, `zstd -d`) and give the .tar, or unpack it and give the folder",

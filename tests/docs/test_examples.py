@@ -176,6 +176,8 @@ def run_command(line: str, folder: Path, prepare: Callable[[str], None], warm: W
         return
     if arguments[0] == "index":
         make_shards(folder / "shards", arguments)
+    elif "--src" in arguments and arguments[arguments.index("--src") + 1].rstrip("/") in DATASETS:
+        prepare(arguments[arguments.index("--src") + 1])
     elif arguments[0] != "convert":
         prepare(line)
     done = warm.run("-m", program, *arguments, cwd=folder, timeout=120)

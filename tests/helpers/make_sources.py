@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable, Sequence
@@ -17,7 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.io
 
+from dataprep.convert import convert_dataset
+from dataprep.formats import FORMATS
+from dataprep.options import Options
+from dataprep.sources import read_source
 from helpers.pictures import encode, photo
+from manifests.schema import Format
 
 CLASSES = ("cat", "dog", "eel")
 
@@ -64,7 +70,7 @@ def _images() -> list[Image]:
         split = "val" if number % 3 == 2 else "train"
         data = encode(photo(number, 20 + number, 16))
         images.append(Image(split, f"{number:02d}.jpg", number // 2 % 3, data))
-    images.append(Image("train", "broken.jpg", 1, b"<html>no image</html>"))
+    images.append(Image("train", "broken.jpg", 1, encode(photo(99, 40, 40))[:-50]))
     # Sorted as every source lists them: by split, class and name.
     return sorted(images, key=lambda image: (image.split, image.label, image.name))
 
@@ -221,6 +227,24 @@ def meta_mat() -> bytes:
     return out.getvalue()
 
 
+def _prepared(folder: Path, images: Sequence[Image], fmt: Format) -> Made:
+    """A dataset of six images per shard. Only images that are valid can be in one."""
+    source = image_folder(folder / "original", images)
+    options = Options(fmt=fmt, shard_samples=6, validate="none", seed=3)
+    convert_dataset(read_source(str(source.src)), str(folder / "dataset"), options, workers=1)
+    shutil.rmtree(folder / "original")
+    shard = sorted((folder / "dataset").glob("train-*.idx"))[0].with_suffix(FORMATS[fmt].SUFFIX)
+    return Made(folder / "dataset", [image.path for image in images], shard)
+
+
+def tfrecord_dataset(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
+    return _prepared(folder, images, "tfrecord")
+
+
+def webdataset_dataset(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
+    return _prepared(folder, images, "webdataset")
+
+
 #: All kinds of sources.
 MAKERS: dict[str, Callable[..., Made]] = {
     "image folder": image_folder,
@@ -233,4 +257,6 @@ MAKERS: dict[str, Callable[..., Made]] = {
     "tar": tar_archive,
     "tar of tars": tar_of_tars,
     "imagenet": imagenet_tars,
+    "tfrecord dataset": tfrecord_dataset,
+    "webdataset dataset": webdataset_dataset,
 }

@@ -1,0 +1,172 @@
+"""Prepared datasets as sources: to change shards, format, splits or sizes. Images and checksums are carried over.
+
+Datasets of ``dataprep convert`` and of ``dataprep index`` have the same manifest and tables, so both are read here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from awscrt.checksums import crc32c
+from numpy.typing import NDArray
+
+from dataprep import storage
+from dataprep.completion import INCOMPLETE_NAME
+from dataprep.containers import location_table
+from dataprep.sources.base import Source, SourceOptions
+from dataprep.sources.columns import concat, number_labels, stats_of
+from manifests.errors import DamagedError, SourceError
+from manifests.files import MANIFEST, open_file
+from manifests.remote import is_url
+from manifests.schema import TABLE_COLUMNS, Manifest, Shard
+from manifests.store import MANIFEST_NAME, checksum_text, read_manifest
+from manifests.tables import TableFile
+from manifests.text import printable
+
+_VERIFY = "run `dataprep verify` on it, then restore a copy or make the dataset again"
+
+
+def is_prepared(src: str) -> bool:
+    """Return whether a folder contains a dataset of this project, complete or not."""
+    for name in (MANIFEST_NAME, INCOMPLETE_NAME):
+        path = os.path.join(src, name)
+        if storage.is_file(path):
+            with open_file(path, MANIFEST) as file:
+                if b'"schema_version"' in file.read(4096):
+                    return True
+    return False
+
+
+def read_prepared(src: str, options: SourceOptions) -> Source:
+    """Read the sample tables of a dataset. No image is read.
+
+    Args:
+        src: folder of the dataset.
+        options: `classes` applies; by default, the classes stay as they are.
+
+    Raises:
+        SourceError: the dataset is incomplete or damaged, or a class is not in `options.classes`.
+
+    """
+    if not storage.is_file(os.path.join(src, MANIFEST_NAME)):
+        message = "the dataset is incomplete: its conversion was interrupted"
+        raise SourceError(message, file=src, hint="run the command that made it again to finish it")
+    try:
+        manifest = read_manifest(src)
+        shards = [(number, shard) for number, split in enumerate(manifest.splits) for shard in split.shards]
+        tables = [_read_table(src, shard) for _, shard in shards]
+    except DamagedError as error:
+        raise SourceError(error.message, file=error.file, record=error.record, hint=error.hint) from None
+    stats = [_stat_shard(src, shard) for _, shard in shards]
+    rows = np.array([len(table) for table in tables], np.int64)
+    table = _concat(src, shards, tables)
+    number = np.repeat(np.arange(len(shards), dtype=np.int32), rows)
+    label, classes = _labels(src, table["label"], manifest, options)
+    names = pa.array([shard.name for _, shard in shards], pa.large_string())
+    container = pa.DictionaryArray.from_arrays(pa.array(number), names)
+    return Source(
+        root=src,
+        layout=_layout(manifest),
+        classes=classes,
+        splits=tuple(split.name for split in manifest.splits),
+        path=_paths(table, container),
+        label=label,
+        split=np.array([split for split, _ in shards], np.int8)[number],
+        size=np.asarray(table["size"]).astype(np.int64),
+        extra=table.drop_columns([*TABLE_COLUMNS]),
+        stamp=np.array(stats, np.int64).reshape(-1, 2)[number],
+        location=location_table(
+            container,
+            "pixels" if manifest.store == "raw" else "range",
+            position=table["offset"],
+            length=table["size"],
+            crc32c=table["crc32c"],
+        ),
+        scanned=True,
+        folders=frozenset() if is_url(src) else frozenset({(os.stat(src).st_dev, os.stat(src).st_ino)}),
+        prepared=True,
+        pixels=manifest.pixels,
+    )
+
+
+def _layout(manifest: Manifest) -> str:
+    made = "dataset" if manifest.creator == "convert" else "indexed dataset"
+    return f"prepared {made} ({manifest.format}, {manifest.store})"
+
+
+def _read_table(src: str, shard: Shard) -> pa.Table:
+    path = os.path.join(src, shard.table.name)
+    file = TableFile(path)
+    if shard.table.checksum not in (None, checksum_text(crc32c(file.content))):
+        raise SourceError("the sample table does not have the checksum in the manifest", file=path, hint=_VERIFY)
+    table = file.read()
+    if len(table) != shard.samples:
+        message = f"the sample table has {len(table):,} rows, but the manifest says {shard.samples:,}"
+        raise SourceError(message, file=path, hint=_VERIFY)
+    end = pc.max(pc.add(table["offset"], table["size"])).as_py() if len(table) else 0
+    if end > shard.file.bytes:
+        raise SourceError(f"an image ends at byte {end:,}, behind the end of the shard", file=path, hint=_VERIFY)
+    return table.replace_schema_metadata(None)
+
+
+def _stat_shard(src: str, shard: Shard) -> tuple[int, int]:
+    path = os.path.join(src, shard.name)
+    try:
+        size, *stamp = stats_of(storage.stat(path))
+    except FileNotFoundError:
+        raise SourceError("the shard is missing", file=path, hint=_VERIFY) from None
+    if size != shard.file.bytes:
+        message = f"the shard has {size:,} bytes, but the manifest says {shard.file.bytes:,}"
+        raise SourceError(message, file=path, hint=_VERIFY)
+    return stamp[0], stamp[1]
+
+
+def _concat(src: str, shards: Sequence[tuple[int, Shard]], tables: Sequence[pa.Table]) -> pa.Table:
+    """Return all rows. A column that some tables do not have is null there."""
+    try:
+        return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        first = tables[0].schema
+        for (_, shard), table in zip(shards, tables, strict=True):
+            for field in table.schema:
+                if field.name in first.names and field.type != first.field(field.name).type:
+                    raise SourceError(
+                        f"column {printable(field.name)} has the type {field.type}, but "
+                        f"{first.field(field.name).type} in {shards[0][1].table.name}",
+                        file=os.path.join(src, shard.table.name),
+                        hint="make the dataset again from a source whose column has one type",
+                    ) from None
+        raise
+
+
+def _labels(
+    src: str, column: pa.ChunkedArray, manifest: Manifest, options: SourceOptions
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    label = np.asarray(column).astype(np.int64)
+    if (largest := int(label.max(initial=-1))) >= len(manifest.classes):
+        message = f"a sample has the label {largest}, but the manifest names {len(manifest.classes):,} classes"
+        raise SourceError(message, file=src, hint=_VERIFY)
+    if options.classes is None or options.classes == manifest.classes:
+        return label.astype(np.int32), manifest.classes
+    # The class names decide, also if all of them are numbers.
+    used = np.unique(label)
+    names = pa.array([manifest.classes[number] for number in used.tolist()], pa.large_string())
+    new, classes = number_labels(names, options.classes, lambda _: (src, None))
+    mapping = np.zeros(len(manifest.classes), np.int32)
+    mapping[used] = new
+    return mapping[label], classes
+
+
+def _paths(table: pa.Table, container: pa.Array) -> pa.Array:
+    """Return where the images came from: their sources, if each has one of its own, else ``SHARD/KEY``."""
+    source = table["source"].combine_chunks().cast(pa.large_string())
+    if not pc.any(pc.equal(source, "")).as_py() and pc.count_distinct(source).as_py() == len(source):
+        return source
+    key = table["key"].combine_chunks().cast(pa.large_string())
+    slash = pa.scalar("/", pa.large_string())
+    path = pc.binary_join_element_wise(container.cast(pa.large_string()), key, slash)
+    return path if isinstance(path, pa.Array) else concat(path.chunks)
