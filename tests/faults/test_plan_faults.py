@@ -298,3 +298,8 @@ def test_a_copied_output_folder_continues(out, source, dataprep, tmp_path):
     assert dataprep("work", copy, *ONE).returncode == 0
     assert dataprep("finish", copy, *ONE).returncode == 0
     assert sorted(os.listdir(copy / "plan")) == ["plan.json", "source-00000.parquet"]
+
+
+def test_a_plan_is_not_written_to_a_url(source, dataprep):
+    line = refusal(dataprep, 2, "plan", "--src", source, "--out", "s3://bucket/out")
+    assert "is a URL, but a plan is written to a folder" in line
