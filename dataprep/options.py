@@ -20,6 +20,14 @@ Fit = Literal["crop", "pad"]
 #: of the source image, and the changes made to the image, separated by spaces.
 CHANGE_COLUMNS = ("original_width", "original_height", "original_format", "change")
 
+#: Repairs as the column ``change`` names them, and what each is. Its other words explain themselves.
+REPAIRS = {
+    "turned": "rotated upright",
+    "rgb": "converted to RGB",
+    "alpha": "transparency removed",
+    "icc": "color profile applied",
+}
+
 #: Mean bytes per pixel of a JPEG of quality 90, measured on ImageNet photographs whose shorter side is 256.
 _JPEG_BYTES_PER_PIXEL = 0.35
 

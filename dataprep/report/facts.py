@@ -324,7 +324,9 @@ class Report:
         balance: one for each split.
         histograms: by name.
         size_grid: images by width and height.
-        changes: number of images by what `dataprep convert` changed; empty if it changed none.
+        changes: number of images by what `dataprep convert` changed, of which an image may have several; empty if the
+            bytes of the source are stored.
+        source_pixels: number of pixels of all source images. `None` if the bytes of the source are stored.
         original_formats: number of images by the format of the source image.
         rejected: images that were not written.
         copies: images with the same bytes.
@@ -348,6 +350,7 @@ class Report:
     histograms: Mapping[str, Histogram]
     size_grid: SizeGrid
     changes: Mapping[str, int]
+    source_pixels: int | None
     original_formats: Mapping[str, int]
     rejected: RejectedFacts
     copies: Copies

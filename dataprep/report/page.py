@@ -173,6 +173,12 @@ class Page:
             else "-"
         )
 
+    @property
+    def shrunk(self) -> str:
+        """How many of the source's pixels are stored."""
+        stored = sum(split.pixels for split in self.report.splits)
+        return f"The dataset stores {stored / max(1, self.report.source_pixels or 0):.1%} of the pixels of its source."
+
     def split_share(self, split: SplitFacts) -> str:
         """Return the percentage of the images that a split has."""
         return f"{100 * split.samples / max(1, self.report.samples):.1f}"

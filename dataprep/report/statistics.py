@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep.options import REPAIRS
 from dataprep.report.columns import Categories, Columns
 from dataprep.report.facts import Balance, ClassFacts, Histogram, SizeGrid, SplitFacts
 from manifests.schema import Manifest
@@ -189,10 +191,31 @@ def size_grid(columns: Columns) -> SizeGrid:
     return SizeGrid(edges[0], edges[1], tuple(map(tuple, counts.tolist())))
 
 
-def count_names(categories: Categories | None, rename: Callable[[str], str] = str) -> dict[str, int]:
-    """Count the values of a column, the most frequent first."""
+def count_names(
+    categories: Categories | None, parts: Callable[[str], Sequence[str]] = lambda name: [name]
+) -> dict[str, int]:
+    """Count the values of a column, the most frequent first.
+
+    Args:
+        categories: the column.
+        parts: what a value counts as.
+
+    """
     if categories is None:
         return {}
+    counts: Counter[str] = Counter()
+    for name, count in enumerate_counts(categories):
+        for part in parts(name):
+            counts[part] += count
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def enumerate_counts(categories: Categories) -> Iterator[tuple[str, int]]:
+    """Yield each text of a column that occurs, with the number of its rows."""
     counts = np.bincount(categories.codes[categories.codes >= 0], minlength=len(categories.names)).tolist()
-    ordered = sorted(zip(categories.names, counts, strict=True), key=lambda item: (-item[1], item[0]))
-    return {rename(name): count for name, count in ordered if count}
+    return ((name, count) for name, count in zip(categories.names, counts, strict=True) if count)
+
+
+def change_names(change: str) -> list[str]:
+    """Return what was done to an image, from its value in the column ``change``."""
+    return [REPAIRS.get(word, word) for word in change.split()] or ["unchanged"]

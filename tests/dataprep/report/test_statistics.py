@@ -159,8 +159,11 @@ def test_odd_sizes(data):
 
 
 def test_count_names():
-    found = statistics.count_names(Categories(("a", "b", "c"), np.array([0, 2, 2, -1], np.int16)), str.upper)
-    assert list(found.items()) == [("C", 2), ("A", 1)]
+    found = statistics.count_names(Categories(("a", "b", "c"), np.array([0, 2, 2, -1], np.int16)))
+    assert list(found.items()) == [("c", 2), ("a", 1)]
+    changes = Categories(("", "resized turned", "turned"), np.array([0, 1, 1, 2], np.int16))
+    found = statistics.count_names(changes, statistics.change_names)
+    assert found == {"rotated upright": 3, "resized": 2, "unchanged": 1}
     assert statistics.count_names(None) == {}
 
 
