@@ -1,0 +1,144 @@
+"""Conversion from bucket to bucket: `dataprep convert` against plain obstore, and s5cmd if it is installed.
+
+    python scripts/bench/cloud.py --images PHOTOS/ --count 3000
+
+PHOTOS is a folder of JPEGs, at any depth, which are repeated up to the count and uploaded to SeaweedFS on this machine.
+`plain obstore` gets the same images with as many processes and requests at a time, joins those of a shard in memory,
+and puts the shards: no scan, checks, indexes or tables. `s5cmd` only downloads the images into a folder in memory. The
+server runs on the same CPUs as everything else.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import multiprocessing.pool
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from images import photographs
+from report import Report, make_parser, time_in_turn
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+from helpers.servers import BUCKET, seaweedfs
+
+from dataprep.convert import convert_dataset
+from dataprep.engines import LocalEngine
+from dataprep.options import Options
+from dataprep.sources import read_source
+from manifests.remote import open_store
+
+SHARD = 64 << 20
+
+#: Images that one worker process of `dataprep` asks for at a time: those of one batch of 2 MiB.
+REQUESTS = 19
+
+
+def upload(photos: Path, url: str, count: int) -> None:
+    store = open_store(url)
+    contents = [file.read_bytes() for file in photographs(photos)]
+    with ThreadPoolExecutor(16) as pool:
+        list(
+            pool.map(
+                lambda number: store.put(f"class{number % 100:04d}/{number:08d}.jpg", contents[number % len(contents)]),
+                range(count),
+            )
+        )
+
+
+def ours(src: str, out: str, workers: int) -> None:
+    engine = LocalEngine(workers)
+    engine.start("dataprep.shards")
+    convert_dataset(read_source(src), out, Options(fmt="webdataset", shard_bytes=SHARD), engine=engine)
+
+
+def command(src: str, out: str, workers: int) -> None:
+    arguments = ["convert", "--src", src, "--out", out, "--fmt", "webdataset", "--shard-size", SHARD]
+    program = [sys.executable, "-m", "dataprep", *map(str, arguments), "--workers", str(workers)]
+    subprocess.run(program, check=True, capture_output=True)
+
+
+@functools.cache
+def _plain_store() -> object:
+    from obstore.store import S3Store
+
+    return S3Store(BUCKET, endpoint=os.environ["AWS_ENDPOINT_URL"], client_options={"allow_http": True})
+
+
+def copy_shard(keys: list[str], target: str) -> None:
+    """Get objects and put them together as one, with nothing but obstore."""
+    store = _plain_store()
+    with ThreadPoolExecutor(REQUESTS) as threads:
+        parts = list(threads.map(lambda key: store.get(key).bytes(), keys))
+    store.put(target, b"".join(map(bytes, parts)), use_multipart=False)
+
+
+def plain(pool: multiprocessing.pool.Pool, prefix: str, out: str) -> None:
+    objects = [meta for chunk in _plain_store().list(prefix, chunk_size=1000) for meta in chunk]
+    shards: list[list[str]] = [[]]
+    size = 0
+    for meta in objects:
+        if size + meta["size"] > SHARD:
+            shards.append([])
+            size = 0
+        shards[-1].append(meta["path"])
+        size += meta["size"]
+    pool.starmap(copy_shard, [(keys, f"{out}/{number}") for number, keys in enumerate(shards)], chunksize=1)
+
+
+def s5cmd(src: str, folder: Path) -> None:
+    program = ["s5cmd", "--endpoint-url", os.environ["AWS_ENDPOINT_URL"], "cp", f"{src}/*", f"{folder}/"]
+    subprocess.run(program, check=True, capture_output=True)
+
+
+def clear(url: str, folder: Path) -> None:
+    store = open_store(url)
+    for info in list(store.list_objects()):
+        store.delete(info.name)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
+def main() -> None:
+    parser = make_parser(__doc__)
+    parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
+    parser.add_argument("--count", type=int, default=3000, help="images in the bucket")
+    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-cloud"), help="folder in memory")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=2)
+    args = parser.parse_args()
+
+    src, out, folder = f"s3://{BUCKET}/images", f"s3://{BUCKET}/out", args.work / "download"
+    args.work.mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = str(args.work)
+    with seaweedfs(args.work / "server") as environment, Report("cloud", args.json) as report:
+        os.environ |= environment
+        upload(args.images, src, args.count)
+        pool = multiprocessing.get_context("spawn").Pool(args.workers)
+        sides: dict[str, Callable[[], None]] = {
+            "dataprep, bucket to bucket": lambda: ours(src, out, args.workers),
+            "dataprep, as a command": lambda: command(src, out, args.workers),
+            "plain obstore": lambda: plain(pool, "images", "out"),
+        }
+        if shutil.which("s5cmd"):
+            sides["s5cmd, download only"] = lambda: s5cmd(src, folder)
+        timings = time_in_turn(sides, repeats=args.repeats, reset=lambda: clear(out, folder))
+        report.rates(f"{args.count:,} images, {args.repeats} repeats after one warm-up", timings, args.count)
+        report.ratios(
+            timings,
+            [
+                ("dataprep, bucket to bucket", "plain obstore", "plain_obstore"),
+                ("dataprep, as a command", "plain obstore", "plain_obstore"),
+            ],
+        )
+        pool.terminate()
+    shutil.rmtree(args.work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
