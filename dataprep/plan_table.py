@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +27,7 @@ from manifests.faults import raise_machine_fault
 from manifests.files import PLAN_TABLE, open_file
 from manifests.members import shorten
 from manifests.parquet import BoundedParquet, ParquetError
+from manifests.remote.url import is_url
 
 #: Row groups of a file, at most.
 SHARDS_PER_FILE = 1000
@@ -185,7 +188,7 @@ def open_planned_file(folder: str, table: PlanTable) -> Iterator[BoundedParquet]
     """
     path = os.path.join(folder, table.name)
     try:
-        with open_file(path, PLAN_TABLE) as file:
+        with _open(path, table.footer) as file:
             parquet = BoundedParquet(file, rows_per_byte=_ROWS_PER_BYTE)
             if (parquet.length, parquet.footer_checksum()) != (table.bytes, table.footer):
                 raise _changed(path)
@@ -194,6 +197,19 @@ def open_planned_file(folder: str, table: PlanTable) -> Iterator[BoundedParquet]
         raise_machine_fault(error)
         reason = error.strerror if isinstance(error, OSError) else error
         raise PlanError(f"the source table cannot be read ({reason})", file=path, hint=PLAN_TABLE.hint) from None
+
+
+def _open(path: str, footer: str) -> BinaryIO:
+    """Open a file of the source table. One in an object store is read once for all of its shards."""
+    if not is_url(path):
+        return open_file(path, PLAN_TABLE)
+    return open(f"/proc/self/fd/{_downloaded(path, footer).fileno()}", "rb")
+
+
+@lru_cache(maxsize=2)
+def _downloaded(path: str, footer: str) -> BinaryIO:
+    del footer  # a part of the key: of another plan, the file has other content
+    return open_file(path, PLAN_TABLE)
 
 
 def _planned_rows(

@@ -9,8 +9,6 @@ from dataprep.plan_files import write_plan
 from dataprep.plan_json import StoredPlan
 from dataprep.prepare import prepared
 from dataprep.sources import Source
-from manifests.errors import CallError
-from manifests.remote.url import is_url
 
 
 @dataclass(frozen=True)
@@ -37,11 +35,6 @@ def plan_dataset(source: Source, out: str, options: Options, *, overwrite: bool 
         StoppedError: a problem outside of the program stopped the run; the same call resumes it.
 
     """
-    if is_url(out):
-        raise CallError(
-            f"--out {out} is a URL, but a plan is written to a folder",
-            hint="plan into a folder that all machines share, or use `dataprep convert`, which writes to URLs",
-        )
     with prepared(source, out, options, overwrite=overwrite, always_writes=True) as run:
         stored = write_plan(source, run.plan, out, options)
         return PlanResult(stored, len(run.finished), run.plan.notices)

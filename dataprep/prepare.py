@@ -79,7 +79,7 @@ def prepared(
         is_locked = stack.enter_context(storage.locked(out))
         storage.check_partials([out])
         has_other_plan = False
-        if os.path.lexists(os.path.join(out, PLAN_FOLDER)):
+        if storage.is_folder(os.path.join(out, PLAN_FOLDER)):
             from dataprep.plan_files import check_plan, remove_plan  # takes time, and most runs have no plan
 
             has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -26,6 +25,10 @@ SINGLE_PUT_BYTES = 320 << 20
 
 #: Length of the parts of longer objects. The stores allow 10,000 parts.
 PART_BYTES = 64 << 20
+
+#: The object that `Store.check_create` creates twice. If a run is killed in between, the next run deletes it.
+PROBE_NAME = ".dataprep-probe"
+_PROBES = 5
 
 #: Requests in advance of the one that is being processed, while an object is read from end to end.
 _AHEAD = 2
@@ -258,14 +261,13 @@ class Store:
             CallError: the store ignores it, so several writers could replace each other's files.
 
         """
-        name = f".dataprep-probe-{uuid.uuid4().hex}"
         try:
-            self.create(name, b"1")
-            ignores = self.create(name, b"2")
+            # Another process may delete the probe in between, so one try that fails proves nothing.
+            honors = any(not self.create(PROBE_NAME, b"") for _ in range(2 * _PROBES))
         finally:
             with suppress(StorageError):  # there is nothing to delete, or the first deletion that matters says why not
-                self.delete(name)
-        if ignores:
+                self.delete(PROBE_NAME)
+        if not honors:
             raise CallError(
                 f"{self.url.scheme}://{self.url.bucket}: this object store ignores create-if-absent (If-None-Match: *)",
                 hint="update its server, or write to a local folder and copy the dataset",
