@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dataprep import storage
 from dataprep.commands.base import Command, print_line
 from dataprep.commands.param_types import path_or_url
 from dataprep.humanize import format_bytes, format_totals
@@ -55,6 +54,8 @@ def info(out: str, *, as_json: bool) -> ExitStatus:
 
 
 def _is_plan(folder: str) -> bool:
+    from dataprep import storage
+
     plan, manifest = (os.path.join(folder, name) for name in ("plan.json", "manifest.json"))
     return storage.is_file(plan) and not storage.is_file(manifest)
 
