@@ -160,7 +160,7 @@ def sweep(folder: str, *, is_locked: bool, keeps_proofs: bool = False) -> None:
     owner = this_owner()
     for name in (*_temporary_files(inside), *(_temporary_files(inside, _SHARED) if is_locked else ())):
         if (is_locked or name.startswith(f"{owner}-")) and not (keeps_proofs and _is_proof(folder, name)):
-            _remove(os.path.join(inside, name))
+            _remove(folder, os.path.join(inside, name))
 
 
 def sweep_dead(folder: str) -> None:
@@ -172,7 +172,7 @@ def sweep_dead(folder: str) -> None:
         if owner not in dead:
             dead[owner] = is_dead(owner)
         if dead[owner] and not _is_proof(folder, name):
-            _remove(os.path.join(inside, name))
+            _remove(folder, os.path.join(inside, name))
 
 
 def _is_proof(folder: str, name: str) -> bool:
@@ -186,7 +186,11 @@ def _is_proof(folder: str, name: str) -> bool:
     return any(os.path.lexists(os.path.join(folder, stem + other)) for other in (".tfrecord", ".tar", ".idx"))
 
 
-def _remove(path: str) -> None:
+def _remove(folder: str, path: str) -> None:
+    if is_url(folder):
+        from dataprep.storage.remote import abort_upload
+
+        abort_upload(folder, path)
     with suppress(FileNotFoundError):  # a worker of a killed run may remove or rename it first
         os.unlink(path)
 

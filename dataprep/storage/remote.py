@@ -20,6 +20,7 @@ from dataprep.storage.local import translate_errors
 from manifests.errors import CallError, StorageError
 from manifests.files import FileKind, check_length
 from manifests.remote.store import ObjectInfo, Store, open_store
+from manifests.remote.uploads import abort_uploads, may_have_parts
 from manifests.remote.url import is_url, parse_url
 
 if TYPE_CHECKING:
@@ -209,6 +210,13 @@ def _status(mode: int, size: int, modified_ns: int, inode: int) -> os.stat_resul
 
 
 _FOLDER = _status(stat.S_IFDIR, 0, 0, 0)
+
+
+def abort_upload(folder: str, temporary: str) -> None:
+    """Abort the upload of a temporary file whose process was killed, if it is uploaded in parts."""
+    with suppress(OSError):
+        if may_have_parts(os.stat(temporary).st_size):
+            abort_uploads(parse_url(folder).join(os.path.basename(temporary).partition("-")[2]))
 
 
 @contextmanager

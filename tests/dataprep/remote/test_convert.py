@@ -7,14 +7,17 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from helpers.object_stores import environment
+from helpers.servers import ACCESS_KEY, BUCKET, SECRET_KEY
 
+from dataprep import storage
 from dataprep.convert import convert_dataset
 from dataprep.options import Options
 from dataprep.shards import write_shard
 from dataprep.sources import read_source
 from dataprep.verify import verify_dataset
 from manifests.errors import CallError, StorageError
-from manifests.remote import Store
+from manifests.remote import Store, open_store
 
 OPTIONS = Options(shard_samples=10)
 
@@ -217,3 +220,39 @@ def test_plan_work_and_finish(source, expected, bucket, dataprep, staging) -> No
     assert done.returncode == 0, done.stderr
     files = {name: data for name, data in download(bucket).items() if not name.startswith("plan/")}
     assert without_stamps(files) == expected
+
+
+@pytest.mark.parametrize("server", ["seaweedfs", "moto"])
+def test_parts_of_a_killed_upload_are_removed_by_the_next_run(
+    source, expected, server, server_environment, monkeypatch, staging
+) -> None:
+    boto3 = pytest.importorskip("boto3")
+    with environment(server_environment(server)):
+        monkeypatch.setattr("manifests.remote.store.SINGLE_PUT_BYTES", 1000)
+        url = f"s3://{BUCKET}/parts {server}"
+        client = boto3.client("s3")
+        for name in ("train-00001.tfrecord", "train-00099.tfrecord"):
+            key = f"parts {server}/{name}"
+            upload = client.create_multipart_upload(Bucket=BUCKET, Key=key)["UploadId"]
+            client.upload_part(Bucket=BUCKET, Key=key, PartNumber=1, UploadId=upload, Body=b"x" * 1000)
+        with storage.partials([url], is_locked=False):  # what a killed process leaves
+            left = Path(storage.partial_path(f"{url}/train-00001.tfrecord"))
+            left.write_bytes(b"x" * 2000)
+            os.rename(left, left.with_name("1-train-00001.tfrecord"))
+        convert_dataset(read_source(source), url, OPTIONS, workers=1)
+        assert without_stamps(download(open_store(url))) == expected
+        uploads = client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", ())
+        assert [upload["Key"] for upload in uploads] == [f"parts {server}/train-00099.tfrecord"]
+
+
+def test_no_credential_in_anything_that_is_written_or_printed(source, bucket, dataprep, staging, tmp_path) -> None:
+    runs = [dataprep("convert", "--src", source, "--out", bucket, "--samples-per-shard", "10", "--max-rejected", "1"),
+            dataprep("info", bucket, "--json"), dataprep("verify", bucket),
+            dataprep("plan", "--src", source, "--out", f"{bucket}/planned")]  # fmt: skip
+    assert [run.returncode for run in runs] == [0] * 4
+    written = {info.name: bytes(bucket.get(info.name)) for info in bucket.list_objects()}
+    assert {"manifest.json", "rejected.jsonl", "source-stamps.json", "planned/plan/plan.json"} <= {*written}
+    printed = "".join(run.stdout + run.stderr for run in runs).encode()
+    for content in (printed, *written.values()):
+        for secret in (ACCESS_KEY, SECRET_KEY):
+            assert secret.encode() not in content

@@ -1,0 +1,57 @@
+"""Abort uploads in parts that a killed process left: they are invisible, and cost money.
+
+Only S3 and what speaks its protocol needs this; Azure forgets such parts after a week, and Google Cloud Storage has
+rules for them. ``obstore`` cannot list uploads, so this uses ``boto3``.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+from manifests.remote import store
+from manifests.remote.url import Url
+
+
+def may_have_parts(length: int) -> bool:
+    """Return whether an object of this length is uploaded in parts."""
+    return length > store.SINGLE_PUT_BYTES
+
+
+def abort_uploads(url: Url) -> int:
+    """Abort all unfinished uploads of one object, and return their number; 0 if that is not possible.
+
+    A failure is no error: the lifecycle rule in docs/object-storage.md removes what remains.
+    """
+    if url.scheme != "s3":
+        return 0
+    aborted = 0
+    with suppress(Exception):  # boto3 is not installed, has no credentials, or the server refuses to list uploads
+        client = _client()
+        pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=url.bucket, Prefix=url.path)
+        uploads = [upload for page in pages for upload in page.get("Uploads", ()) if upload["Key"] == url.path]
+        for upload in uploads:
+            client.abort_multipart_upload(Bucket=url.bucket, Key=url.path, UploadId=upload["UploadId"])
+            aborted += 1
+    return aborted
+
+
+def _client() -> Any:
+    import boto3.session
+    from botocore.config import Config
+
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    session = boto3.session.Session()
+    return session.client(
+        "s3",
+        region_name=region or session.region_name or "us-east-1",
+        endpoint_url=endpoint,
+        config=Config(
+            connect_timeout=5,
+            read_timeout=10,
+            retries={"max_attempts": 2},
+            s3={"addressing_style": "path" if endpoint else "auto"},
+        ),
+    )
