@@ -26,10 +26,10 @@ _MODULES: dict[ReaderName, str] = {
     "pixels": "dataprep.containers.ranges",
     "zip": "dataprep.containers.zip",
     "parquet": "dataprep.containers.parquet",
-    "lmdb": "dataprep.containers.lmdb",
+    "recordio": "dataprep.containers.recordio",
 }
 
-_open: OrderedDict[tuple[int, str, ReaderName], ContainerReader] = OrderedDict()
+_open: OrderedDict[tuple[str, ReaderName], ContainerReader] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -56,7 +56,7 @@ def read_location(root: str, location: Location, size: int) -> bytes:
 
 def _reader(path: str, name: ReaderName) -> ContainerReader:
     """Return a reader from the cache. One that is dropped closes its file as soon as no thread uses it."""
-    key = (os.getpid(), path, name)  # a database must not be used in a child of the process that opened it
+    key = (path, name)
     with _lock:
         reader = _open.get(key)
         if reader is None:

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: How a container is read. ``"range"``: bytes of the file. ``"pixels"``: the same, and they are pixels that are not
-#: encoded. ``"zip"``: a member of a zip archive. ``"parquet"``: a row of a Parquet file. ``"lmdb"``: the value of a key
-#: of an LMDB database.
-ReaderName = Literal["range", "pixels", "zip", "parquet", "lmdb"]
+#: encoded. ``"zip"``: a member of a zip archive. ``"recordio"``: a record of an MXNet RecordIO file. ``"parquet"``: a
+#: row of a Parquet file.
+ReaderName = Literal["range", "pixels", "zip", "recordio", "parquet"]
 
 
 class Location(NamedTuple):
@@ -20,10 +20,10 @@ class Location(NamedTuple):
     Attributes:
         container: path of the container, relative to the root of the source unless absolute.
         reader: how it is read.
-        position: first byte of the image (range, pixels) or of the header before it (zip), or number of the row
-            (parquet).
-        length: number of bytes stored there; -1 if it is not known (parquet, lmdb).
-        key: CRC-32 of the image, 4 bytes, big-endian (zip), path of the column (parquet), or key of the value (lmdb).
+        position: first byte of the image (range, pixels), of the header before it (zip) or of its record (recordio), or
+            number of the row (parquet).
+        length: number of bytes stored there; of a record, the length of its data. -1 if it is not known (parquet).
+        key: CRC-32 of the image, 4 bytes, big-endian (zip), or path of the column (parquet).
         crc32c: CRC-32C of the image, if the source states it.
 
     """

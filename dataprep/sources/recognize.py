@@ -17,16 +17,18 @@ from dataprep.sources.imagenet_tars import find_imagenet_tars, read_imagenet_tar
 from dataprep.sources.kaggle_imagenet import find_kaggle_imagenet, read_kaggle_imagenet
 from dataprep.sources.layouts import refuse_other_layouts
 from dataprep.sources.lists import read_lists
+from dataprep.sources.lmdb_images import find_databases, read_lmdb
 from dataprep.sources.msmt17 import find_msmt17, read_msmt17
 from dataprep.sources.parquet_images import find_parquet_files, image_columns
 from dataprep.sources.patterns import has_label, parse_pattern
 from dataprep.sources.prepared import is_prepared, read_prepared
+from dataprep.sources.recordio import SUFFIX, find_recordio, read_recordio
 from dataprep.sources.refusals import refuse_other_files
 from dataprep.sources.reid_folders import find_reid_layout, read_reid_folders
 from dataprep.sources.scan import has_folders, list_folders
 from dataprep.sources.tables import TABLE_SUFFIXES, read_table
 from manifests.errors import CallError
-from manifests.remote import parent_folder
+from manifests.remote import is_url, parent_folder
 
 LIST_NAMES = ("train_list.txt", "val_list.txt", "test_list.txt")
 
@@ -42,7 +44,7 @@ def read_folder(src: str, options: SourceOptions) -> Source:
     if options.pattern is not None:
         _refuse(options, ("image_root", "path_column", "split_column"), f"a list or a table, but {src} is a folder")
         return _read_file_names(src, options.pattern, options)
-    if source := _read_containers(src, options):
+    if (source := _read_containers(src, options)) is not None:
         return source
     kaggle = find_kaggle_imagenet(src)
     if kaggle is not None and not has_folders(f"{kaggle}/val"):
@@ -69,9 +71,21 @@ def _read_containers(src: str, options: SourceOptions) -> Source | None:
         return read_imagenet_tars(src, options)
     if any(storage.is_file(os.path.join(src, name)) for name in LIST_NAMES) or find_kaggle_imagenet(src):
         return None
-    if files := find_parquet_files(src, list_folders(src)):
+    folders = list_folders(src)
+    if files := find_parquet_files(src, folders):
         _refuse(options, ("image_root", "split_column"), f"a list or a table, but {src} is a folder")
         return read_hugging_face(src, files, options)
+    return None if is_url(src) else _read_databases(src, folders, options)
+
+
+def _read_databases(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
+    columns = ("image_root", "path_column", "label_column", "split_column")
+    if databases := find_databases(src, folders):
+        _refuse(options, columns, f"a table, but {src} contains LMDB databases")
+        return read_lmdb(src, databases, options)
+    if not folders and (files := find_recordio(src)):
+        _refuse(options, columns, f"a table, but {src} contains RecordIO files")
+        return read_recordio(src, files, options)
     return None
 
 
@@ -104,6 +118,9 @@ def read_file(src: str, options: SourceOptions) -> Source:
     _refuse(options, ("pattern",), f"a folder, but {src} is a file")
     if src.lower().endswith(TABLE_SUFFIXES):
         return _read_table(src, options)
+    if src.lower().endswith(SUFFIX) and not is_url(src):
+        _refuse(options, ("image_root", "path_column", "label_column", "split_column"), f"a table, but {src} is none")
+        return read_recordio(os.path.dirname(src) or ".", [os.path.basename(src)], options)
     if is_archive(src):
         _refuse(
             options, ("image_root", "path_column", "label_column", "split_column"), f"a table, but {src} is an archive"

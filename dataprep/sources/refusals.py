@@ -36,7 +36,7 @@ _BY_SUFFIX = {
     **dict.fromkeys((".tfrecord", ".tfrecords"), _SHARD),
     **dict.fromkeys((".json", ".feather", ".arrow", ".orc"), _TABLE),
     **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"), _SPREADSHEET),
-    **dict.fromkeys((".npz", ".npy", ".h5", ".hdf5", ".mat", ".pkl", ".pt", ".lmdb", ".db", ".sqlite"), _TABLE),
+    **dict.fromkeys((".npz", ".npy", ".h5", ".hdf5", ".mat", ".pkl", ".pt", ".mdb", ".lmdb", ".db", ".sqlite"), _TABLE),
     **dict.fromkeys(IMAGE_SUFFIXES, _IMAGE),
 }
 

@@ -90,6 +90,8 @@ def sources(make_photos, tmp_path_factory) -> Path:
     make_sources.tar_archive(folder / "archives", make_sources.VALID).src.rename(folder / "photos.tar")
     (folder / "archives").rmdir()
     make_sources.imagenet_tars(folder / "imagenet", make_sources.VALID)
+    for name, make in (("recordio", "recordio"), ("caffe", "caffe_lmdb"), ("lsun", "lsun_lmdb")):
+        getattr(make_sources, make)(folder / name, make_sources.VALID)
     make_market(folder / "Market-1501")
     (folder / "DeiT_tiny_patch16_224.yaml").write_text(CONFIG)
     return folder

@@ -7,12 +7,15 @@ import gzip
 import io
 import json
 import shutil
+import struct
 import tarfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import lmdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -245,6 +248,78 @@ def webdataset_dataset(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     return _prepared(folder, images, "webdataset")
 
 
+def recordio(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
+    """``train.rec`` and ``val.rec`` with their lists and indexes, as im2rec writes them; half of the labels follow."""
+    folder.mkdir()
+    for split in ("train", "val"):
+        data, lst, idx = b"", "", ""
+        for number, image in enumerate(image for image in images if image.split == split):
+            lst += f"{number}\t{image.label}\t{image.class_name}/{image.name}\n"
+            idx += f"{number}\t{len(data)}\n"
+            data += record_of(image.data, image.label, number, labels=number % 2)
+        (folder / f"{split}.rec").write_bytes(data)
+        (folder / f"{split}.lst").write_text(lst)
+        (folder / f"{split}.idx").write_text(idx)
+    names = [f"{image.split}.rec/{image.class_name}/{image.name}" for image in images]
+    return Made(folder, names, folder / "train.rec", classes=("0", "1", "2"))
+
+
+_MAGIC = struct.pack("<I", 0xCED7230A)
+
+
+def record_of(image: bytes, label: float, number: int, *, labels: int = 0) -> bytes:
+    """Return an MXNet record, in several parts if the data contains the magic number (dmlc-core, recordio.cc)."""
+    data = struct.pack("<IfQQ", labels, 0 if labels else label, number, 0) + struct.pack("<f", label) * labels + image
+    cuts = [at for at in range(0, len(data) - 3, 4) if data[at : at + 4] == _MAGIC]
+    starts, ends = [0, *(cut + 4 for cut in cuts)], [*cuts, len(data)]
+    record = b""
+    for part, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        flag = 0 if not cuts else 1 if part == 0 else 3 if part == len(cuts) else 2
+        piece = data[start:end]
+        record += _MAGIC + struct.pack("<I", flag << 29 | len(piece)) + piece + bytes(-len(piece) % 4)
+    return record
+
+
+def caffe_lmdb(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
+    """Two databases, as Caffe's ``convert_imageset --encoded`` makes them."""
+    for split in ("train", "val"):
+        chosen = [image for image in images if image.split == split]
+        values = {f"{n:08d}_{i.name}": datum_of(i.data, i.label) for n, i in enumerate(chosen)}
+        write_lmdb(folder / f"cats_{split}_lmdb", values)
+    number = Counter()
+    names = []
+    for image in images:
+        names.append(f"cats_{image.split}_lmdb/data.mdb/{number[image.split]:08d}_{image.name}")
+        number[image.split] += 1
+    return Made(folder, names, folder / "cats_train_lmdb" / "data.mdb", classes=("0", "1", "2"))
+
+
+def lsun_lmdb(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
+    """A database for each class and split, with the images themselves."""
+    for split in ("train", "val"):
+        for name in CLASSES:
+            chosen = [image for image in images if (image.split, image.class_name) == (split, name)]
+            write_lmdb(folder / f"{name}_{split}_lmdb", {image.name: image.data for image in chosen})
+    names = [f"{image.class_name}_{image.split}_lmdb/data.mdb/{image.name}" for image in images]
+    return Made(folder, names, folder / "dog_train_lmdb" / "data.mdb")
+
+
+def write_lmdb(folder: Path, values: Mapping[str, bytes]) -> None:
+    folder.mkdir(parents=True)
+    with lmdb.open(str(folder), map_size=1 << 26) as env, env.begin(write=True) as transaction:
+        for key, value in values.items():
+            transaction.put(key.encode(), value)
+    (folder / "lock.mdb").unlink()
+
+
+def datum_of(image: bytes, label: int, *, encoded: bool = True) -> bytes:
+    """Return a ``Datum`` of Caffe: channels, height, width, data, label, encoded."""
+    size, number = len(image), b""
+    while size > 127:
+        number, size = number + bytes([size & 127 | 128]), size >> 7
+    return b"\x08\x03\x10\x00\x18\x00\x22" + number + bytes([size]) + image + b"\x28" + bytes([label, 0x38, encoded])
+
+
 #: All kinds of sources.
 MAKERS: dict[str, Callable[..., Made]] = {
     "image folder": image_folder,
@@ -259,4 +334,7 @@ MAKERS: dict[str, Callable[..., Made]] = {
     "imagenet": imagenet_tars,
     "tfrecord dataset": tfrecord_dataset,
     "webdataset dataset": webdataset_dataset,
+    "recordio": recordio,
+    "lmdb of Caffe": caffe_lmdb,
+    "lmdb of LSUN": lsun_lmdb,
 }

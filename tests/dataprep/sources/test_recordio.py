@@ -1,0 +1,148 @@
+"""MXNet RecordIO: the same images and labels as DALI's reader gives."""
+
+from __future__ import annotations
+
+import random
+import struct
+from contextlib import suppress
+
+import numpy as np
+import nvidia.dali
+import pytest
+from helpers.make_sources import VALID, record_of, recordio
+from helpers.pictures import encode, photo
+from helpers.sources import has_notice, read
+from nvidia.dali import fn
+
+from dataprep.containers import locations_of, read_location
+from dataprep.images.base import Rejected
+from manifests.errors import SourceError, SourceVanishedError
+
+JPEG = encode(photo(0, 16, 16))
+MAGIC = struct.pack("<I", 0xCED7230A)
+
+
+def load(source):
+    """Read all images and labels of a source."""
+    places = zip(locations_of(source.location, [*range(len(source))]), source.size.tolist(), strict=True)
+    return [
+        (read_location(source.root, location, size), label)
+        for (location, size), label in zip(places, source.label.tolist(), strict=True)
+    ]
+
+
+def read_with_dali(folder, count):
+    pipeline = nvidia.dali.Pipeline(batch_size=count, num_threads=1, device_id=None)
+    with pipeline:
+        images, labels = fn.readers.mxnet(path=[f"{folder}/train.rec"], index_path=[f"{folder}/train.idx"])
+        pipeline.set_outputs(images, labels)
+    images, labels = pipeline.run()
+    return [(bytes(np.asarray(images[n])), int(np.asarray(labels[n])[0])) for n in range(count)]
+
+
+def write(folder, records):
+    folder.mkdir()
+    (folder / "train.rec").write_bytes(b"".join(records))
+    offsets = np.cumsum([0, *map(len, records)])[:-1]
+    (folder / "train.idx").write_text("".join(f"{n}\t{at}\n" for n, at in enumerate(offsets)))
+    return folder
+
+
+def test_the_images_are_those_of_dali(tmp_path):
+    """Some images contain the magic number, at a multiple of four bytes in the record and elsewhere."""
+    records = []
+    for number, image in enumerate(VALID):
+        data = (
+            image.data if number % 3 else image.data[:-2] + bytes(number % 4) + MAGIC * (1 + number % 2) + b"\xff\xd9"
+        )
+        records.append(record_of(data, image.label, number, labels=number // 2 % 2))
+    folder = write(tmp_path / "a", records)
+    assert any(record.count(MAGIC) > 2 for record in records)
+    source = read(folder)
+    assert load(source) == read_with_dali(folder, len(VALID))
+    assert [image for image, _ in load(source)][1] == VALID[1].data
+
+
+def test_parts_are_joined(tmp_path):
+    """A record whose data has the magic number at its start, in a row, and at its end."""
+    data = [
+        MAGIC,
+        MAGIC * 3,
+        b"abcd" + MAGIC,
+        MAGIC + b"abcd" + MAGIC,
+        b"ab" + MAGIC + b"cd",
+        b"abcd" + MAGIC * 2 + b"x",
+    ]
+    folder = write(tmp_path / "a", [record_of(each, n, n) for n, each in enumerate(data)])
+    assert [image for image, _ in load(read(folder))] == data
+    assert load(read(folder)) == read_with_dali(folder, len(data))
+
+
+def test_names_come_from_the_list(tmp_path):
+    made = recordio(tmp_path / "a")
+    assert sorted(read(made.src).path.to_pylist()) == sorted(made.names)
+    (made.src / "train.lst").unlink()
+    (made.src / "val.idx").unlink()
+    source = read(made.src)
+    assert source.path[0].as_py() == "train.rec/0"
+    assert source.splits == ("train", "val")
+    assert read(made.src / "val.rec").splits == ("val",)
+    (made.src / "val.lst").write_text("0\t1\ta.jpg\nx\n")
+    with pytest.raises(SourceError, match=r"val\.lst, line 2: the line does not have the form"):
+        read(made.src)
+
+
+def test_records_without_an_image_are_skipped(tmp_path):
+    """InsightFace begins with a record of ranges, and ends with one for each identity."""
+    ranges = record_of(b"", 0, 0, labels=2)
+    folder = write(tmp_path / "a", [ranges, record_of(JPEG, 0, 1), record_of(JPEG, 1, 2), ranges])
+    source = read(folder)
+    assert load(source) == [(JPEG, 0), (JPEG, 1)]
+    assert has_notice(source, "skipped 2 records without an image")
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([record_of(JPEG, 0, 0), record_of(JPEG, 1, 1, labels=3)], "train.rec, record 1: the image has 3 labels"),
+        ([record_of(JPEG, 0.5, 0)], r"train.rec, record 0: the label 0\.5 is not a class number"),
+        ([record_of(JPEG, float("nan"), 0)], "the label nan is not a class number"),
+        ([record_of(JPEG, -1, 0)], "label -1 is out of the range"),
+        ([record_of(JPEG, 3e7, 0)], "label 30000000 is out of the range"),
+        ([MAGIC + struct.pack("<I", 4) + b"abcd"], "record 0: the record has no header of an image"),
+        ([record_of(JPEG, 0, 0), b"x" * 100], "there is no record here"),
+        ([MAGIC + struct.pack("<I", 2 << 29 | 4) + b"abcd"], "the parts of a record are in a wrong order"),
+        ([record_of(MAGIC, 0, 0)[:-8]], "the file ends within a record"),
+        ([], "the file is empty"),
+    ],
+)
+def test_errors_name_file_and_record(records, message, tmp_path):
+    with pytest.raises(SourceError, match=message):
+        read(write(tmp_path / "a", records))
+
+
+def test_an_index_of_another_file(tmp_path):
+    folder = write(tmp_path / "a", [record_of(JPEG, 0, 0), record_of(JPEG, 1, 1)])
+    content = (folder / "train.rec").read_bytes()
+    (folder / "train.rec").write_bytes(content[: len(content) // 2])
+    with pytest.raises(SourceError, match=r"train\.idx, line 2: the index states a record that train\.rec does not"):
+        read(folder)
+    (folder / "train.rec").write_bytes(content * 2)
+    with pytest.raises(SourceError, match=r"the index has 2 records, but train\.rec has 4"):
+        read(folder)
+
+
+def test_damage_is_an_error_or_other_bytes(tmp_path):
+    folder = write(tmp_path / "a", [record_of(JPEG, n, n) for n in range(5)])
+    content, rng = (folder / "train.rec").read_bytes(), random.Random(2)
+    source = read(folder)
+    for _ in range(100):
+        damaged = bytearray(content)
+        damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        (folder / "train.rec").write_bytes(damaged[: rng.choice((len(content), rng.randrange(len(content))))])
+        with suppress(Rejected, SourceVanishedError):
+            load(source)
+        try:
+            read(folder)
+        except SourceError as error:
+            assert "train" in str(error)  # noqa: PT017
