@@ -1,12 +1,14 @@
 """Each benchmark runs once as a command with a tiny input, and rejects options that would measure nothing."""
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from helpers.servers import NO_SEAWEEDFS, find_weed
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
@@ -193,6 +195,23 @@ def test_samplers(tmp_path, results_of):
     results, _ = results_of("samplers", "--samples", 5000, "--identities", 200, "--batches", 10)
     assert len(rows_of(results)) == 8
     assert [check["target"] for check in results["checks"]] == ["plan_seconds", "peak_mb", "batch_ms"]
+
+
+def test_mixing(tmp_path, results_of):
+    results, _ = results_of("mixing", "--shards", 40, "--samples", 30)
+    mixed = [row["shards in a batch"] for row in results["tables"][0]["rows"]]
+    assert mixed == sorted(mixed)
+
+
+@pytest.mark.skipif(find_weed() is None, reason=NO_SEAWEEDFS)
+def test_cache(photos, tmp_path, results_of, monkeypatch):
+    monkeypatch.setenv("PATH", f"{Path(find_weed()).parent}:{os.environ['PATH']}")
+    results, _ = results_of(
+        *("cache", "--images", photos, "--work", tmp_path / "work", "--count", 256, "--repeats", 1, "--device", "cpu"),
+        *("--orders", "in order"),
+    )
+    assert rows_of(results)[2:] == ["local, in order", "cold, in order", "warm, in order"]
+    assert [check["target"] for check in results["checks"]] == ["cold", "warm"]
 
 
 def test_a_missed_target_is_marked(tmp_path):
