@@ -1,0 +1,96 @@
+"""Datasets on a real FUSE file system: bindfs shows a local folder as one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+import loaders
+from loaders.dataset.filesystem import network_filesystem
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("bindfs") is None, reason="needs bindfs (Debian: apt-get install bindfs)"),
+    pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse"),
+]
+
+OPTIONS = {"batch_size": 4, "transforms": "imagenet-train", "device": "cpu", "num_threads": 1, "framework": "numpy"}
+
+
+@pytest.fixture
+def mounted(make_dataset, mixed, tmp_path, request):
+    """A local dataset, and the same dataset below a mount of FUSE."""
+    local, mount = make_dataset(request.param, mixed), tmp_path / "mount"
+    mount.mkdir()
+    done = subprocess.run(
+        ["bindfs", "--no-allow-other", str(local), str(mount)], capture_output=True, text=True, timeout=30, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"bindfs cannot mount here: {done.stderr.strip()}")
+    yield local, mount
+    subprocess.run(["umount" if os.geteuid() == 0 else "fusermount", *_lazily(), str(mount)], timeout=30, check=True)
+
+
+def _lazily():
+    return ["-l"] if os.geteuid() == 0 else ["-u", "-z"]
+
+
+def batches(folder, **options):
+    with loaders.build(folder, **OPTIONS, **options) as loader:
+        return [[np.array(field) for field in batch] for _ in range(2) for batch in loader]
+
+
+both_formats = pytest.mark.parametrize("mounted", ["tfrecord", "webdataset"], indirect=True)
+
+
+@both_formats
+@pytest.mark.parametrize("shuffle", ["buffer", True, False])
+def test_batches_over_fuse_equal_those_of_the_local_dataset(mounted, shuffle):
+    local, mount = mounted
+    assert network_filesystem(str(mount)) == "FUSE"
+    over_fuse, expected = batches(mount, shuffle=shuffle), batches(local, shuffle=shuffle, mmap=True)
+    assert len(over_fuse) == len(expected) > 2
+    for batch, other in zip(over_fuse, expected, strict=True):
+        for field, other_field in zip(batch, other, strict=True):
+            np.testing.assert_array_equal(field, other_field)
+
+
+@both_formats
+def test_defaults_over_fuse(mounted):
+    local, mount = mounted
+    with loaders.build(mount, **OPTIONS) as loader:
+        assert (loader.options.mmap, loader.options.shuffle) == (False, "buffer")
+    with loaders.build(local, **OPTIONS) as loader:
+        assert (loader.options.mmap, loader.options.shuffle) == (True, True)
+
+
+def _forget_pages(mount):
+    """Drop the page cache of the shards: batches from it are right although the file behind it is shortened."""
+    for shard in mount.glob("train-*.t*"):
+        with open(shard, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@both_formats
+@pytest.mark.parametrize("shuffle", ["buffer", True])
+@pytest.mark.parametrize("through_mount", [True, False], ids=["through the mount", "behind it"])
+def test_a_shard_shortened_over_fuse_is_an_error_that_names_it(mounted, shuffle, through_mount):
+    local, mount = mounted
+    with loaders.build(mount, prefetch=1, shuffle=shuffle, **OPTIONS) as loader:
+        iteration = iter(loader)
+        next(iteration)
+        for shard in (mount if through_mount else local).glob("train-*.t*"):
+            os.truncate(shard, 10)
+        with pytest.raises(loaders.DamagedError) as caught:  # noqa: PT012
+            end = time.monotonic() + 60
+            while time.monotonic() < end:  # the system does not ask for the length again for a second
+                _forget_pages(mount)
+                list(iteration)
+                iteration = iter(loader)
+    assert caught.value.file
+    assert str(caught.value.file).startswith(f"{mount}/train-0000")
+    assert "Hint: " in str(caught.value)
