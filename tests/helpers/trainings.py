@@ -1,12 +1,15 @@
 """Run training scripts in this process or in separate processes, and kill them."""
 
 import io
+import multiprocessing
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+import threading
+from contextlib import closing, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
@@ -62,21 +65,77 @@ def output_of(command):
     return done.stdout
 
 
-def kill_after(step, command):
+class Forks:
+    """A script in processes that begin as copies of one that has imported torch and DALI, with torchrun's variables.
+
+    Attributes:
+        processes: the processes, one for each rank.
+        stdout: their standard output, line by line.
+
+    """
+
+    def __init__(self, arguments, processes):
+        multiprocessing.set_forkserver_preload(PRELOADED)
+        context = multiprocessing.get_context("forkserver")
+        output, written = context.Pipe(duplex=False)
+        with closing(output), closing(written):
+            self.stdout = os.fdopen(os.dup(output.fileno()))
+            launched = {**environment(), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+            launched |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
+            self.processes = []
+            for rank in map(str, range(processes)):
+                ranks = {**launched, "RANK": rank, "LOCAL_RANK": rank} if processes > 1 else environment()
+                process = context.Process(target=run_in_fork, args=(list(map(str, arguments)), ranks, written))
+                process.start()
+                self.processes.append(process)
+
+    def kill(self):
+        for process in self.processes:
+            process.kill()
+
+    def __enter__(self):
+        self._timer = threading.Timer(120, self.kill)
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.join()
+        self._timer.cancel()
+        self.stdout.close()
+
+
+#: What a script imports. None of it starts a thread.
+PRELOADED = ["torch", "torch.distributed", "loaders.dali.pipeline", "loaders.loader", "pyarrow.parquet"]
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def run_in_fork(arguments, environment, stdout):
+    os.environ.clear()
+    os.environ.update(environment)
+    os.dup2(stdout.fileno(), 1)
+    torch.set_num_threads(1)
+    sys.argv = arguments
+    sys.path.insert(0, str(Path(arguments[0]).parent))
+    runpy.run_path(arguments[0], run_name="__main__")
+
+
+def output_of_forks(arguments, processes):
+    with Forks(arguments, processes) as forks:
+        printed = forks.stdout.read()
+    assert [process.exitcode for process in forks.processes] == [0] * processes, printed
+    return printed
+
+
+def kill_after(step, arguments, processes):
     """Kill every process of a run as soon as it has printed a step."""
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment()
-    ) as process:
-        for line in process.stdout:
+    with Forks(arguments, processes) as forks:
+        for line in forks.stdout:
             if line.startswith(f"step {step}:"):
                 break
-        for pid in [process.pid, *descendants(process.pid)]:
-            os.kill(pid, signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-
-
-def descendants(pid):
-    children = [
-        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
-    ]
-    return [process for child in children for process in (child, *descendants(child))]
+        forks.kill()
+    assert [process.exitcode for process in forks.processes] == [-signal.SIGKILL] * processes

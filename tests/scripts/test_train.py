@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from helpers.trainings import ROOT, call, kill_after, output_of
+from helpers.trainings import ROOT, call, kill_after, output_of, output_of_forks
 
 SCRIPT = ROOT / "scripts" / "train.py"
 PER_EPOCH = 10
@@ -24,14 +24,20 @@ def datasets(make_photos, dataprep, tmp_path_factory):
     return folder
 
 
-def command(dataset, checkpoint, processes, *more):
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+def arguments(dataset, checkpoint, processes, *more):
     batch_size = 8 // processes
     return [
-        sys.executable, *(launcher if processes > 1 else []), SCRIPT, dataset, "--checkpoint", checkpoint,
+        SCRIPT, dataset, "--checkpoint", checkpoint,
         "--model", "tiny", "--device", "cpu", "--epochs", "2", "--batch-size", str(batch_size),
         "--save-every", "3", "--log-every", "1", *more,
     ]  # fmt: skip
+
+
+def command(*options):
+    return [sys.executable, *arguments(*options)]
 
 
 def losses(output):
@@ -42,15 +48,17 @@ def losses(output):
 @pytest.mark.parametrize(("fmt", "processes"), [("tfrecord", 1), ("webdataset", 2)])
 def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, fmt, processes):
     dataset, complete, stopped = datasets / fmt, tmp_path / "complete.pt", tmp_path / "stopped.pt"
-    printed = output_of(command(dataset, complete, processes))
+    launcher = TORCHRUN if processes > 1 else []
+    printed = output_of([sys.executable, *launcher, *arguments(dataset, complete, processes)])
     assert len(losses(printed)) == 2 * PER_EPOCH
     # Every image counts once, with any number of processes.
     assert re.findall(r"epoch (\d): \d+ of (\d+) correct", printed) == [("0", "7"), ("1", "7")]
 
-    kill_after(PER_EPOCH + 4, command(dataset, stopped, processes))
+    kill_after(PER_EPOCH + 4, arguments(dataset, stopped, processes), processes)
     step = torch.load(stopped)["step"]
     assert PER_EPOCH < step < 2 * PER_EPOCH
-    resumed = output_of(command(dataset, stopped, processes, "--resume"))
+    again = arguments(dataset, stopped, processes, "--resume")
+    resumed = output_of_forks(again, processes)
     expected = losses(printed)
     assert losses(resumed) == {str(number): expected[str(number)] for number in range(step + 1, 2 * PER_EPOCH + 1)}
     assert printed.splitlines()[-1] == resumed.splitlines()[-1]
@@ -62,7 +70,7 @@ def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, fmt, proc
     assert not list(tmp_path.glob("*.new"))
 
     # A finished run is only evaluated again.
-    assert output_of(command(dataset, stopped, processes, "--resume")).splitlines() == printed.splitlines()[-1:]
+    assert output_of_forks(again, processes).splitlines() == printed.splitlines()[-1:]
 
 
 def test_a_missing_torchvision_is_reported_before_anything_starts(tmp_path, monkeypatch):

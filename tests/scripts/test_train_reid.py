@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.pictures import encode
-from helpers.trainings import ROOT, call, kill_after, output_of
+from helpers.trainings import ROOT, call, kill_after, output_of, output_of_forks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -79,17 +79,20 @@ def datasets(dataprep, tmp_path_factory):
     }
 
 
-def command(dataset, checkpoint, *more, processes=1):
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+def arguments(dataset, checkpoint, *more, processes=1):
     return [
-        sys.executable, *(launcher if processes > 1 else []), SCRIPT, dataset, "--checkpoint", checkpoint,
+        SCRIPT, dataset, "--checkpoint", checkpoint,
         "--model", "tiny", "--device", "cpu", "--identities", str(4 // processes), "--samples", "4",
         "--lr", "0.01", "--log-every", "1", *map(str, more),
     ]  # fmt: skip
 
 
-def run(*arguments, **options):
-    return output_of(command(*arguments, **options))
+def command(*options):
+    return [sys.executable, *arguments(*options)]
+
+
+def run(*options):
+    return output_of(command(*options))
 
 
 def losses(output):
@@ -201,8 +204,8 @@ def embedded(script, dataset, checkpoint, split, names):
 
 @pytest.mark.slow
 def test_it_learns(datasets, tmp_path):
-    arguments = (datasets["market"], tmp_path / "run.pt", "--epochs", 20, "--evaluate-every", 8)
-    printed = run(*arguments)
+    options = (datasets["market"], tmp_path / "run.pt", "--epochs", 20, "--evaluate-every", 8)
+    printed = run(*options)
     found = scores(printed)
     assert list(found) == [7, 15, 19]
     # The query whose person appears in only one camera is not counted.
@@ -212,7 +215,7 @@ def test_it_learns(datasets, tmp_path):
     # By chance, six of eighty are correct, three of them from the query's own camera.
     first, precision, _ = found[19]
     assert first > 50
-    untrained = scores(run(*arguments, "--lr", "1e-9"))[19]
+    untrained = scores(run(*options, "--lr", "1e-9"))[19]
     assert precision > untrained[1] + 10
 
 
@@ -220,14 +223,15 @@ def test_it_learns(datasets, tmp_path):
 @pytest.mark.parametrize("processes", [1, 2])
 def test_killed_and_resumed_gives_the_same_weights(script, datasets, tmp_path, processes):
     dataset, complete, stopped = datasets["market"], tmp_path / "complete.pt", tmp_path / "stopped.pt"
-    arguments = ("--epochs", 3, "--save-every", 3, "--evaluate-every", 1, "--margin", 0.3)
-    printed = run(dataset, complete, *arguments, processes=processes)
+    options = ("--epochs", 3, "--save-every", 3, "--evaluate-every", 1, "--margin", 0.3)
+    printed = output_of_forks(arguments(dataset, complete, *options, processes=processes), processes)
     assert list(losses(printed)) == list(range(1, 3 * PER_EPOCH + 1))
 
-    kill_after(PER_EPOCH + 4, command(dataset, stopped, *arguments, processes=processes))
+    again = arguments(dataset, stopped, *options, processes=processes)
+    kill_after(PER_EPOCH + 4, again, processes)
     step = torch.load(stopped)["step"]
     assert PER_EPOCH < step < 3 * PER_EPOCH
-    resumed = run(dataset, stopped, *arguments, "--resume", processes=processes)
+    resumed = output_of_forks([*again, "--resume"], processes)
     expected = losses(printed)
     assert losses(resumed) == {number: expected[number] for number in range(step + 1, 3 * PER_EPOCH + 1)}
     assert printed.splitlines()[-1] == resumed.splitlines()[-1]
