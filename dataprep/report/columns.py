@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dataprep.options import CHANGE_COLUMNS
 from dataprep.problems import Problem
 from manifests.errors import TableError
-from manifests.files import SHARD, file_length
+from manifests.files import SHARD, TABLE, file_length
 from manifests.schema import Manifest, Shard
 from manifests.tables import TableFile, read_table
 
@@ -145,30 +145,48 @@ def _read_part(folder: str, shard: Shard) -> tuple[dict[str, Any] | None, list[P
         problems.append(Problem(shard.name, error.message, hint=SHARD.hint))
     try:
         table = TableFile(os.path.join(folder, shard.table.name))
-        changes = [name for name in CHANGE_COLUMNS if name in table.column_names]
-        part = _arrays(table.read([*_NUMBERS, "crc32c", *(changes if len(changes) == len(CHANGE_COLUMNS) else [])]))
+        part = _arrays(table.read([*_NUMBERS, "crc32c"]))
+        if set(CHANGE_COLUMNS) <= set(table.column_names):
+            part |= _changes(table.read(CHANGE_COLUMNS))
+        _check_inside(part, shard)
     except TableError as error:
         return None, [*problems, Problem(shard.table.name, error.message, hint=error.hint)]
     return part, problems
 
 
+def _check_inside(part: dict[str, Any], shard: Shard) -> None:
+    # An offset or a size alone may be so large that their sum overflows.
+    ends = np.maximum(part["offset"] + part["size"], np.maximum(part["offset"], part["size"]))
+    if (ends > shard.file.bytes).any():
+        raise TableError("the table places an image outside its shard", hint=TABLE.hint)
+
+
 def _arrays(table: pa.Table) -> dict[str, Any]:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     part: dict[str, Any] = {name: np.asarray(table[name]).astype(dtype) for name, dtype in _NUMBERS.items()}
     crc = table["crc32c"]
     part["has_crc"] = np.asarray(pc.is_valid(crc))
     part["crc32c"] = np.asarray(pc.fill_null(crc, 0)).astype(np.uint32)
-    if "change" in table.column_names:
-        sides = [np.asarray(pc.fill_null(table[name].cast(pa.int64()), 0)) for name in CHANGE_COLUMNS[:2]]
-        part["original_pixels"] = sides[0] * sides[1]
-        for name in CHANGE_COLUMNS[2:]:
-            encoded = pc.dictionary_encode(table[name].cast(pa.string())).combine_chunks()
-            part[name] = (
-                [str(text) for text in encoded.dictionary.to_pylist()],
-                np.asarray(pc.fill_null(encoded.indices, -1)),
-            )
+    return part
+
+
+def _changes(table: pa.Table) -> dict[str, Any]:
+    """Return what `dataprep convert` changed; nothing if columns of the source have these names."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    part: dict[str, Any] = {}
+    if not all(pa.types.is_integer(table[name].type) for name in CHANGE_COLUMNS[:2]):
+        return part
+    width, height = (np.asarray(pc.fill_null(table[name], 0)).astype(np.int64) for name in CHANGE_COLUMNS[:2])
+    part["original_pixels"] = width * height
+    for name in CHANGE_COLUMNS[2:]:
+        if not pa.types.is_string(table[name].type):
+            return {}
+        encoded = pc.dictionary_encode(table[name]).combine_chunks()
+        texts = [str(text) for text in encoded.dictionary.to_pylist()]
+        part[name] = (texts, np.asarray(pc.fill_null(encoded.indices, -1)))
     return part
 
 

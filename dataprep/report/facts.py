@@ -96,7 +96,7 @@ class Balance:
         largest: samples of the largest class.
         median: samples of the middle class.
         evenness: entropy of the class sizes divided by its maximum: 1 if all classes have the same size.
-        empty: classes without a sample in this split.
+        empty: classes without a sample in this split, of all that have a name or a sample.
 
     """
 
@@ -320,7 +320,8 @@ class Report:
         problems: damaged and missing files, one line each.
         findings: what to look at, the most important first.
         splits: one for each split.
-        classes: one for each class, in label order.
+        classes: one for each class, in label order. Of more than 100,000 named classes, those with samples.
+        unused: number of named classes without a sample in any split.
         balance: one for each split.
         histograms: by name.
         size_grid: images by width and height.
@@ -346,6 +347,7 @@ class Report:
     findings: tuple[Finding, ...]
     splits: tuple[SplitFacts, ...]
     classes: tuple[ClassFacts, ...]
+    unused: int
     balance: tuple[Balance, ...]
     histograms: Mapping[str, Histogram]
     size_grid: SizeGrid

@@ -108,12 +108,12 @@ def _classes(report: Report) -> Iterator[Finding]:
                 f"The rarest: {_list(rare)}.",
                 "classes",
             )
-    empty = [each for each in report.classes if not each.total]
-    if empty:
+    if report.unused:
+        empty = [each for each in report.classes if not each.total]
         yield Finding(
             "check",
-            f"{plural(len(empty), 'class')} {agree(len(empty), 'has', 'have')} no images at all",
-            f"{_list(empty)}. The model has an output for each of them.",
+            f"{plural(report.unused, 'class')} {agree(report.unused, 'has', 'have')} no images at all",
+            f"{_list(empty)}{'. ' if empty else ''}The model has an output for each of them.",
             "classes",
         )
     for each in report.balance:

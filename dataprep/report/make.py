@@ -24,8 +24,12 @@ from dataprep.report.findings import find
 from dataprep.report.page import Material, make_page
 from dataprep.report.pictures import Pictures, decode_pictures, join_pictures, picture_tasks
 from dataprep.report.rejected import RejectedList, RejectedTask, read_rejected, show_rejected
+from manifests.errors import CallError
 from manifests.schema import Manifest
 from manifests.store import read_manifest
+
+#: Splits of a dataset.
+MAX_SPLITS = 100
 
 #: Pictures per class, if they fit.
 _PER_CLASS = 12
@@ -87,12 +91,17 @@ def make_report(folder: str, options: ReportOptions, progress: Progress[Pictures
         progress: is started with the number of images to decode, and advanced with each part of them.
 
     Raises:
-        CallError: the folder does not exist, or the page does not fit into `max_size`.
+        CallError: the folder does not exist, has too many splits, or the page does not fit into `max_size`.
         ManifestError: the manifest is missing or damaged.
         StoppedError: memory ran out, or a worker process died.
 
     """
     manifest = read_manifest(folder)
+    if len(manifest.splits) > MAX_SPLITS:
+        raise CallError(
+            f"{folder} has {len(manifest.splits):,} splits, but a report shows at most {MAX_SPLITS}",
+            hint="join splits with `dataprep convert`",
+        )
     with closing(MemoryEstimate(folder, options.batch_size)) as memory:
         gathered = _gather(folder, manifest, options, progress)
         report = _conclude(gathered, manifest, options, memory.result())
@@ -147,7 +156,7 @@ def _gather(folder: str, manifest: Manifest, options: ReportOptions, progress: P
     sizes = odd.odd_sizes(columns)
     ranks = choose.random_ranks(len(columns), options.seed)
     sampled = choose.sample_rows(ranks, options.sample)
-    sheets = _choose_sheets(columns, manifest, ranks, options.max_size)
+    sheets = _choose_sheets(columns, ranks, options.max_size)
     keep = odd.odd_rows(sizes).union(
         *(group.rows for group in copies.shown), *(rows.tolist() for rows in sheets.values())
     )
@@ -182,7 +191,8 @@ def _conclude(
     """Compute everything that the report states."""
     columns = gathered.columns
     classes = statistics.class_facts(columns, manifest.classes, _flagged(gathered, manifest))
-    counts = statistics.class_counts(columns, len(classes))
+    counts = statistics.class_counts(columns, statistics.class_labels(columns, manifest.classes))
+    named = len(manifest.classes)
     report = Report(
         dataset="",
         format=manifest.format,
@@ -195,11 +205,14 @@ def _conclude(
         findings=(),
         splits=statistics.split_facts(columns, manifest),
         classes=classes,
-        balance=tuple(statistics.balance(name, counts[:, at]) for at, name in enumerate(columns.splits)),
+        unused=named - int((np.unique(columns.label) < named).sum()),
+        balance=tuple(statistics.balance(name, counts[:, at], named) for at, name in enumerate(columns.splits)),
         histograms=statistics.histograms(columns) | _brightness(gathered),
         size_grid=statistics.size_grid(columns),
         changes=statistics.count_names(columns.change, statistics.change_names),
-        source_pixels=None if columns.original_pixels is None else int(columns.original_pixels.sum()),
+        source_pixels=None
+        if columns.original_pixels is None
+        else int(columns.original_pixels.astype(np.float64).sum()),
         original_formats=statistics.count_names(columns.original_format),
         rejected=gathered.rejected.facts,
         copies=gathered.copies,
@@ -209,13 +222,11 @@ def _conclude(
     return replace(report, findings=find(report))
 
 
-def _choose_sheets(
-    columns: Columns, manifest: Manifest, ranks: NDArray[np.uint64], max_size: int
-) -> dict[int, NDArray[np.int64]]:
+def _choose_sheets(columns: Columns, ranks: NDArray[np.uint64], max_size: int) -> dict[int, NDArray[np.int64]]:
     """Choose the classes that get a contact sheet, and the images on it."""
-    counts = np.bincount(columns.label, minlength=statistics.class_total(columns, manifest.classes))
+    labels, counts = np.unique(columns.label, return_counts=True)
     room = max(0, max_size - _OTHER_BYTES) // _PICTURE_BYTES
-    classes = choose.shown_classes(counts, max(1, room))
+    classes = labels[choose.shown_classes(counts, max(1, room))].astype(np.int64)
     most = min(_PER_CLASS, max(1, 2 * room // max(1, len(classes))))
     return choose.rows_per_class(columns.label, ranks, classes, most)
 

@@ -335,7 +335,16 @@ class Page:
 
     def class_name(self, row: int) -> str:
         """Return the class of a sample."""
-        return self.report.classes[int(self.material.columns.label[row])].name
+        return self._names[int(self.material.columns.label[row])]
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        return {each.label: each.name for each in self.report.classes}
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return sum(each.total > 0 for each in self.report.classes) + self.report.unused
 
     def split_name(self, row: int) -> str:
         """Return the split of a sample."""

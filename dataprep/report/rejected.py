@@ -29,6 +29,9 @@ _FOLDERS = 20
 #: Folders that are told apart while the list is read.
 _MAX_COUNTED = 100_000
 
+#: Reasons that are told apart; a list that another program wrote may have any.
+_MAX_REASONS, _OTHER = 100, "(others)"
+
 #: Characters of a file that is no image.
 _EXCERPT = 120
 
@@ -78,7 +81,9 @@ def read_rejected(folder: str, manifest: Manifest) -> RejectedList:
     shown: list[RejectedImage] = []
     problems: list[Problem] = []
     try:
-        for image in _lines(folder, manifest):
+        for read in _lines(folder, manifest):
+            is_other = read.reason not in reasons and len(reasons) >= _MAX_REASONS
+            image = read._replace(reason=_OTHER) if is_other else read
             reasons[image.reason] += 1
             parent = os.path.dirname(image.source)
             if parent in folders or len(folders) < _MAX_COUNTED:

@@ -42,7 +42,7 @@ def split_facts(columns: Columns, manifest: Manifest) -> tuple[SplitFacts, ...]:
                 shards=len(split.shards),
                 bytes=split.bytes,
                 image_bytes=int(size.sum()),
-                pixels=int((width.astype(np.int64) * height).sum()),
+                pixels=int((width.astype(np.float64) * height).sum()),
                 classes=len(np.unique(columns.label[rows])),
                 width=quantiles(width),
                 height=quantiles(height),
@@ -60,16 +60,24 @@ def quantiles(values: NDArray[np.integer]) -> dict[str, int]:
     return {name: int(value) for name, value in zip(QUANTILES, found, strict=True)}
 
 
-def class_counts(columns: Columns, classes: int) -> NDArray[np.int64]:
+def class_labels(columns: Columns, names: Sequence[str]) -> NDArray[np.int64]:
+    """Return the labels of the classes that a report describes, ascending: int64 [classes].
+
+    They are those with a name and those with samples. Of very many names, those without samples are left out.
+    """
+    present = np.unique(columns.label).astype(np.int64)
+    return np.union1d(np.arange(len(names)), present) if len(names) <= _MAX_NAMED else present
+
+
+#: Named classes, above which those without samples are left out.
+_MAX_NAMED = 100_000
+
+
+def class_counts(columns: Columns, labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """Count the samples of each class in each split: int64 [classes, splits]."""
     splits = len(columns.splits)
-    pairs = columns.label.astype(np.int64) * splits + columns.split
-    return np.bincount(pairs, minlength=classes * splits).reshape(classes, splits)
-
-
-def class_total(columns: Columns, names: Sequence[str]) -> int:
-    """Return the number of classes: those with a name, and those above them that samples have."""
-    return max(len(names), int(columns.label.max()) + 1 if len(columns) else 0)
+    pairs = np.searchsorted(labels, columns.label) * splits + columns.split
+    return np.bincount(pairs, minlength=len(labels) * splits).reshape(len(labels), splits)
 
 
 def class_facts(
@@ -83,24 +91,37 @@ def class_facts(
         flagged: labels of images with a problem, by what is wrong with them.
 
     """
-    total = class_total(columns, names)
-    counts = class_counts(columns, total).tolist()
-    sizes = np.bincount(columns.label, weights=columns.size, minlength=total).astype(np.int64).tolist()
-    flags = {what: np.bincount(labels, minlength=total).tolist() for what, labels in flagged.items()}
+    labels = class_labels(columns, names)
+    count = len(labels)
+
+    def per_class(found: NDArray[np.integer], weights: NDArray[np.int64] | None = None) -> list[int]:
+        places = np.searchsorted(labels, found)
+        return [int(number) for number in np.bincount(places, weights=weights, minlength=count)]
+
+    counts = class_counts(columns, labels).tolist()
+    sizes = per_class(columns.label, columns.size)
+    flags = {what: per_class(found[np.isin(found, labels)]) for what, found in flagged.items()}
     return tuple(
         ClassFacts(
             label=label,
             name=names[label] if label < len(names) else f"label {label}",
-            samples=tuple(counts[label]),
-            image_bytes=sizes[label],
-            flagged={what: found[label] for what, found in flags.items() if found[label]},
+            samples=tuple(counts[place]),
+            image_bytes=sizes[place],
+            flagged={what: found[place] for what, found in flags.items() if found[place]},
         )
-        for label in range(total)
+        for place, label in enumerate(labels.tolist())
     )
 
 
-def balance(split: str, counts: NDArray[np.int64]) -> Balance:
-    """Describe how evenly the samples of a split are divided over its classes, from the sizes of all classes."""
+def balance(split: str, counts: NDArray[np.int64], names: int = 0) -> Balance:
+    """Describe how evenly the samples of a split are divided over its classes.
+
+    Args:
+        split: its name.
+        counts: samples of each class, int64 [classes].
+        names: number of named classes, some of which may not be in `counts`.
+
+    """
     present = counts[counts > 0]
     shares = present / max(1, present.sum())
     evenness = float(-(shares * np.log(shares)).sum() / np.log(len(present))) if len(present) > 1 else 1.0
@@ -110,7 +131,7 @@ def balance(split: str, counts: NDArray[np.int64]) -> Balance:
         largest=int(present.max()) if len(present) else 0,
         median=float(np.median(present)) if len(present) else 0.0,
         evenness=round(evenness, 6),
-        empty=int((counts == 0).sum()),
+        empty=max(names, len(counts)) - len(present),
     )
 
 

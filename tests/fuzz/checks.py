@@ -16,6 +16,8 @@ import dataprep.cli
 import dataprep.commands.dry_run
 import dataprep.convert
 import dataprep.index
+import dataprep.report.make
+import dataprep.report.salvage
 import dataprep.summary
 import dataprep.verify
 import loaders.loader
@@ -49,6 +51,15 @@ def read_folder(folder: Path) -> Case:
     }
 
 
+class _NoEstimate:
+    def __init__(self, *_: object) -> None: ...
+
+    def result(self) -> str:
+        return "left out"
+
+    def close(self) -> None: ...
+
+
 def command(*arguments: object, writable: Sequence[Path], statuses: Collection[int] = (0, 1, 2)) -> Outcome:
     """Run ``dataprep`` with these arguments.
 
@@ -60,6 +71,8 @@ def command(*arguments: object, writable: Sequence[Path], statuses: Collection[i
 
     def run() -> None:
         sys.argv = ["dataprep", *words]
+        # `report` starts another program for the estimate of GPU memory, and a case must not.
+        vars(dataprep.report.make)["MemoryEstimate"] = _NoEstimate
         dataprep.cli.run()
 
     try:

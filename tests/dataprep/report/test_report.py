@@ -484,3 +484,44 @@ def test_a_named_pipe_in_place_of_a_file_is_a_problem_at_once(run, dataset, tmp_
     (problem,) = run(copy, status=1)[0]["problems"]
     assert problem.startswith(f"{name}: ")
     assert "it is a named pipe, not a regular file" in problem
+
+
+def test_huge_labels_sizes_and_many_splits_are_bounded(run, invoke, tmp_path):
+    folder = make_dataset(tmp_path / "huge", "tfrecord", [("jpg", encode(photo(n)), n) for n in range(4)], shards=1)
+    rename_classes(folder, ("a",))
+    change_table(folder, "label", lambda _: [0, 10_000_000, 5, 5])
+    data = run(folder)[0]
+    assert [each["name"] for each in data["classes"]] == ["a", "label 5", "label 10000000"]
+    change_table(folder, "width", lambda _: [2**31 - 1] * 4)
+    change_table(folder, "height", lambda _: [2**31 - 1] * 4)
+    assert run(folder)[0]["splits"][0]["pixels"] == pytest.approx(4 * 2**62)
+    change_table(folder, "size", lambda _: [2**63 - 1] * 4)
+    assert "outside its shard" in run(folder, status=1)[0]["problems"][0]
+    manifest = read_manifest(folder)
+    splits = tuple(replace(manifest.splits[0], name=f"split{number}", shards=()) for number in range(101))
+    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(replace(manifest, splits=splits)))
+    result = invoke("report", folder, "--out", tmp_path / "r.html", status=2)
+    assert "has 101 splits, but a report shows at most 100" in result.stderr
+
+
+def test_very_many_class_names(run, tmp_path):
+    folder = make_dataset(tmp_path / "many", "tfrecord", [("jpg", encode(photo(n)), n) for n in range(4)], shards=1)
+    rename_classes(folder, tuple(f"name {number}" for number in range(200_000)))
+    data, page = run(folder)
+    assert [each["name"] for each in data["classes"]] == [f"name {number}" for number in range(4)]
+    assert data["unused"] == 199_996
+    assert "199,996 classes have no images at all" in titles(data)
+    assert "200,000" in page.text
+
+
+def test_columns_of_the_source_that_are_named_like_changes(run, tmp_path):
+    import pyarrow as pa
+
+    folder = make_dataset(tmp_path / "named", "tfrecord", [("jpg", encode(photo(n)), n) for n in range(4)], shards=1)
+    path = folder / "train-00000.parquet"
+    table = read_table(path)
+    for name in ("original_width", "original_height", "original_format", "change"):
+        table = table.append_column(name, pa.array(["x"] * 4))
+    write_table(table, str(path))
+    change_table(folder, "source", lambda values: values)
+    assert run(folder)[0]["changes"] == {}

@@ -86,6 +86,7 @@ def test_classes(data):
     flagged = {"odd": data.label[data.size > 1].astype(np.int64), "none": np.empty(0, np.int64)}
     facts = statistics.class_facts(data, ("a", "b", "c"), flagged)
     assert [each.name for each in facts][:3] == ["a", "b", "c"]
+    assert [each.label for each in facts] == sorted({0, 1, 2, *data.label.tolist()})
     for each in facts:
         own = [tuple(pair) for pair in zip(data.split.tolist(), data.size.tolist(), data.label.tolist(), strict=True)]
         own = [(split, size) for split, size, label in own if label == each.label]

@@ -49,6 +49,7 @@ def check(case: Case, folder: Path) -> None:
     verified = command("verify", data, "--decode", "--workers", 1, writable=[])
     for options in ((), ("--json",)):
         command("info", data, *options, writable=[])
+    command("report", data, "--out", folder / "report.html", "--workers", 1, writable=[folder])
     samples = load(data)
     if verified.status == 0:
         body = json.loads(case[NAME])

@@ -135,6 +135,7 @@ def check(case: Case, folder: Path) -> None:
     verified = command("verify", data, "--decode", "--workers", 1, writable=[])
     for options in ((), ("--json",)):
         command("info", data, *options, writable=[])
+    command("report", data, "--out", folder / "report.html", "--workers", 1, writable=[folder])
     load(data)
     load(data, fields=("image", "label", "key"), shuffle=None, sampler=ClassBalancedSampler(), last_batch="drop")
     if verified.status == 0:
