@@ -8,7 +8,8 @@ import stat
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from dataprep.containers import Location, read_location
+from dataprep.containers import Location, checked, read_location
+from dataprep.containers import start_reading as start_location
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
 from dataprep.options import Options, Raw
@@ -45,7 +46,7 @@ def start_reading(
     if not (is_url(root) or any(map(is_url, sources))):
         return [None] * len(sources)
     return [
-        _start(join_path(root, source), size) if location is None else None
+        _start(join_path(root, source), size) if location is None else _start_location(root, location, size)
         for source, size, location in zip(sources, sizes, locations, strict=True)
     ]
 
@@ -105,7 +106,7 @@ def _read(root: str, source: str, size: int, location: Location | None, pending:
         raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
     try:
         if location is not None:
-            return read_location(root, location, size)
+            return checked(bytes(pending.result()), location) if pending else read_location(root, location, size)
         path = join_path(root, source)
         pending = pending or _start(path, size)
         return bytes(pending.result()) if pending else _read_file(path, size)
@@ -128,6 +129,10 @@ def _start(path: str, size: int) -> Future[Buffer] | None:
 
     url = parse_url(path)
     return open_store(url.parent).start_get(url.name, lambda info: _check_size(info.bytes, size, path))
+
+
+def _start_location(root: str, location: Location, size: int) -> Future[Buffer] | None:
+    return None if size > MAX_BYTES else start_location(root, location)
 
 
 def _read_file(path: str, size: int) -> bytes:

@@ -9,13 +9,20 @@ import os
 import threading
 from collections import OrderedDict
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from awscrt.checksums import crc32c
 
 from dataprep.containers.base import ContainerReader, Location, ReaderName, location_table, locations_of
 from dataprep.images.base import Rejected
+from manifests.remote import is_url, join_path
 
-__all__ = ["Location", "ReaderName", "location_table", "locations_of", "read_location"]
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from typing_extensions import Buffer
+
+__all__ = ["Location", "ReaderName", "location_table", "locations_of", "read_location", "start_reading"]
 
 #: Containers that a process keeps open.
 MAX_OPEN = 64
@@ -47,7 +54,33 @@ def read_location(root: str, location: Location, size: int) -> bytes:
         SourceVanishedError: the container has changed since the source was scanned.
 
     """
-    data = _reader(os.path.join(root, location.container), location.reader).read(location, size)
+    return checked(_reader(os.path.join(root, location.container), location.reader).read(location, size), location)
+
+
+def start_reading(root: str, location: Location) -> Future[Buffer] | None:
+    """Begin to read an image that is stored as it is in an object store; `None` for any other. See `checked`.
+
+    Raises:
+        OSError: the container cannot be read.
+
+    """
+    path = join_path(root, location.container)
+    if location.reader != "range" or not is_url(path):
+        return None
+    from dataprep.containers.files import RemoteFile
+
+    reader: Any = _reader(path, location.reader)
+    file: RemoteFile = reader.file
+    return file.start(location.position, location.length)
+
+
+def checked(data: bytes, location: Location) -> bytes:
+    """Return the bytes of an image, after comparing their checksum, if the source states one.
+
+    Raises:
+        Rejected: the checksum differs.
+
+    """
     if location.crc32c is not None and crc32c(data) != location.crc32c:
         place = f"byte {location.position} of {location.container}"
         raise Rejected("corrupt", f"the image at {place} does not have the checksum that the sample table states")

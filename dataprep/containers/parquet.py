@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dataprep.containers.base import ContainerReader, Location
-from dataprep.containers.files import open_container_file
+from dataprep.containers.files import open_local_file
 from dataprep.images.base import MAX_BYTES, Rejected
 from manifests.errors import SourceVanishedError
 from manifests.parquet import BoundedParquet, ParquetError
@@ -56,7 +56,7 @@ class _Rows:
     def __init__(self, path: str) -> None:
         self._path = path
         self._number = next(_numbers)
-        self._file = open_container_file(path)
+        self._file = open_local_file(path)
         try:
             self._parquet = BoundedParquet(self._file.file, rows_per_byte=ROWS_PER_BYTE)
             self._leaves = self._parquet.binary_leaves()

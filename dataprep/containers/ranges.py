@@ -13,7 +13,7 @@ def open_container(path: str) -> ContainerReader:
 
 class _Ranges:
     def __init__(self, file: ContainerFile) -> None:
-        self._file = file
+        self.file = file
 
     def read(self, location: Location, size: int) -> bytes:  # noqa: ARG002  (the length says it)
-        return self._file.read(location.position, location.length)
+        return self.file.read(location.position, location.length)

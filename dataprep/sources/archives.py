@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
 from dataprep.containers import ReaderName
-from dataprep.containers.files import LocalFile, open_container_file
+from dataprep.containers.files import LocalFile, open_local_file
 from dataprep.containers.zip import DEFLATED, STORED
 from dataprep.formats import tar
 from dataprep.sources.columns import stats_of
@@ -110,7 +110,7 @@ def list_archive(path: str) -> Listing:
         SourceError: the archive is damaged, encrypted, or compressed in a way that cannot be read in place.
 
     """
-    file = open_container_file(path)
+    file = open_local_file(path)
     start = file.read(0, min(file.size, 512))
     if _is_zip(start) or suffix_of(os.path.basename(path)) == ".zip":
         listing, members = Listing(path, "zip"), _zip_members(file)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dataprep import storage
 from dataprep.containers import location_table
-from dataprep.containers.files import ContainerFile, open_container_file
+from dataprep.containers.files import ContainerFile, open_local_file
 from dataprep.images.base import IncompleteHeader, Rejected
 from dataprep.images.validate import parse_header
 from dataprep.sources.base import Source, SourceOptions
@@ -125,7 +125,7 @@ def _key_text(key: bytes) -> str:
 def _read_database(src: str, name: str) -> _Database:
     file_name = os.path.join(name, DATA_NAME)
     path = os.path.join(src, file_name)
-    file = open_container_file(path)
+    file = open_local_file(path)
     images = []
     try:
         kind = None

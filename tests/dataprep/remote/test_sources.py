@@ -14,6 +14,7 @@ from dataprep.options import Options
 from dataprep.sources import Source, SourceOptions, read_source
 from manifests.errors import CallError, SourceError, SourceVanishedError
 from manifests.remote import Store
+from manifests.remote.download import open_downloaded
 
 
 def upload(folder: Path, store: Store) -> str:
@@ -154,3 +155,20 @@ def test_each_folder_is_listed_once(images, bucket, monkeypatch) -> None:
     read_source(url)
     assert len(listed) == len(set(listed))
     assert len(listed) <= 12
+
+
+def test_a_prepared_dataset_is_read_in_parts(images, store, tmp_path, monkeypatch) -> None:
+    convert(read_source(str(images)), tmp_path / "set")
+    options = Options(fmt="webdataset", shard_samples=7, seed=3)
+    convert_dataset(read_source(str(tmp_path / "set")), str(tmp_path / "local"), options, workers=1)
+    url = upload(tmp_path / "set", store)
+
+    def never_a_shard(path, check):
+        assert not path.endswith(".tfrecord")
+        return open_downloaded(path, check)
+
+    monkeypatch.setattr("manifests.remote.download.open_downloaded", never_a_shard)
+    convert_dataset(read_source(url), str(tmp_path / "remote"), options, workers=1)
+    for path in (tmp_path / "local").iterdir():
+        if path.name != "source-stamps.json":
+            assert (tmp_path / "remote" / path.name).read_bytes() == path.read_bytes()
