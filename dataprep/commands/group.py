@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from dataprep.commands.convert import convert
+from dataprep.commands.diff import diff
 from dataprep.commands.finish import finish
 from dataprep.commands.index import index
 from dataprep.commands.info import info
@@ -25,6 +26,7 @@ def main() -> None:
     dataprep verify  ILSVRC2012-tfrecord/               check a dataset for damage
     dataprep info    ILSVRC2012-tfrecord/               print what a dataset contains
     dataprep report  ILSVRC2012-tfrecord/               write a page that shows a dataset
+    dataprep diff    ILSVRC2012-old/ ILSVRC2012-new/    compare two datasets
 
     \b
     The same as convert, in three steps for several machines:
@@ -47,6 +49,7 @@ main.add_command(index)
 main.add_command(verify)
 main.add_command(info)
 main.add_command(report)
+main.add_command(diff)
 main.add_command(plan)
 main.add_command(work)
 main.add_command(finish)
