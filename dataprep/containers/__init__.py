@@ -65,7 +65,7 @@ def start_reading(root: str, location: Location) -> Future[Buffer] | None:
 
     """
     path = join_path(root, location.container)
-    if location.reader != "range" or not is_url(path):
+    if location.reader not in ("range", "pixels") or not is_url(path):
         return None
     from dataprep.containers.files import RemoteFile
 

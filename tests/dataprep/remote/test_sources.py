@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.make_sources import MAKERS
 
 from dataprep.convert import convert_dataset
 from dataprep.options import Options
@@ -172,3 +173,20 @@ def test_a_prepared_dataset_is_read_in_parts(images, store, tmp_path, monkeypatc
     for path in (tmp_path / "local").iterdir():
         if path.name != "source-stamps.json":
             assert (tmp_path / "remote" / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["hugging face", "tfrecord dataset", "webdataset dataset", "json lines"])
+def test_containers_give_the_same_bytes(kind, store, tmp_path) -> None:
+    made = MAKERS[kind](tmp_path / "source")
+    folder = made.src if made.src.is_dir() else made.src.parent
+    url = upload(folder, store) if folder == made.src else f"{upload(folder, store)}/{made.src.name}"
+    remote, local = read_source(url), read_source(str(made.src))
+    assert_equal(remote, local)
+    assert convert(remote, tmp_path / "remote") == convert(local, tmp_path / "local")
+
+
+@pytest.mark.parametrize("name", ["photos.zip", "photos.tar"])
+def test_archives_are_refused(name, store) -> None:
+    store.put(name, b"x" * 600)
+    with pytest.raises(CallError, match=r"archives are read from local files. Hint: download it first"):
+        read_source(f"{store}/{name}")
