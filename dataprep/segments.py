@@ -267,19 +267,23 @@ def not_as_written(path: str) -> StorageError:
 MAX_BATCH_BYTES = 2 << 20
 MAX_BATCH_IMAGES = 64
 
+#: Images of a batch in an object store are read at the same time, and a request takes as long as some megabytes do.
+REMOTE_BATCH_BYTES = 8 << 20
 
-def divide(sizes: list[int], stored: int | None) -> Iterator[tuple[int, int]]:
+
+def divide(sizes: list[int], stored: int | None, max_bytes: int = MAX_BATCH_BYTES) -> Iterator[tuple[int, int]]:
     """Yield the first image of each batch and the one after its last.
 
     Args:
         sizes: sizes of the source images in bytes; negative if unknown.
         stored: bytes of each image as stored, if they do not depend on the image.
+        max_bytes: total size of the images of a batch, at most.
 
     """
     first = total = 0
     for number, size in enumerate(sizes):
         larger = max(size, stored or 0)
-        if number > first and (total + larger > MAX_BATCH_BYTES or number - first == MAX_BATCH_IMAGES):
+        if number > first and (total + larger > max_bytes or number - first == MAX_BATCH_IMAGES):
             yield first, number
             first, total = number, 0
         total += larger

@@ -19,8 +19,20 @@ from dataprep.engines.base import Pool
 from dataprep.engines.inline import InlinePool
 from dataprep.formats import FORMATS, ScanOptions, components
 from dataprep.options import CHANGE_COLUMNS, Options
-from dataprep.segments import COLUMNS, Batch, PartialShard, Segment, close_file, divide, not_as_written, write_segment
+from dataprep.segments import (
+    COLUMNS,
+    MAX_BATCH_BYTES,
+    REMOTE_BATCH_BYTES,
+    Batch,
+    PartialShard,
+    Segment,
+    close_file,
+    divide,
+    not_as_written,
+    write_segment,
+)
 from manifests.dali_index import format_index
+from manifests.remote.url import is_url
 from manifests.schema import Conversion, File, Shard, TableMetadata
 from manifests.store import checksum_text
 from manifests.tables import build_table, write_table
@@ -204,7 +216,8 @@ def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
 
 def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
     stored = math.prod(task.options.raw.pixels) if task.options.raw else None
-    for first, stop in divide(task.sizes, stored):
+    max_bytes = REMOTE_BATCH_BYTES if is_url(task.root) else MAX_BATCH_BYTES
+    for first, stop in divide(task.sizes, stored, max_bytes):
         images = slice(first, stop)
         yield Batch(
             file=path,
