@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from loaders.checkpoint import Progress
 from loaders.dataset.bad_samples import BadSample, describe_bad_samples
 from loaders.dataset.info import DatasetInfo
 from loaders.frameworks import Framework
 from loaders.options import ResolvedOptions
+from loaders.progress import Progress
 from loaders.spec import LoaderSpec
 from manifests.errors import CallError
 

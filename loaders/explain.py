@@ -86,7 +86,7 @@ def _memory_lines(sizes: ImageSizes, settings: LoadSettings) -> Iterator[str]:
     yield (
         f"Estimated GPU memory: {format_gib(estimate.total)} ({format_gib(estimate.context)} CUDA and libraries, "
         f"{format_gib(estimate.decoder)} decoder, {format_gib(estimate.images)} images of the largest batch, "
-        f"{format_gib(estimate.batches)} finished batches)"
+        f"{format_gib(estimate.finished_batches)} finished batches)"
     )
     if settings.encoded:
         smaller = ((side, sizes.resized(side)) for side in RESIZE_CHOICES if side < min(sizes.largest))

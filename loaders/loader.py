@@ -11,15 +11,16 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic
 
-from loaders.checkpoint import Phase, Progress, State, read_state
+from loaders.checkpoint import State, read_state
 from loaders.dali.decode_errors import is_checkpoint_error
 from loaders.dali.pipeline import release_memory
 from loaders.explain import explain
 from loaders.identity import checkpoint_choices
 from loaders.interrupts import delayed_interrupts
 from loaders.loader_state import LoaderState
-from loaders.memory import RESERVATIONS
+from loaders.memory_limit import RESERVATIONS
 from loaders.options import BatchT_co, require_int
+from loaders.progress import Phase, Progress
 from loaders.transforms.base import Size
 from manifests.errors import CallError, DatasetError
 

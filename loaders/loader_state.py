@@ -10,8 +10,6 @@ from typing import Any
 
 from loaders.agreement import require_agreement
 from loaders.attributes import LoaderAttributes
-from loaders.batches import make_batch
-from loaders.checkpoint import Phase, Progress
 from loaders.dali.decode_errors import UndecodableError
 from loaders.dali.pipeline import keep_pipelines
 from loaders.dali.run import start_pipeline, take_batch
@@ -19,7 +17,10 @@ from loaders.dataset.split import ShardCheck
 from loaders.frameworks import load_framework
 from loaders.identity import sampling_choices
 from loaders.interrupts import delayed_interrupts
-from loaders.memory import RESERVATIONS, estimate_memory
+from loaders.make_batch import make_batch
+from loaders.memory import estimate_memory
+from loaders.memory_limit import RESERVATIONS
+from loaders.progress import Phase, Progress
 from loaders.ranks import check_group
 from loaders.recovery import new_bad_images, without_rows
 from loaders.samplers.order import StoredOrder

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from loaders.checkpoint import Position
 from loaders.dali.decode_errors import UndecodableError
 from loaders.dali.find_bad import find_bad_images
 from loaders.dataset.bad_samples import describe_bad_samples, located_error
+from loaders.progress import Position
 from loaders.samplers.tolerant import TolerantOrder
 from loaders.spec import LoaderSpec
 from manifests.errors import DamagedError

@@ -9,7 +9,8 @@ from loaders.cache.images import CachedImages
 from loaders.dataset.fields import Fields
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
-from loaders.memory import RESERVATIONS, ImageSizes, LoadSettings, check_memory_limit
+from loaders.memory import ImageSizes, LoadSettings
+from loaders.memory_limit import RESERVATIONS, check_memory_limit
 from loaders.options import DTYPE_BYTES, ResolvedOptions
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.adjust import AS_WRITTEN, Adjustment

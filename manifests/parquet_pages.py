@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from manifests.varint import read_varint
+
 #: Reads at most n bytes of the file from an offset.
 ReadAt = Callable[[int, int], bytes]
 
@@ -123,7 +125,7 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind in (_I16, _I32, _I64):
         return _integer(data, at)
     if kind == _BINARY:
-        length, at = _varint(data, at)
+        length, at = read_varint(data, at)
         return None, at + length
     if kind == _STRUCT:
         return _struct(data, at, depth + 1)
@@ -135,17 +137,5 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
 
 
 def _integer(data: bytes, at: int) -> tuple[int, int]:
-    number, at = _varint(data, at)
+    number, at = read_varint(data, at)
     return (number >> 1) ^ -(number & 1), at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while shift < 64:
-        byte = data[at]
-        number |= (byte & 127) << shift
-        at += 1
-        if byte < 128:
-            return number, at
-        shift += 7
-    raise ValueError("the header of a page has a number of more than 64 bits")

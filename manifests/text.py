@@ -56,7 +56,7 @@ def suggest(name: object, known: Iterable[str], *, quote: bool = True) -> str:
     """
     names = tuple(known)
     close = _close_names(name if isinstance(name, str) else shown(name), names[:_MAX_COMPARED])
-    texts = [shorten(repr(item) if quote else item, 80) for item in close or names[:_MAX_LISTED]]
+    texts = [cut_middle(repr(item) if quote else item, 80) for item in close or names[:_MAX_LISTED]]
     if close:
         return f"did you mean {' or '.join(texts)}?"
     more = f" and {len(names) - _MAX_LISTED:,} others" if len(names) > _MAX_LISTED else ""
@@ -120,7 +120,7 @@ MAX_SHOWN = 200
 
 def one_line(text: str, limit: int = MAX_LINE) -> str:
     """Escape control characters in a text, and leave out its middle if it is longer than `limit` characters."""
-    return shorten(printable(shorten(text, limit)), limit)
+    return cut_middle(printable(cut_middle(text, limit)), limit)
 
 
 def shown(value: object) -> str:
@@ -132,7 +132,7 @@ def shown(value: object) -> str:
     return one_line(text, MAX_SHOWN)
 
 
-def shorten(text: str, limit: int) -> str:
+def cut_middle(text: str, limit: int) -> str:
     """Leave out the middle of a text that is longer than `limit` characters, and say so in its place."""
     if len(text) <= limit:
         return text

@@ -13,7 +13,7 @@ from dataprep.commands.base import Command, print_line
 from dataprep.commands.param_types import path_or_url
 from dataprep.humanize import format_bytes, format_totals
 from manifests.errors import ExitStatus
-from manifests.text import plural, shorten
+from manifests.text import cut_middle, plural
 
 if TYPE_CHECKING:
     from dataprep.summary import DatasetSummary, SplitSummary
@@ -86,7 +86,7 @@ def _class_sizes(labels: Mapping[str, int]) -> str:
         return "no classes"
     ordered = sorted(labels.items(), key=lambda item: item[1])
     (smallest, least), (_, median), (largest, most) = ordered[0], ordered[len(ordered) // 2], ordered[-1]
-    low, high = f"{least:,} ({shorten(smallest, 80)})", f"{most:,} ({shorten(largest, 80)})"
+    low, high = f"{least:,} ({cut_middle(smallest, 80)})", f"{most:,} ({cut_middle(largest, 80)})"
     text = f"samples per class: {low} to {high}, median {median:,}"
     empty = sum(samples == 0 for samples in labels.values())
     return text + (f"; {plural(empty, 'class')} without samples" if empty else "")

@@ -18,7 +18,8 @@ from functools import lru_cache
 from typing import Any
 
 from dataprep.formats.base import MAX_TEXT, View
-from dataprep.formats.example_wire import BYTES, INTS, Value, locate_features_of_any, read_varint
+from dataprep.formats.example_wire import BYTES, INTS, Value, locate_features_of_any
+from manifests.varint import read_varint
 
 #: Tag of field 1 with a length: ``Example.features``, an item of the map, its key, the value of a list.
 _FIELD_1 = b"\x0a"

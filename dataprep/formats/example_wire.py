@@ -8,9 +8,10 @@ that occurs twice is merged, the last of several equal keys counts, and numbers 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dataprep.formats.base import View
+from manifests.varint import read_varint
 
 #: Location of the single value of a feature: (kind, first byte, end). The kind is the field number of the list in
 #: ``Feature``: `BYTES`, `FLOATS` or `INTS`. It is 0 if the list has several values.
@@ -48,25 +49,6 @@ def locate_features_of_any(view: View, at: int, end: int, wanted: Container[byte
                 if (value := _single_value(view, lists)) is not None:
                     values[name] = value
     return values
-
-
-def read_varint(data: Any, i: int) -> tuple[int, int]:
-    """Read a varint at position `i`; return it and the position after it.
-
-    Raises:
-        ValueError: it has more than ten bytes.
-
-    """
-    value = shift = 0
-    while True:
-        byte = data[i]
-        i += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, i
-        shift += 7
-        if shift > 63:
-            raise ValueError("varint of more than ten bytes")
 
 
 def _entry(view: View, entry: _Field) -> tuple[bytes, list[_Field]]:

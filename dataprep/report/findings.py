@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dataprep.report.facts import ClassFacts, Finding, Report
-from manifests.text import agree, plural, shorten
+from manifests.text import agree, cut_middle, plural
 
 #: A class with fewer training samples is named as rare; a split whose classes differ more in size as unbalanced.
 _RARE, _UNBALANCED = 10, 10.0
@@ -155,7 +155,7 @@ def _rejected(report: Report) -> Iterator[Finding]:
     if not rejected.total:
         return
     reasons = ", ".join(
-        f"{shorten(reason, 40)} {count:,}" for reason, count in list(rejected.reasons.items())[:_LISTED]
+        f"{cut_middle(reason, 40)} {count:,}" for reason, count in list(rejected.reasons.items())[:_LISTED]
     )
     yield Finding(
         "check",
@@ -222,7 +222,7 @@ def _looks(report: Report) -> Iterator[Finding]:
 
 
 def _name(each: ClassFacts) -> str:
-    return f"\N{LEFT DOUBLE QUOTATION MARK}{shorten(each.name, 80)}\N{RIGHT DOUBLE QUOTATION MARK}"
+    return f"\N{LEFT DOUBLE QUOTATION MARK}{cut_middle(each.name, 80)}\N{RIGHT DOUBLE QUOTATION MARK}"
 
 
 def _list(classes: list[ClassFacts]) -> str:

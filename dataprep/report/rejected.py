@@ -20,7 +20,7 @@ from manifests.errors import DamagedError, DatasetError, SourceError
 from manifests.files import REJECTED, FileKind, open_file, read_lines
 from manifests.members import parse_json
 from manifests.schema import Manifest
-from manifests.text import printable, shorten
+from manifests.text import cut_middle, printable
 
 #: Images that are shown, of each reason and in total; folders that are listed.
 _PER_REASON, _TOTAL = 12, 60
@@ -173,5 +173,5 @@ def _excerpt(data: bytes) -> str:
     head = data[:_EXCERPT]
     text = head.decode("utf-8", "replace")
     if sum(not (char.isprintable() or char.isspace()) or char == "\ufffd" for char in text) <= len(text) // 20:
-        return f"begins with: {shorten(printable(' '.join(text.split())), _EXCERPT)}"
+        return f"begins with: {cut_middle(printable(' '.join(text.split())), _EXCERPT)}"
     return f"begins with the bytes {head[:16].hex(' ')}"

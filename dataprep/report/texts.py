@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from manifests.text import printable, shorten
+from manifests.text import cut_middle, printable
 
 #: Characters of a name on the page.
 _NAME = 120
@@ -10,4 +10,4 @@ _NAME = 120
 
 def show_name(text: object, limit: int = _NAME) -> str:
     """Return a text of the dataset for the page: control characters escaped, so that none reorders other text."""
-    return shorten(printable(shorten(str(text), limit)), 2 * limit)
+    return cut_middle(printable(cut_middle(str(text), limit)), 2 * limit)

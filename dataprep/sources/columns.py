@@ -21,6 +21,7 @@ from manifests.errors import CallError, SourceError
 from manifests.members import shorten
 from manifests.remote import is_url, join_path, normal_path
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL, UNREADABLE
+from manifests.text import cut_middle
 
 #: Returns the file and the line that a row comes from. The line is `None` if the file has no lines.
 Locate = Callable[[int], tuple[str, int | None]]
@@ -57,7 +58,7 @@ def number_labels(
         row = pc.index(pc.is_null(label), True).as_py()
         file, line = locate(row)
         raise SourceError(
-            f"label {_shorten(text[row].as_py())!r} is not in --classes",
+            f"label {shorten(text[row].as_py(), 80)} is not in --classes",
             file=file,
             line=line,
             hint="add it to the class names",
@@ -77,7 +78,7 @@ def _integer_labels(
         file, line = locate(int(wrong[0]))
         limited_by = f", because --classes has {limit:,} names" if classes is not None else ""
         raise SourceError(
-            f"label {_shorten(text[int(wrong[0])].as_py())} is out of the range 0 to {limit - 1}{limited_by}"
+            f"label {cut_middle(text[int(wrong[0])].as_py(), 80)} is out of the range 0 to {limit - 1}{limited_by}"
             f" ({len(wrong):,} in total)",
             file=file,
             line=line,
@@ -122,10 +123,6 @@ def normal_source_path(text: str, locate: Locate, row: int) -> str:
 def _label_hint(max_classes: int) -> str:
     raise_limit = f", or set --max-classes to a number up to {MAX_LABEL + 1:,}" if max_classes <= MAX_LABEL else ""
     return f"number the classes from 0{raise_limit}"
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 #: `file_stats` stops after this many files that cannot be read: most likely, --image-root is wrong.

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.cache.images import CachedImages
-from loaders.checkpoint import Position
 from loaders.dali.decode import decode
 from loaders.dali.decode_errors import decode_failure
 from loaders.dali.graph import GraphContext, Pipeline, RandomStreams, dali, fn, types
@@ -16,6 +15,7 @@ from loaders.dali.readers import derive_seed, read_stored
 from loaders.dataset.fields import Fields
 from loaders.dataset.records import Records
 from loaders.dataset.tables import SampleTables
+from loaders.progress import Position
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.fuse import DecodeCrop
 

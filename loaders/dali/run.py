@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from loaders.checkpoint import Progress
 from loaders.dali.decode_errors import translate_error
 from loaders.dali.graph import Pipeline
 from loaders.dali.pipeline import make_pipeline
 from loaders.dali.readers import READER, add_reader, derive_seed
 from loaders.dataset.index_check import find_index_error
 from loaders.dataset.split import OpenSplit
+from loaders.progress import Progress
 from loaders.spec import LoaderSpec
 from manifests.errors import DamagedError, IndexFileError
 

@@ -22,7 +22,7 @@ from loaders.preview.preview import Draw, Group, Item, Preview
 from loaders.samplers.order import PlannedOrder
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import short_repr
-from manifests.text import plural, printable, shorten
+from manifests.text import cut_middle, plural, printable
 
 #: Samples and draws of a preview, so that it stays a picture.
 _MAX_SAMPLES, _MAX_DRAWS = 256, 64
@@ -238,7 +238,7 @@ def _class_name(label: int, classes: Sequence[str]) -> str:
 
 
 def _short(text: object) -> str:
-    return shorten(printable(shorten(str(text), 100)), 200)
+    return cut_middle(printable(cut_middle(str(text), 100)), 200)
 
 
 def _group(items: list[Item], titles: list[str]) -> tuple[Group, ...]:
@@ -255,6 +255,6 @@ def _describe(spec: LoaderSpec, by: str | None) -> Iterator[str]:
     else:
         yield f"Random samples of {plural(spec.split.samples, 'sample')}."
     operations = [short_repr(each) for each in (*spec.recipe.operations, *spec.recipe.mixing)]
-    yield f"Transforms: {shorten(printable(' > '.join(operations)), 900)}"
+    yield f"Transforms: {cut_middle(printable(' > '.join(operations)), 900)}"
     for number, view in enumerate(spec.recipe.views, 1):
-        yield f"View {number}: {shorten(printable(' > '.join(map(short_repr, view.operations))), 600)}"
+        yield f"View {number}: {cut_middle(printable(' > '.join(map(short_repr, view.operations))), 600)}"

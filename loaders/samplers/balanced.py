@@ -178,7 +178,7 @@ class _QuotaPlan(EpochPlan):
     def lines(self) -> tuple[str, ...]:
         return self._quotas.lines
 
-    def compute_epoch(self, epoch: int) -> Indices:
+    def draw_epoch(self, epoch: int) -> Indices:
         classes = self._quotas.classes
         counts = round_quotas(self._quotas.ends, self.seed, epoch, _ROUNDING)
         numbers = np.arange(len(counts), dtype=index_dtype(len(counts)))

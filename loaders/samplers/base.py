@@ -101,10 +101,11 @@ class Sampler(Protocol):
 
 
 class EpochPlan(ABC):
-    """A plan that computes one array per epoch and takes every batch from it.
+    """A plan that draws one array per epoch and takes every batch from it.
 
-    It keeps the arrays of the two most recently requested epochs: computing one takes up to seconds, slicing a batch
-    microseconds, and a loader prefetches batches of the next epoch while it reads the current one.
+    The array contains the rows of the epoch, unless a plan overrides `batch`. The arrays of the two most recently
+    requested epochs are kept: drawing one takes up to seconds, slicing a batch microseconds, and a loader prefetches
+    batches of the next epoch while it reads the current one.
     """
 
     order_version = ORDER_VERSION
@@ -118,21 +119,21 @@ class EpochPlan(ABC):
         self._lock = threading.Lock()
 
     @abstractmethod
-    def compute_epoch(self, epoch: int) -> Indices:
-        """Return the rows of an epoch in order, int32 or int64 [samples]."""
+    def draw_epoch(self, epoch: int) -> Indices:
+        """Return the array of an epoch; if `batch` is not overridden, its rows in order, int32 or int64 [samples]."""
 
     def batch(self, epoch: int, number: int) -> Rows:
         """Return the rows of a global batch; see `Plan.batch`."""
         return self.epoch(epoch)[batch_slice(number, self.global_batch, self.samples)].astype(np.int64)
 
     def epoch(self, epoch: int) -> Indices:
-        """Return what `compute_epoch` returns, computed once."""
+        """Return what `draw_epoch` returns, computed once."""
         with self._lock:
             array = self._epochs.pop(epoch, None)
             if array is None:
                 while len(self._epochs) > 1:  # Free the older epoch before the new one takes its memory.
                     del self._epochs[next(iter(self._epochs))]
-                array = self.compute_epoch(epoch)
+                array = self.draw_epoch(epoch)
             self._epochs[epoch] = array
             return array
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.checkpoint import Position
 from loaders.dataset.tables import TABLE_DTYPES
 from loaders.options import LastBatch
+from loaders.progress import Position
 from loaders.ranks import Ranks
 from loaders.samplers.base import SHARD, Plan, Sampler
 from loaders.transforms.base import short_repr
@@ -136,27 +136,27 @@ class PlannedOrder:
         rest = self.plan.samples - position.batch * self.batch_size * self.ranks.world_size
         return max(0, min(self.batch_size, rest - self.ranks.rank * self.batch_size))
 
-    def filled(self, run: int, started: int) -> NDArray[np.int64]:
+    def filled(self, step: int, started: int) -> NDArray[np.int64]:
         """Return the rows of this rank's batch, int64 [batch_size]; a short batch repeats the epoch's last sample.
 
         Args:
-            run: index of the batch, counted from the start of epoch `started`.
+            step: index of the batch, counted from the start of epoch `started`.
             started: the epoch that the pipeline started with.
 
         Raises:
             CallError: the sampler's plan returns rows of a wrong shape, dtype or range.
 
         """
-        global_batch = self.everyone(run, started)
+        global_batch = self.everyone(step, started)
         first = self.ranks.rank * self.batch_size
         rows = global_batch[first : first + self.batch_size]
         if len(rows) == self.batch_size:
             return rows
         return np.concatenate([rows, np.repeat(global_batch[-1:], self.batch_size - len(rows))])
 
-    def everyone(self, run: int, started: int) -> NDArray[np.int64]:
+    def everyone(self, step: int, started: int) -> NDArray[np.int64]:
         """Return the rows of the batch of all ranks, int64 [batch_size * world_size] or less; see `filled`."""
-        epochs, number = divmod(run, self.batches)
+        epochs, number = divmod(step, self.batches)
         return self._checked(started + epochs, number)
 
     def _checked(self, epoch: int, number: int) -> NDArray[np.int64]:

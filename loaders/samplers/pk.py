@@ -206,8 +206,8 @@ class _PKPlan(EpochPlan):
         self._width = width
         self._batches = batches
 
-    def compute_epoch(self, epoch: int) -> Indices:
-        """Return the rows of an epoch; with `across`, its turns, because their samples are drawn batch by batch."""
+    def draw_epoch(self, epoch: int) -> Indices:
+        """Return the rows of an epoch; with `across` the identities of its turns, from which `batch` draws the rows."""
         turns = self._kept[draw_turns(self._turns, self._width, self._batches, self.seed, epoch)]
         if self._cameras is not None:
             return turns.astype(self._identities.members.dtype)

@@ -76,7 +76,7 @@ class _RepeatedPlan(EpochPlan):
             f"same global batch or in two that follow each other.",
         )
 
-    def compute_epoch(self, epoch: int) -> Indices:
+    def draw_epoch(self, epoch: int) -> Indices:
         chosen = -(-self.samples // self._repeats)
         rounds = -(-chosen // self._rows)
         rows = np.concatenate([shuffled(self._rows, self.seed, epoch, number, _ORDER) for number in range(rounds)])

@@ -40,6 +40,6 @@ class _SequentialPlan(EpochPlan):
     def lines(self) -> tuple[str, ...]:
         return (f"An epoch has each of {self.samples:,} samples once, in stored order.",)
 
-    def compute_epoch(self, epoch: int) -> Indices:
+    def draw_epoch(self, epoch: int) -> Indices:
         del epoch
         return np.arange(self.samples, dtype=index_dtype(self.samples))

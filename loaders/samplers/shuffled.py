@@ -89,7 +89,7 @@ class _ShuffledPlan(EpochPlan):
     def lines(self) -> tuple[str, ...]:
         return (f"An epoch has each of {self.samples:,} samples once, in a random order of the whole split.",)
 
-    def compute_epoch(self, epoch: int) -> Indices:
+    def draw_epoch(self, epoch: int) -> Indices:
         return shuffled(self.samples, self.seed, epoch, _ORDER)
 
 
@@ -108,7 +108,7 @@ class _WindowPlan(EpochPlan):
             f"shards ({self._distance:,} samples); the shards come in a random order.",
         )
 
-    def compute_epoch(self, epoch: int) -> Indices:
+    def draw_epoch(self, epoch: int) -> Indices:
         order = shuffled(len(self._sizes), self.seed, epoch, _SHARDS)
         sizes, firsts = self._sizes[order], (np.cumsum(self._sizes) - self._sizes)[order]
         # The rows of all shards in this order, and the place that each moves back to.
@@ -131,7 +131,7 @@ class _SpreadPlan(EpochPlan):
             f"{self.global_batch:,} layers of images of similar size.",
         )
 
-    def compute_epoch(self, epoch: int) -> Indices:
+    def draw_epoch(self, epoch: int) -> Indices:
         layers = self.global_batch
         batches, rest = divmod(self.samples, layers)
         # Draw the samples of the short last batch from all samples first, so that it has images of every size.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.checkpoint import Position
+from loaders.progress import Position
 from loaders.samplers.groups import Groups, group, read_codes
 from loaders.samplers.order import PlannedOrder
 from loaders.samplers.pk import PKSampler
@@ -93,7 +93,7 @@ class TolerantOrder(PlannedOrder):
         """Return this order without these rows, and with those that it was without."""
         return replace(self, bad=bad, _streams={})
 
-    def filled(self, run: int, started: int) -> NDArray[np.int64]:
+    def filled(self, step: int, started: int) -> NDArray[np.int64]:
         """Return the rows of this rank's batch without bad rows; see `PlannedOrder.filled`.
 
         Raises:
@@ -101,10 +101,10 @@ class TolerantOrder(PlannedOrder):
 
         """
         if not self.bad:
-            return PlannedOrder.filled(self, run, started)
-        epochs, number = divmod(run, self.batches)
+            return PlannedOrder.filled(self, step, started)
+        epochs, number = divmod(step, self.batches)
         if self.mode == "replace":
-            return self._replaced(PlannedOrder.filled(self, run, started), started + epochs, number)
+            return self._replaced(PlannedOrder.filled(self, step, started), started + epochs, number)
         stream = self._stream(started + epochs).rows
         rows = stream[number * self.batch_size : (number + 1) * self.batch_size]
         return np.concatenate([rows, np.repeat(stream[-1:], self.batch_size - len(rows))])

@@ -139,7 +139,7 @@ class _WeightedPlan(EpochPlan):
         mask: NDArray[np.bool_] = np.diff(self._ends) > 0
         return mask
 
-    def compute_epoch(self, epoch: int) -> Indices:
+    def draw_epoch(self, epoch: int) -> Indices:
         dtype = index_dtype(len(self._ends))
         if self._replacement:
             # Searching 10 million ends in ascending order, sort included, takes 6% of the time of a random order.

@@ -6,38 +6,20 @@ import io
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from PIL import Image, ImageCms
 
-from helpers.bad_images import KEPT, png_of
+from helpers.bad_images import KEPT, Case, png_of
 from helpers.mutated_images import body_offset, png_chunk, rle_bmp, tiff_of
 
 #: Below the limit of `PIXELS_PER_BYTE` for a WebP, and for the other formats.
 WEBP_SIDE, SIDE = 4095, 5016
 
 
-class Bomb(NamedTuple):
-    """An image file, and the reason why it is rejected at each level of validation.
-
-    Attributes:
-        name: file name.
-        data: the encoded image.
-        header: reason at ``validation="header"``, or `KEPT`.
-        decode: reason at ``validation="decode"``, or `KEPT`.
-
-    """
-
-    name: str
-    data: bytes
-    header: str
-    decode: str
-
-
-def bombs() -> Iterator[Bomb]:
+def bombs() -> Iterator[Case]:
     for name, data, header, decode in (*_tiffs(), *_pngs(), *_jpegs(), *_others()):
         assert len(data) <= 1 << 20, name
-        yield Bomb(name, data, header, decode)
+        yield Case(name, data, header, decode)
 
 
 _Cases = Iterator[tuple[str, bytes, str, str]]

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from dataprep.images.base import Rejected
+from dataprep.images.validate import inspect
 from helpers import HELPERS
 from helpers.bad_images import IMAGES_TO_MUTATE, interlaced_rows, png_of
 from helpers.pictures import encode, photo
@@ -23,6 +25,21 @@ def not_decoded_by_dali(images: list[bytes]) -> list[tuple[int, str]]:
     program = [sys.executable, str(HELPERS / "dali_decodes.py")]
     result = subprocess.run(program, input=pickle.dumps(images), capture_output=True, check=True, timeout=600)
     return json.loads(result.stdout)
+
+
+def names_not_decoded_by_dali(files: dict[str, bytes]) -> set[str]:
+    """Return the names of the images that DALI does not decode."""
+    names = list(files)
+    return {names[index] for index, _ in not_decoded_by_dali(list(files.values()))}
+
+
+def is_kept(image: bytes) -> bool:
+    """Return whether ``validation="decode"`` keeps an image."""
+    try:
+        inspect(image, "decode")
+    except Rejected:
+        return False
+    return True
 
 
 def tiff_of(tags: list[tuple[int, int, int, int]], body: bytes = b"") -> bytes:

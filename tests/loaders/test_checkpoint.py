@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.checkpoint import Phase, Position, Progress, State, read_state
+from loaders.checkpoint import State, read_state
+from loaders.progress import Phase, Position, Progress
 from loaders.transforms.adjust import Adjustment
 from manifests.errors import CallError
 

@@ -14,7 +14,8 @@ import loaders
 import loaders.resolve as resolve_module
 import loaders.spec as spec_module
 from loaders.devices import Device
-from loaders.memory import MemoryEstimate, Reservations, estimate_memory
+from loaders.memory import MemoryEstimate, estimate_memory
+from loaders.memory_limit import Reservations
 from loaders.options import BuildRequest, ResolvedOptions
 from loaders.ranks import Ranks
 from loaders.resolve import MAX_THREADS_COMPUTING, default_threads
@@ -179,7 +180,7 @@ def test_the_open_loaders_of_a_process_share_the_limit(folder, monkeypatch):
     reservations = Reservations()
     monkeypatch.setattr("loaders.spec.RESERVATIONS", reservations)
     loader, elsewhere = Referable(), Referable()
-    reservations.add(loader, 1, MemoryEstimate(context=2**30, decoder=2**31, images=0, batches=2**30))
+    reservations.add(loader, 1, MemoryEstimate(context=2**30, decoder=2**31, images=0, finished_batches=2**30))
     reservations.add(elsewhere, 0, MemoryEstimate(0, 2**40, 0, 0))
     message = r"memory_limit is 3\.50 GiB, .* and the other open loaders of this process take 3\.00 GiB\. Hint: close"
     with pytest.raises(loaders.CallError, match=message):
@@ -199,8 +200,8 @@ class Referable:
 @pytest.mark.usefixtures("two_gpus")
 def test_bfloat16_counts_the_float32_batches_of_dali(folder):
     image = 3 * 224 * 224
-    assert estimates(folder, "float32").batches == 4 * image * 4 * 3
-    assert estimates(folder, "bfloat16").batches == 4 * image * (4 * 3 + 2 * 2)
+    assert estimates(folder, "float32").finished_batches == 4 * image * 4 * 3
+    assert estimates(folder, "bfloat16").finished_batches == 4 * image * (4 * 3 + 2 * 2)
 
 
 @pytest.mark.usefixtures("two_gpus")

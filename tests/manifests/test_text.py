@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.text import MAX_LINE, agree, one_line, parse_bytes, plural, printable, shorten, suggest
+from manifests.text import MAX_LINE, agree, cut_middle, one_line, parse_bytes, plural, printable, suggest
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_word_agrees_with_its_count():
 
 @given(st.text(max_size=300), st.integers(100, 200))
 def test_a_short_text_keeps_its_beginning_and_its_end(text, limit):
-    short = shorten(text, limit)
+    short = cut_middle(text, limit)
     assert len(short) <= limit + 10
     if len(text) <= limit:
         assert short == text

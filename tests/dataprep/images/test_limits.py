@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.bad_images import KEPT
-from helpers.bombs import Bomb, bombs, flat_png
+from helpers.bad_images import KEPT, Case
+from helpers.bombs import bombs, flat_png
 from helpers.pictures import encode, photo
 
 from dataprep.convert import convert_dataset
@@ -27,7 +27,7 @@ MAX_RESIDENT, HANG = 512_000_000 // 1024, 120
 
 
 @pytest.fixture(scope="module")
-def all_bombs() -> list[Bomb]:
+def all_bombs() -> list[Case]:
     return list(bombs())
 
 

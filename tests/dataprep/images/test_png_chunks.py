@@ -5,11 +5,8 @@ from __future__ import annotations
 import struct
 
 import pytest
-from helpers.mutated_images import not_decoded_by_dali, png_chunk
+from helpers.mutated_images import is_kept, names_not_decoded_by_dali, png_chunk
 from helpers.pictures import encode, photo
-
-from dataprep.images.base import Rejected
-from dataprep.images.validate import inspect
 
 HEADER_END = 33  # signature and IHDR
 PIXELS = encode(photo(5, 24, 16), "PNG")
@@ -62,19 +59,9 @@ FILES = {
 }
 
 
-def is_kept(data: bytes) -> bool:
-    try:
-        inspect(data, "decode")
-    except Rejected:
-        return False
-    return True
-
-
 @pytest.fixture(scope="module")
 def refused() -> set[str]:
-    """Names of the files that DALI does not decode."""
-    names = list(FILES)
-    return {names[index] for index, _ in not_decoded_by_dali(list(FILES.values()))}
+    return names_not_decoded_by_dali(FILES)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 from helpers.bad_images import exif
-from helpers.mutated_images import not_decoded_by_dali
+from helpers.mutated_images import is_kept, names_not_decoded_by_dali
 from helpers.pictures import encode, photo
 
 from dataprep.images.base import Rejected
@@ -47,19 +47,9 @@ FILES = {
 }
 
 
-def is_kept(data: bytes) -> bool:
-    try:
-        inspect(data, "decode")
-    except Rejected:
-        return False
-    return True
-
-
 @pytest.fixture(scope="module")
 def refused() -> set[str]:
-    """Names of the files that DALI does not decode."""
-    names = list(FILES)
-    return {names[index] for index, _ in not_decoded_by_dali(list(FILES.values()))}
+    return names_not_decoded_by_dali(FILES)
 
 
 @pytest.mark.parametrize("name", FILES)

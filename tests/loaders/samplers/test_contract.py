@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loaders.checkpoint import Position, State, read_state
+from loaders.checkpoint import State, read_state
+from loaders.progress import Position
 from loaders.ranks import Ranks
 from loaders.samplers import (
     ClassBalancedSampler,
@@ -163,7 +164,7 @@ class Counting(EpochPlan):
         super().__init__(40, 4, 0)
         self.computed = []
 
-    def compute_epoch(self, epoch):
+    def draw_epoch(self, epoch):
         self.computed.append(epoch)
         return np.arange(40, dtype=np.int32) + epoch
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.checkpoint import Position
+from loaders.progress import Position
 from loaders.ranks import Ranks
 from loaders.samplers import ShuffledSampler
 from loaders.samplers.tolerant import Peers, TolerantOrder

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.checkpoint import Position
 from loaders.frameworks import Framework
+from loaders.progress import Position
 from loaders.samplers.order import PlannedOrder
 from loaders.spec import LoaderSpec
 from loaders.transforms.soft_labels import mixed_labels

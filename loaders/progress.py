@@ -1,0 +1,155 @@
+"""Where a loader is in its epochs: `Position`, `Phase` and `Progress`. Pure: imports neither torch nor DALI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A position in the sequence of batches that a loader returns.
+
+    Attributes:
+        epoch: number of the epoch, from 0.
+        batch: batches of this epoch that the user has received.
+        read: batches that the DALI pipeline has produced since it started.
+        started: epoch in which the pipeline started. The seed of the pipeline depends on it.
+        skipped: batches of the epoch `started` that come before the first batch of the pipeline. More than 0 after a
+            resume at another world size.
+
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    read: int = 0
+    started: int = 0
+    skipped: int = 0
+
+
+class Phase(Enum):
+    """Where a loader is in its epoch. `Progress` shows the transitions."""
+
+    #: The pipeline starts at this epoch, or at a batch within it, and no batch has been taken from it.
+    READY = "ready"
+    #: A checkpoint within the epoch was loaded. The next iteration continues the epoch.
+    RESUMED = "resumed"
+    #: Between two batches of the epoch.
+    READING = "reading"
+    #: DALI is producing a batch. If an iteration begins in this phase, the previous one was interrupted.
+    RUNNING = "running"
+    #: The iterator was dropped before the last batch of the epoch, for example by ``break``.
+    LEFT = "left"
+    #: The user has received every batch of the epoch.
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The state of a loader, except the pipeline itself. Each transition returns a new record.
+
+    ::
+
+        start -> READY        restore -> READY, RESUMED, READING or FINISHED, as the checkpoint says
+
+        An iteration begins at its first `next`. An iterator that is never used changes nothing.
+
+        READY     -- begin --------> READY      the same epoch
+        RESUMED   -- begin --------> READING    the same epoch, from the checkpoint
+        FINISHED  -- begin --------> READING    the next epoch, once the batches that "drop" discards are read
+        LEFT      -- begin --------> READY      the pipeline restarts at the next epoch
+        READING   -- begin --------> READY      another iterator was in use: the pipeline restarts at the next epoch
+        RUNNING   -- begin --------> READY      a batch was interrupted: the pipeline restarts at the next epoch
+
+        READY, READING, FINISHED -- run_started -> RUNNING -- run_finished -> READING
+        READING   -- batch_given --> READING, after the last batch FINISHED
+        READING   -- leave --------> LEFT
+
+        any       -- set_epoch ----> unchanged if that epoch comes next, else READY: the pipeline restarts
+
+    A closed loader has no pipeline, whatever its progress; nor has one whose pipeline could not be started, which the
+    next iteration tries again. An exception within `next` does not change the progress: the phase is RUNNING if DALI
+    was producing a batch, else READING.
+
+    Attributes:
+        batches: batches in an epoch of this rank.
+        phase: where the loader is in the epoch.
+        position: the current position.
+        saved: position after the last batch that the user received.
+        checkpoint: DALI's checkpoint at `saved`. Empty before the first batch.
+        iteration: number of the newest iteration. Older iterators are invalid.
+
+    """
+
+    batches: int
+    phase: Phase
+    position: Position
+    saved: Position
+    checkpoint: bytes = b""
+    iteration: int = 0
+
+    @staticmethod
+    def start(batches: int, epoch: int = 0, *, iteration: int = 0) -> Progress:
+        """Return the progress of a loader whose pipeline starts with this epoch."""
+        position = Position(epoch=epoch, started=epoch)
+        return Progress(batches, Phase.READY, position, position, iteration=iteration)
+
+    @staticmethod
+    def restore(batches: int, position: Position, checkpoint: bytes, *, iteration: int = 0) -> Progress:
+        """Return the progress of a loader whose pipeline starts from a checkpoint."""
+        if position.read == 0:
+            phase = Phase.READY
+        elif position.batch == batches:
+            phase = Phase.FINISHED
+        else:
+            phase = Phase.RESUMED if position.batch else Phase.READING
+        return Progress(batches, phase, position, position, checkpoint, iteration)
+
+    @property
+    def next_epoch(self) -> int:
+        """Number of the epoch that an iteration begins, or continues, now."""
+        epoch = self.position.epoch
+        return epoch if self.phase in (Phase.READY, Phase.RESUMED) else epoch + 1
+
+    @property
+    def needs_restart(self) -> bool:
+        """Whether an iteration that begins now needs a new pipeline."""
+        return self.phase in (Phase.READING, Phase.RUNNING, Phase.LEFT)
+
+    @property
+    def resumable(self) -> Progress:
+        """The progress that `Loader.state_dict` saves: once an epoch is left, the beginning of the next one."""
+        return Progress.start(self.batches, self.next_epoch) if self.phase is Phase.LEFT else self
+
+    def begin(self) -> Progress:
+        """Begin an iteration in READY or RESUMED, or in FINISHED once the discarded batches are read."""
+        following = replace(self, iteration=self.iteration + 1)
+        if self.phase is Phase.READY:
+            return following
+        if self.phase is Phase.RESUMED:
+            return replace(following, phase=Phase.READING)
+        position = replace(self.position, epoch=self.next_epoch, batch=0)
+        return replace(following, phase=Phase.READING, position=position)
+
+    def leave(self) -> Progress:
+        """Record that the newest iterator was dropped."""
+        return replace(self, phase=Phase.LEFT) if self.phase is Phase.READING else self
+
+    # These three run for every batch. Calling the constructor takes half the time of `dataclasses.replace`.
+
+    def run_started(self) -> Progress:
+        """Count a batch that DALI begins to produce."""
+        at = self.position
+        position = Position(at.epoch, at.batch, at.read + 1, at.started, at.skipped)
+        return Progress(self.batches, Phase.RUNNING, position, self.saved, self.checkpoint, self.iteration)
+
+    def run_finished(self) -> Progress:
+        """Record that DALI has produced the batch."""
+        return Progress(self.batches, Phase.READING, self.position, self.saved, self.checkpoint, self.iteration)
+
+    def batch_given(self, checkpoint: bytes) -> Progress:
+        """Count a batch that the user receives; `checkpoint` is DALI's, taken after it."""
+        at = self.position
+        position = Position(at.epoch, at.batch + 1, at.read, at.started, at.skipped)
+        phase = Phase.FINISHED if position.batch == self.batches else Phase.READING
+        return Progress(self.batches, phase, position, position, checkpoint, self.iteration)
