@@ -8,7 +8,7 @@ import re
 from dataprep.sources.scan import IMAGE_SUFFIXES
 from manifests.errors import CallError
 from manifests.files import SOURCE_LIST, open_file
-from manifests.remote import is_url
+from manifests.remote import is_url, parse_url
 from manifests.text import printable
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/{1,2}")
@@ -57,7 +57,10 @@ def missing_source(src: str, path: str) -> CallError:
     if _WINDOWS.match(src):
         hint = "write it as this system does; WSL has C:\\photos at /mnt/c/photos"
         return CallError(f"--src {printable(src)} is a path of Windows, which does not exist here", hint=hint)
-    return CallError(f"--src {printable(src)}: {printable(path)} does not exist", hint="check the path")
+    hint = "check the path"
+    if is_url(src) and parse_url(src).is_read_only:
+        hint = "give a list or a table: a web server has no folders that could be listed"
+    return CallError(f"--src {printable(src)}: {printable(path)} does not exist", hint=hint)
 
 
 def refuse_other_files(src: str) -> None:

@@ -64,7 +64,8 @@ class RemoteFiles:
         """In this block, look into each folder once, and now into this one."""
         self._remembered = {}
         try:
-            self._listing(folder)
+            if not parse_url(folder).is_read_only:
+                self._listing(folder)
             yield
         finally:
             self._remembered = None
