@@ -41,6 +41,9 @@ _DICTIONARY_FACTOR = 4
 _DELTA_BYTE_ARRAY = 7
 
 
+#: Encodings of values by their number in a dictionary: PLAIN_DICTIONARY and RLE_DICTIONARY.
+_CODED = (2, 8)
+
 #: Text that is decoded in one step, approximately.
 _DECODED_BYTES = 64 << 20
 
@@ -232,8 +235,10 @@ class BoundedParquet:
             if (unpacked := sum(page.bytes for page in pages)) > limit:
                 hint = "; write the file with row groups of fewer rows" if limit == MAX_GROUP_BYTES else ""
                 raise ParquetError(f"it unpacks to {unpacked:,} bytes, but the limit is {limit:,}{hint}")
-            # A page of a few bytes can repeat an image a million times, so a dictionary stays one.
-            coded = any(page.type == DICTIONARY_PAGE for page in pages)
+            # A page of a few bytes can repeat an image a million times. Then the dictionary stays one.
+            dictionary = sum(page.bytes for page in pages if page.type == DICTIONARY_PAGE)
+            repeats = sum(page.values for page in pages if page.type != DICTIONARY_PAGE and page.encoding in _CODED)
+            coded = unpacked + dictionary * repeats > limit
             parquet = self._open(self._footer, [path]) if coded else self._parquet
             table = parquet.read_row_group(number, [path], use_threads=False)
             column = table.column(0).combine_chunks()
