@@ -112,7 +112,7 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
     read_all = task.options.validate != "none"
     path = os.path.join(task.folder, name)
     with storage.open_view(path, span=_FULL_SPAN if read_all else _HEADER_SPAN) as (view, size):
-        shard = _ShardReader(task, name, view)
+        shard = ShardReader(task, name, view)
         for number, record in enumerate(FORMATS[task.format].scan(view, size, name, task.scan)):
             shard.add(number, record)
     if not shard.rows:
@@ -175,7 +175,7 @@ class _Row(NamedTuple):
     crc32c: int | None
 
 
-class _ShardReader:
+class ShardReader:
     """Collects the entries of one shard's records for its index, its table and the manifest."""
 
     def __init__(self, task: IndexTask, name: str, view: View) -> None:

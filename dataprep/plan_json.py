@@ -131,7 +131,7 @@ def plan_from_json(body: Member) -> StoredPlan:
     versions = {name: member.text() for name, member in body["versions"].members().items()}
     plan = StoredPlan(
         fingerprint=_hex(body["fingerprint"], 32),
-        options=_options(body["options"]),
+        options=options_from_json(body["options"]),
         canary=Canary(_hex(body["canary"], 32), versions),
         layout=body["layout"].text(),
         root=_root(body["root"]),
@@ -197,7 +197,7 @@ def _boolean(member: Member) -> bool:
 # --- options --------------------------------------------------------------------------------------
 
 
-def _options(body: Member) -> Options:
+def options_from_json(body: Member) -> Options:
     """Read the options. The members must be those that `Options.as_json` writes, and no others."""
     downscale, raw, test_fraction = body.get("downscale"), body.get("raw"), body.get("test_fraction")
     options = Options(

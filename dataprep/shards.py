@@ -145,7 +145,7 @@ def write_shard(task: ShardTask, pool: Pool | None = None) -> ShardResult:
         os.path.join(task.out, task.name + suffix) for suffix in (FORMATS[task.options.fmt].SUFFIX, ".idx", ".parquet")
     ]
     try:
-        conversion, table = _write_files(task, pool or InlinePool(), shard_path, index_path, table_path)
+        conversion, table = write_files(task, pool or InlinePool(), shard_path, index_path, table_path)
         if conversion.samples:
             storage.publish(paths)  # the table last: it marks the shard as done
         else:
@@ -157,10 +157,10 @@ def write_shard(task: ShardTask, pool: Pool | None = None) -> ShardResult:
     return ShardResult(task.name, conversion, table)
 
 
-def _write_files(
+def write_files(
     task: ShardTask, pool: Pool, shard_path: str, index_path: str, table_path: str
 ) -> tuple[Conversion, File]:
-    """Write the three files under their temporary names."""
+    """Write the three files under their temporary names, and return what the caller is to publish."""
     records = _write_records(task, pool, shard_path)
     shard = File(os.path.basename(shard_path), records.length, checksum_text(records.crc))
     if records.rows:

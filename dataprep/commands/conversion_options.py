@@ -32,6 +32,29 @@ overwrite_option = click.option(
     "options.",
 )
 
+#: How to read a source; see `SourceOptions`.
+SOURCE_OPTIONS = (
+    click.option(
+        "--image-root",
+        type=path_or_url,
+        metavar="DIR",
+        help="Folder or URL that the paths in a list or table are relative to.",
+    ),
+    click.option("--path-column", metavar="NAME", help="Table column that contains the paths."),
+    click.option(
+        "--label-column", metavar="NAME", help="Table column, or {part} of --pattern, that contains the labels."
+    ),
+    click.option("--split-column", metavar="NAME", help="Table column that contains the split names."),
+    click.option(
+        "--pattern",
+        metavar="PATTERN",
+        help="How image files in a folder are named, for example '{identity}_c{camera}s*'. A {part} becomes a column, "
+        "* matches any text, ? one character. The label is {identity} or {label}, or else the class folder.",
+    ),
+    classes_option,
+    max_classes_option,
+)
+
 _OPTIONS = (
     click.option(
         "--src",
@@ -122,25 +145,7 @@ _OPTIONS = (
         "accepts small files with very many pixels.",
     ),
     add_image_options,
-    click.option(
-        "--image-root",
-        type=path_or_url,
-        metavar="DIR",
-        help="Folder or URL that the paths in a list or table are relative to.",
-    ),
-    click.option("--path-column", metavar="NAME", help="Table column that contains the paths."),
-    click.option(
-        "--label-column", metavar="NAME", help="Table column, or {part} of --pattern, that contains the labels."
-    ),
-    click.option("--split-column", metavar="NAME", help="Table column that contains the split names."),
-    click.option(
-        "--pattern",
-        metavar="PATTERN",
-        help="How image files in a folder are named, for example '{identity}_c{camera}s*'. A {part} becomes a column, "
-        "* matches any text, ? one character. The label is {identity} or {label}, or else the class folder.",
-    ),
-    classes_option,
-    max_classes_option,
+    *SOURCE_OPTIONS,
 )
 
 

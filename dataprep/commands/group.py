@@ -10,6 +10,7 @@ from dataprep.commands.finish import finish
 from dataprep.commands.index import index
 from dataprep.commands.info import info
 from dataprep.commands.plan import plan
+from dataprep.commands.repair import repair
 from dataprep.commands.report import report
 from dataprep.commands.verify import verify
 from dataprep.commands.work import work
@@ -26,6 +27,7 @@ def main() -> None:
     dataprep verify  ILSVRC2012-tfrecord/               check a dataset for damage
     dataprep info    ILSVRC2012-tfrecord/               print what a dataset contains
     dataprep report  ILSVRC2012-tfrecord/               write a page that shows a dataset
+    dataprep repair  ILSVRC2012-tfrecord/               replace damaged and missing files
     dataprep diff    ILSVRC2012-old/ ILSVRC2012-new/    compare two datasets
 
     \b
@@ -49,6 +51,7 @@ main.add_command(index)
 main.add_command(verify)
 main.add_command(info)
 main.add_command(report)
+main.add_command(repair)
 main.add_command(diff)
 main.add_command(plan)
 main.add_command(work)

@@ -1,0 +1,65 @@
+"""``dataprep repair``: replace damaged and missing files of a dataset."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import click
+
+from dataprep.commands.base import Command, print_line, print_note, read_classes, workers_option
+from dataprep.commands.conversion_options import SOURCE_OPTIONS
+from dataprep.commands.param_types import path_or_url
+from dataprep.commands.progress_bars import ShardsBar
+from manifests.errors import CallError, DatasetError, ExitStatus
+from manifests.interrupts import cleanup_on_interrupt
+from manifests.text import plural
+
+
+def _add_source_options(callback: Any) -> Any:
+    return reduce(lambda function, option: option(function), reversed(SOURCE_OPTIONS), callback)
+
+
+@click.command(cls=Command)
+@click.argument("out", type=path_or_url)
+@click.option("--src", type=path_or_url, metavar="SRC", help="The source that the dataset was made from.")
+@click.option("--dry-run", is_flag=True, help="Print what would be repaired; write nothing.")
+@_add_source_options
+@workers_option
+def repair(
+    out: str, *, src: str | None, dry_run: bool, workers: int | None, classes: str | None, **reading: Any
+) -> ExitStatus:
+    """Replace damaged and missing files of a dataset.
+
+    Reads all files of the dataset OUT and compares them with the checksums in the manifest. Indexes and tables are
+    rebuilt from their shards where a shard determines every byte; with --src, everything else is made again from the
+    source, with the options in the manifest. A file is replaced only by one with the right checksum; intact files are
+    not changed. Exit status 1: a file could not be repaired. If the command is interrupted or killed, run it again.
+    """
+    from dataprep.repair import repair_dataset
+
+    source = None
+    if src is not None:
+        from dataprep.sources import SourceOptions, read_source
+
+        source = read_source(src, SourceOptions(classes=read_classes(classes), **reading))
+    elif classes is not None or any(value for name, value in reading.items() if name != "max_classes"):
+        raise CallError("options that say how to read the source require --src", hint="set --src")
+    with ShardsBar("checking") as bar, cleanup_on_interrupt():
+        result = repair_dataset(out, source, dry_run=dry_run, workers=workers, progress=bar)
+    for file in result.files:
+        if file.repair:
+            will = "would be " if dry_run else ""
+            print_line(f"{file.file}: {file.damage}; {will}{file.repair}")
+        else:
+            print_line(str(DatasetError(f"{file.damage}; not repaired: {file.reason}", file=file.file, hint=file.hint)))
+    broken = sum(not file.repair for file in result.files)
+    repaired = len(result.files) - broken
+    if not result.files:
+        print_line(f"nothing to repair in {out}: {plural(result.shards, 'shard')} checked")
+    elif repaired:
+        print_line(f"{plural(repaired, 'file')} {'can be ' if dry_run else ''}repaired in {out}")
+    if not broken:
+        return ExitStatus.SUCCESS
+    print_note(f"{plural(broken, 'file')} in {out} cannot be repaired")
+    return ExitStatus.DATA_PROBLEM
