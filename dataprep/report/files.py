@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from dataprep import storage
-from dataprep.report.facts import MADE_BY
 from dataprep.report.make import MadeReport
+from dataprep.report.record import MADE_BY
 from manifests.errors import CallError
 from manifests.text import printable
 

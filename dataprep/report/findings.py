@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dataprep.report.facts import ClassFacts, Finding, Report
+from dataprep.report.facts import ClassFacts, Finding
+from dataprep.report.record import Report
 from manifests.text import agree, cut_middle, plural
 
 #: A class with fewer training samples is named as rare; a split whose classes differ more in size as unbalanced.

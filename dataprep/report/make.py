@@ -19,11 +19,13 @@ from dataprep.report import choose, odd, statistics
 from dataprep.report.columns import Columns, read_columns, read_names
 from dataprep.report.cost import MemoryEstimate, make_cost
 from dataprep.report.duplicates import find_copies
-from dataprep.report.facts import Copies, Histogram, OddImage, Report
+from dataprep.report.facts import Copies, Histogram, OddImage
 from dataprep.report.findings import find
-from dataprep.report.page import Material, make_page
+from dataprep.report.page import make_page
 from dataprep.report.pictures import Pictures, decode_pictures, join_pictures, picture_tasks
+from dataprep.report.record import Report
 from dataprep.report.rejected import RejectedList, RejectedTask, read_rejected, show_rejected
+from dataprep.report.view import Material
 from manifests.errors import CallError
 from manifests.schema import Manifest
 from manifests.store import read_manifest
