@@ -191,6 +191,21 @@ def test_memory(tmp_path, results_of):
     assert rows_of(results) == ["1,000", "1,100"]
 
 
+def test_checks(photos, tmp_path, results_of):
+    results, _ = results_of(
+        "checks", "--images", photos, "--count", 6, "--repeats", 1, "--work", tmp_path / "work", "--hostile", photos
+    )
+    assert rows_of(results) == [
+        *(
+            f"{fmt}, {side}"
+            for fmt in ("tfrecord", "webdataset")
+            for side in ("rerun", "rerun --check-shards", "index check of build")
+        ),
+        *("header", "decode", "resize", "raw"),
+    ]
+    assert checks_of(results) == ["highest peak, MB"]
+
+
 def test_samplers(tmp_path, results_of):
     results, _ = results_of("samplers", "--samples", 5000, "--identities", 200, "--batches", 10)
     assert len(rows_of(results)) == 8
