@@ -127,7 +127,10 @@ def test_a_paused_worker_writes_late(source, expected, bucket, dataprep) -> None
     finally:
         os.killpg(late.pid, signal.SIGCONT)
     stderr = late.communicate(timeout=60)[1]
-    assert late.returncode == 0, stderr
+    # `finish` removes all temporary files on this machine, as all shards are there: the late worker may miss its own.
+    assert late.returncode in (0, ExitStatus.STOPPED), stderr
+    assert download(bucket) == expected
+    assert dataprep("work", bucket).returncode == 0
     assert dataprep("finish", bucket, *SHARD[2:]).returncode == 0
     assert download(bucket) == expected
     assert verify_dataset(str(bucket), workers=1).problems == ()
