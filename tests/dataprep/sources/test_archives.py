@@ -158,11 +158,11 @@ def test_archives_that_are_compressed_as_a_whole(name, tmp_path):
 
 
 def test_a_bomb_is_not_unpacked(tmp_path):
-    """A member of 1 GB of zeros is too large; one that claims to be small has another length."""
-    zip_of(tmp_path / "a.zip", [("cat/1.jpg", bytes(600 << 20))], compression=zipfile.ZIP_DEFLATED)
+    """One that claims to be small has another length, and is not unpacked further than that."""
+    zip_of(tmp_path / "a.zip", [("cat/1.jpg", bytes(60 << 20))], compression=zipfile.ZIP_DEFLATED)
     data = bytearray((tmp_path / "a.zip").read_bytes())
     source = read(tmp_path / "a.zip")
-    assert source.size.tolist() == [600 << 20]
+    assert source.size.tolist() == [60 << 20]
     at = data.index(b"PK\x01\x02")
     data[at + 24 : at + 28] = (1000).to_bytes(4, "little")
     (tmp_path / "b.zip").write_bytes(data)
