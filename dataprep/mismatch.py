@@ -22,6 +22,7 @@ _OPTION_OF = {
     "val_fraction": "--val-fraction",
     "test_fraction": "--test-fraction",
     "split_by": "--split-by",
+    "where": "--where",
     "validate": "--validate",
     "max_pixels": "--max-pixels",
     "downscale.shorter": "--resize-shorter",

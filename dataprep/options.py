@@ -109,6 +109,7 @@ class Options:
         max_pixels: an image with more pixels is rejected as a decompression bomb.
         downscale: store large images at a smaller size.
         raw: store pixels instead of encoded images; excludes `downscale`.
+        where: the filter that was applied to the source; see `dataprep.where.filter_source`.
 
     """
 
@@ -124,6 +125,7 @@ class Options:
     max_pixels: int = MAX_PIXELS
     downscale: Downscale | None = None
     raw: Raw | None = None
+    where: str | None = None
 
     @property
     def store(self) -> Store:
@@ -140,7 +142,12 @@ class Options:
         members = asdict(self)
         if self.shard_samples:  # `shard_bytes` has no effect, so it must not change the fingerprint
             members["shard_bytes"] = Options.shard_bytes
-        for name in ("downscale", "raw", "test_fraction"):  # omitted unless used: older releases did not have them
+        for name in (
+            "downscale",
+            "raw",
+            "test_fraction",
+            "where",
+        ):  # omitted unless used: older releases did not have them
             if not members[name]:
                 del members[name]
         if (self.val_fraction or self.test_fraction) and not self.split_by:

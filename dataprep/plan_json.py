@@ -200,6 +200,7 @@ def _boolean(member: Member) -> bool:
 def options_from_json(body: Member) -> Options:
     """Read the options. The members must be those that `Options.as_json` writes, and no others."""
     downscale, raw, test_fraction = body.get("downscale"), body.get("raw"), body.get("test_fraction")
+    where = body.get("where")
     options = Options(
         fmt=body["fmt"].one_of(FORMAT_NAMES),
         shard_bytes=body["shard_bytes"].integer(1),
@@ -213,6 +214,7 @@ def options_from_json(body: Member) -> Options:
         max_pixels=body["max_pixels"].integer(1),
         downscale=_downscale(downscale) if downscale else None,
         raw=_raw(raw) if raw else None,
+        where=where.text() if where else None,
     )
     known, members = ({**members, "made_by": None} for members in (options.as_json(), body.mapping()))
     if known != members or (downscale and raw):

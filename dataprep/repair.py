@@ -28,6 +28,7 @@ from dataprep.rebuild import rebuild
 from dataprep.shards import ShardTask, write_files
 from dataprep.sources import Source
 from dataprep.verify_shard import manifest_of
+from dataprep.where import filter_source
 from manifests.errors import CallError, DamagedError, DatasetError, SourceVanishedError, StoppedError, StorageError
 from manifests.members import MemberError, parse_json
 from manifests.schema import File, Manifest, Shard
@@ -225,7 +226,7 @@ def _remake_all(
     planned = _plan(manifest, source)
     if isinstance(planned, str):
         return {shard.name: _failed(found[shard.name], planned, _SAME_SOURCE) for shard in shards}
-    options, plan = planned
+    source, options, plan = planned
     if dry_run:
         return {shard.name: _made(found[shard.name], {file.file for file in found[shard.name]}) for shard in shards}
     job = job_of(source, plan, folder, options)
@@ -245,11 +246,13 @@ def _remake_all(
     return remade
 
 
-def _plan(manifest: Manifest, source: Source) -> tuple[Options, ConversionPlan] | str:
-    """Return the options and the plan of the conversion that made a dataset, or why they are not known."""
+def _plan(manifest: Manifest, source: Source) -> tuple[Source, Options, ConversionPlan] | str:
+    """Return what the conversion read, its options and its plan, or why they are not known."""
     members = {name: value for name, value in manifest.options.items() if name != "plan"}
     try:
         options = options_from_json(parse_json(json.dumps(members).encode()))
+        if options.where is not None:
+            source = filter_source(source, options.where)
         plan = make_plan(source, options)
     except MemberError as error:
         return f"the options in the manifest are not those of this release ({error})"
@@ -258,7 +261,7 @@ def _plan(manifest: Manifest, source: Source) -> tuple[Options, ConversionPlan] 
     if plan.fingerprint != manifest.options.get("plan"):
         versions = ", or other library versions made it" if options.changes_images else ""
         return f"the dataset was not made from {printable(source.root)} as it is now{versions}"
-    return options, plan
+    return source, options, plan
 
 
 def remake(task: RemakeTask) -> tuple[str, frozenset[str], str]:

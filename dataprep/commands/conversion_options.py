@@ -128,6 +128,13 @@ _OPTIONS = (
         "instead of stratifying. Every source has the column label.",
     ),
     click.option(
+        "--where",
+        metavar="FILTER",
+        help='Convert only images that match FILTER, a condition in SQL, for example "size > 10000 and label != '
+        "'n01440764'\". Columns: path, label (the class name), split, size, those of the source, and width and height "
+        "of a prepared dataset. Needs the extra [sql].",
+    ),
+    click.option(
         "--validate",
         type=click.Choice(get_args(Validation)),
         default="header",
@@ -182,6 +189,7 @@ def read_inputs(
     val_fraction: float,
     test_fraction: float,
     split_by: str | None,
+    where: str | None,
     validate: Validation,
     max_pixels: int,
     resize_shorter: int | None,
@@ -231,11 +239,13 @@ def read_inputs(
         max_pixels=max_pixels,
         downscale=downscale,
         raw=raw,
+        where=where,
     )
     if out == "":
         raise CallError("--out is empty", hint="set a folder")
 
     from dataprep.sources import SourceOptions, read_source
+    from dataprep.where import filter_source
 
     source = read_source(
         src,
@@ -249,6 +259,8 @@ def read_inputs(
             max_classes=max_classes,
         ),
     )
+    if where is not None:
+        source = filter_source(source, where)
     contents = f"{plural(len(source), 'image')} in {plural(len(source.classes), 'class')}"
     click.echo(one_line(f"{src}: {source.layout}, {contents}"), err=True)
     for notice in source.notices:

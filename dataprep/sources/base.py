@@ -73,6 +73,8 @@ class Source:
         group: int64 [n]: images with the same number are fast to read one after the other, such as those in a row
             group of a Parquet file. `None` if the order does not matter.
         prepared: whether the source is a dataset of this project. Then columns that a conversion adds are replaced.
+        measured: width and height of each image in pixels, if they are known: an Arrow table of n rows. `None` if they
+            are not.
         pixels: height, width and channels if the images are pixels that are not encoded. `None` if they are encoded.
 
     """
@@ -95,6 +97,7 @@ class Source:
     group: NDArray[np.int64] | None = None
     prepared: bool = False
     pixels: tuple[int, int, int] | None = None
+    measured: pa.Table | None = None
 
     def __len__(self) -> int:
         return len(self.label)

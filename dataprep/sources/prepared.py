@@ -90,6 +90,7 @@ def read_prepared(src: str, options: SourceOptions) -> Source:
         folders=frozenset() if is_url(src) else frozenset({(os.stat(src).st_dev, os.stat(src).st_ino)}),
         prepared=True,
         pixels=manifest.pixels,
+        measured=table.select(["width", "height"]),
     )
 
 

@@ -1,0 +1,85 @@
+"""Keep the samples of a source that match a filter: ``--where`` of ``dataprep convert``. No image is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from dataprep.sources.base import Source
+from manifests.errors import CallError
+from manifests.filters import filter_columns, matching_rows
+from manifests.text import agree, plural, shown, suggest
+
+#: Columns that only a prepared dataset has before its images are opened.
+_MEASURED = ("width", "height")
+
+
+def filter_source(source: Source, where: str) -> Source:
+    """Return a source with the samples that match a filter. Classes keep their labels, also those without samples.
+
+    Args:
+        source: the samples.
+        where: the condition of a SQL ``WHERE`` clause over the columns ``path``, ``label`` (the class name), ``split``
+            and ``size``, the extra columns, and ``width`` and ``height`` of a prepared dataset.
+
+    Raises:
+        CallError: the filter cannot be used, names a column that the source does not have, or matches no sample.
+
+    """
+    names = filter_columns(where)
+    columns = _columns(source)
+    lowered = {name.lower(): name for name in reversed([*columns])}  # as in SQL, case does not matter
+    for name in names:
+        if name.lower() not in lowered:
+            raise _unknown(name, columns)
+    used = dict.fromkeys([lowered[name.lower()] for name in names] or ["size"])
+    rows = np.flatnonzero(matching_rows(where, pa.table({name: columns[name]() for name in used})))
+    if not len(rows):
+        raise CallError(
+            f"--where {shown(where)} matches none of {plural(len(source), 'image')}", hint="check the filter"
+        )
+    label, split = source.label[rows], source.split[rows]
+    kept = np.unique(split)
+    left = len(np.unique(label))
+    notices = [f"--where: {len(rows):,} of {plural(len(source), 'image')} match"]
+    if lost := len(np.unique(source.label)) - left:
+        notices.append(f"--where: no image of {plural(lost, 'class')} {agree(lost, 'matches', 'match')}")
+    return replace(
+        source,
+        splits=tuple(source.splits[number] for number in kept.tolist()),
+        path=source.path.take(rows),
+        label=label,
+        split=np.searchsorted(kept, split).astype(np.int8),
+        size=source.size[rows],
+        extra=source.extra.take(rows) if source.extra.num_columns else source.extra,
+        notices=(*source.notices, *notices),
+        stamp=None if source.stamp is None else source.stamp[rows],
+        location=None if source.location is None else source.location.take(rows),
+        group=None if source.group is None else source.group[rows],
+        measured=None if source.measured is None else source.measured.take(rows),
+    )
+
+
+def _columns(source: Source) -> Mapping[str, Callable[[], pa.Array | pa.ChunkedArray]]:
+    """Return a function that makes each column of a filter, by its name."""
+    own: dict[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
+        "path": lambda: source.path,
+        "label": lambda: pa.array(source.classes, pa.large_string()).take(pa.array(source.label)),
+        "split": lambda: pa.array(source.splits, pa.large_string()).take(pa.array(source.split)),
+        "size": lambda: pa.array(source.size),
+    }
+    tables = [table for table in (source.measured, source.extra) if table is not None]
+    return own | {
+        name: partial(table.column, name) for table in tables for name in table.column_names if name not in own
+    }
+
+
+def _unknown(name: str, columns: Mapping[str, object]) -> CallError:
+    if name.lower() in _MEASURED:
+        hint = "convert the source without --where first, then convert that dataset with it"
+        return CallError(f"--where: the {name} of images is not known before they are opened", hint=hint)
+    return CallError(f"--where: the source has no column {shown(name)}", hint=suggest(name, columns))
