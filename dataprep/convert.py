@@ -13,11 +13,11 @@ from itertools import chain
 from dataprep.dataset import ConvertResult, read_result, write_dataset
 from dataprep.engines import Engine, LocalEngine
 from dataprep.job import SourceTasks
+from dataprep.kept import says_what_is_kept
 from dataprep.machines import check_machines
 from dataprep.options import Options
 from dataprep.prepare import prepared
 from dataprep.progress import Progress
-from dataprep.reread import Reread
 from dataprep.shards import ShardResult, useful_workers, write_shard
 from dataprep.sources import Source
 
@@ -33,8 +33,8 @@ def convert_dataset(
     engine: Engine | None = None,
     overwrite: bool = False,
     check_shards: bool = False,
-    progress: Progress[ShardResult] | None = None,
-    check_progress: Progress[Reread] | None = None,
+    progress: Progress | None = None,
+    check_progress: Progress | None = None,
 ) -> ConvertResult:
     """Write the images of a source into shards, with indexes, sample tables and a manifest, in the folder `out`.
 
@@ -53,9 +53,9 @@ def convert_dataset(
             Resumes only a run that was itself started with `overwrite`.
         check_shards: read the shards that an earlier run finished, and write those with another checksum again. The
             checksums of indexes and tables are always compared.
-        progress: receives the number of images, then each finished shard, including those of earlier runs.
-        check_progress: receives the number of finished shards that are read again, and then each of them: all with
-            `check_shards`, and those whose source images have other times than in the earlier run.
+        progress: receives the finished shards, including those of earlier runs.
+        check_progress: receives the finished shards that are read again: all with `check_shards`, and those whose
+            source images have other times than in the earlier run.
 
     Raises:
         CallError: the options do not fit the source, `out` cannot be used or contains another dataset, or its dataset
@@ -77,9 +77,10 @@ def convert_dataset(
             engine=reader,
             progress=check_progress,
         ) as run,
+        says_what_is_kept(out, [shard.name for shard in run.plan.shards]),
     ):
         if progress:
-            progress.start(len(source))
+            progress.start(len(source), len(run.plan.shards))
         if not run.is_complete:
             check_machines(engine, source, out)
         left = [n for n, shard in enumerate(run.plan.shards) if not run.is_complete and shard.name not in run.finished]
@@ -90,7 +91,7 @@ def convert_dataset(
             for result in chain(run.finished.values(), written):
                 results[result.name] = result
                 if progress:
-                    progress.advance(result)
+                    progress.advance(result.name, result.conversion.images, resumed=result.resumed)
         in_order = [results[shard.name] for shard in run.plan.shards if shard.name in results]
         dataset = read_result(run.job, in_order) if run.is_complete else write_dataset(run.job, in_order)
     return replace(dataset, notices=run.plan.notices)

@@ -57,7 +57,7 @@ def finish(
     *,
     workers: int | None = None,
     engine: Engine | None = None,
-    progress: Progress[CheckedShard] | None = None,
+    progress: Progress | None = None,
 ) -> ConvertResult:
     """Check that every shard of a plan is there, then write ``rejected.jsonl`` and the manifest.
 
@@ -67,7 +67,7 @@ def finish(
         out: output folder with a plan.
         workers: number of processes; `None` means one per CPU.
         engine: checks the shards instead of a new `LocalEngine`. It is closed at the end.
-        progress: receives the number of shards, then each of them.
+        progress: receives the shards; those that are missing have no images.
 
     Raises:
         CallError: there is no plan.
@@ -97,7 +97,7 @@ def finish(
 
 
 def _check_all(
-    job: Job, in_manifest: Mapping[str, File], engine: Engine, progress: Progress[CheckedShard] | None
+    job: Job, in_manifest: Mapping[str, File], engine: Engine, progress: Progress | None
 ) -> dict[str, ShardResult | None]:
     """Look for all shards; return them by name."""
     suffixes = (FORMATS[job.options.fmt].SUFFIX, ".idx", ".parquet")
@@ -111,13 +111,13 @@ def _check_all(
         for shard in job.shards
     )
     if progress:
-        progress.start(len(job.shards))
+        progress.start(job.images, len(job.shards))
     results: dict[str, ShardResult | None] = {}
     with closing(engine), closing(engine.run(check_shard, tasks, len(job.shards))) as checked:
         for each in checked:
             results[each.name] = each.result
             if progress:
-                progress.advance(each)
+                progress.advance(each.name, each.result.conversion.images if each.result else 0)
     return results
 
 

@@ -62,7 +62,7 @@ def index_shards(
     options: IndexOptions | None = None,
     *,
     workers: int | None = None,
-    progress: Progress[IndexedShard | FailedShard] | None = None,
+    progress: Progress | None = None,
 ) -> IndexResult:
     """Write the index and the sample table of every shard, then the manifest.
 
@@ -72,7 +72,7 @@ def index_shards(
         paths: a folder of shards, or shards of one folder; see `discover.find_shards`.
         options: where records store the image and the label, and how to validate them.
         workers: number of processes. By default one per CPU, and fewer for small datasets.
-        progress: receives the number of shards, then each indexed shard.
+        progress: receives the shards; the number of images is not known before.
 
     Raises:
         CallError: there are no shards, they are in several folders or formats, or files that `dataprep index` did
@@ -84,7 +84,7 @@ def index_shards(
     options = options or IndexOptions()
     shards = find_shards(paths)
     if progress:
-        progress.start(len(shards.names))
+        progress.start(None, len(shards.names))
     folders = {shards.folder, *(parent_folder(path) for path in shards.paths)}
     with storage.locked(*folders) as is_locked:
         storage.check_partials(folders)
@@ -102,7 +102,7 @@ def _index(
     scan: ScanOptions,
     options: IndexOptions,
     workers: int | None,
-    progress: Progress[IndexedShard | FailedShard] | None,
+    progress: Progress | None,
 ) -> IndexResult:
     """Index all shards, then give the files their final names."""
     results: dict[str, IndexedShard | FailedShard] = {}
@@ -112,7 +112,7 @@ def _index(
             for result in batch:
                 results[result.name] = result
                 if progress:
-                    progress.advance(result)
+                    progress.advance(result.name, result.shard.samples if isinstance(result, IndexedShard) else 0)
     in_order = [results[name] for name in shards.names]
     errors = tuple(result.error for result in in_order if isinstance(result, FailedShard))
     if errors:

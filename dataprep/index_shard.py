@@ -20,6 +20,7 @@ from dataprep.formats import FORMATS, Record, ScanOptions, View, image_header
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
 from dataprep.options import IndexOptions
+from dataprep.progress import REPORTED_IMAGES, report_images
 from manifests.dali_index import format_index
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.files import INDEX, file_length, read_file
@@ -115,6 +116,8 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
         shard = ShardReader(task, name, view)
         for number, record in enumerate(FORMATS[task.format].scan(view, size, name, task.scan)):
             shard.add(number, record)
+            if number % REPORTED_IMAGES == REPORTED_IMAGES - 1:
+                report_images(name, REPORTED_IMAGES)
     if not shard.rows:
         raise ShardError("the shard has no sample that can be indexed", file=name, hint="remove the shard")
     index_name, samples_name = f"{shard_stem(name)}.idx", table_name(task.folder, name)

@@ -15,7 +15,6 @@ from dataprep.options import Options
 from dataprep.output import check_output
 from dataprep.plan import PLAN_FOLDER, ConversionPlan, make_plan
 from dataprep.progress import Progress
-from dataprep.reread import Reread
 from dataprep.resume import Resumable, find_resumable, remove_outdated
 from dataprep.shards import ShardResult
 from dataprep.sources import Source
@@ -51,7 +50,7 @@ def prepared(
     overwrite: bool,
     check_shards: bool = False,
     engine: Engine | None = None,
-    progress: Progress[Reread] | None = None,
+    progress: Progress | None = None,
     always_writes: bool = False,
 ) -> Iterator[Prepared]:
     """Plan a conversion and lock its output folder; see `convert_dataset` for the other arguments.

@@ -11,6 +11,7 @@ from dataprep import storage
 from dataprep.containers import Location
 from dataprep.images.base import Rejected
 from dataprep.options import Options
+from dataprep.progress import REPORTED_IMAGES, report_images
 from dataprep.source_image import load_image
 from manifests.errors import TableError
 from manifests.schema import Conversion, File
@@ -100,7 +101,9 @@ def _find_replaced(task: RereadTask, images: SourceImages) -> str | None:
     reasons = {row["source"]: row["reason"] for row in task.conversion.rejected}
     unchecked = replace(task.options, validate="none")  # only the bytes matter of an image that was valid
     locations = images.locations or [None] * len(images.paths)
-    for path, size, location in zip(images.paths, images.sizes, locations, strict=True):
+    for number, (path, size, location) in enumerate(zip(images.paths, images.sizes, locations, strict=True)):
+        if number % REPORTED_IMAGES == REPORTED_IMAGES - 1:
+            report_images(task.name, REPORTED_IMAGES)
         options = unchecked if path in stored else task.options
         try:
             data = load_image(images.root, path, size, options, location).data

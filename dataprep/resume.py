@@ -36,7 +36,7 @@ from dataprep.options import Options
 from dataprep.output import refuse_folders
 from dataprep.plan import ConversionPlan, ShardPlan
 from dataprep.progress import Progress
-from dataprep.reread import Reread, RereadTask, SourceImages, reread
+from dataprep.reread import RereadTask, SourceImages, reread
 from dataprep.shards import ShardResult
 from dataprep.sources import Source
 from dataprep.stamps import STAMPS_NAME, read_stamps, stamps_of
@@ -79,7 +79,7 @@ def find_resumable(
     overwrite: bool,
     check_shards: bool = False,
     engine: Engine | None = None,
-    progress: Progress[Reread] | None = None,
+    progress: Progress | None = None,
 ) -> Resumable:
     """Find the shards of this plan that are finished. Nothing in the folder is changed.
 
@@ -93,7 +93,7 @@ def find_resumable(
         overwrite: keep nothing, except what an interrupted run with `overwrite` has written.
         check_shards: read the shards too; a shard with another checksum is written again.
         engine: reads shards and source images. By default, this process does.
-        progress: receives the number of shards to read again, with their source images, and then each of them.
+        progress: receives the shards that are read again, with their source images.
 
     Raises:
         CallError: the run would replace a file that does not belong to this plan, or a folder; or the dataset is
@@ -129,15 +129,16 @@ def find_resumable(
         )
         for shard in to_read
     )
+    images = {shard.name: len(shard.rows) for shard in to_read}
     if to_read and progress:
-        progress.start(len(to_read))
+        progress.start(sum(images.values()), len(to_read))
     for result in engine.run(reread, tasks, len(to_read)) if engine and to_read else map(reread, tasks):
         if result.replaced is not None and in_manifest and not overwrite:
             raise _replaced_error(out, result.replaced, options)
         if result.is_damaged or result.replaced is not None:
             del kept[result.name]
         if progress:
-            progress.advance(result)
+            progress.advance(result.name, images[result.name])
     without_table = [shard.name for shard in plan.shards if shard.name not in kept]
     suffix = FORMATS[options.fmt].SUFFIX
     if not without_table or (

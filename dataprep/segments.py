@@ -19,6 +19,7 @@ from dataprep.containers import Location
 from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
 from dataprep.options import CHANGE_COLUMNS, Options
+from dataprep.progress import report_images
 from dataprep.source_image import load_image, start_reading
 from manifests.errors import StorageError
 
@@ -105,6 +106,7 @@ def write_segment(batch: Batch) -> Generator[int, int, Segment]:
 
     """
     prepared = _prepare(batch)
+    report_images(os.path.splitext(os.path.basename(batch.file))[0], len(batch.keys))
     start = yield prepared.length
     if prepared.records:
         _write(batch, prepared, start)

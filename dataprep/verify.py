@@ -48,7 +48,7 @@ def verify_dataset(
     decode: bool = False,
     max_pixels: int | None = None,
     workers: int | None = None,
-    progress: Progress[VerifiedShard] | None = None,
+    progress: Progress | None = None,
 ) -> VerifyResult:
     """Check a dataset: manifest, shards, indexes and tables, each against the others and against its checksum.
 
@@ -58,7 +58,7 @@ def verify_dataset(
         max_pixels: with `decode`: images with more pixels are not valid. `None` uses the limit that the dataset was
             converted with, but at most the default of ``convert``.
         workers: number of processes. Default: the number of CPUs.
-        progress: is started with the number of shards, and advanced with each checked shard.
+        progress: receives the checked shards.
 
     Raises:
         CallError: the folder does not exist.
@@ -71,14 +71,14 @@ def verify_dataset(
     manifest_of.cache_clear()  # an earlier call in this process may have cached another manifest
     tasks = [VerifyTask(folder, shard, decode, max_pixels) for split in manifest.splits for shard in split.shards]
     if progress:
-        progress.start(len(tasks))
+        progress.start(sum(task.shard.samples for task in tasks), len(tasks))
     by_name: dict[str, VerifiedShard] = {}
     count = min(workers or engines.default_workers(), len(tasks))
     with closing(engines.run(verify_shard, tasks, count)) as results:
         for result in results:
             by_name[result.name] = result
             if progress:
-                progress.advance(result)
+                progress.advance(result.name, result.samples)
     problems = ProblemList()
     problems.add(_check_folder(folder, manifest))
     counts = problems.counts.copy()
@@ -95,13 +95,13 @@ def verify_dataset(
     )
 
 
-def verify_manifest(folder: str, *, workers: int | None = None, progress: Progress[int] | None = None) -> VerifyResult:
+def verify_manifest(folder: str, *, workers: int | None = None, progress: Progress | None = None) -> VerifyResult:
     """Check a dataset without reading its shards, indexes and tables: the manifest, and that every file has its length.
 
     Args:
         folder: the dataset.
         workers: number of threads. Default: `_THREADS`, because a network file system takes long for each file.
-        progress: is started with the number of shards, and advanced with the number of each checked shard.
+        progress: receives the checked shards.
 
     Raises:
         CallError: the folder does not exist.
@@ -112,7 +112,7 @@ def verify_manifest(folder: str, *, workers: int | None = None, progress: Progre
         return VerifyResult((manifest,), {manifest.file: 1}, 0, 0, 0)
     shards = [shard for split in manifest.splits for shard in split.shards]
     if progress:
-        progress.start(len(shards))
+        progress.start(sum(shard.samples for shard in shards), len(shards))
     problems = ProblemList()
     problems.add(_check_folder(folder, manifest))
     # A listing of a bucket contains the lengths; asking for each would take a request.
@@ -125,9 +125,9 @@ def verify_manifest(folder: str, *, workers: int | None = None, progress: Progre
         parts = [shards[start : start + _SHARDS_PER_CALL] for start in starts]
         for start, found in zip(starts, threads.map(check, parts), strict=True):
             problems.add(found)
-            for number in range(start, min(start + _SHARDS_PER_CALL, len(shards))):
-                if progress:
-                    progress.advance(number)
+            if progress:
+                for shard in shards[start : start + _SHARDS_PER_CALL]:
+                    progress.advance(shard.name, shard.samples)
     return VerifyResult(
         problems=tuple(problems.kept[:MAX_PROBLEMS]),
         counts=problems.counts,

@@ -19,6 +19,7 @@ from dataprep.formats import FORMATS, PendingSample, Record, RecordFormat, ScanO
 from dataprep.images.base import FAILED, FAILED_HINT, MAX_BYTES, MAX_PIXELS, ImageInfo, Rejected
 from dataprep.images.validate import inspect, parse_header
 from dataprep.problems import Problem, ProblemList
+from dataprep.progress import REPORTED_IMAGES, report_images
 from manifests.dali_index import record_starts
 from manifests.errors import DatasetError, ManifestError, ShardError
 from manifests.files import INDEX, read_file
@@ -143,6 +144,8 @@ def check_records(check: ShardCheck, view: View, size: int, rows: Sequence[Sampl
         if reported_number not in damaged:
             report(*check_framing(check, view, record, reported_number))
         number += 1
+        if number % REPORTED_IMAGES == 0:
+            report_images(check.shard.name, REPORTED_IMAGES)
     for offset, row_number in row_of_offset.items():
         if row_number not in damaged:
             message = "the record is missing, but the table has a row for it"

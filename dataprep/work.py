@@ -31,6 +31,7 @@ from dataprep.finished import (
 )
 from dataprep.formats import FORMATS
 from dataprep.job import Job
+from dataprep.kept import says_what_is_kept
 from dataprep.mismatch import foreign_file_error
 from dataprep.plan_files import StoredTasks, count_images, read_plan
 from dataprep.progress import Progress
@@ -62,7 +63,7 @@ def work(
     *,
     workers: int | None = None,
     engine: Engine | None = None,
-    progress: Progress[ShardResult] | None = None,
+    progress: Progress | None = None,
     beat: float | None = None,
 ) -> WorkResult:
     """Write shards of a plan that are not finished yet.
@@ -72,7 +73,7 @@ def work(
         share: the shards to write. `None` claims shards that no other process has claimed, until all are finished.
         workers: number of processes; `None` means one per CPU.
         engine: runs the shard tasks instead of a new `LocalEngine`. It is closed at the end.
-        progress: receives the number of images in the share, then each finished shard, also earlier ones.
+        progress: receives the finished shards of the share, also earlier ones.
         beat: seconds between two signs of life, if `share` is `None`; `None` means `BEAT_SECONDS`.
 
     Raises:
@@ -94,11 +95,12 @@ def work(
         run = _Run(
             job, StoredTasks(plan, out, numbers, engine.workers), engine, files_in_manifest(job.fingerprint, out)
         )
+        stack.enter_context(says_what_is_kept(out, [job.shards[number].name for number in numbers]))
         progress = progress or _NoProgress()
-        progress.start(count_images(plan, out, numbers) if share else job.images)
+        progress.start(count_images(plan, out, numbers) if share else job.images, len(numbers))
         finished = {} if share is None and not run.in_manifest else run.find_finished(numbers)
         for result in finished.values():
-            progress.advance(result)
+            progress.advance(result.name, result.conversion.images, resumed=result.resumed)
         left = run.without_finished(numbers, finished)
         written: list[ShardResult] = []
         if left:
@@ -115,15 +117,15 @@ def work(
                 for result in results:
                     if not result.resumed:
                         written.append(result)
-                    progress.advance(result)
+                    progress.advance(result.name, result.conversion.images, resumed=result.resumed)
     return WorkResult(tuple(written), len(numbers) - len(written))
 
 
 class _NoProgress:
-    def start(self, total: int) -> None:
+    def start(self, images: int | None, shards: int) -> None:
         pass
 
-    def advance(self, result: ShardResult) -> None:
+    def advance(self, shard: str, images: int, *, resumed: bool = False) -> None:
         pass
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing `typing` takes time
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
     from typing import NoReturn
 
@@ -20,12 +20,6 @@ INTERRUPTED = 130
 
 #: Exit status of a program that a scheduler stops; see `manifests.errors.ExitStatus`.
 STOPPED = 3
-
-#: What an interrupted program prints.
-MESSAGE = "interrupted. Run the same command again; shards that `dataprep convert` finished are kept."
-
-#: What a program prints that a scheduler stops.
-STOPPED_MESSAGE = "stopped by SIGTERM. Run the same command again; finished shards are kept."
 
 
 class _Interrupts:
@@ -38,6 +32,8 @@ class _Interrupts:
         program: name of the program, for the message.
         needs_cleanup: whether to raise an exception at the first signal.
         arrived: the signal that arrived; 0 if none did.
+        kept: what the command keeps, for the message; `None` if there is nothing to say.
+        render: makes the lines to print of the message and the exit status; `None` prints one line.
 
     """
 
@@ -45,6 +41,8 @@ class _Interrupts:
         self.program = ""
         self.needs_cleanup = False
         self.arrived = 0
+        self.kept: str | None = None
+        self.render: Callable[[str, int], str] | None = None
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         del frame
@@ -61,8 +59,12 @@ def end_now() -> NoReturn:
     """End the process with one line."""
     message, status = how_interrupted()
     with suppress(OSError):
-        end_of_bar = "\n" if os.isatty(2) else ""
-        os.write(2, f"{end_of_bar}{_interrupts.program}: {message}\n".encode())
+        if _interrupts.render:
+            text = _interrupts.render(message, status)
+        else:
+            end_of_bar = "\n" if os.isatty(2) else ""
+            text = f"{end_of_bar}{_interrupts.program}: {message}\n"
+        os.write(2, text.encode())
     os._exit(status)
 
 
@@ -93,6 +95,20 @@ def was_interrupted() -> bool:
     return bool(_interrupts.arrived)
 
 
-def how_interrupted() -> tuple[str, int]:
-    """Return what an interrupted program prints, and its exit status."""
-    return (STOPPED_MESSAGE, STOPPED) if _interrupts.arrived == signal.SIGTERM else (MESSAGE, INTERRUPTED)
+def on_interrupt(*, kept: str | None, render: Callable[[str, int], str] | None) -> None:
+    """Set what the program says if it ends at once; see `_Interrupts`."""
+    _interrupts.kept, _interrupts.render = kept, render
+
+
+def how_interrupted(kept: str = "") -> tuple[str, int]:
+    """Return what an interrupted program prints, and its exit status.
+
+    Args:
+        kept: what is kept; if empty, what `on_interrupt` has set.
+
+    """
+    kept = kept or _interrupts.kept or ""
+    again = f"Run the same command again{'; ' if kept else ''}{kept}."
+    if _interrupts.arrived == signal.SIGTERM:
+        return f"stopped by SIGTERM. {again}", STOPPED
+    return f"interrupted. {again}", INTERRUPTED

@@ -71,8 +71,21 @@ def _catch_exits_of_libraries() -> None:
         ctypes.CDLL(None).on_exit(callback, None)
 
 
-def end_of(program: str, command: Callable[[], int | None], reraise: tuple[type[BaseException], ...] = ()) -> int:
-    """Call a command and print an error as one line, except errors of the types `reraise`; return the exit status."""
+def end_of(
+    program: str,
+    command: Callable[[], int | None],
+    reraise: tuple[type[BaseException], ...] = (),
+    show: Callable[[str, BaseException], None] | None = None,
+) -> int:
+    """Call a command and print an error as one line, except errors of the types `reraise`; return the exit status.
+
+    Args:
+        program: its name.
+        command: what to call.
+        reraise: errors of these types are raised.
+        show: prints the line of an error instead of `report`; it also gets the error.
+
+    """
     try:
         return command() or ExitStatus.SUCCESS
     except reraise:
@@ -80,7 +93,7 @@ def end_of(program: str, command: Callable[[], int | None], reraise: tuple[type[
     except BaseException as error:
         if debugs():
             sys.__excepthook__(type(error), error, error.__traceback__)
-        return _report_error(program, error)
+        return _report_error(program, error, show)
 
 
 def report(text: str) -> None:
@@ -107,15 +120,22 @@ def _end_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
         end_now()
 
 
-def _report_error(program: str, error: BaseException) -> int:
+def _report_error(program: str, error: BaseException, show: Callable[[str, BaseException], None] | None = None) -> int:
     message, status = _describe(program, error)
-    report(f"{program}: {message}")
+    text = f"{program}: {message}"
+    try:
+        if show:
+            show(text, error)
+    except Exception:  # stderr cannot be written
+        show = None
+    if not show:
+        report(text)
     return status
 
 
 def _describe(program: str, error: BaseException) -> tuple[str, int]:
     if was_interrupted() or isinstance(error, KeyboardInterrupt):
-        return how_interrupted()
+        return how_interrupted(str(error) if isinstance(error, KeyboardInterrupt) else "")
     known = error if isinstance(error, DatasetError) else machine_fault(error)
     if known is None:
         return describe_bug(program, error), ExitStatus.STOPPED

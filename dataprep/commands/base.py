@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import click
 
+from dataprep.commands.console import console
 from dataprep.commands.param_types import path_or_url
 from dataprep.images.base import FAILED_HINT
 from manifests.errors import CallError, SourceError
@@ -14,6 +17,8 @@ from manifests.members import shorten
 from manifests.program import end_of
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL
 from manifests.text import one_line, plural
+
+Callback = TypeVar("Callback", bound=Callable[..., Any] | click.Command)
 
 workers_option = click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Maximum number of processes.  [default: one per CPU]"
@@ -33,16 +38,75 @@ max_classes_option = click.option(
 
 
 class Command(click.Command):
-    """A command whose callback returns an `ExitStatus`. An error becomes one line and an exit status."""
+    """A command whose callback returns an `ExitStatus`. An error becomes one line and an exit status.
+
+    Every command has the options of `add_log_options`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        add_log_options(self)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; report wrong ones as an event if ``--log-json`` is among them."""
+        options = args[: args.index("--")] if "--" in args else args
+        console.begin(self.name or "", is_json="--log-json" in options)
+        with _report_usage(ctx):
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the callback, print an error as one line, and exit."""
-        ctx.exit(end_of("dataprep", lambda: super(Command, self).invoke(ctx), reraise=(click.ClickException,)))
+        with _report_usage(ctx):
+            console.configure(quiet=ctx.meta[_QUIET], verbose=ctx.meta[_VERBOSE])
+            status = end_of(
+                "dataprep",
+                lambda: super(Command, self).invoke(ctx),
+                reraise=(click.ClickException,),
+                show=console.show_error,
+            )
+            console.end(status)
+            ctx.exit(status)
+
+
+_QUIET, _VERBOSE = "dataprep.quiet", "dataprep.verbose"
+
+
+def add_log_options(command: Callback) -> Callback:
+    """Add the options of all commands that say what to print on stderr. `Command` reads them."""
+    for name, help_text in reversed(
+        (
+            ("--quiet", "Print no progress and no notes, only results and errors."),
+            ("--verbose", "Also print what the command does in detail."),
+            ("--log-json", "Print one JSON object per line on stderr: progress, warnings, errors, and the result."),
+        )
+    ):
+        add = click.option(name, is_flag=True, expose_value=False, callback=_remember, help=help_text)
+        add(command)
+    return command
+
+
+def _remember(ctx: click.Context, option: click.Parameter, value: bool) -> None:
+    ctx.meta[f"dataprep.{option.name}"] = value
+    if ctx.meta.get(_QUIET) and ctx.meta.get(_VERBOSE):
+        raise click.UsageError("--quiet and --verbose exclude each other. Hint: leave one of them out.", ctx)
+
+
+@contextmanager
+def _report_usage(ctx: click.Context) -> Iterator[None]:
+    """Report wrong arguments as events, if events are JSON."""
+    try:
+        yield
+    except click.ClickException as error:
+        if not console.is_json:
+            raise
+        console.error(error.format_message())
+        console.end(error.exit_code)
+        ctx.exit(error.exit_code)
 
 
 def print_error(message: str) -> None:
     """Print an error to stderr."""
-    click.echo(one_line(f"dataprep: {message}"), err=True)
+    console.error(message)
 
 
 def print_failed(rows: Sequence[Mapping[str, str]]) -> None:
@@ -56,7 +120,7 @@ def print_failed(rows: Sequence[Mapping[str, str]]) -> None:
 
 def print_note(message: str) -> None:
     """Print a notice for the user to stderr."""
-    click.echo(one_line(f"note: {message}"), err=True)
+    console.note(message)
 
 
 def print_line(text: str = "") -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from dataprep.commands.base import classes_option, max_classes_option, print_note, read_classes
+from dataprep.commands.console import console
 from dataprep.commands.image_options import add_image_options, resolve_images
 from dataprep.commands.param_types import Fraction, byte_size, path_or_url
 from dataprep.images.base import MAX_PIXELS, Validation
@@ -18,7 +19,7 @@ from dataprep.options import Filter, Fit, Options, Subsampling
 from manifests.errors import CallError
 from manifests.remote import is_url, parse_url
 from manifests.schema import Format, Store
-from manifests.text import one_line, plural
+from manifests.text import plural
 
 if TYPE_CHECKING:
     from dataprep.sources import Source
@@ -262,7 +263,7 @@ def read_inputs(
     if where is not None:
         source = filter_source(source, where)
     contents = f"{plural(len(source), 'image')} in {plural(len(source.classes), 'class')}"
-    click.echo(one_line(f"{src}: {source.layout}, {contents}"), err=True)
+    console.info(f"{src}: {source.layout}, {contents}")
     for notice in source.notices:
         print_note(notice)
     return Inputs(source, options, out or _default_out(src, fmt))

@@ -13,7 +13,7 @@ from dataprep.commands.base import (
 )
 from dataprep.commands.conversion_options import add_conversion_options, overwrite_option, read_inputs
 from dataprep.commands.engine_options import EngineName, add_engine_options, make_engine
-from dataprep.commands.progress_bars import ImagesBar, ShardsBar
+from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.results import max_rejected_option, print_result
 from manifests.errors import ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
@@ -64,7 +64,7 @@ def convert(
 
             print_plan(source, out, options, runner.workers, overwrite=overwrite)
             return ExitStatus.SUCCESS
-        with ShardsBar("checking") as check_bar, ImagesBar() as bar, cleanup_on_interrupt():
+        with ProgressBar("checking") as check_bar, ProgressBar("converting") as bar, cleanup_on_interrupt():
             result = convert_dataset(
                 source,
                 out,

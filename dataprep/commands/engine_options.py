@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 
+from dataprep.commands.console import console
 from dataprep.engines import Engine, LocalEngine
 from manifests.errors import CallError
 from manifests.text import plural
@@ -50,5 +51,5 @@ def make_engine(engine: EngineName, address: str | None, workers: int | None) ->
 
     ray_engine = RayEngine("auto" if address is None else address, workers)
     cpus = plural(ray_engine.workers, "CPU")
-    click.echo(f"Ray cluster: {plural(len(ray_engine.nodes), 'machine')}, {cpus}", err=True)
+    console.info(f"Ray cluster: {plural(len(ray_engine.nodes), 'machine')}, {cpus}")
     return ray_engine

@@ -8,7 +8,7 @@ import click
 
 from dataprep.commands.base import Command, workers_option
 from dataprep.commands.param_types import path_or_url
-from dataprep.commands.progress_bars import ShardsBar
+from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.results import max_rejected_option, print_result
 from manifests.errors import ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
@@ -26,6 +26,6 @@ def finish(out: str, *, max_rejected: float, workers: int | None) -> ExitStatus:
     """
     from dataprep.finish import finish as finish_dataset
 
-    with ShardsBar("checking") as bar, cleanup_on_interrupt():
+    with ProgressBar("checking") as bar, cleanup_on_interrupt():
         result = finish_dataset(out, workers=workers, progress=bar)
     return print_result(replace(result, resumed=0), out, max_rejected)

@@ -18,7 +18,7 @@ from dataprep.commands.base import (
     workers_option,
 )
 from dataprep.commands.param_types import path_or_url
-from dataprep.commands.progress_bars import ShardsBar
+from dataprep.commands.progress_bars import ProgressBar
 from dataprep.humanize import format_totals
 from dataprep.images.base import Validation
 from dataprep.options import IndexOptions
@@ -95,7 +95,7 @@ def index(
         validate=validate,
         overwrite=overwrite,
     )
-    with ShardsBar() as bar, cleanup_on_interrupt():
+    with ProgressBar("indexing") as bar, cleanup_on_interrupt():
         result = index_shards(paths, options, workers=workers, progress=bar)
     for error in result.errors:
         print_error(str(error))

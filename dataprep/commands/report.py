@@ -6,7 +6,7 @@ import click
 
 from dataprep.commands.base import Command, print_line, workers_option
 from dataprep.commands.param_types import byte_size
-from dataprep.commands.progress_bars import PicturesBar
+from dataprep.commands.progress_bars import ProgressBar
 from manifests.errors import CallError, ExitStatus
 from manifests.text import plural
 
@@ -86,7 +86,7 @@ def report(
     if source is not None and not os.path.isdir(source):
         raise CallError(f"--source {source} is not a folder", hint="give the folder that the dataset was made from")
     options = ReportOptions(source, sample, batch_size, max_size, seed, workers)
-    with PicturesBar() as bar:
+    with ProgressBar("decoding") as bar:
         made = make_report(dataset, options, bar)
     write_report(made, out)
     facts = made.report

@@ -8,7 +8,7 @@ import click
 
 from dataprep.commands.base import Command, print_line, workers_option
 from dataprep.commands.param_types import path_or_url
-from dataprep.commands.progress_bars import ShardsBar
+from dataprep.commands.progress_bars import ProgressBar
 from dataprep.images.base import MAX_PIXELS
 from manifests.errors import CallError, ExitStatus
 from manifests.text import plural
@@ -43,7 +43,7 @@ def verify(out: str, *, decode: bool, manifest_only: bool, max_pixels: int | Non
         raise CallError("--max-pixels requires --decode", hint="add --decode, or leave --max-pixels out")
     if manifest_only and decode:
         raise CallError("--manifest-only reads no image, so it excludes --decode", hint="leave one of them out")
-    with ShardsBar() as bar:
+    with ProgressBar("verifying") as bar:
         if manifest_only:
             result = verify_manifest(out, workers=workers, progress=bar)
         else:

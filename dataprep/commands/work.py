@@ -8,7 +8,7 @@ import click
 
 from dataprep.commands.base import Command, print_failed, print_line, workers_option
 from dataprep.commands.param_types import path_or_url
-from dataprep.commands.progress_bars import ImagesBar
+from dataprep.commands.progress_bars import ProgressBar
 from dataprep.images.base import FAILED
 from manifests.errors import CallError, ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
@@ -51,7 +51,7 @@ def work(out: str, *, task: str | None, claim: bool, beat: float | None, workers
     if claim and is_url(out):
         raise CallError("--claim needs a folder that all machines share, but OUT is a URL", hint="use --task I/N")
     share = None if claim else parse_task(task, os.environ) if task is not None else Share(0, 1)
-    with ImagesBar() as bar, cleanup_on_interrupt():
+    with ProgressBar("converting") as bar, cleanup_on_interrupt():
         result = work_on(out, share, workers=workers, progress=bar, beat=beat)
     if result.resumed:
         were, by = agree(result.resumed, "was", "were"), "another run" if claim else "an earlier run"

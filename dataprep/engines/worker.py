@@ -13,12 +13,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 from dataprep.engines.answers import answer, result_of
 from dataprep.engines.base import Result, Task
+from dataprep.progress import PartOfShard, listen, report_images
 from manifests.errors import WorkerDiedError
 from manifests.faults import HINTS
 from manifests.program import debugs
@@ -88,7 +90,8 @@ class WorkerProcess:
 
         """
         try:
-            answered = pickle.load(self._process.stdout)  # type: ignore[arg-type]  # noqa: S301
+            while isinstance(answered := pickle.load(self._process.stdout), PartOfShard):  # type: ignore[arg-type]  # noqa: S301
+                report_images(*answered)
         except (EOFError, pickle.UnpicklingError):
             raise self._end() from None
         return result_of(*answered)
@@ -139,12 +142,44 @@ def serve(module: str) -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of a task goes to standard error, so it cannot corrupt the answers
     open_streams()
+    listen(_PartSender(answers))
     calls: _Calls = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(calls,), daemon=True).start()
     importlib.import_module(module)
     while (call := calls.get()) is not None:
-        answers.write(answer(*call))
+        _send(answers, answer(*call))
+
+
+def _send(answers: BinaryIO, message: bytes) -> None:
+    with _sending:
+        answers.write(message)
         answers.flush()
+
+
+_sending = threading.Lock()
+
+#: Seconds between two messages about parts of a shard: the parent must not be busy with receiving them.
+_PART_SECONDS = 0.1
+
+
+class _PartSender:
+    """Sends the parts of shards that tasks report to the parent, but not too often."""
+
+    def __init__(self, answers: BinaryIO) -> None:
+        self._answers = answers
+        self._shard = ""
+        self._images = 0
+        self._sent = 0.0
+        self._lock = threading.Lock()  # tasks may have several threads
+
+    def __call__(self, part: PartOfShard) -> None:
+        with self._lock:
+            # Images of another shard are forgotten: the shard may be finished, and then they are counted.
+            self._images = part.images + (self._images if part.shard == self._shard else 0)
+            self._shard = part.shard
+            if (now := time.monotonic()) - self._sent >= _PART_SECONDS:
+                _send(self._answers, pickle.dumps(PartOfShard(self._shard, self._images), pickle.HIGHEST_PROTOCOL))
+                self._images, self._sent = 0, now
 
 
 #: Functions with their tasks; ends with `None`.

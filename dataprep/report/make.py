@@ -84,13 +84,13 @@ class MadeReport:
         return json.dumps(self.data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def make_report(folder: str, options: ReportOptions, progress: Progress[Pictures] | None = None) -> MadeReport:
+def make_report(folder: str, options: ReportOptions, progress: Progress | None = None) -> MadeReport:
     """Make the report of a dataset. The same dataset and options give the same bytes.
 
     Args:
         folder: the dataset.
         options: how to make it.
-        progress: is started with the number of images to decode, and advanced with each part of them.
+        progress: receives the parts of shards whose images are decoded.
 
     Raises:
         CallError: the folder does not exist, has too many splits, or the page does not fit into `max_size`.
@@ -150,7 +150,7 @@ class _Gathered:
     pictures: Pictures
 
 
-def _gather(folder: str, manifest: Manifest, options: ReportOptions, progress: Progress[Pictures] | None) -> _Gathered:
+def _gather(folder: str, manifest: Manifest, options: ReportOptions, progress: Progress | None) -> _Gathered:
     """Read the tables, choose images, and decode them."""
     columns, problems = read_columns(folder, manifest)
     copies, copied = find_copies(columns)
@@ -165,13 +165,13 @@ def _gather(folder: str, manifest: Manifest, options: ReportOptions, progress: P
     rows = np.union1d(sampled, np.fromiter(keep, np.int64, len(keep)))
     tasks = list(picture_tasks(folder, columns, rows, keep, manifest.pixels))
     if progress:
-        progress.start(len(rows))
+        progress.start(len(rows), len(tasks))
     with closing(engines.LocalEngine(options.workers)) as engine:
         parts = []
-        for part in engine.run(decode_pictures, tasks, len(tasks)):
+        for number, part in enumerate(engine.run(decode_pictures, tasks, len(tasks))):
             parts.append(part)
             if progress:
-                progress.advance(part)
+                progress.advance(str(number), len(part.rows))
         shown = next(engine.run(show_rejected, [RejectedTask(rejected.shown, options.source)], 1))
     return _Gathered(
         columns=columns,

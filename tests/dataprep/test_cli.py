@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import re
 import shutil
@@ -73,7 +74,7 @@ def test_help_lists_every_command_and_exit_status(invoke):
 def test_every_option_is_explained(invoke, command, options):
     text = invoke(command, "--help").stdout
     listed = {line.split()[0].rstrip(",") for line in text.splitlines() if line.lstrip().startswith("-")}
-    assert listed == {f"--{name}" for name in options.split()} | {"-h"}
+    assert listed == {f"--{name}" for name in (*options.split(), "quiet", "verbose", "log-json")} | {"-h"}
     assert len(text.splitlines()) > 5
 
 
@@ -116,8 +117,7 @@ def test_help_imports_nothing_heavy(arguments):
          "Hint: install the program again, with all of its packages.\n"),
         (RecursionError(), 2, "dataprep: the input is nested too deeply. "
                               "Hint: use folders, lists and files with fewer levels.\n"),
-        (KeyboardInterrupt(), 130, "dataprep: interrupted. Run the same command again; "
-                                   "shards that `dataprep convert` finished are kept.\n"),
+        (KeyboardInterrupt(), 130, "dataprep: interrupted. Run the same command again.\n"),
     ],
 )  # fmt: skip
 def test_a_command_ends_with_one_line_and_a_status(result, status, message):
@@ -317,22 +317,24 @@ def test_an_overridden_shard_size_does_not_change_the_dataset(image_folder, out,
 
 
 def test_the_rate_excludes_earlier_runs(image_folder, out, invoke, monkeypatch):
-    import tqdm
+    from dataprep.commands import progress_bars
 
-    bars = []
+    meters = []
 
-    class RecordedBar(tqdm.tqdm):
-        def __init__(self, **options):
-            super().__init__(**{**options, "disable": False})
-            bars.append(self)
+    class RecordedMeter(progress_bars.Meter):
+        def __init__(self, *arguments):
+            super().__init__(*arguments, clock=itertools.count().__next__)
+            meters.append(self)
 
     call = in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     invoke(*call)
     (out / "manifest.json").rename(out / INCOMPLETE_NAME)
     (out / "train-00003.parquet").unlink()
-    monkeypatch.setattr(tqdm, "tqdm", RecordedBar)
+    monkeypatch.setattr(progress_bars, "Meter", RecordedMeter)
     invoke(*call)
-    assert (bars[0].n, bars[0].initial, bars[0].total) == (14, 12, 14)
+    state = meters[0].state
+    assert (state.done, state.total) == (14, 14)
+    assert state.rate == 2 / state.elapsed  # two images in all the ticks of this clock
 
 
 def test_another_dataset_is_replaced_only_with_overwrite(image_folder, out, invoke):

@@ -24,11 +24,11 @@ class Shown:
     def __init__(self):
         self.total, self.advanced = None, []
 
-    def start(self, total):
-        self.total = total
+    def start(self, images, shards):
+        self.total = images, shards
 
-    def advance(self, result):
-        self.advanced.append(result)
+    def advance(self, shard, images):
+        self.advanced.append((shard, images))
 
 
 def test_no_shard_index_or_table_is_opened(out, invoke, monkeypatch):
@@ -78,8 +78,9 @@ def test_problems_are_in_the_order_of_the_manifest_whatever_the_threads(out, mon
         (out / name).unlink()
     result = verify_manifest(str(out), workers=8, progress=shown)
     assert [problem.file for problem in result.problems] == names
-    assert shown.total == len(names)
-    assert shown.advanced == list(range(len(names)))
+    shards = [(shard.name, shard.samples) for split in store.read_manifest(out).splits for shard in split.shards]
+    assert shown.total == (sum(samples for _, samples in shards), len(names))
+    assert shown.advanced == shards
 
 
 def test_a_file_that_the_manifest_does_not_name(out):

@@ -194,8 +194,8 @@ def test_what_is_read_again_has_a_progress_and_the_workers(workers, folder, tmp_
             os.utime(path, (stamp, stamp))
         bar = Mock()
         assert run(folder, out, workers=workers, check_progress=bar, **options).resumed == 3
-        assert sorted(call.args[0].name for call in bar.advance.call_args_list) == names
-        assert [call.args for call in bar.start.call_args_list] == ([(3,)] if names else [])
+        assert sorted(call.args[0] for call in bar.advance.call_args_list) == names
+        assert [call.args for call in bar.start.call_args_list] == ([(12, 3)] if names else [])
     assert {**snapshot(out), STAMPS_NAME: b""} == {**before, STAMPS_NAME: b""}
 
 

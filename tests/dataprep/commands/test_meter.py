@@ -1,0 +1,124 @@
+"""The rate, the time left, and when a log gets a line, on a clock that the tests move."""
+
+import pytest
+
+from dataprep.commands.meter import Cadence, Meter, describe, format_duration
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_the_rate_and_the_time_left_are_known_after_the_first_part(clock):
+    meter = Meter(1000, 2, clock)
+    clock.now += 2
+    assert (meter.state.rate, meter.state.seconds_left) == (None, None)
+    meter.add_part("a", 20)
+    state = meter.state
+    assert (state.done, state.total, state.rate, state.seconds_left) == (20, 1000, 10.0, 98.0)
+    assert describe(state) == "20 of 1,000 images (2%), 10 images/s, 1 min 38 s left"
+
+
+def test_a_finished_shard_counts_only_what_was_not_reported_as_parts(clock):
+    meter = Meter(1000, 2, clock)
+    clock.now += 1
+    meter.add_part("a", 64)
+    meter.add_part("b", 64)
+    meter.add_shard("a", 500, resumed=False)
+    assert meter.state.done == 564
+    meter.add_shard("b", 500, resumed=False)
+    assert (meter.state.done, meter.state.seconds_left) == (1000, 0.0)
+
+
+def test_a_shard_that_is_written_twice_counts_once(clock):
+    """An engine may run a task again whose worker has died."""
+    meter = Meter(100, 1, clock)
+    meter.add_part("a", 80)
+    meter.add_part("a", 80)
+    meter.add_shard("a", 100, resumed=False)
+    assert meter.state.done == 100
+
+
+def test_images_of_earlier_runs_change_neither_rate_nor_time_left(clock):
+    meter = Meter(1100, 3, clock)
+    meter.add_shard("old", 900, resumed=True)
+    clock.now += 10
+    meter.add_shard("new", 100, resumed=False)
+    state = meter.state
+    assert (state.done, state.rate, state.seconds_left) == (1000, 10.0, 10.0)
+
+
+def test_the_rate_follows_the_last_thirty_seconds(clock):
+    meter = Meter(100_000, 1, clock)
+    for _ in range(60):
+        clock.now += 1
+        meter.add_part("a", 1000)
+    assert meter.state.rate == 1000
+    for _ in range(40):
+        clock.now += 1
+        meter.add_part("a", 10)
+    assert 10 <= meter.state.rate < 11
+    clock.now += 270  # nothing is done any more: the rate decreases, and the time left grows
+    assert meter.state.rate <= 1.1
+
+
+def test_an_unknown_number_of_images_is_estimated_from_finished_shards(clock):
+    meter = Meter(None, 4, clock)
+    clock.now += 1
+    meter.add_part("a", 64)
+    assert (meter.state.total, meter.state.seconds_left, describe(meter.state)) == (
+        None,
+        None,
+        "64 images, 64 images/s",
+    )
+    meter.add_shard("a", 100, resumed=False)
+    assert (meter.state.total, meter.state.is_estimate) == (400, True)
+    assert describe(meter.state) == "100 of about 400 images (25%), 100 images/s, 3 s left"
+    for name in "bcd":
+        meter.add_shard(name, 90, resumed=False)
+    assert (meter.state.done, meter.state.total, meter.state.is_estimate) == (370, 370, False)
+
+
+def lines(clock, rate, seconds, total):
+    """Return the seconds and the percentages at which a log gets a line, if `rate` images are done in each second."""
+    meter, cadence, found = Meter(total, 1, clock), Cadence(), []
+    for second in range(1, seconds + 1):
+        clock.now += 1
+        meter.add_part("a", rate)
+        if cadence.is_due(meter.state):
+            found.append((second, round(100 * meter.state.fraction)))
+    return found
+
+
+def test_a_line_for_each_tenth_if_that_comes_first(clock):
+    assert lines(clock, 10, 100, 1000) == [(10 * n, 10 * n) for n in range(1, 11)]
+
+
+def test_a_line_every_thirty_seconds_if_that_comes_first(clock):
+    assert [second for second, _ in lines(clock, 1, 100, 100_000)] == [30, 60, 90]
+
+
+def test_a_line_at_most_every_five_seconds(clock):
+    assert [second for second, _ in lines(clock, 100, 10, 1000)] == [5, 10]
+    assert lines(clock, 250, 4, 1000) == []
+
+
+def test_a_line_even_if_nothing_is_done(clock):
+    assert [second for second, _ in lines(clock, 0, 61, 1000)] == [30, 60]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (192, "3 min 12 s"), (7500, "2 h 5 min"), (100_800, "1 d 4 h")],
+)
+def test_durations(seconds, text):
+    assert format_duration(seconds) == text
