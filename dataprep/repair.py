@@ -111,7 +111,7 @@ def repair_dataset(
     *,
     dry_run: bool = False,
     workers: int | None = None,
-    progress: Progress[list[DamagedFile]] | None = None,
+    progress: Progress | None = None,
 ) -> RepairResult:
     """Find damaged files by their checksums, and replace them.
 
@@ -121,7 +121,7 @@ def repair_dataset(
             determine.
         dry_run: change nothing. Files that would be made from the source are not made.
         workers: number of processes. Default: the number of CPUs.
-        progress: receives the number of shards, then what was found in each.
+        progress: receives the checked shards.
 
     Raises:
         CallError: the folder does not exist.
@@ -139,14 +139,15 @@ def repair_dataset(
             storage.check_partials([folder])
             stack.enter_context(storage.partials([folder], is_locked=is_locked, keeps_proofs=True))
         if progress:
-            progress.start(len(shards))
+            progress.start(sum(shard.samples for shard in shards), len(shards))
         found: dict[str, list[DamagedFile]] = {}
+        samples = {shard.name: shard.samples for shard in shards}
         tasks = [CheckTask(folder, shard, dry_run) for shard in shards]
         with closing(engines.run(check_shard, tasks, workers)) as results:
             for name, files in results:
                 found[name] = files
                 if progress:
-                    progress.advance(files)
+                    progress.advance(name, samples[name])
         broken = [shard for shard in shards if any(not file.repair for file in found[shard.name])]
         if broken and source is not None and manifest.creator == "convert":
             found |= _remake_all(folder, manifest, broken, found, source, workers=workers, dry_run=dry_run)

@@ -141,6 +141,7 @@ _KEPT = {
     "index": "the shards are unchanged",
     "verify": "the dataset is unchanged",
     "info": "the dataset is unchanged",
+    "repair": "files that were repaired are kept",
     "report": "the dataset is unchanged",
 }
 

@@ -64,7 +64,9 @@ class Meter:
         self.finished = 0
 
     def add_part(self, shard: str, images: int) -> None:
-        """Count images of a shard that is not finished."""
+        """Count images of a shard that is not finished, until all shards are."""
+        if self.finished == self._shards:
+            return
         self._parts[shard] = self._parts.get(shard, 0) + images
         self._add(images)
 

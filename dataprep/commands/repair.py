@@ -10,7 +10,7 @@ import click
 from dataprep.commands.base import Command, print_line, print_note, read_classes, workers_option
 from dataprep.commands.conversion_options import SOURCE_OPTIONS
 from dataprep.commands.param_types import path_or_url
-from dataprep.commands.progress_bars import ShardsBar
+from dataprep.commands.progress_bars import ProgressBar
 from manifests.errors import CallError, DatasetError, ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
 from manifests.text import plural
@@ -45,7 +45,7 @@ def repair(
         source = read_source(src, SourceOptions(classes=read_classes(classes), **reading))
     elif classes is not None or any(value for name, value in reading.items() if name != "max_classes"):
         raise CallError("options that say how to read the source require --src", hint="set --src")
-    with ShardsBar("checking") as bar, cleanup_on_interrupt():
+    with ProgressBar("checking") as bar, cleanup_on_interrupt():
         result = repair_dataset(out, source, dry_run=dry_run, workers=workers, progress=bar)
     for file in result.files:
         if file.repair:
