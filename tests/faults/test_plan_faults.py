@@ -300,6 +300,6 @@ def test_a_copied_output_folder_continues(out, source, dataprep, tmp_path):
     assert sorted(os.listdir(copy / "plan")) == ["plan.json", "source-00000.parquet"]
 
 
-def test_a_plan_is_not_written_to_a_url(source, dataprep):
-    line = refusal(dataprep, 2, "plan", "--src", source, "--out", "s3://bucket/out")
-    assert "is a URL, but a plan is written to a folder" in line
+def test_a_plan_is_not_written_to_a_web_server(source, dataprep):
+    line = refusal(dataprep, 2, "plan", "--src", source, "--out", "https://host/out")
+    assert "--out https://host/out can only be read" in line
