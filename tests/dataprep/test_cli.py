@@ -57,10 +57,10 @@ def test_help_lists_every_command_and_exit_status(invoke):
     [
         ("convert", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
                     "validate max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter "
-                    "store raw-size raw-fit image-root path-column label-column split-column pattern classes "
+                    "where store raw-size raw-fit image-root path-column label-column split-column pattern classes "
                     "max-classes workers engine address overwrite check-shards dry-run"),
         ("plan", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
-                 "validate max-pixels resize-shorter max-side only-above quality subsampling filter "
+                 "where validate max-pixels resize-shorter max-side only-above quality subsampling filter "
                  "store raw-size raw-fit image-root path-column label-column split-column pattern classes "
                  "max-classes overwrite"),
         ("work", "task claim beat workers"),
@@ -68,6 +68,8 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("index", "image label label-key label-offset classes max-classes split validate workers overwrite"),
         ("verify", "decode manifest-only max-pixels workers"),
         ("info", "json"),
+        ("diff", "json limit"),
+        ("repair", "src dry-run image-root path-column label-column split-column pattern classes max-classes workers"),
         ("report", "out source sample batch-size max-size seed overwrite json workers"),
     ],
 )  # fmt: skip

@@ -30,7 +30,7 @@ def source(image_folder, tmp_path):
 @pytest.fixture
 def convert(invoke, source, tmp_path):
     def run(*options, src=source):
-        invoke("convert", "--src", src, "--out", tmp_path / "out", *SHARDS, *options)
+        invoke("convert", "--src", src, "--out", tmp_path / "out", "--workers", 1, *SHARDS, *options)
         return tmp_path / "out"
 
     return run
@@ -53,7 +53,7 @@ def suffix(fmt):
 def test_nothing_to_do(convert, invoke, fmt):
     out = convert("--fmt", fmt)
     before = stats(out)
-    assert "nothing to repair" in invoke("repair", out).stdout
+    assert "nothing to repair" in invoke("repair", "--workers", 1, out).stdout
     assert stats(out) == before
 
 
@@ -68,14 +68,14 @@ def test_index_and_table_come_from_the_shard(options, convert, invoke, snapshot,
         (out / "train-00001.parquet").unlink()
         flip(out / "train-00002.parquet")
         damaged |= {"train-00001.parquet", "train-00002.parquet"}
-    plan = invoke("repair", out, "--dry-run").stdout
+    plan = invoke("repair", "--workers", 1, out, "--dry-run").stdout
     assert f"would be rebuilt from train-00001{suffix(fmt)}" in plan
     assert not (out / "train-00001.idx").exists()
-    result = invoke("repair", out)
+    result = invoke("repair", "--workers", 1, out)
     assert f"{len(damaged)} files repaired" in result.stdout
     assert snapshot(out) == files
     assert {name for name, stat in stats(out).items() if stat != before[name]} == damaged
-    assert "nothing to repair" in invoke("repair", out).stdout
+    assert "nothing to repair" in invoke("repair", "--workers", 1, out).stdout
 
 
 def test_extra_columns(invoke, source, tmp_path, snapshot, fmt):
@@ -88,10 +88,10 @@ def test_extra_columns(invoke, source, tmp_path, snapshot, fmt):
     files = snapshot(out)
     (out / "train-00001.parquet").unlink()
     if fmt == "tfrecord":  # its floats have 32 bits
-        assert "does not determine" in invoke("repair", out, status=1).stdout
-        invoke("repair", out, "--src", tmp_path / "table.csv")
+        assert "does not determine" in invoke("repair", "--workers", 1, out, status=1).stdout
+        invoke("repair", "--workers", 1, out, "--src", tmp_path / "table.csv")
     else:
-        invoke("repair", out)
+        invoke("repair", "--workers", 1, out)
     assert snapshot(out) == files
 
 
@@ -104,11 +104,11 @@ def test_shards_come_from_the_source(options, convert, invoke, source, snapshot,
     flip(out / f"train-00000{suffix(fmt)}")
     for name in (f"train-00001{suffix(fmt)}", "train-00001.idx", "train-00001.parquet"):
         (out / name).unlink()
-    result = invoke("repair", out, status=1)
+    result = invoke("repair", "--workers", 1, out, status=1)
     assert "set --src" in result.stdout
     assert not (out / f"train-00001{suffix(fmt)}").exists()
-    assert "would be made again" in invoke("repair", out, "--src", source, "--dry-run").stdout
-    assert "4 files repaired" in invoke("repair", out, "--src", source).stdout
+    assert "would be made again" in invoke("repair", "--workers", 1, out, "--src", source, "--dry-run").stdout
+    assert "4 files repaired" in invoke("repair", "--workers", 1, out, "--src", source).stdout
     assert snapshot(out) == files
     assert stats(out)["train-00000.idx"] == before["train-00000.idx"]
     assert verify_dataset(str(out), workers=1).problems == ()
@@ -119,7 +119,7 @@ def test_rejected_list(convert, invoke, source, snapshot):
     out = convert("--max-rejected", 1)
     files = snapshot(out)
     flip(out / "rejected.jsonl")
-    assert "rebuilt from the sample tables" in invoke("repair", out).stdout
+    assert "rebuilt from the sample tables" in invoke("repair", "--workers", 1, out).stdout
     assert snapshot(out) == files
 
 
@@ -131,11 +131,11 @@ def test_replaced_and_missing_images_are_named(convert, invoke, source):
     data = bytearray(image.read_bytes())
     data[-20] ^= 1
     image.write_bytes(data)
-    result = invoke("repair", out, "--src", source, status=1)
+    result = invoke("repair", "--workers", 1, out, "--src", source, status=1)
     assert "images of the source were replaced since" in result.stdout
     assert len([*out.glob("*.tfrecord")]) == 2  # the shards without this image
     image.unlink()
-    result = invoke("repair", out, "--src", source, status=1)
+    result = invoke("repair", "--workers", 1, out, "--src", source, status=1)
     assert "was not made from" in result.stdout
     assert not (out / ".partial-dataprep").exists()
 
@@ -150,22 +150,22 @@ def test_indexed_dataset(convert, invoke, snapshot, tmp_path, fmt):
     files = snapshot(folder)
     for path in (*folder.glob("*00001.idx"), *folder.glob("*00001*.parquet")):
         path.unlink()
-    assert "2 files repaired" in invoke("repair", folder).stdout
+    assert "2 files repaired" in invoke("repair", "--workers", 1, folder).stdout
     assert snapshot(folder) == files
     flip(folder / f"train-00000{suffix(fmt)}")
-    assert "not repaired" in invoke("repair", folder, status=1).stdout
+    assert "not repaired" in invoke("repair", "--workers", 1, folder, status=1).stdout
 
 
 def test_refusals(convert, invoke, source, tmp_path):
     out = convert()
-    assert "--src" in invoke("repair", out, "--pattern", "{label}_*", status=2).stderr
-    invoke("repair", tmp_path / "none", status=2)
+    assert "--src" in invoke("repair", "--workers", 1, out, "--pattern", "{label}_*", status=2).stderr
+    invoke("repair", "--workers", 1, tmp_path / "none", status=2)
     (out / "train-00000.idx").unlink()
     (out / "train-00000.idx").mkdir()
-    invoke("repair", out, status=3)
+    invoke("repair", "--workers", 1, out, status=3)
     (out / "train-00000.idx").rmdir()
     flip(out / "manifest.json")
-    assert "manifest" in invoke("repair", out, status=1).stderr
+    assert "manifest" in invoke("repair", "--workers", 1, out, status=1).stderr
 
 
 def test_killed_at_any_moment(convert, invoke, source, snapshot):
@@ -185,6 +185,6 @@ def test_killed_at_any_moment(convert, invoke, source, snapshot):
         process.wait()
         # Whatever has its final name is whole.
         assert all(files[name] == data for name, data in snapshot(out).items() if not name.startswith("."))
-    invoke("repair", out, "--src", source)
+    invoke("repair", "--workers", 1, out, "--src", source)
     assert snapshot(out) == files
     assert not (out / ".partial-dataprep").exists()
