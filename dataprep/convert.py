@@ -14,7 +14,6 @@ from dataprep.dataset import ConvertResult, read_result, write_dataset
 from dataprep.engines import Engine, LocalEngine
 from dataprep.job import SourceTasks
 from dataprep.kept import says_what_is_kept
-from dataprep.machines import check_machines
 from dataprep.options import Options
 from dataprep.prepare import prepared
 from dataprep.progress import Progress
@@ -81,7 +80,9 @@ def convert_dataset(
     ):
         if progress:
             progress.start(len(source), len(run.plan.shards))
-        if not run.is_complete:
+        if not run.is_complete and not engine.is_local:
+            from dataprep.machines import check_machines  # takes time, and a local engine needs no check
+
             check_machines(engine, source, out)
         left = [n for n, shard in enumerate(run.plan.shards) if not run.is_complete and shard.name not in run.finished]
         tasks = SourceTasks(source, run.plan, run.job, left, engine.workers)

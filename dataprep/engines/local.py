@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from dataprep.engines.base import Pool, Result, Task, default_workers
-from dataprep.engines.pool import SharedPool
 from dataprep.engines.worker import WorkerProcess
 
 
@@ -79,6 +78,8 @@ class LocalEngine:
             for task in tasks:
                 yield function(task, None)
             return
+        from dataprep.engines.pool import SharedPool  # workers do not need it
+
         finished = False
         pool = SharedPool(function, tasks, workers)
         try:

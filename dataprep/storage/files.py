@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from stat import S_ISDIR, S_ISREG
 from typing import Protocol, TypeVar
@@ -188,6 +187,8 @@ def map_files(folder: str, function: Callable[[Item], Result], items: Iterable[I
     if not is_url(folder):
         yield from map(function, items)
         return
+    from concurrent.futures import ThreadPoolExecutor  # takes time, and local files do not need it
+
     with ThreadPoolExecutor(_THREADS) as threads:
         yield from threads.map(function, items)
 

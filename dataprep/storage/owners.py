@@ -7,10 +7,8 @@ which the process started, because the system uses process numbers again.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import socket
 from functools import cache
 
 #: An owner, as it appears in the name of a file. It contains no hyphen.
@@ -49,6 +47,9 @@ def _owner(pid: int) -> str:
 
 @cache
 def _machine() -> tuple[str, str]:
+    import hashlib
+    import socket  # both take time to import, and a worker needs neither
+
     name = socket.gethostname()
     identity = [name, *map(_content_of, ("/proc/sys/kernel/random/boot_id", "/etc/machine-id")), _pid_namespace()]
     host = re.sub(r"[^A-Za-z0-9]", "_", name.partition(".")[0])[:20] or "host"

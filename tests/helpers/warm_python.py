@@ -53,7 +53,7 @@ class WarmPython:
         """
         with tempfile.TemporaryDirectory() as folder:
             outputs = [Path(folder, "stdout"), Path(folder, "stderr")]
-            texts = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in arguments]
+            texts = [os.fsdecode(each) if isinstance(each, (bytes, os.PathLike)) else each for each in arguments]
             status = self._ask((texts, os.fspath(cwd or os.getcwd()), dict(os.environ), outputs), timeout)
             done = subprocess.CompletedProcess(arguments, status, *(path.read_text(**text) for path in outputs))
         if check:
