@@ -6,6 +6,7 @@ raises an error instead of blocking. Workers end with the process that started t
 
 from __future__ import annotations
 
+import os
 import queue
 import signal
 import threading
@@ -14,6 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from dataprep import pixel_memory
 from dataprep.engines.base import Pool, Result, Task, default_workers
 from dataprep.engines.worker import WorkerProcess
 
@@ -39,6 +41,7 @@ class LocalEngine:
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or default_workers()
         self._processes: list[WorkerProcess] = []
+        self._pixels: int | None = None
 
     def start(self, module: str) -> None:
         """Start one worker ahead of its tasks, if `workers` allows one, and import `module` in it."""
@@ -97,7 +100,10 @@ class LocalEngine:
         # list, and the new process inherits the mask, so Ctrl-C and a scheduler's SIGTERM never reach a worker.
         previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
-            self._processes.append(WorkerProcess(module))
+            if self._pixels is None:
+                self._pixels = pixel_memory.create_file()
+                pixel_memory.share(self._pixels)
+            self._processes.append(WorkerProcess(module, self._pixels))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
@@ -108,6 +114,10 @@ class LocalEngine:
         for process in self._processes:
             process.wait()
         self._processes.clear()
+        if self._pixels is not None:
+            pixel_memory.share(None)
+            os.close(self._pixels)
+            self._pixels = None
 
 
 class _TaskQueue(Iterator[Task]):

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from dataprep import pixel_memory
 from dataprep.engines.answers import answer, result_of
 from dataprep.engines.base import Result, Task
 from dataprep.progress import PartOfShard, listen, report_images
@@ -34,7 +35,7 @@ import os, sys
 try:
     sys.path[:] = {path!r}
     from dataprep.engines.worker import serve
-    serve({module!r})
+    serve({module!r}, {pixels!r})
 except BaseException as error:
     if {debug!r}:
         sys.excepthook(type(error), error, error.__traceback__)
@@ -48,15 +49,24 @@ class WorkerProcess:
     It is a fresh interpreter, because a fork of a process with threads may deadlock. Unlike `multiprocessing`, it
     does not import the program that started it: the caller's script needs no `if __name__ == "__main__"`, and the
     worker starts faster.
+
+    Args:
+        module: imported in the worker at its start.
+        pixels: the file of `pixel_memory.create_file` that it shares.
+
     """
 
-    def __init__(self, module: str) -> None:
-        program = _PROGRAM.format(path=sys.path, module=module, debug=debugs())
+    def __init__(self, module: str, pixels: int | None = None) -> None:
+        program = _PROGRAM.format(path=sys.path, module=module, pixels=pixels, debug=debugs())
         command = [sys.executable, "-X", f"utf8={sys.flags.utf8_mode}", "-c", program]
         # Without this, NumPy starts one thread per CPU in each worker for linear algebra that no task uses.
         environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
         self._process = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            pass_fds=() if pixels is None else (pixels,),
         )
 
     def apply(self, function: Callable[[Task], Result], task: Task) -> Result:
@@ -131,7 +141,7 @@ def _died(status: int) -> WorkerDiedError:
 _PR_SET_PDEATHSIG = 1
 
 
-def serve(module: str) -> None:
+def serve(module: str, pixels: int | None = None) -> None:
     """Read tasks from standard input and write answers to standard output until the parent is gone."""
     # The end of input alone is not enough: a worker that is paused (SIGSTOP) notices it only some time after it
     # continues, and could write to the output folder until then.
@@ -145,6 +155,7 @@ def serve(module: str) -> None:
     listen(_PartSender(answers))
     calls: _Calls = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(calls,), daemon=True).start()
+    pixel_memory.share(pixels)
     importlib.import_module(module)
     while (call := calls.get()) is not None:
         _send(answers, answer(*call))

@@ -13,6 +13,7 @@ from dataprep.images.pixels import Decoded, decode
 from dataprep.images.resampling import resample, size_of, sufficient_size
 from dataprep.images.validate import check_decodes, inspect
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
+from dataprep.pixel_memory import pixels_of
 
 #: Longest side, in pixels, that libjpeg encodes.
 MAX_SIDE = 65_500
@@ -105,14 +106,19 @@ def resize_image(
         downscale: its `filter` is used.
 
     Returns:
-        The pixels, uint8 [H, W] of gray or [H, W, 3] of sRGB, and the decoded image they come from.
+        The pixels, uint8 [H, W] of gray or [H, W, 3] of sRGB, and how the image was decoded, with the pixels before
+        its orientation was applied.
 
     Raises:
         Rejected: the image does not decode.
 
     """
-    decoded = decode(data, info, *sufficient_size(size, downscale.filter))
-    pixels = resample(decoded.image, _as_decoded(size, decoded, info), downscale.filter, averaging=decoded.averaging)
+    sufficient = sufficient_size(size, downscale.filter)
+    with pixels_of(info, *sufficient):
+        decoded = decode(data, info, *sufficient)
+        target = _as_decoded(size, decoded, info)
+        pixels = resample(decoded.image, target, downscale.filter, averaging=decoded.averaging)
+        decoded = decoded._replace(image=pixels)  # frees the larger image
     return _apply_orientation(pixels, decoded.orientation), decoded
 
 
@@ -138,11 +144,14 @@ _SUBSAMPLINGS = ("444", "422", "420", "440", "411")
 def _to_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, list[str]]:
     side = (min if raw.fit == "crop" else max)(info.width, info.height)
     width, height = (max(1, round(length * raw.size / side)) for length in (info.width, info.height))
-    decoded = decode(data, info, *sufficient_size((width, height), raw.filter))
-    if raw.fit == "crop":
-        pixels = _crop(decoded, raw)
-    else:
-        pixels = _pad(decoded, _as_decoded((width, height), decoded, info), raw)
+    sufficient = sufficient_size((width, height), raw.filter)
+    with pixels_of(info, *sufficient):
+        decoded = decode(data, info, *sufficient)
+        if raw.fit == "crop":
+            pixels = _crop(decoded, raw)
+        else:
+            pixels = _pad(decoded, _as_decoded((width, height), decoded, info), raw)
+        decoded = decoded._replace(image=pixels)  # frees the larger image
     pixels = _apply_orientation(pixels, decoded.orientation)
     if pixels.ndim == _GRAY_DIMENSIONS:
         pixels = np.repeat(pixels[..., None], 3, axis=2)

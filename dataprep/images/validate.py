@@ -22,6 +22,7 @@ from dataprep.images.base import (
     Validation,
     failed,
 )
+from dataprep.pixel_memory import pixels_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -176,7 +177,8 @@ def check_decodes(data: bytes, info: ImageInfo) -> None:
         except jpeg.UnknownSubsampling:
             open_with_pillow(data, info)
     else:
-        open_with_pillow(data, info)
+        with pixels_of(info):
+            open_with_pillow(data, info)
         if info.format == "png":
             png.check_pixels(data)
 
