@@ -163,3 +163,7 @@ def _run(program: str, module: str) -> int:
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
+    except SystemExit as end:
+        if f"_{program.upper()}_COMPLETE" not in os.environ:  # click ends the completion of a shell this way
+            raise
+        return int(end.code or 0)

@@ -1,0 +1,78 @@
+"""What commands print on stderr: JSON events, notes, what an interrupted run keeps; and the completion of shells."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dataprep import convert as convert_module
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+def events(result):
+    return [json.loads(line) for line in result.stderr.splitlines()]
+
+
+def test_each_event_is_a_json_object_and_the_last_one_has_the_status(image_folder, out, invoke):
+    call = ("convert", "--src", image_folder, "--out", out, "--workers", 1)
+    found = events(invoke(*call, "--log-json"))
+    assert all(event["command"] == "convert" and event["time"].endswith("+00:00") for event in found)
+    shown = [event for event in found if event["event"] == "progress"]
+    assert (shown[0]["done"], shown[-1]["done"], shown[-1]["total"]) == (0, 14, 14)
+    assert (found[-1]["event"], found[-1]["status"]) == ("result", 0)
+
+
+@pytest.mark.parametrize("arguments", [("verify", "missing"), ("verify", "--no-such-option", "missing")])
+def test_errors_are_events_too(arguments, invoke):
+    error, result = events(invoke(*arguments, "--log-json", status=2))
+    assert (error["event"], result["event"], result["status"]) == ("error", "result", 2)
+
+
+def test_quiet_prints_results_only(image_folder, out, invoke):
+    result = invoke("convert", "--src", image_folder, "--out", out, "--workers", 1, "--quiet")
+    assert result.stderr == ""
+    assert result.stdout.splitlines()[-1] == f"{out} is complete"
+
+
+def test_quiet_and_verbose_exclude_each_other(invoke):
+    assert "exclude each other" in invoke("verify", "x", "--quiet", "--verbose", status=2).stderr
+
+
+def test_an_interrupted_conversion_says_how_many_shards_are_kept(image_folder, out, invoke, monkeypatch):
+    write, written = convert_module.write_shard, []
+
+    def interrupted(task, pool=None):
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(task.name)
+        return write(task, pool)
+
+    monkeypatch.setattr(convert_module, "write_shard", interrupted)
+    call = ("convert", "--src", image_folder, "--out", out, "--workers", 1, "--samples-per-shard", 4)
+    last = invoke(*call, status=130).stderr.splitlines()[-1]
+    assert last == "dataprep: interrupted. Run the same command again; 2 of 4 shards are finished and kept."
+    assert len(list(out.glob("*.parquet"))) == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_is_valid_and_completes_commands(shell):
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    program = Path(sys.executable).with_name("dataprep")
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
+    source = {**environment, "_DATAPREP_COMPLETE": f"{shell}_source"}
+    script = subprocess.run([program], env=source, capture_output=True, text=True, check=True).stdout
+    if shell != "bash":
+        subprocess.run([shell, "-n"], input=script, env=environment, text=True, check=True)
+        return
+    script += '\nCOMP_WORDS=(dataprep ver); COMP_CWORD=1; _dataprep_completion dataprep; echo "${COMPREPLY[@]}"'
+    done = subprocess.run([shell, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["verify"]
