@@ -51,7 +51,7 @@ _GIVE_FILE = "write its content to a regular file, and give that file"
 
 SOURCE_TABLE = FileKind("table", 16 << 30, SourceError, _GIVE_FILE)
 SOURCE_LIST = FileKind("list", 16 << 30, SourceError, _GIVE_FILE)
-SOURCE_ARCHIVE = FileKind("archive", 1 << 44, SourceError, "give a regular file")
+SOURCE_ARCHIVE = FileKind("archive", 1 << 43, SourceError, "give a regular file")
 CLASS_NAMES = FileKind("--classes file", 1 << 27, CallError, _GIVE_FILE)
 CONFIG = FileKind("config file", 1 << 20, CallError, "give a YAML file")
 MANIFEST = FileKind("manifest", 1 << 28, ManifestError, _REMAKE)

@@ -301,7 +301,7 @@ def test_images_from_before_the_machine_was_started_are_verified(dataset, tmp_pa
     images = open_images(url, cache)
     assert (images._presence.states == UNVERIFIED).all()
     assert_right(read_epochs(images), local)
-    assert images._fetcher.bytes < shard.stat().st_size * 1.2
+    assert images._fetcher.bytes < shard.stat().st_size * 2  # only the lost images, not all three shards
     images.close()
 
 
