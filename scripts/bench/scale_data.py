@@ -33,7 +33,7 @@ MAX_LINKS = 60_000
 def make_source(samples: int) -> Source:
     """Return a source of images that do not exist, with paths of 30 bytes as ImageNet has them."""
     rows = np.arange(samples, dtype=np.int64)
-    return _source("/data", _paths(samples), (rows % CLASSES).astype(np.int32), 110_000 + rows % 4096)
+    return _source("/", _paths(samples), (rows % CLASSES).astype(np.int32), 110_000 + rows % 4096)
 
 
 def small_source(folder: Path, samples: int) -> Source:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,20 @@ class WarmPython:
     def close(self) -> None:
         """End the process."""
         if self._server is not None:
-            os.killpg(self._server.pid, signal.SIGKILL)
-            self._server.communicate()
+            with suppress(ProcessLookupError):
+                os.killpg(self._server.pid, signal.SIGKILL)
+            with suppress(BrokenPipeError):
+                self._server.communicate()
             self._server = None
 
     def _ask(self, request: Any, timeout: float) -> int:
+        try:
+            return self._ask_once(request, timeout)
+        except (BrokenPipeError, EOFError):  # a test that kills processes at random also killed the server
+            self.close()
+            return self._ask_once(request, timeout)
+
+    def _ask_once(self, request: Any, timeout: float) -> int:
         if self._server is None:
             command = [sys.executable, *self._options, __file__, *self._modules]
             self._server = subprocess.Popen(

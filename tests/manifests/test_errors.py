@@ -99,6 +99,7 @@ def test_exit_status_of_each_error():
         "DamagedError",
         "IndexFileError",
         "ManifestError",
+        "PlanError",
         "ShardError",
         "TableError",
     }
