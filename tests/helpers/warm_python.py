@@ -55,7 +55,14 @@ class WarmPython:
         with tempfile.TemporaryDirectory() as folder:
             outputs = [Path(folder, "stdout"), Path(folder, "stderr")]
             texts = [os.fsdecode(each) if isinstance(each, (bytes, os.PathLike)) else each for each in arguments]
-            status = self._ask((texts, os.fspath(cwd or os.getcwd()), dict(os.environ), outputs), timeout)
+            try:
+                status = self._ask((texts, os.fspath(cwd or os.getcwd()), dict(os.environ), outputs), timeout)
+            except (BrokenPipeError, EOFError):  # something killed the process, as Ray does with children of its driver
+                self.close()
+                command = [sys.executable, *self._options, *texts]
+                return subprocess.run(
+                    command, cwd=cwd, timeout=timeout, check=check, capture_output=True, **{"text": True, **text}
+                )
             done = subprocess.CompletedProcess(arguments, status, *(path.read_text(**text) for path in outputs))
         if check:
             done.check_returncode()
@@ -71,13 +78,6 @@ class WarmPython:
             self._server = None
 
     def _ask(self, request: Any, timeout: float) -> int:
-        try:
-            return self._ask_once(request, timeout)
-        except (BrokenPipeError, EOFError):  # a test that kills processes at random also killed the server
-            self.close()
-            return self._ask_once(request, timeout)
-
-    def _ask_once(self, request: Any, timeout: float) -> int:
         if self._server is None:
             command = [sys.executable, *self._options, __file__, *self._modules]
             self._server = subprocess.Popen(
