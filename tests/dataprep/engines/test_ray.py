@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -23,6 +24,12 @@ from dataprep.sources import SourceOptions, read_source
 from manifests.errors import CallError
 
 SHARD = ("--samples-per-shard", "20")
+
+
+@pytest.fixture(scope="module")
+def dataprep(dataprep):
+    """`dataprep` in a new process each time: Ray may kill others that the process of its driver has started."""
+    return functools.partial(dataprep, stdin=subprocess.DEVNULL)
 
 
 @pytest.fixture(scope="module")
