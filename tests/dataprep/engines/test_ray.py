@@ -23,6 +23,10 @@ from dataprep.options import Options
 from dataprep.sources import SourceOptions, read_source
 from manifests.errors import CallError
 
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("DATAPREP_RAY_TESTS"), reason="needs DATAPREP_RAY_TESTS=1: a Ray cluster starts too slowly here"
+)
+
 SHARD = ("--samples-per-shard", "20")
 
 
