@@ -109,7 +109,7 @@ class Options:
         max_pixels: an image with more pixels is rejected as a decompression bomb.
         downscale: store large images at a smaller size.
         raw: store pixels instead of encoded images; excludes `downscale`.
-        where: the filter that was applied to the source; see `dataprep.where.filter_source`.
+        where: the filter that was applied to the source; see `dataprep.plan.where.filter_source`.
 
     """
 

@@ -49,7 +49,13 @@ def photos(make_photos: MakePhotos, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="session")
 def warm() -> Iterator[WarmPython]:
     """Runs `dataprep` and `loaders memory` in processes that start quickly."""
-    modules = ("dataprep.commands.group", "dataprep.convert", "dataprep.verify", "dataprep.index", "pyarrow.parquet")
+    modules = (
+        "dataprep.commands.group",
+        "dataprep.convert.dataset",
+        "dataprep.verify.dataset",
+        "dataprep.index.dataset",
+        "pyarrow.parquet",
+    )
     python = WarmPython(*modules, "PIL.PngImagePlugin", "PIL.JpegImagePlugin", "PIL.WebPImagePlugin")
     yield python
     python.close()

@@ -245,8 +245,8 @@ def read_inputs(
     if out == "":
         raise CallError("--out is empty", hint="set a folder")
 
+    from dataprep.plan.where import filter_source
     from dataprep.sources import SourceOptions, read_source
-    from dataprep.where import filter_source
 
     source = read_source(
         src,

@@ -51,12 +51,12 @@ def convert(
     """
     with closing(make_engine(engine, address, workers)) as runner:
         if not dry_run:
-            runner.start("dataprep.shards")  # the worker starts while this process reads the source
+            runner.start("dataprep.shards.write")  # the worker starts while this process reads the source
         inputs = read_inputs(**conversion)
         source, options, out = inputs.source, inputs.options, inputs.out
 
-        from dataprep.convert import convert_dataset
-        from dataprep.output import check_output
+        from dataprep.convert.dataset import convert_dataset
+        from dataprep.resume.output import check_output
 
         check_output(source, out)
         if dry_run:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dataprep.commands.base import print_line, print_note
+from dataprep.convert.trial import Trial, run_trial
 from dataprep.humanize import format_bytes, format_duration
 from dataprep.options import Downscale, Options, Raw
-from dataprep.output import check_writable
-from dataprep.plan import ShardPlan, make_plan
-from dataprep.resume import find_resumable
+from dataprep.plan.assign import ShardPlan, make_plan
+from dataprep.resume.leftovers import find_resumable
+from dataprep.resume.output import check_writable
 from dataprep.sources import Source
-from dataprep.trial import Trial, run_trial
 from manifests.text import plural
 
 #: A note is printed if the free space is less than the estimated size of the shards times this factor.

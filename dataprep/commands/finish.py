@@ -24,7 +24,7 @@ def finish(out: str, *, max_rejected: float, workers: int | None) -> ExitStatus:
     Checks that every shard of OUT/plan is there, and writes rejected.jsonl and manifest.json. If shards are missing,
     it says which tasks to run again. It can be run any number of times, on any machine.
     """
-    from dataprep.finish import finish as finish_dataset
+    from dataprep.convert.finish import finish as finish_dataset
 
     with ProgressBar("checking") as bar, cleanup_on_interrupt():
         result = finish_dataset(out, workers=workers, progress=bar)

@@ -82,7 +82,7 @@ def index(
     Each PATH is a folder of .tar or .tfrecord files, or one such file, or a URL of either; all files must be in one
     folder. Shards written by TensorFlow, the webdataset library, img2dataset or tar can be indexed.
     """
-    from dataprep.index import index_shards
+    from dataprep.index.dataset import index_shards
 
     options = IndexOptions(
         image=image,

@@ -16,7 +16,7 @@ from manifests.errors import ExitStatus
 from manifests.text import cut_middle, plural
 
 if TYPE_CHECKING:
-    from dataprep.summary import DatasetSummary, SplitSummary
+    from dataprep.datasets.summary import DatasetSummary, SplitSummary
 
 
 def _refuse_batch_size(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -43,7 +43,7 @@ def info(out: str, *, as_json: bool) -> ExitStatus:
 
         print_plan(out, as_json=as_json)
         return ExitStatus.SUCCESS
-    from dataprep.summary import summarize
+    from dataprep.datasets.summary import summarize
 
     summary = summarize(out)
     if as_json:

@@ -26,7 +26,7 @@ def plan(*, overwrite: bool, **conversion: Any) -> ExitStatus:
     """
     inputs = read_inputs(**conversion)
 
-    from dataprep.planning import plan_dataset
+    from dataprep.convert.planning import plan_dataset
 
     with cleanup_on_interrupt():
         result = plan_dataset(inputs.source, inputs.out, inputs.options, overwrite=overwrite)

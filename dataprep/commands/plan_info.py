@@ -9,8 +9,8 @@ import click
 
 from dataprep.commands.base import print_line
 from dataprep.humanize import format_bytes
-from dataprep.plan_files import plan_folder, read_plan
-from dataprep.plan_json import StoredPlan, plan_to_json
+from dataprep.plan.files import plan_folder, read_plan
+from dataprep.plan.stored import StoredPlan, plan_to_json
 from manifests.errors import CallError
 from manifests.text import plural
 

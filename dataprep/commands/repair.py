@@ -36,7 +36,7 @@ def repair(
     source, with the options in the manifest. A file is replaced only by one with the right checksum; intact files are
     not changed. Exit status 1: a file could not be repaired. If the command is interrupted or killed, run it again.
     """
-    from dataprep.repair import repair_dataset
+    from dataprep.repair.dataset import repair_dataset
 
     source = None
     if src is not None:

@@ -15,7 +15,7 @@ from manifests.errors import ExitStatus
 from manifests.text import plural
 
 if TYPE_CHECKING:
-    from dataprep.convert import ConvertResult
+    from dataprep.convert.dataset import ConvertResult
 
 max_rejected_option = click.option(
     "--max-rejected",

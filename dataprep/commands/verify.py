@@ -37,7 +37,7 @@ def verify(out: str, *, decode: bool, manifest_only: bool, max_pixels: int | Non
     record and byte offset of each problem, and how to fix it. Lists the first problems of each file, and counts the
     others.
     """
-    from dataprep.verify import verify_dataset, verify_manifest
+    from dataprep.verify.dataset import verify_dataset, verify_manifest
 
     if max_pixels is not None and not decode:
         raise CallError("--max-pixels requires --decode", hint="add --decode, or leave --max-pixels out")

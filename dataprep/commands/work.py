@@ -43,8 +43,8 @@ def work(out: str, *, task: str | None, claim: bool, beat: float | None, workers
     Any number of these commands can run at the same time, on any number of machines that share OUT and the source.
     Finished shards are kept. If the command is interrupted or killed, run it again to resume.
     """
-    from dataprep.tasks import Share, parse_task
-    from dataprep.work import work as work_on
+    from dataprep.convert.work import work as work_on
+    from dataprep.plan.tasks import Share, parse_task
 
     if claim and task is not None:
         raise CallError("--claim and --task exclude each other", hint="leave one of them out")

@@ -15,9 +15,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from dataprep import pixel_memory
 from dataprep.engines.base import Pool, Result, Task, default_workers
 from dataprep.engines.worker import WorkerProcess
+from dataprep.images import pixel_memory
 
 
 def run(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Generator[Result, None, None]:

@@ -9,11 +9,11 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from dataprep.images.base import ImageInfo, Rejected, failed
+from dataprep.images.pixel_memory import pixels_of
 from dataprep.images.pixels import Decoded, decode
 from dataprep.images.resampling import resample, size_of, sufficient_size
 from dataprep.images.validate import check_decodes, inspect
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
-from dataprep.pixel_memory import pixels_of
 
 #: Longest side, in pixels, that libjpeg encodes.
 MAX_SIDE = 65_500

@@ -22,7 +22,7 @@ from dataprep.images.base import (
     Validation,
     failed,
 )
-from dataprep.pixel_memory import pixels_of
+from dataprep.images.pixel_memory import pixels_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image

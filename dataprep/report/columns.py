@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep.options import CHANGE_COLUMNS
-from dataprep.problems import Problem
+from dataprep.verify.problems import Problem
 from manifests.errors import TableError
 from manifests.files import SHARD, TABLE, file_length
 from manifests.schema import Manifest, Shard

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep import engines
-from dataprep.problems import Problem
 from dataprep.progress import Progress
 from dataprep.report import choose, odd, statistics
 from dataprep.report.columns import Columns, read_columns, read_names
@@ -26,6 +25,7 @@ from dataprep.report.pictures import Pictures, decode_pictures, join_pictures, p
 from dataprep.report.record import Report
 from dataprep.report.rejected import RejectedList, RejectedTask, read_rejected, show_rejected
 from dataprep.report.view import Material
+from dataprep.verify.problems import Problem
 from manifests.errors import CallError
 from manifests.schema import Manifest
 from manifests.store import read_manifest

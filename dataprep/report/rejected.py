@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dataprep.images.base import MAX_BYTES, Rejected
-from dataprep.problems import Problem
 from dataprep.report.facts import RejectedFacts
 from dataprep.report.salvage import salvage
 from dataprep.report.thumbnails import encode_thumbnail
+from dataprep.verify.problems import Problem
 from manifests.errors import DamagedError, DatasetError, SourceError
 from manifests.files import REJECTED, FileKind, open_file, read_lines
 from manifests.members import parse_json

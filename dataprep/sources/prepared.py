@@ -15,10 +15,10 @@ from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
 from dataprep import storage
-from dataprep.completion import INCOMPLETE_NAME
 from dataprep.containers import location_table
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.columns import concat, number_labels, stats_of
+from dataprep.storage.completion import INCOMPLETE_NAME
 from manifests.errors import DamagedError, SourceError
 from manifests.files import MANIFEST, open_file
 from manifests.remote import is_url

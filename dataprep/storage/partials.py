@@ -29,7 +29,7 @@ _RECORD_NAME = "made-by-dataprep"
 #: Names of temporary files: the owner, for early releases only the process number, and the final name.
 _TEMPORARY = re.compile(rf"({OWNER}|[0-9]+)-(?s:.+)")
 
-#: Prefixes of other files that processes that share the folder keep there; see `dataprep.claims`.
+#: Prefixes of other files that processes that share the folder keep there; see `dataprep.convert.claims`.
 _SHARED = re.compile(r"(claim|beat|tasks)-(?s:.+)")
 
 

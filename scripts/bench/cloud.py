@@ -28,7 +28,7 @@ from report import Report, make_parser, time_in_turn
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from helpers.servers import BUCKET, seaweedfs
 
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.engines import LocalEngine
 from dataprep.options import Options
 from dataprep.sources import read_source
@@ -54,7 +54,7 @@ def upload(photos: Path, url: str, count: int) -> None:
 
 def ours(src: str, out: str, workers: int) -> None:
     engine = LocalEngine(workers)
-    engine.start("dataprep.shards")
+    engine.start("dataprep.shards.write")
     convert_dataset(read_source(src), out, Options(fmt="webdataset", shard_bytes=SHARD), engine=engine)
 
 

@@ -27,7 +27,7 @@ from images import bytes_in, clear, repeat_images
 from PIL import Image
 from report import Report, make_parser, time_in_turn
 
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.engines import LocalEngine
 from dataprep.options import Options
 from dataprep.sources import read_source
@@ -37,7 +37,7 @@ SHARD = 256 << 20
 
 def ours(src: Path, out: Path, fmt: str, workers: int) -> None:
     engine = LocalEngine(workers)
-    engine.start("dataprep.shards")  # as the command does, while the source is scanned
+    engine.start("dataprep.shards.write")  # as the command does, while the source is scanned
     convert_dataset(read_source(str(src)), str(out), Options(fmt=fmt, shard_bytes=SHARD), engine=engine)
 
 

@@ -28,7 +28,7 @@ from PIL import Image
 from report import Report, make_parser, time_in_turn
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.engines import LocalEngine, default_workers
 from dataprep.images.downscale import prepare, resize_image, target_size
 from dataprep.images.orientation import orientation_of
@@ -76,7 +76,7 @@ def make_images(photos: Path, src: Path, args: argparse.Namespace, kind: str) ->
 
 def ours(src: Path, out: Path, workers: int) -> None:
     engine = LocalEngine(workers)
-    engine.start("dataprep.shards")  # as the command does, while the source is scanned
+    engine.start("dataprep.shards.write")  # as the command does, while the source is scanned
     convert_dataset(read_source(str(src)), str(out), Options(downscale=TO), engine=engine)
 
 

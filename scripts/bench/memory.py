@@ -18,7 +18,7 @@ from typing import Any
 from report import Report, make_parser
 
 from dataprep.options import Options
-from dataprep.plan import make_plan
+from dataprep.plan.assign import make_plan
 from dataprep.sources import read_source
 
 

@@ -24,12 +24,12 @@ from typing import Any
 from report import Report, make_parser
 from scale_data import make_dataset, make_source, small_source
 
-from dataprep.finish import finish
+from dataprep.convert.finish import finish
+from dataprep.convert.planning import plan_dataset
+from dataprep.convert.work import work
 from dataprep.options import Options
-from dataprep.plan_files import StoredTasks, read_plan
-from dataprep.planning import plan_dataset
-from dataprep.verify import verify_manifest
-from dataprep.work import work
+from dataprep.plan.files import StoredTasks, read_plan
+from dataprep.verify.dataset import verify_manifest
 from manifests.store import read_manifest
 
 SAMPLES_PER_SHARD = 1000

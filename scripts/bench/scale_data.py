@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
 from dataprep.sources import Source
 from manifests.schema import Shard, Split

@@ -30,7 +30,7 @@ from pathlib import Path
 from images import as_jpeg, enlarged, photographs, powers_of_two
 from report import Report, cpu_seconds, make_parser
 
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.engines import LocalEngine, default_workers
 from dataprep.options import Downscale, Options, Raw
 from dataprep.sources import read_source
@@ -99,7 +99,7 @@ def link_images(originals: list[Path], src: Path, count: int) -> None:
 
 def convert(src: Path, out: Path, case: Case, workers: int, shard_samples: int) -> None:
     engine = LocalEngine(workers)
-    engine.start("dataprep.shards")  # as the command does, while the source is scanned
+    engine.start("dataprep.shards.write")  # as the command does, while the source is scanned
     members = {field: getattr(case.options, field) for field in ("downscale", "raw")}
     convert_dataset(read_source(str(src)), str(out), Options(shard_samples=shard_samples, **members), engine=engine)
 

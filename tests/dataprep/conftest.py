@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -42,14 +42,16 @@ CLASSES = ("cat", "ein Häßlicher Name", "日本")
 
 
 @pytest.fixture(scope="session")
-def image_folder(photographs: Photographs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def image_folder(photographs: Photographs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An ImageFolder of all photographs in three classes. Tests must not change it."""
     root = tmp_path_factory.mktemp("images") / "photo graphs"
     for number, (extension, data) in enumerate(photographs):
         path = root / CLASSES[number % 3] / f"bild {number:02d} é.{extension}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    return root
+    before = sorted(path.name for path in root.rglob("*"))
+    yield root
+    assert sorted(path.name for path in root.rglob("*")) == before, "a test has changed the folder that others read"
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from dataprep import storage
 from dataprep.commands.base import Command
 from dataprep.commands.param_types import byte_size
-from dataprep.completion import INCOMPLETE_NAME
-from dataprep.stamps import STAMPS_NAME
+from dataprep.resume.stamps import STAMPS_NAME
+from dataprep.storage.completion import INCOMPLETE_NAME
 from manifests.errors import CallError, ExitStatus, ShardError, SourceError, StorageError
 from manifests.faults import HINTS
 

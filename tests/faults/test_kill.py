@@ -17,8 +17,8 @@ from helpers import HELPERS
 from helpers.pictures import encode, photo
 from helpers.processes import wait_until_gone, workers_of
 
-from dataprep.stamps import STAMPS_NAME
-from dataprep.verify import verify_dataset
+from dataprep.resume.stamps import STAMPS_NAME
+from dataprep.verify.dataset import verify_dataset
 
 FORMATS = ("tfrecord", "webdataset")
 SHARD = ("--samples-per-shard", "20")

@@ -45,6 +45,12 @@ def wait_for_table(out, process):
         time.sleep(0.001)
 
 
+def kept(finished):
+    if not finished:
+        return "none of 12 shards is finished"
+    return f"{finished} of 12 shards {'is' if finished == 1 else 'are'} finished and kept"
+
+
 @pytest.mark.parametrize(
     ("command", "receiver"), [("convert", "group"), ("convert", "parent"), ("work", "group"), ("claim", "parent")]
 )
@@ -63,12 +69,10 @@ def test_sigterm(command, receiver, slow, start, dataprep, snapshot, tmp_path):
     (os.killpg if receiver == "group" else os.kill)(process.pid, signal.SIGTERM)
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 3, errors
-    assert errors.splitlines()[-1] == (
-        "dataprep: stopped by SIGTERM. Run the same command again; finished shards are kept."
-    )
+    finished = len(list(out.glob("*.parquet")))
+    assert errors.splitlines()[-1] == (f"dataprep: stopped by SIGTERM. Run the same command again; {kept(finished)}.")
     left = [path.name for path in out.glob(".*/*") if path.suffix not in ("", ".parquet")]
     assert not [name for name in left if "claim" in name or "beat" in name or name.endswith(".tfrecord")], left
-    finished = len(list(out.glob("*.parquet")))
     assert dataprep(*call).returncode == 0
     if command != "convert":
         assert dataprep("finish", out).returncode == 0

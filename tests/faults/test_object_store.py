@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from helpers.tcp_proxy import TcpProxy
 
-from dataprep.verify import verify_dataset
+from dataprep.verify.dataset import verify_dataset
 from manifests.errors import ExitStatus
 from manifests.remote import Store
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from dataprep import storage
-from dataprep.convert import convert_dataset
-from dataprep.index import index_shards
-from dataprep.plan import Options
+from dataprep.convert.dataset import convert_dataset
+from dataprep.index.dataset import index_shards
+from dataprep.plan.assign import Options
 from dataprep.sources import read_source
-from dataprep.verify import verify_dataset
+from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError, ShardError, StorageError
 
 #: Names that look like those of temporary files, in the output folder and in the folder of temporary files.

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep.attestation import canary
-from dataprep.plan_files import StoredTasks, read_plan
-from dataprep.tasks import Share, parse_task
+from dataprep.plan.files import StoredTasks, read_plan
+from dataprep.plan.tasks import Share, parse_task
 from manifests.errors import CallError, PlanError
 from manifests.sealed import seal
 

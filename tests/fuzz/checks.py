@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 # Commands import these when they need them. Importing them here saves every child process the time.
 import dataprep.cli
 import dataprep.commands.dry_run
-import dataprep.convert
-import dataprep.index
+import dataprep.convert.dataset
+import dataprep.datasets.summary
+import dataprep.index.dataset
 import dataprep.report.make
 import dataprep.report.salvage
-import dataprep.summary
-import dataprep.verify
+import dataprep.verify.dataset
 import loaders.loader
 import loaders.resolve
 from fuzz.isolation import Fault, Outcome, isolated

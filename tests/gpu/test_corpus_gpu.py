@@ -5,7 +5,7 @@ import pytest
 from helpers.bad_images import write_cases
 
 import loaders
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options, Raw
 from dataprep.sources import read_source
 

@@ -10,7 +10,7 @@ from helpers.handmade import make_dataset
 from helpers.pictures import encode, photo
 
 import loaders
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options, Raw
 from dataprep.sources import read_source
 from manifests.errors import CallError

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from dataprep import shards, storage
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options, Raw
 from dataprep.sources import read_source
 

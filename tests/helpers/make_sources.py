@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.io
 
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.formats import FORMATS
 from dataprep.options import Options
 from dataprep.sources import read_source

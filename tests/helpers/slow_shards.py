@@ -48,7 +48,7 @@ class SlowRayEngine(RayEngine):
 
 def main(address, markers, source, out):
     """Convert a source, until somebody kills this process."""
-    from dataprep.convert import convert_dataset
+    from dataprep.convert.dataset import convert_dataset
     from dataprep.options import Options
     from dataprep.sources import SourceOptions, read_source
 

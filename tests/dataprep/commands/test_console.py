@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep import convert as convert_module
+from dataprep.convert import dataset as convert_module
 
 
 @pytest.fixture

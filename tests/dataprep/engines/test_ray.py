@@ -18,7 +18,7 @@ import pytest
 from helpers import HELPERS
 from helpers.ray_cluster import NODE, node_without
 
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
 from dataprep.sources import SourceOptions, read_source
 from manifests.errors import CallError

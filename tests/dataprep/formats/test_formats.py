@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 import struct
 import tarfile
 
@@ -17,8 +18,8 @@ from hypothesis import strategies as st
 
 from dataprep import formats
 from dataprep.images.base import EXTENSIONS, ImageInfo
-from dataprep.stamps import STAMPS_NAME
-from dataprep.verify import verify_dataset
+from dataprep.resume.stamps import STAMPS_NAME
+from dataprep.verify.dataset import verify_dataset
 from manifests.dali_index import format_index
 from manifests.errors import ShardError
 from manifests.schema import FORMAT_NAMES
@@ -42,16 +43,17 @@ def fmt(request):
 
 
 @pytest.fixture(scope="session")
-def table(image_folder):
+def table(image_folder, tmp_path_factory):
     """A table of all photographs with extra columns of every type."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    paths = sorted(str(path.relative_to(image_folder)) for path in image_folder.glob("*/*"))
+    folder = shutil.copytree(image_folder, tmp_path_factory.mktemp("table") / "photographs")
+    paths = sorted(str(path.relative_to(folder)) for path in folder.glob("*/*"))
     columns = {"path": paths, "label": [path.split("/")[0] for path in paths]}
     columns |= {name: [values[n % len(values)] for n in range(len(paths))] for name, values in EXTRA.items()}
-    pq.write_table(pa.table(columns), image_folder / "table.parquet")
-    return image_folder / "table.parquet"
+    pq.write_table(pa.table(columns), folder / "table.parquet")
+    return folder / "table.parquet"
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from dataprep.images.color_profile import check_stages
 from dataprep.images.pixels import decode
 from dataprep.images.validate import inspect, parse_header
 from dataprep.options import Downscale, Options, Raw
-from dataprep.source_image import load_image
+from dataprep.shards.source_image import load_image
 
 CHANGES = pytest.mark.parametrize(
     "change", [{"downscale": Downscale(shorter=9)}, {"raw": Raw(9)}], ids=["resize", "raw"]

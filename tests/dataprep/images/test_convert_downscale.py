@@ -12,10 +12,10 @@ from helpers.pictures import encode, photo
 from helpers.shards import stored_samples
 from helpers.similarity import open_image
 
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
 from dataprep.sources import read_source
-from dataprep.verify import verify_dataset
+from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError
 from manifests.schema import TABLE_COLUMNS
 from manifests.store import read_manifest

@@ -8,10 +8,10 @@ import pytest
 from helpers.bad_images import KEPT, cases, write_cases
 from helpers.shards import decode_with_dali, stored_samples
 
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options, Raw
 from dataprep.sources import read_source
-from dataprep.verify import verify_dataset
+from dataprep.verify.dataset import verify_dataset
 
 CASES = list(cases())
 FORMATS = ("tfrecord", "webdataset")

@@ -14,7 +14,7 @@ from helpers.bad_images import KEPT, Case
 from helpers.bombs import bombs, flat_png
 from helpers.pictures import encode, photo
 
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.images import base
 from dataprep.images.base import MAX_PIXELS, ImageInfo, Rejected
 from dataprep.images.validate import inspect
@@ -64,7 +64,7 @@ def test_convert_stays_below_the_ceiling(mode, folder, all_bombs, tmp_path):
 def test_verify_stays_below_the_ceiling(folder, all_bombs, tmp_path, monkeypatch):
     """`verify` reads shards that another program may have written, so nothing has checked their images."""
     out = tmp_path / "out"
-    monkeypatch.setattr("dataprep.source_image.inspect", lambda *_: ImageInfo("png", 64, 64))
+    monkeypatch.setattr("dataprep.shards.source_image.inspect", lambda *_: ImageInfo("png", 64, 64))
     convert_dataset(read_source(str(folder)), str(out), Options(), workers=1)
     status, resident, output = run_measured("verify", "--decode", "--workers", 1, out)
     assert status == 1

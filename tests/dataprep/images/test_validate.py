@@ -15,7 +15,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from dataprep.cli import main
-from dataprep.convert import ConvertResult, convert_dataset
+from dataprep.convert.dataset import ConvertResult, convert_dataset
 from dataprep.images import validate
 from dataprep.images.base import EXTENSIONS, REASONS, ImageInfo, Rejected
 from dataprep.images.downscale import prepare

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from helpers.http_files import serve_folder
 
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
+from dataprep.datasets.summary import summarize
 from dataprep.options import Options
 from dataprep.sources import read_source
-from dataprep.summary import summarize
-from dataprep.verify import verify_dataset
+from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError
 
 

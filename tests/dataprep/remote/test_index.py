@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dataprep.index import index_shards
+from dataprep.index.dataset import index_shards
 from dataprep.options import IndexOptions
-from dataprep.verify import verify_dataset
+from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError
 from manifests.remote import Store
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from helpers.servers import ACCESS_KEY, SECRET_KEY
 
-from dataprep.summary import summarize
-from dataprep.verify import verify_dataset, verify_manifest
+from dataprep.datasets.summary import summarize
+from dataprep.verify.dataset import verify_dataset, verify_manifest
 from manifests.errors import CallError, ExitStatus, StorageError, UnreachableError
 from manifests.remote import Store, connect
 
@@ -94,7 +94,7 @@ def test_a_dataset_that_does_not_exist(store) -> None:
 def test_a_server_that_stops_is_no_damage(dataset, bucket, monkeypatch) -> None:
     url = upload(dataset, bucket)
     monkeypatch.setattr(connect, "MAX_RETRIES", 1)
-    verify_shard = pytest.importorskip("dataprep.verify_shard")
+    verify_shard = pytest.importorskip("dataprep.verify.shard")
     assert verify_shard.manifest_of(url)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     connect.close_connections()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers.make_sources import MAKERS
 
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
 from dataprep.sources import Source, SourceOptions, read_source
 from manifests.errors import CallError, SourceError, SourceVanishedError

@@ -14,10 +14,10 @@ from helpers import HELPERS
 from helpers.make_sources import BROKEN, IMAGES, MAKERS
 from helpers.sources import read, rows
 
-from dataprep.convert import convert_dataset
+from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
 from dataprep.sources import UNREADABLE
-from dataprep.verify import verify_dataset
+from dataprep.verify.dataset import verify_dataset
 from manifests.errors import SourceVanishedError
 from manifests.store import read_manifest
 

@@ -16,7 +16,7 @@ from dataprep.containers import read_location
 from dataprep.containers.base import Location
 from dataprep.images.base import Rejected
 from dataprep.options import Options
-from dataprep.plan import make_plan
+from dataprep.plan.assign import make_plan
 from dataprep.sources import Source
 from manifests import parquet
 from manifests.errors import CallError, SourceError, SourceVanishedError

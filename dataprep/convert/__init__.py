@@ -1,0 +1,1 @@
+"""The steps of a conversion: prepare, plan, work, finish, on one machine or many."""

@@ -1,0 +1,131 @@
+"""Write what makes a dataset complete, after its last shard: ``rejected.jsonl`` and the manifest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from awscrt.checksums import crc32c
+
+from dataprep import storage
+from dataprep.formats import components
+from dataprep.images.base import EXTENSIONS, FAILED
+from dataprep.options import Options
+from dataprep.plan.job import Job
+from dataprep.resume.finished import has_checksum, read_rejected
+from dataprep.shards.write import ShardResult
+from dataprep.storage.completion import mark_complete
+from manifests.schema import Components, File, Manifest, Split
+from manifests.store import REJECTED_NAME, checksum_text, read_manifest, rejected_bytes
+
+
+@dataclass(frozen=True)
+class ConvertResult:
+    """The dataset in the output folder, and totals that include the shards of earlier runs.
+
+    Attributes:
+        manifest: manifest of the dataset.
+        images: number of images in the source, including rejected ones.
+        bytes: total size of the images that were read, in bytes.
+        resumed: number of shards that earlier runs wrote.
+        rejected: number of images that were not written.
+        changes: for each value of the column ``change``: number of samples, their total size in bytes in the source,
+            and as stored. Empty if the options store every image unchanged.
+        notices: messages about the new splits, one line each.
+        failed: the rows of ``rejected.jsonl`` with the reason ``"failed"``: dataprep itself failed on these images.
+
+    """
+
+    manifest: Manifest
+    images: int
+    bytes: int
+    resumed: int
+    rejected: int
+    changes: Mapping[str, tuple[int, int, int]]
+    failed: tuple[Mapping[str, str], ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def write_dataset(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
+    """Write ``rejected.jsonl`` and the manifest, the manifest last.
+
+    Args:
+        job: what was converted.
+        results: all shards of the job, in its order.
+
+    """
+    rejected = [*job.rejected, *(row for result in results for row in result.conversion.rejected)]
+    file = _write_rejected(job.out, rejected)
+    for result in results:
+        if result.shard is None:  # this table only recorded, for a resumed run, that every image was rejected
+            storage.remove(os.path.join(job.out, result.table.name))
+    mark_complete(job.out, _build_manifest(job, results, file))
+    return read_result(job, results)
+
+
+def read_result(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
+    """Describe a complete dataset; `results` are its shards."""
+    manifest = read_manifest(job.out)
+    rejected = [*read_rejected(job.out)] if manifest.rejected else []
+    return ConvertResult(
+        manifest,
+        images=job.images + len(job.rejected),
+        bytes=job.bytes,
+        resumed=sum(result.resumed for result in results),
+        rejected=len(rejected),
+        changes=_sum_changes(results),
+        failed=tuple(row for row in rejected if row["reason"] == FAILED),
+    )
+
+
+def _write_rejected(out: str, rows: Sequence[Mapping[str, str]]) -> File | None:
+    path = os.path.join(out, REJECTED_NAME)
+    if not rows:
+        storage.remove(path)
+        return None
+    data = rejected_bytes(sorted(rows, key=lambda row: row["source"]))
+    file = File(REJECTED_NAME, len(data), checksum_text(crc32c(data)))
+    if not has_checksum(out, file):
+        storage.replace_file(path, data)
+    return file
+
+
+def _build_manifest(job: Job, results: Sequence[ShardResult], rejected: File | None) -> Manifest:
+    options = job.options
+    shards = {result.name: result.shard for result in results}
+    return Manifest(
+        creator="convert",
+        format=options.fmt,
+        store=options.store,
+        components=_components(job.options, {name for result in results for name in result.conversion.formats}),
+        classes=job.classes,
+        splits=tuple(
+            Split(
+                name,
+                tuple(shard for planned in job.shards if planned.split == name and (shard := shards[planned.name])),
+            )
+            for name in job.splits
+        ),
+        rejected=rejected,
+        options={**options.as_json(), "plan": job.fingerprint},
+        pixels=options.raw.pixels if options.raw else None,
+    )
+
+
+def _components(options: Options, image_formats: set[str]) -> Components:
+    """Return where records store image and label; of the image extensions, only those that the shards contain."""
+    all_components = components(options.fmt, options.store)
+    if options.fmt != "webdataset" or options.store != "encoded":
+        return all_components
+    extensions = tuple(extension for name, extension in EXTENSIONS.items() if name in image_formats)
+    return replace(all_components, image=extensions or ("jpg",))
+
+
+def _sum_changes(results: Iterable[ShardResult]) -> dict[str, tuple[int, int, int]]:
+    totals: dict[str, tuple[int, int, int]] = {}
+    for result in results:
+        for change, (samples, before, after) in (result.conversion.changes or {}).items():
+            total = totals.get(change, (0, 0, 0))
+            totals[change] = (total[0] + samples, total[1] + before, total[2] + after)
+    return totals

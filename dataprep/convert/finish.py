@@ -1,0 +1,138 @@
+"""Finish a dataset whose shards `work` has written: check that all are there, and write the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from dataprep import storage
+from dataprep.attestation import check_canary
+from dataprep.convert.complete import ConvertResult, read_result, write_dataset
+from dataprep.engines import Engine, LocalEngine
+from dataprep.formats import FORMATS
+from dataprep.plan.files import read_plan
+from dataprep.plan.job import Job
+from dataprep.plan.tasks import recorded_tasks
+from dataprep.progress import Progress
+from dataprep.resume.finished import files_in_manifest, has_all_of, is_intact, read_finished
+from dataprep.shards.write import ShardResult
+from manifests.errors import StoppedError
+from manifests.schema import File
+from manifests.text import agree, plural, printable
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedShard:
+    """A shard that was looked for.
+
+    Attributes:
+        name: the shard's file name without extension.
+        result: the shard; `None` if it is missing or damaged.
+
+    """
+
+    name: str
+    result: ShardResult | None
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckTask:
+    """A shard to look for; `listed` are its files in the manifest, if there is one."""
+
+    out: str
+    fingerprint: str
+    name: str
+    listed: dict[str, File]
+
+
+def check_shard(task: _CheckTask) -> CheckedShard:
+    """Look for a shard: its table must be whole, the index have its checksum and the shard its length."""
+    result = read_finished(task.fingerprint, task.out, task.name, task.listed)
+    return CheckedShard(task.name, result if result and is_intact(task.out, result) else None)
+
+
+def finish(
+    out: str,
+    *,
+    workers: int | None = None,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+) -> ConvertResult:
+    """Check that every shard of a plan is there, then write ``rejected.jsonl`` and the manifest.
+
+    It can be called any number of times, also by several processes at once.
+
+    Args:
+        out: output folder with a plan.
+        workers: number of processes; `None` means one per CPU.
+        engine: checks the shards instead of a new `LocalEngine`. It is closed at the end.
+        progress: receives the shards; those that are missing have no images.
+
+    Raises:
+        CallError: there is no plan.
+        PlanError: the plan is damaged or was changed.
+        StoppedError: shards are missing, or another problem outside of the program.
+
+    """
+    plan = read_plan(out)
+    check_canary(plan.canary)  # tables are compared with the bytes that this machine would write
+    job = plan.job(out)
+    with storage.locked(out, shared=True):
+        storage.check_partials([out])
+        in_manifest = files_in_manifest(job.fingerprint, out)
+        results = _check_all(job, in_manifest, engine or LocalEngine(workers), progress)
+        missing = [number for number, shard in enumerate(job.shards) if results[shard.name] is None]
+        found = [result for shard in job.shards if (result := results[shard.name])]
+        suffix = FORMATS[job.options.fmt].SUFFIX
+        # Tables of shards without images are removed at the end, so a complete dataset lacks them.
+        unlisted = all(job.shards[number].name + suffix not in in_manifest for number in missing)
+        if unlisted and has_all_of(out, in_manifest):
+            return read_result(job, found)
+        if missing:
+            storage.sweep_dead(out)
+            raise _missing_error(job, missing)
+        with storage.partials([out], is_locked=True):  # all shards are there, so nobody needs a temporary file
+            return write_dataset(job, found)
+
+
+def _check_all(
+    job: Job, in_manifest: Mapping[str, File], engine: Engine, progress: Progress | None
+) -> dict[str, ShardResult | None]:
+    """Look for all shards; return them by name."""
+    suffixes = (FORMATS[job.options.fmt].SUFFIX, ".idx", ".parquet")
+    tasks = (
+        _CheckTask(
+            job.out,
+            job.fingerprint,
+            shard.name,
+            {name: in_manifest[name] for suffix in suffixes if (name := shard.name + suffix) in in_manifest},
+        )
+        for shard in job.shards
+    )
+    if progress:
+        progress.start(job.images, len(job.shards))
+    results: dict[str, ShardResult | None] = {}
+    with closing(engine), closing(engine.run(check_shard, tasks, len(job.shards))) as checked:
+        for each in checked:
+            results[each.name] = each.result
+            if progress:
+                progress.advance(each.name, each.result.conversion.images if each.result else 0)
+    return results
+
+
+def _missing_error(job: Job, missing: Sequence[int]) -> StoppedError:
+    """Return the error that names missing shards, and the tasks that write them."""
+    names = ", ".join(job.shards[number].name for number in missing[:5])
+    more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
+    out = printable(job.out)
+    hint = f"run `dataprep work {out} --claim`, or all tasks again, then `dataprep finish {out}`"
+    if tasks := recorded_tasks(job.out):
+        numbers = sorted({number % tasks for number in missing})
+        shown = ",".join(map(str, numbers[:50])) + (",..." if len(numbers) > 50 else "")
+        hint = (
+            f"run {agree(len(numbers), 'task', 'tasks')} {shown} of {tasks} again (`dataprep work {out} --task "
+            f"{numbers[0]}/{tasks}`), or `dataprep work {out} --claim`, then `dataprep finish {out}`"
+        )
+    message = f"{plural(len(missing), 'shard')} of {len(job.shards):,} {agree(len(missing), 'is', 'are')} missing"
+    return StoppedError(f"{message} or damaged: {names}{more}", file=job.out, hint=hint)

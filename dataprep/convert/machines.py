@@ -1,0 +1,99 @@
+"""Check that other machines can take part in a run: they see its folders and write the same bytes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+
+from dataprep import storage
+from dataprep.attestation import Canary, canary, check_canary
+from dataprep.containers import Location, locations_of
+from dataprep.engines import Engine
+from dataprep.images.base import Rejected
+from dataprep.options import Options
+from dataprep.shards.source_image import load_image
+from dataprep.sources import Source
+from manifests.errors import SourceVanishedError, StorageError
+from manifests.remote import is_url
+
+#: Prefix of the temporary file by which a machine recognizes the output folder.
+_PROBE = "machine-check-"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a machine must find.
+
+    Attributes:
+        out: the output folder.
+        probe: final name of a temporary file in it, which this run has written.
+        root: folder that the paths of the source are relative to.
+        images: path, size in bytes, and place in a container, of some images of the source.
+        canary: the canary of the machine that made the plan.
+
+    """
+
+    out: str
+    probe: str
+    root: str
+    images: tuple[tuple[str, int, Location | None], ...]
+    canary: Canary
+
+
+def check_machines(engine: Engine, source: Source, out: str) -> None:
+    """Check all machines of an engine. Call it while the folder for temporary files exists, which keeps the probe.
+
+    Raises:
+        StoppedError: a machine does not see the output folder or the source, or would write other bytes.
+
+    """
+    if engine.is_local:
+        return
+    probe = _PROBE + secrets.token_hex(8)
+    storage.write_partial(os.path.join(out, probe), b"")
+    engine.check(check_machine, Expected(out, probe, source.root, _some_images(source), canary()))
+
+
+def _some_images(source: Source) -> tuple[tuple[str, int, Location | None], ...]:
+    """Return the first and the last image: a source may be spread over several file systems."""
+    rows = sorted({0, len(source) - 1}) if len(source) else []
+    locations = locations_of(source.location, rows) or [None] * len(rows)
+    return tuple(
+        (source.path[row].as_py(), int(source.size[row]), location)
+        for row, location in zip(rows, locations, strict=True)
+    )
+
+
+def check_machine(expected: Expected) -> None:
+    """Check this machine.
+
+    Raises:
+        SourceVanishedError: it does not see the source.
+        StorageError: it does not see the output folder, or cannot write to it.
+        StoppedError: it would write other bytes.
+
+    """
+    check_canary(expected.canary)
+    if is_url(expected.out):
+        storage.make_folder(expected.out)
+    elif not storage.partials_named(expected.out, expected.probe):
+        raise StorageError(
+            "it does not see the output folder" if not os.path.isdir(expected.out) else "it has another folder here",
+            file=expected.out,
+            hint="write to a folder that all machines share, and mount it at the same path on each of them",
+        )
+    own = os.path.join(expected.out, f"{_PROBE}write")
+    storage.write_partial(own, b"")
+    storage.discard([own])
+    try:
+        for path, size, location in expected.images:
+            with suppress(Rejected):
+                load_image(expected.root, path, size, Options(), location)
+    except SourceVanishedError as error:
+        raise SourceVanishedError(
+            f"it does not see the source as it was scanned: {error.message}",
+            file=error.file,
+            hint="mount the source at the same path on each machine",
+        ) from None

@@ -1,0 +1,127 @@
+"""Prepare an output folder for a conversion: check it, lock it, find what is finished, and remove what is outdated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from dataprep import storage
+from dataprep.engines import Engine
+from dataprep.options import Options
+from dataprep.plan.assign import PLAN_FOLDER, ConversionPlan, make_plan
+from dataprep.plan.job import Job, job_of
+from dataprep.progress import Progress
+from dataprep.resume.leftovers import Resumable, find_resumable, remove_outdated
+from dataprep.resume.output import check_output
+from dataprep.resume.stamps import write_stamps
+from dataprep.shards.write import ShardResult
+from dataprep.sources import Source
+from dataprep.storage.completion import mark_incomplete
+from manifests.errors import CallError
+from manifests.text import printable
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A locked output folder, and what is to be done in it.
+
+    Attributes:
+        plan: the plan.
+        job: the job of the plan.
+        finished: finished shards of this plan, by name. They are kept.
+        is_complete: whether the dataset is complete. Then `finished` lacks the shards whose images are all rejected.
+
+    """
+
+    plan: ConversionPlan
+    job: Job
+    finished: Mapping[str, ShardResult]
+    is_complete: bool
+
+
+@contextmanager
+def prepared(
+    source: Source,
+    out: str,
+    options: Options,
+    *,
+    overwrite: bool,
+    check_shards: bool = False,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+    always_writes: bool = False,
+) -> Iterator[Prepared]:
+    """Plan a conversion and lock its output folder; see `convert_dataset` for the other arguments.
+
+    Args:
+        source: the samples to convert.
+        out: output folder.
+        options: everything that determines the bytes.
+        overwrite: start anew.
+        check_shards: read finished shards.
+        engine: reads finished shards.
+        progress: receives what is read again.
+        always_writes: the caller writes files even if the dataset is complete.
+
+    Raises:
+        CallError: the options do not fit the source, `out` cannot be used or contains another dataset, or its dataset
+            is complete and images were replaced since.
+        StoppedError: a problem outside of the program, for example another run in the folder.
+
+    """
+    check_output(source, out)
+    plan = make_plan(source, options)
+    _make_folder(out)
+    with ExitStack() as stack:
+        is_locked = stack.enter_context(storage.locked(out))
+        storage.check_partials([out])
+        has_other_plan = False
+        if storage.is_folder(os.path.join(out, PLAN_FOLDER)):
+            from dataprep.plan.files import check_plan, remove_plan  # takes time, and most runs have no plan
+
+            has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
+        with storage.remember(out):
+            resumable = find_resumable(
+                source,
+                plan,
+                out,
+                options,
+                overwrite=overwrite,
+                check_shards=check_shards,
+                engine=engine,
+                progress=progress,
+            )
+        if (
+            has_other_plan
+            or always_writes
+            or not resumable.is_complete
+            or resumable.stamps
+            or storage.has_partials(out)
+        ):
+            stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=True))
+            _prepare_folder(out, plan, options, resumable, overwrite=overwrite, is_locked=is_locked)
+        if has_other_plan:
+            remove_plan(out)
+        yield Prepared(plan, job_of(source, plan, out, options), resumable.shards, resumable.is_complete)
+
+
+def _make_folder(out: str) -> None:
+    try:
+        storage.make_folder(out)
+    except OSError as error:
+        hint = "make its parent writable for this user, or choose another folder with --out"
+        raise CallError(f"--out {printable(out)}: the folder cannot be made ({error.strerror})", hint=hint) from None
+
+
+def _prepare_folder(
+    out: str, plan: ConversionPlan, options: Options, resumable: Resumable, *, overwrite: bool, is_locked: bool
+) -> None:
+    """Remove what this run replaces. Every kill in between leaves a folder that the same call can resume."""
+    if not resumable.is_complete:
+        mark_incomplete(out, plan, options, overwrite=overwrite)
+    remove_outdated(out, resumable)
+    if resumable.stamps:  # after the old shards are gone, which have other stamps
+        write_stamps(out, plan, resumable.stamps)
+    storage.sweep(out, is_locked=is_locked)  # only now: a table among them can prove whose an outdated shard is

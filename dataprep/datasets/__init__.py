@@ -1,0 +1,1 @@
+"""What finished datasets contain: summaries and differences."""

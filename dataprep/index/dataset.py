@@ -1,0 +1,240 @@
+"""Index a dataset that another tool wrote: DALI indexes, sample tables and a manifest. Shards are never changed."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from dataprep import engines, storage
+from dataprep.formats import ScanOptions
+from dataprep.images.base import FAILED
+from dataprep.index.discover import FoundShards, find_components, find_shards, shard_stem, split_of, table_metadata
+from dataprep.index.shard import THREADS, FailedShard, IndexedShard, IndexTask, index_batch
+from dataprep.options import IndexOptions
+from dataprep.progress import Progress
+from manifests.errors import CallError, DamagedError
+from manifests.remote import is_url, parent_folder
+from manifests.schema import Components, Format, Manifest, Shard, Split, split_order
+from manifests.store import (
+    MANIFEST_NAME,
+    REJECTED_NAME,
+    SHARD_LIST_NAME,
+    manifest_files,
+    may_replace_manifest,
+    read_manifest,
+    rejected_bytes,
+)
+from manifests.text import printable
+
+#: By default, one process per this many bytes of shards. Starting a process takes about 0.25 s; in that time, a process
+#: reads the headers of 10,000 records.
+_BYTES_PER_WORKER = 32 << 20
+
+
+@dataclass(frozen=True)
+class IndexResult:
+    """What `index_shards` did.
+
+    Attributes:
+        folder: folder of the dataset.
+        manifest: the new manifest, or `None` if a shard cannot be indexed.
+        errors: one error per shard that cannot be indexed.
+        rejected: number of records that were left out of the index.
+        failed: the rows of ``rejected.jsonl`` with the reason ``"failed"``: dataprep itself failed on these images.
+        notices: notices for the user, one sentence each.
+
+    """
+
+    folder: str
+    manifest: Manifest | None
+    errors: tuple[DamagedError, ...] = ()
+    rejected: int = 0
+    failed: tuple[Mapping[str, str], ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def index_shards(
+    paths: Sequence[str],
+    options: IndexOptions | None = None,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> IndexResult:
+    """Write the index and the sample table of every shard, then the manifest.
+
+    If a shard cannot be indexed, nothing in the folder changes.
+
+    Args:
+        paths: a folder of shards, or shards of one folder; see `discover.find_shards`.
+        options: where records store the image and the label, and how to validate them.
+        workers: number of processes. By default one per CPU, and fewer for small datasets.
+        progress: receives the shards; the number of images is not known before.
+
+    Raises:
+        CallError: there are no shards, they are in several folders or formats, or files that `dataprep index` did
+            not make would be replaced.
+        ShardError: the first record of the first shard cannot be read.
+        StorageError: a file cannot be read or written, or another run is working in the folder.
+
+    """
+    options = options or IndexOptions()
+    shards = find_shards(paths)
+    if progress:
+        progress.start(None, len(shards.names))
+    folders = {shards.folder, *(parent_folder(path) for path in shards.paths)}
+    with storage.locked(*folders) as is_locked:
+        storage.check_partials(folders)
+        with storage.remember(shards.folder):
+            _refuse_folders(shards)
+            if not options.overwrite:
+                _refuse_to_replace(shards)
+        scan = find_components(shards, options)
+        with storage.partials(folders, is_locked=is_locked):
+            return _index(shards, scan, options, workers, progress)
+
+
+def _index(
+    shards: FoundShards,
+    scan: ScanOptions,
+    options: IndexOptions,
+    workers: int | None,
+    progress: Progress | None,
+) -> IndexResult:
+    """Index all shards, then give the files their final names."""
+    results: dict[str, IndexedShard | FailedShard] = {}
+    tasks, workers = _make_tasks(shards, scan, options, workers or _default_workers(shards))
+    with closing(engines.run(index_batch, tasks, workers)) as batches:
+        for batch in batches:
+            for result in batch:
+                results[result.name] = result
+                if progress:
+                    progress.advance(result.name, result.shard.samples if isinstance(result, IndexedShard) else 0)
+    in_order = [results[name] for name in shards.names]
+    errors = tuple(result.error for result in in_order if isinstance(result, FailedShard))
+    if errors:
+        return IndexResult(shards.folder, None, errors)
+    indexed = [result for result in in_order if isinstance(result, IndexedShard)]
+    return _commit(shards, indexed, scan, options)
+
+
+def _refuse_folders(shards: FoundShards) -> None:
+    """Refuse folders under the names of files that will be written, which no option can replace."""
+    if is_url(shards.folder):  # an object store can have a file and a folder of the same name
+        return
+    per_shard = (shard_stem(path) + suffix for path in shards.paths for suffix in (".idx", ".samples.parquet"))
+    for path in chain(per_shard, (os.path.join(shards.folder, name) for name in (MANIFEST_NAME, REJECTED_NAME))):
+        if os.path.isdir(path):
+            raise CallError(f"{printable(path)} is a folder, but a file of this name is needed", hint="move it away")
+
+
+def _refuse_to_replace(shards: FoundShards) -> None:
+    """Refuse to replace another tool's manifest, or tables of ``dataprep convert``, which contain more columns."""
+    if not may_replace_manifest(shards.folder):
+        raise CallError(
+            f"{os.path.join(shards.folder, MANIFEST_NAME)} was written by another tool",
+            hint="move it away, or add --overwrite to replace it",
+        )
+    for path in shards.paths:
+        metadata = table_metadata(f"{shard_stem(path)}.parquet")
+        if metadata and metadata.creator == "convert":
+            raise CallError(
+                f"{shards.folder} was made by `dataprep convert` and already has indexes and tables",
+                hint="to replace them with what the shards alone contain, add --overwrite",
+            )
+
+
+def _default_workers(shards: FoundShards) -> int:
+    limit = engines.default_workers()
+    size = 0
+    for path in shards.paths:
+        with storage.translate_errors(path, "the file cannot be read"):
+            size += storage.stat(path).st_size
+        if size >= limit * _BYTES_PER_WORKER:
+            return limit
+    return max(1, math.ceil(size / _BYTES_PER_WORKER))
+
+
+def _make_tasks(
+    shards: FoundShards, scan: ScanOptions, options: IndexOptions, workers: int
+) -> tuple[list[IndexTask], int]:
+    """Divide the shards into at least one task per worker, of at most `2 * THREADS` shards each."""
+    workers = min(workers, len(shards.names))
+    count = max(workers, math.ceil(len(shards.names) / (2 * THREADS)))
+    tasks = [
+        IndexTask(shards.folder, shards.names[first::count], shards.format, scan, options) for first in range(count)
+    ]
+    return tasks, workers
+
+
+def _commit(
+    shards: FoundShards, indexed: Sequence[IndexedShard], scan: ScanOptions, options: IndexOptions
+) -> IndexResult:
+    """Give all files their final names: indexes and tables, then ``rejected.jsonl``, the manifest last."""
+    folder = shards.folder
+    rejected = [row for shard in indexed for row in shard.rejected]
+    manifest = Manifest(
+        creator="index",
+        format=shards.format,
+        store="encoded",
+        components=_components(shards.format, indexed, scan, options),
+        classes=options.classes or _class_names(indexed),
+        splits=_splits(indexed, options),
+        rejected=None,
+        options={"made_by": "dataprep index", "label_key": options.label_key, "validate": options.validate},
+    )
+    manifest_files(manifest)  # raises an error if it is too long, while nothing is changed yet
+    # Remove the old manifest first: it must never describe indexes of another run.
+    for name in (MANIFEST_NAME, SHARD_LIST_NAME, REJECTED_NAME):
+        storage.remove(os.path.join(folder, name))
+    storage.publish_all(pair for shard in indexed for pair in shard.pending)
+    if rejected:
+        storage.replace_file(os.path.join(folder, REJECTED_NAME), rejected_bytes(rejected))
+        manifest = replace(manifest, rejected=storage.describe(folder, REJECTED_NAME))
+    for name, content in manifest_files(manifest).items():
+        storage.replace_file(os.path.join(folder, name), content)
+    notices = ("the images were not read, so there are no checksums for `dataprep verify` to compare with",)
+    return IndexResult(
+        folder,
+        read_manifest(folder),
+        rejected=len(rejected),
+        failed=tuple(row for row in rejected if row["reason"] == FAILED),
+        notices=notices if options.validate == "none" else (),
+    )
+
+
+def _splits(indexed: Sequence[IndexedShard], options: IndexOptions) -> tuple[Split, ...]:
+    by_name: dict[str, list[Shard]] = {}
+    for shard in indexed:
+        by_name.setdefault(split_of(shard.name, options), []).append(shard.shard)
+    return tuple(Split(name, tuple(by_name[name])) for name in split_order(set(by_name)))
+
+
+def _components(fmt: Format, indexed: Sequence[IndexedShard], scan: ScanOptions, options: IndexOptions) -> Components:
+    """Return where records store image and label. Of the known image extensions, keep those that the shards contain."""
+    if fmt == "tfrecord" or options.image:
+        return scan.components
+    extensions = sorted({extension for shard in indexed for extension in shard.image_components})
+    return replace(scan.components, image=tuple(extensions))
+
+
+def _class_names(indexed: Sequence[IndexedShard]) -> tuple[str, ...]:
+    """Return the class names in the records if they are unambiguous and distinct, else the labels as text.
+
+    If no record has the class name of a label, the label itself is the name.
+    """
+    names = _stored_class_names(indexed)
+    classes = max(shard.max_label for shard in indexed) + 1
+    return tuple(names.get(label, str(label)) for label in range(classes))
+
+
+def _stored_class_names(indexed: Sequence[IndexedShard]) -> Mapping[int, str]:
+    names: dict[int, str] = {}
+    for shard in indexed:
+        for label, name in shard.class_names.items():
+            if names.setdefault(label, name) != name:
+                return {}
+    return names if len(set(names.values())) == len(names) else {}

@@ -1,0 +1,235 @@
+"""Decide the split, the order and the shard of every sample, and the names of the shards. Pure functions: no I/O.
+
+A seed gives the same plan with every release of NumPy: see `dataprep.plan.random_order`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dataprep.options import CHANGE_COLUMNS, Options
+from dataprep.plan.random_order import ORDER_STREAM, permutation
+from dataprep.plan.splits import assign_splits
+from dataprep.sources import Source
+from dataprep.sources.base import MAX_SPLIT_NAME
+from manifests.errors import CallError
+from manifests.store import MAX_SHARDS_IN_JSON, check_manifest_size
+
+__all__ = ["PLAN_FOLDER", "ConversionPlan", "Options", "PlannedShard", "ShardPlan", "key_of", "make_plan", "shard_name"]
+
+
+#: The folder in an output folder to which `dataprep plan` writes; see `plan.files`.
+PLAN_FOLDER = "plan"
+
+
+@dataclass(frozen=True)
+class PlannedShard:
+    """The name of a shard to write.
+
+    Attributes:
+        name: the shard's file name without extension, ``train-00000`` for example.
+        split: name of its split.
+
+    """
+
+    name: str
+    split: str
+
+
+@dataclass(frozen=True)
+class ShardPlan(PlannedShard):
+    """One shard to write, with its samples.
+
+    Attributes:
+        rows: rows of the source in stored order, int64 [N].
+
+    """
+
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ConversionPlan:
+    """All shards to write.
+
+    Attributes:
+        shards: the shards, in the order of the splits.
+        fingerprint: digest of everything that determines their bytes.
+        notices: messages for the user about the new splits, one line each.
+
+    """
+
+    shards: tuple[ShardPlan, ...]
+    fingerprint: str
+    notices: tuple[str, ...] = ()
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits that have at least one shard, in order."""
+        return tuple(dict.fromkeys(shard.split for shard in self.shards))
+
+
+def make_plan(source: Source, options: Options) -> ConversionPlan:
+    """Assign every sample to a split, a shard and a position in it.
+
+    Raises:
+        CallError: `val_fraction`, `test_fraction` or `split_by` does not fit the source, the source already has one
+            of the `CHANGE_COLUMNS` that the options add, or the manifest would be too long.
+
+    """
+    _check_columns(source, options)
+    splits = assign_splits(source, options)
+    _check_names(splits.names)
+    shards = []
+    for number, name in enumerate(splits.names):
+        rows = np.flatnonzero(splits.index == number)
+        if options.shuffle:
+            rows = _shuffled(source, rows, options.seed, ORDER_STREAM, number)
+        sizes = source.size[rows]
+        sizes = _estimated_sizes(sizes.clip(min=0, out=sizes), options)
+        for index, (start, stop) in enumerate(_shard_bounds(sizes, options)):
+            shards.append(ShardPlan(shard_name(name, index), name, rows[start:stop]))
+    _check_manifest(source, shards)
+    return ConversionPlan(tuple(shards), _fingerprint(source, options), splits.notices)
+
+
+#: Bytes that a shard takes in the manifest, at most: its three files with their names, lengths and checksums.
+_MANIFEST_BYTES_PER_SHARD = 1024
+
+
+def _check_manifest(source: Source, shards: Sequence[ShardPlan]) -> None:
+    """Check now, not after the last shard, that the manifest will not be too long."""
+    names = len(json.dumps(source.classes, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    listed = len(shards) if len(shards) <= MAX_SHARDS_IN_JSON else 0
+    # Each name is on an indented line of its own.
+    check_manifest_size(names + 2 * len(source.classes) + _MANIFEST_BYTES_PER_SHARD * (listed + 1))
+
+
+def _check_columns(source: Source, options: Options) -> None:
+    if source.pixels is not None and (options.raw is None or options.raw.pixels != source.pixels):
+        height = source.pixels[0]
+        raise CallError(
+            f"the source stores raw pixels of {source.pixels[1]}x{height}, which cannot be encoded or resized again",
+            hint=f"set --store raw --raw-size {height}, or make the dataset from the original images",
+        )
+    if not options.changes_images or source.prepared:
+        return
+    for name in CHANGE_COLUMNS:
+        if name in source.extra.column_names:
+            raise CallError(
+                f"the source has a column {name!r}, and resizing or --store raw adds a column of that name",
+                hint="rename the column of the source",
+            )
+
+
+def _check_names(splits: Sequence[str]) -> None:
+    for name in splits:
+        if len(os.fsencode(name)) > MAX_SPLIT_NAME:
+            raise CallError(
+                f"split {name[:40]!r}... has a name of {len(os.fsencode(name))} bytes, but the limit is "
+                f"{MAX_SPLIT_NAME}, because shards are named after it",
+                hint="write shorter names into the split column",
+            )
+
+
+def shard_name(split: str, number: int) -> str:
+    """Return the name of a shard; `number` counts the shards of its split from 0."""
+    return f"{split}-{number:05d}"
+
+
+def key_of(row: int) -> str:
+    """Return the key of the sample in a row of the source. Keys are unique and contain no dots or spaces."""
+    return f"{row:08d}"
+
+
+#: Groups of images, such as the row groups of a Parquet file, are shuffled; then the images of consecutive groups that
+#: together have at most about this many bytes. A worker keeps that much of them in memory.
+WINDOW_BYTES = 64 << 20
+
+
+def _shuffled(source: Source, rows: NDArray[np.int64], *stream: int) -> NDArray[np.int64]:
+    """Return rows in random order, int64 [N]; if the source has groups, rows of few groups are close to each other."""
+    order = permutation(len(rows), *stream)
+    if source.group is None:
+        return rows[order]
+    _, group = np.unique(source.group[rows], return_inverse=True)
+    groups = permutation(int(group.max(initial=-1)) + 1, *stream, ORDER_STREAM)
+    sizes = np.bincount(group, source.size[rows].clip(min=0), minlength=len(groups))[groups]
+    window = np.empty(len(groups), np.int64)
+    window[groups] = np.cumsum(sizes) // WINDOW_BYTES
+    return rows[order[np.argsort(window[group[order]], kind="stable")]]
+
+
+def _estimated_sizes(sizes: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
+    """Return the bytes that images of these sizes take when they are stored, int64 [N]; approximate if resized."""
+    if options.raw:
+        return np.full_like(sizes, math.prod(options.raw.pixels))
+    return sizes.clip(max=options.downscale.estimated_max_bytes) if options.downscale else sizes
+
+
+def _shard_bounds(sizes: NDArray[np.int64], options: Options) -> Iterator[tuple[int, int]]:
+    """Yield the first sample of each shard and the one after its last, divided by count or by `shard_bytes`."""
+    # In as few arrays as possible: a split can have a hundred million samples.
+    start, ends = 0, np.cumsum(sizes) if not options.shard_samples else sizes
+    while start < len(sizes):
+        if options.shard_samples:
+            stop = start + min(options.shard_samples, len(sizes))
+        else:
+            limit = min((int(ends[start - 1]) if start else 0) + options.shard_bytes, int(ends[-1]))
+            stop = int(np.searchsorted(ends, limit, side="right"))
+        stop = min(max(stop, start + 1), len(sizes))
+        yield start, stop
+        start = stop
+
+
+def _fingerprint(source: Source, options: Options) -> str:
+    """Return a digest of everything that determines the bytes of the shards: samples, classes, options.
+
+    The path, size, label, split and extra columns of each sample are included. Times and the source's folder are not,
+    so a copy of the source in another place has the same fingerprint.
+    """
+    digest = hashlib.sha256(json.dumps([1, options.as_json(), source.classes, source.splits]).encode())
+    columns: Mapping[str, Any] = {
+        "path": source.path,
+        "label": source.label,
+        "split": source.split,
+        "size": source.size,
+        **{name: source.extra[name] for name in source.extra.column_names},
+    }
+    table = pa.table(dict(columns)).combine_chunks()
+    # The stream goes through the digest as it is written: in memory, it would be as large as the table.
+    with (
+        pa.PythonFile(_DigestFile(digest), "w") as sink,
+        pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream,
+    ):
+        stream.write_table(table)
+    return digest.hexdigest()[:32]
+
+
+class _DigestFile:
+    """A file to write, of which only the digest remains."""
+
+    closed = False
+
+    def __init__(self, digest: hashlib._Hash) -> None:
+        self._digest = digest
+
+    def write(self, data: Any) -> int:
+        self._digest.update(data)
+        return memoryview(data).nbytes
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True

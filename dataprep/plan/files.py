@@ -1,0 +1,260 @@
+"""The folder ``plan`` in an output folder: what `dataprep plan` decided, for workers on any machine.
+
+``plan.json`` is written last: if it exists, the plan is complete. The same source, options and libraries give the same
+bytes. Reading is strict, because a plan may come from anybody.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataprep import storage
+from dataprep.attestation import canary, check_canary
+from dataprep.options import Options
+from dataprep.plan.assign import PLAN_FOLDER, ConversionPlan
+from dataprep.plan.job import Job, shard_task
+from dataprep.plan.mismatch import other_plan_error
+from dataprep.plan.stored import PLAN_VERSION, PlannedSplit, StoredPlan, plan_from_json, plan_to_json
+from dataprep.plan.table import SHARDS_PER_FILE, file_parts, open_planned_file, read_planned_rows, write_plan_table
+from dataprep.shards.write import ShardTask, divides
+from dataprep.sources import Source
+from manifests.errors import CallError, PlanError, SourceVanishedError
+from manifests.faults import raise_machine_fault
+from manifests.files import PLAN, read_file
+from manifests.remote import absolute
+from manifests.sealed import seal, unseal
+from manifests.text import printable
+
+PLAN_NAME = "plan.json"
+_PLAN_FILE = re.compile(r"plan\.json|source-[0-9]{5,}\.parquet")
+
+
+def plan_folder(out: str) -> str:
+    """Return the folder of the plan in an output folder."""
+    return os.path.join(out, PLAN_FOLDER)
+
+
+# --- write ----------------------------------------------------------------------------------------
+
+
+def write_plan(source: Source, plan: ConversionPlan, out: str, options: Options) -> StoredPlan:
+    """Write the plan into the folder ``plan``; the folder for temporary files must exist."""
+    folder = plan_folder(out)
+    with storage.translate_errors(folder, "the folder cannot be made"):
+        storage.make_folder(folder)
+    tables, pairs = [], []
+    for name, shards in file_parts(plan.shards):
+        temporary = storage.partial_path(os.path.join(out, name))
+        with storage.translate_errors(os.path.join(folder, name), "the file cannot be written"):
+            tables.append(write_plan_table(temporary, name, source, shards))
+        pairs.append((temporary, os.path.join(folder, name)))
+    stored = StoredPlan(
+        fingerprint=plan.fingerprint,
+        options=options,
+        canary=canary(),
+        layout=source.layout,
+        root=absolute(source.root),
+        splits=tuple(_totals(source, plan, name) for name in plan.splits),
+        extra=tuple(source.extra.column_names),
+        has_locations=source.location is not None,
+        tables=tuple(tables),
+        rejected=source.rejected,
+        classes=source.classes,
+    )
+    storage.write_partial(os.path.join(out, PLAN_NAME), seal(plan_to_json(stored)))
+    remove_plan(out)
+    storage.publish_all([*pairs, (storage.partial_path(os.path.join(out, PLAN_NAME)), os.path.join(folder, PLAN_NAME))])
+    return stored
+
+
+def remove_plan(out: str) -> None:
+    """Remove the files of a plan, ``plan.json`` first."""
+    folder = plan_folder(out)
+    names = [entry.name for entry in storage.list_folder(folder)] if storage.is_folder(folder) else []
+    for name in sorted((name for name in names if _PLAN_FILE.fullmatch(name)), key=lambda name: name != PLAN_NAME):
+        storage.remove(os.path.join(folder, name))
+
+
+def _totals(source: Source, plan: ConversionPlan, name: str) -> PlannedSplit:
+    shards = [shard for shard in plan.shards if shard.split == name]
+    size = sum(int(source.size[shard.rows].clip(min=0).sum()) for shard in shards)
+    return PlannedSplit(name, len(shards), sum(len(shard.rows) for shard in shards), size)
+
+
+# --- read -----------------------------------------------------------------------------------------
+
+
+def has_plan(out: str) -> bool:
+    """Return whether an output folder has a complete plan, damaged or not."""
+    return storage.is_file(os.path.join(plan_folder(out), PLAN_NAME))
+
+
+def read_plan(out: str) -> StoredPlan:
+    """Read ``OUT/plan/plan.json``.
+
+    Raises:
+        CallError: there is no plan.
+        PlanError: it is damaged, was changed by hand, or has another version.
+
+    """
+    path = os.path.join(plan_folder(out), PLAN_NAME)
+    try:
+        data = read_file(path, PLAN)
+    except (FileNotFoundError, NotADirectoryError):
+        hint = "run `dataprep plan --src SRC --out OUT` first" if storage.is_folder(out) else "check the path"
+        missing = "contains no plan" if storage.is_folder(out) else "does not exist"
+        raise CallError(f"the folder {printable(out)} {missing}", hint=hint) from None
+    except OSError as error:
+        raise_machine_fault(error)
+        raise PlanError(
+            f"the plan cannot be read ({error.strerror})", file=path, hint="check its permissions"
+        ) from None
+    return _parse(data, path)
+
+
+def check_plan(out: str, fingerprint: str, options: Options, *, overwrite: bool) -> bool:
+    """Compare the plan in an output folder with that of a run.
+
+    Returns:
+        Whether the folder has a plan that the run must remove or replace.
+
+    Raises:
+        CallError: it has the plan of another conversion.
+        StoppedError: it has the same plan, but this machine writes other bytes than the one that made it.
+
+    """
+    if not has_plan(out):
+        return False
+    try:
+        stored = read_plan(out)
+    except PlanError:
+        return True
+    if overwrite:
+        return stored.fingerprint != fingerprint or stored.canary.digest != canary().digest
+    if stored.fingerprint != fingerprint:
+        raise other_plan_error(out, stored.options, options)
+    check_canary(stored.canary)
+    return False
+
+
+_VERSION = re.compile(rb'\{\n "plan_version": ([0-9]{1,9}),\n')
+
+
+def _parse(data: bytes, path: str) -> StoredPlan:
+    version = _VERSION.match(data)
+    if version and int(version[1]) != PLAN_VERSION:
+        raise PlanError(
+            f"the plan has plan_version {int(version[1])}, but this release reads {PLAN_VERSION}",
+            file=path,
+            hint="use the release that made the plan, or run `dataprep plan` again",
+        )
+    try:
+        plan = plan_from_json(unseal(data))
+    except ValueError as error:
+        message = f"the plan was changed after `dataprep plan` wrote it, or is damaged ({error})"
+        raise PlanError(message, file=path, hint=PLAN.hint) from None
+    return plan
+
+
+def count_images(plan: StoredPlan, out: str, numbers: Sequence[int]) -> int:
+    """Return the number of images in some shards of a plan.
+
+    Raises:
+        PlanError: a file of the source table is missing or was changed.
+
+    """
+    total = 0
+    for file, shards in groupby(numbers, lambda number: number // SHARDS_PER_FILE):
+        with open_planned_file(plan_folder(out), plan.tables[file]) as parquet:
+            total += sum(parquet.group_rows(number % SHARDS_PER_FILE) for number in shards)
+    return total
+
+
+@dataclass(frozen=True)
+class StoredTasks(Sequence[ShardTask]):
+    """The tasks of some shards, each read from the plan's files when it is needed.
+
+    Attributes:
+        plan: the plan.
+        out: the output folder.
+        numbers: positions of the shards in the plan.
+        workers: processes of the engine.
+
+    """
+
+    plan: StoredPlan
+    out: str
+    numbers: Sequence[int]
+    workers: int
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, at: int) -> ShardTask:  # type: ignore[override]
+        divided = divides(self.plan.options, len(self) - at, self.workers)
+        return replace(self.task(self.numbers[at]), divided=divided)
+
+    @cached_property
+    def _job(self) -> Job:
+        return self.plan.job(self.out)
+
+    @cached_property
+    def _template(self) -> Source:
+        empty = pa.array([], pa.large_string())
+        no_rows = np.zeros(0, np.int64)
+        return Source(
+            root=self.plan.root,
+            layout=self.plan.layout,
+            classes=self.plan.classes,
+            splits=self._job.splits,
+            path=empty,
+            label=no_rows.astype(np.int32),
+            split=no_rows.astype(np.int8),
+            size=no_rows,
+            extra=pa.table({}),
+        )
+
+    def task(self, number: int) -> ShardTask:
+        """Return the task of a shard.
+
+        Raises:
+            PlanError: its rows are missing, damaged or were changed.
+
+        """
+        name = self._job.shards[number].name
+        file, group = divmod(number, SHARDS_PER_FILE)
+        rows = read_planned_rows(
+            plan_folder(self.out),
+            self.plan.tables[file],
+            group,
+            name,
+            template=self._template,
+            extra=self.plan.extra,
+            has_locations=self.plan.has_locations,
+        )
+        _check_root(rows.source)
+        # Arrow's footer of a file and its schema refer to each other, and a footer of 1,000 row groups is large.
+        # Without this, hundreds of them stay in memory.
+        gc.collect(1)
+        return shard_task(self._job, name, rows.source, np.arange(len(rows.keys)), rows.keys)
+
+
+def _check_root(source: Source) -> None:
+    """Check that the folder of the source is there, if an image is relative to it."""
+    paths = source.path if source.location is None else source.location["container"].cast(pa.large_string())
+    if not storage.is_folder(source.root) and not pc.all(pc.match_substring_regex(paths, "^/|://")).as_py():
+        raise SourceVanishedError(
+            "the source of the plan is not on this machine",
+            file=source.root,
+            hint="mount it at this path and run the same command again; finished shards are kept",
+        )

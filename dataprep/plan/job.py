@@ -1,0 +1,118 @@
+"""A conversion as its steps share it: what to write, without the samples.
+
+`convert` builds a job from the plan in memory, `work` and `finish` from the files of `dataprep plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep.containers import locations_of
+from dataprep.options import Options
+from dataprep.plan.assign import ConversionPlan, PlannedShard, key_of
+from dataprep.shards.write import ShardTask, divides
+from dataprep.sources import Source
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a conversion writes into one output folder.
+
+    Attributes:
+        out: the output folder.
+        options: options of the conversion.
+        fingerprint: fingerprint of the plan.
+        classes: class names in label order.
+        shards: all shards in the order of the plan.
+        splits: names of the splits that have at least one shard, in order.
+        images: number of images to read.
+        bytes: total size of these images in bytes.
+        rejected: rows for ``rejected.jsonl`` of the scan.
+
+    """
+
+    out: str
+    options: Options
+    fingerprint: str
+    classes: tuple[str, ...]
+    shards: Sequence[PlannedShard]
+    splits: tuple[str, ...]
+    images: int
+    bytes: int
+    rejected: tuple[Mapping[str, str], ...]
+
+
+def job_of(source: Source, plan: ConversionPlan, out: str, options: Options) -> Job:
+    """Return the job of a plan that is in memory."""
+    return Job(
+        out=out,
+        options=options,
+        fingerprint=plan.fingerprint,
+        classes=source.classes,
+        shards=plan.shards,
+        splits=plan.splits,
+        images=len(source),
+        bytes=source.bytes,
+        rejected=source.rejected,
+    )
+
+
+@dataclass(frozen=True)
+class SourceTasks(Sequence[ShardTask]):
+    """The tasks of some shards, made from the source when they are needed.
+
+    Attributes:
+        source: the source of the plan.
+        plan: the plan.
+        job: the job of the plan.
+        numbers: positions of the shards in the plan.
+        workers: processes of the engine.
+
+    """
+
+    source: Source
+    plan: ConversionPlan
+    job: Job
+    numbers: Sequence[int]
+    workers: int
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, at: int) -> ShardTask:  # type: ignore[override]
+        shard = self.plan.shards[self.numbers[at]]
+        keys = [key_of(row) for row in shard.rows.tolist()]
+        task = shard_task(self.job, shard.name, self.source, shard.rows, keys)
+        return replace(task, divided=divides(self.job.options, len(self) - at, self.workers))
+
+
+def shard_task(job: Job, name: str, source: Source, rows: NDArray[np.int64], keys: list[str]) -> ShardTask:
+    """Return the task of one shard.
+
+    Args:
+        job: what the shard belongs to.
+        name: name of the shard.
+        source: a source that contains its samples.
+        rows: rows of the source in stored order, int64 [N].
+        keys: keys of the samples.
+
+    """
+    labels = source.label[rows].tolist()
+    return ShardTask(
+        out=job.out,
+        name=name,
+        root=source.root,
+        options=job.options,
+        fingerprint=job.fingerprint,
+        keys=keys,
+        paths=source.path.take(rows).to_pylist(),
+        sizes=source.size[rows].tolist(),
+        labels=labels,
+        class_names=[job.classes[label] for label in labels],
+        extra=source.extra.take(rows) if source.extra.num_columns else None,
+        locations=locations_of(source.location, rows),
+    )

@@ -1,0 +1,212 @@
+"""Take val and test out of train: stratified by label, or in whole groups. Pure functions: no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dataprep.options import Options
+from dataprep.plan.random_order import SPLIT_STREAM, permutation
+from dataprep.sources import Source
+from dataprep.sources.base import LABEL_COLUMNS
+from manifests.errors import CallError
+from manifests.schema import SPLIT_NAMES
+from manifests.text import plural, printable
+
+#: Third number of the seed of the order of the classes. The order of the samples has no third number.
+_CLASSES = 1_000
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The split of every sample.
+
+    Attributes:
+        names: names of the splits, in order.
+        index: index of the split of each sample, int8 [N].
+        notices: messages for the user, one line each.
+
+    """
+
+    names: tuple[str, ...]
+    index: NDArray[np.int8]
+    notices: tuple[str, ...] = ()
+
+
+def assign_splits(source: Source, options: Options) -> Splits:
+    """Move the fractions `val_fraction` and `test_fraction` of train to new splits.
+
+    Raises:
+        CallError: the source already has such a split or has no train, a split would be empty, or `split_by` does not
+            fit the source.
+
+    """
+    fractions = {"val": options.val_fraction, "test": options.test_fraction}
+    new = {name: fraction for name, fraction in fractions.items() if fraction}
+    if not new:
+        if options.split_by:
+            message = "--split-by requires --val-fraction or --test-fraction"
+            raise CallError(message, hint="set the fraction of train that goes to val")
+        return Splits(source.splits, source.split)
+    for name in new:
+        if name in source.splits:
+            message = f"--{name}-fraction: the source already has a {name} split"
+            raise CallError(message, hint=f"leave out --{name}-fraction")
+        if "train" not in source.splits:
+            message = f"--{name}-fraction: the source has no train split to take images from"
+            raise CallError(message, hint=f"leave out --{name}-fraction")
+    train = np.flatnonzero(source.split == source.splits.index("train"))
+    counts = {name: round(fraction * len(train)) for name, fraction in new.items()}
+    if options.split_by:
+        chosen = _choose_groups(_split_column(source, options.split_by), train, options, counts)
+    else:
+        _check_counts(len(train), new, counts)
+        chosen = _choose_stratified(source.label[train], options.seed, counts)
+    others = [*new, *(name for name in source.splits if name != "train")]
+    ranks = {name: rank for rank, name in enumerate(SPLIT_NAMES)}
+    names = ("train", *sorted(others, key=lambda name: ranks.get(name, len(ranks))))
+    index = np.array([names.index(name) for name in source.splits], np.int8)[source.split]
+    for name, positions in chosen.items():
+        index[train[positions]] = names.index(name)
+    per_split = {name: source.label[train[index[train] == names.index(name)]] for name in ("train", *new)}
+    return Splits(names, index, tuple(_notices(source.classes, per_split, options.split_by)))
+
+
+def _check_counts(images: int, fractions: Mapping[str, float], counts: Mapping[str, int]) -> None:
+    if min(counts.values()) < 1 or sum(counts.values()) >= images:
+        given = " and ".join(f"--{name}-fraction {fraction:g}" for name, fraction in fractions.items())
+        raise CallError(
+            f"{given} of {plural(images, 'image')} leaves a split empty",
+            hint="choose a fraction that gives every split at least one image",
+        )
+
+
+# --- stratified by label ------------------------------------------------------------------------
+
+
+def _choose_stratified(label: NDArray[np.int32], seed: int, counts: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
+    """Choose samples at random so that each class gives every split its share, rounded up or down.
+
+    Args:
+        label: labels of the samples, int32 [N].
+        seed: seed of the random order.
+        counts: number of samples of each new split.
+
+    Returns:
+        The chosen positions of each split.
+
+    """
+    per_class = np.bincount(label).astype(np.int64)
+    order = permutation(len(label), seed, SPLIT_STREAM)
+    by_class = order[np.argsort(label[order], kind="stable")]  # each class in random order
+    first = np.cumsum(per_class) - per_class
+    rank = np.arange(len(label)) - first[label[by_class]]
+    taken = np.zeros_like(per_class)
+    chosen = {}
+    for number, (name, count) in enumerate(counts.items()):
+        ties = permutation(len(per_class), seed, SPLIT_STREAM, _CLASSES + number)
+        share = _share(per_class, per_class - taken, count, ties)[label[by_class]]
+        before = taken[label[by_class]]
+        chosen[name] = by_class[(before <= rank) & (rank < before + share)]
+        taken = taken + np.bincount(label[chosen[name]], minlength=len(per_class))
+    return chosen
+
+
+def _share(
+    per_class: NDArray[np.int64], left: NDArray[np.int64], count: int, ties: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Divide `count` samples among the classes in proportion to their size, by largest remainders; int64 [classes].
+
+    A class without any comes first, and a class keeps its last sample for train as long as others have more.
+
+    Args:
+        per_class: number of samples of each class.
+        left: number of them that are not in another split.
+        count: number of samples to take, less than the sum of `left`.
+        ties: random order of the classes, which decides between equal ones.
+
+    """
+    exact = per_class * count
+    share: NDArray[np.int64] = np.minimum(exact // per_class.sum(), (left - 1).clip(min=0))
+    remainder = exact % per_class.sum()
+    for kept in (1, 0):
+        while (missing := count - int(share.sum())) and (left - share > kept).any():
+            candidates = ties[(left - share > kept)[ties]]
+            best_first = np.lexsort((-remainder[candidates], share[candidates] > 0))
+            share[candidates[best_first[:missing]]] += 1
+    return share
+
+
+# --- whole groups -------------------------------------------------------------------------------
+
+
+def _split_column(source: Source, name: str) -> pa.Array:
+    """Return the column that ``--split-by`` names; every source has the column ``label``, the name of the class."""
+    if name in source.extra.column_names:
+        return source.extra[name].combine_chunks()
+    if name in LABEL_COLUMNS:
+        return pa.array(source.classes, pa.large_string()).take(pa.array(source.label))
+    known = ", ".join([*source.extra.column_names, "label"])
+    raise CallError(f"--split-by {name}: the source has no column of that name", hint=f"choose one of: {known}")
+
+
+def _choose_groups(
+    column: pa.Array, train: NDArray[np.int64], options: Options, counts: Mapping[str, int]
+) -> dict[str, NDArray[np.int64]]:
+    """Choose samples in whole groups: visit the groups in random order and take each that still fits."""
+    values = column.take(pa.array(train)).dictionary_encode(null_encoding="encode")
+    # Number groups by value, not by first occurrence. Rows without a value form a group of their own.
+    rank = np.asarray(pc.rank(values.dictionary.cast(pa.large_string()), tiebreaker="first")).astype(np.int64) - 1
+    group = rank[np.asarray(values.indices)]
+    sizes = np.bincount(group)
+    waiting = permutation(len(sizes), options.seed, SPLIT_STREAM).tolist()
+    parts: dict[str, NDArray[np.int64]] = {}
+    for name, count in counts.items():
+        room, chosen = count, []
+        for number in waiting:
+            if sizes[number] <= room:
+                chosen.append(number)
+                room -= int(sizes[number])
+        waiting = [number for number in waiting if number not in {*chosen}] if chosen else []
+        if not waiting:
+            fraction = getattr(options, f"{name}_fraction")
+            raise CallError(
+                f"--split-by {options.split_by} makes {plural(len(sizes), 'group')}, which --{name}-fraction "
+                f"{fraction:g} cannot divide into {'two' if len(counts) == 1 else 'three'} splits",
+                hint="choose another fraction, or a column with more values",
+            )
+        parts[name] = np.flatnonzero(np.isin(group, chosen))
+    return parts
+
+
+# --- what the user should know ------------------------------------------------------------------
+
+
+def _notices(classes: Sequence[str], per_split: Mapping[str, NDArray[np.int32]], split_by: str | None) -> Iterator[str]:
+    """Report what could not be stratified, and the classes that a split has no image of.
+
+    Args:
+        classes: class names in label order.
+        per_split: labels of the samples of each split.
+        split_by: the option of that name.
+
+    """
+    counts = {name: np.bincount(label, minlength=len(classes)) for name, label in per_split.items()}
+    splits_with = np.sum([count > 0 for count in counts.values()], axis=0)
+    present = splits_with > 0
+    if split_by:
+        if splits_with.max(initial=0) <= 1:
+            return  # no class is in two splits, as it should be for identities
+        yield f"the new splits consist of whole groups of {split_by}, so they are not stratified by label"
+    for name, count in counts.items():
+        if len(without := np.flatnonzero(present & (count == 0))):
+            shown = ", ".join(printable(classes[label]) for label in without[:5].tolist())
+            shown += ", ..." if len(without) > 5 else ""
+            number, images = int(present.sum()), int(count.sum())
+            reason = f", because it has only {plural(images, 'image')}" if images < number else ""
+            yield f"{name} has no images of {len(without):,} of {plural(number, 'class')}{reason}: {shown}"

@@ -1,0 +1,1 @@
+"""Rebuild damaged or missing files of a prepared dataset."""

@@ -1,0 +1,154 @@
+"""Rebuild the DALI index and the sample table of a shard from the shard itself. Nothing is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from awscrt.checksums import crc32c
+
+from dataprep import storage
+from dataprep.formats import FORMATS, Record, ScanOptions, View, image_header
+from dataprep.images.base import ImageInfo, Rejected
+from dataprep.index.shard import IndexTask, ShardReader
+from dataprep.options import IndexOptions
+from dataprep.plan.assign import key_of
+from dataprep.plan.random_order import ORDER_STREAM, permutation
+from manifests.dali_index import format_index
+from manifests.errors import TableError
+from manifests.members import parse_json
+from manifests.schema import TABLE_COLUMNS, Conversion, Manifest, Shard, TableMetadata
+from manifests.store import checksum_text
+from manifests.tables import build_table, read_table, table_bytes
+
+
+def rebuild(folder: str, manifest: Manifest, shard: Shard) -> dict[str, bytes]:
+    """Return the content of the index and of the table of an intact shard, by file name, as far as it is exact.
+
+    A file is returned only if its content has the length and the checksum in the manifest.
+
+    Raises:
+        DatasetError: the shard cannot be read, or its records are not what the manifest says.
+
+    """
+    rebuilt: dict[str, bytes] = {}
+    contents = _indexed if manifest.creator == "index" else _converted
+    with suppress(Rejected, ValueError, TypeError, LookupError, OverflowError, pa.ArrowException):  # not as written
+        for file, content in zip((shard.index, shard.table), contents(folder, manifest, shard), strict=True):
+            if (len(content), checksum_text(crc32c(content))) == (file.bytes, file.checksum):
+                rebuilt[file.name] = content
+    return rebuilt
+
+
+def _indexed(folder: str, manifest: Manifest, shard: Shard) -> Iterator[bytes]:
+    """Do what ``dataprep index`` does, with the options in the manifest."""
+    options = IndexOptions(
+        label_key=manifest.options.get("label_key"),
+        label_offset=manifest.components.label_offset,
+        classes=manifest.classes,
+        validate=manifest.options.get("validate", "none"),
+    )
+    scan = ScanOptions(manifest.components, options.label_key)
+    path = os.path.join(folder, shard.name)
+    with storage.open_view(path, span=1 << 20) as (view, size):
+        task = IndexTask(folder, (shard.name,), manifest.format, scan, options)
+        reader = ShardReader(task, shard.name, view)
+        for number, record in enumerate(FORMATS[manifest.format].scan(view, size, path, scan)):
+            reader.add(number, record)
+    yield format_index(manifest.format, reader.index_lines)
+    yield table_bytes(reader.table())
+
+
+def _converted(folder: str, manifest: Manifest, shard: Shard) -> Iterator[bytes]:
+    """Read what ``dataprep convert`` wrote into the records.
+
+    The table also says how many images were rejected and how large the source images were. This is not in the shard, so
+    the table is right only if no image was rejected or changed.
+    """
+    path = os.path.join(folder, shard.name)
+    rows, extra, lines, formats = [], [], [], set()
+    schema = _extra_schema(folder, manifest)
+    with storage.open_view(path, span=1 << 20) as (view, size):
+        for record in FORMATS[manifest.format].scan(view, size, path, ScanOptions(manifest.components)):
+            info = _info(manifest, view, record)
+            formats.add(info.format)
+            lines.append(record.index_line)
+            data, start = view(record.offset, record.size)
+            crc = crc32c(memoryview(data)[start : start + record.size])
+            rows.append(
+                (record.key, record.label, record.offset, record.size, info.width, info.height, record.source, crc)
+            )
+            extra.append(_json_of(view, record) if manifest.format == "webdataset" else {})
+    yield format_index(manifest.format, lines)
+    columns: dict[str, Any] = dict(zip(TABLE_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+    if manifest.format == "tfrecord":
+        columns["key"] = _keys(manifest, shard)
+    names = schema.names if schema else list(dict.fromkeys(name for row in extra for name in row))
+    for name in names:
+        if name not in TABLE_COLUMNS and name != "class":
+            values = [row.get(name) for row in extra]
+            columns[name] = pa.array(values, schema.field(name).type if schema else None)
+    conversion = Conversion(
+        plan=str(manifest.options.get("plan")),
+        samples=shard.samples,
+        images=shard.samples,
+        bytes=sum(columns["size"]),
+        formats=tuple(sorted(formats)),
+        shard=shard.file,
+        index=shard.index,
+        rejected=(),
+    )
+    yield table_bytes(build_table(columns, TableMetadata(conversion)))
+
+
+def _info(manifest: Manifest, view: View, record: Record) -> ImageInfo:
+    if manifest.pixels:
+        height, width, _ = manifest.pixels
+        return ImageInfo("raw", width, height)
+    return image_header(view, record.offset, record.size)
+
+
+def _json_of(view: View, record: Record) -> dict[str, Any]:
+    """Return the members of the ``.json`` of a WebDataset sample; its place is in the line of the index."""
+    words = record.index_line.split(" ")
+    at = words.index("json")
+    offset, size = int(words[at + 1]), int(words[at + 2])
+    data, start = view(offset, size)
+    return dict(parse_json(bytes(data[start : start + size])).mapping())
+
+
+def _keys(manifest: Manifest, shard: Shard) -> Sequence[str]:
+    """Return the keys of a shard's samples, which TFRecord does not store: rows of the source in the planned order.
+
+    They are right if the source has the splits one after the other, no image was rejected, and the order was not made
+    from the groups of a container.
+    """
+    base = 0
+    for number, split in enumerate(manifest.splits):
+        names = [other.name for other in split.shards]
+        if shard.name in names:
+            first = sum(other.samples for other in split.shards[: names.index(shard.name)])
+            rows = np.arange(split.samples)
+            if manifest.options.get("shuffle"):
+                rows = permutation(split.samples, int(manifest.options.get("seed", 0)), ORDER_STREAM, number)
+            return [key_of(base + row) for row in rows[first : first + shard.samples].tolist()]
+        base += split.samples
+    return []
+
+
+def _extra_schema(folder: str, manifest: Manifest) -> pa.Schema | None:
+    """Return the names and types of the columns, from the first sample table that can be read; `None` if none can."""
+    return next(_schemas(folder, manifest), None)
+
+
+def _schemas(folder: str, manifest: Manifest) -> Iterator[pa.Schema]:
+    for split in manifest.splits:
+        for shard in split.shards:
+            try:
+                yield read_table(os.path.join(folder, shard.table.name)).schema
+            except TableError:
+                continue

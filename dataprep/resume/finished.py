@@ -1,0 +1,125 @@
+"""Which shards of a plan are finished: what their sample tables and the manifest say, and whether it is true."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+
+from dataprep import storage
+from dataprep.images.base import FAILED
+from dataprep.shards.write import ShardResult
+from dataprep.storage.completion import INCOMPLETE_NAME
+from manifests.errors import ManifestError, TableError
+from manifests.files import MANIFEST, REJECTED, read_file, read_lines
+from manifests.schema import Conversion, File, Manifest
+from manifests.store import REJECTED_NAME, parse_manifest, read_manifest
+from manifests.tables import has_canonical_bytes, read_table_metadata
+
+
+def files_in_manifest(fingerprint: str, out: str) -> dict[str, File]:
+    """Return the files that ``manifest.json`` lists, by name; empty if it is not a manifest of this plan."""
+    try:
+        return _files_of(fingerprint, read_manifest(out))
+    except ManifestError:
+        return {}
+
+
+def files_in_mark(fingerprint: str, out: str) -> dict[str, File]:
+    """Do the same for `INCOMPLETE_NAME`, which is the complete manifest while `mark_complete` renames it."""
+    try:
+        path = os.path.join(out, INCOMPLETE_NAME)
+        return _files_of(fingerprint, parse_manifest(read_file(path, MANIFEST), path))
+    except (OSError, ManifestError):
+        return {}
+
+
+def _files_of(fingerprint: str, manifest: Manifest) -> dict[str, File]:
+    """Return the files that a manifest lists, by name; empty if it is of another plan."""
+    if manifest.options.get("plan") != fingerprint:
+        return {}
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    files = [file for shard in shards for file in (shard.file, shard.index, shard.table)]
+    return {file.name: file for file in (*files, *([manifest.rejected] if manifest.rejected else []))}
+
+
+def read_finished(fingerprint: str, out: str, name: str, in_manifest: Mapping[str, File]) -> ShardResult | None:
+    """Read the sample table of a shard; `None` if it is missing, damaged or of another plan."""
+    path = os.path.join(out, f"{name}.parquet")
+    if not storage.is_file(path):
+        return None
+    table = storage.describe(out, f"{name}.parquet")
+    is_whole = table == in_manifest[table.name] if table.name in in_manifest else has_canonical_bytes(path)
+    conversion = read_conversion(fingerprint, path) if is_whole else None
+    return ShardResult(name, conversion, table, resumed=True) if conversion else None
+
+
+def read_conversion(fingerprint: str, path: str) -> Conversion | None:
+    """Read the metadata of a sample table; `None` if it is damaged or of another plan."""
+    try:
+        metadata = read_table_metadata(path)
+    except TableError:
+        return None
+    conversion = metadata.conversion if metadata else None
+    return conversion if conversion and conversion.plan == fingerprint else None
+
+
+def unpublished_tables(fingerprint: str, out: str, name: str) -> Iterator[Conversion]:
+    """Read the tables that killed runs left under temporary names. They are complete before a shard gets its name."""
+    for path in storage.partials_named(out, name):
+        if os.path.isfile(path) and has_canonical_bytes(path) and (conversion := read_conversion(fingerprint, path)):
+            yield conversion
+
+
+#: Images that were rejected for these reasons may be readable now, or this release may be able to handle them.
+_TRIED_AGAIN = ("unreadable", FAILED)
+
+
+def is_final(result: ShardResult) -> bool:
+    """Return whether writing the shard again would give the same: no image was rejected for what may have passed."""
+    return all(map(_is_final_row, result.conversion.rejected))
+
+
+def _is_final_row(row: Mapping[str, str]) -> bool:
+    return row["reason"] not in _TRIED_AGAIN
+
+
+def is_intact(out: str, result: ShardResult) -> bool:
+    """Return whether the shard has its length and the index its checksum."""
+    if result.shard is None:
+        return True
+    shard, index = result.shard.file, result.shard.index
+    return length(os.path.join(out, shard.name)) == shard.bytes and has_checksum(out, index)
+
+
+def has_checksum(out: str, file: File) -> bool:
+    """Return whether a file exists and is as the record says."""
+    path = os.path.join(out, file.name)
+    return length(path) == file.bytes and storage.is_file(path) and storage.describe(out, file.name) == file
+
+
+def lists_everything(out: str, in_manifest: Mapping[str, File]) -> bool:
+    """Return whether planned shards that the manifest does not list are finished, because their images are rejected.
+
+    The tables of such shards are removed when the manifest is written.
+    """
+    if not has_all_of(out, in_manifest):
+        return False
+    return REJECTED_NAME not in in_manifest or all(map(_is_final_row, read_rejected(out)))
+
+
+def read_rejected(out: str) -> Iterator[dict[str, str]]:
+    """Read the rows of ``rejected.jsonl``, which has the checksum in the manifest."""
+    return (json.loads(line) for line in read_lines(os.path.join(out, REJECTED_NAME), REJECTED))
+
+
+def has_all_of(out: str, in_manifest: Mapping[str, File]) -> bool:
+    """Return whether there is a manifest, and the list of rejected images is as it says."""
+    rejected = in_manifest.get(REJECTED_NAME)
+    is_listed = rejected is not None or not storage.is_file(os.path.join(out, REJECTED_NAME))
+    return bool(in_manifest) and is_listed and (rejected is None or has_checksum(out, rejected))
+
+
+def length(path: str) -> int:
+    """Return the length of a file in bytes; -1 if it does not exist."""
+    return storage.file_length(path)

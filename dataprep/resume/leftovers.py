@@ -1,0 +1,238 @@
+"""What a run finds in the output folder: which files to keep, to replace, and to leave alone.
+
+A file name proves nothing, because other tools also call their shards ``train-00000.tar``. A file belongs to the plan
+of a run only if the manifest or an intact sample table of the plan lists its name and length. A run that is killed
+between the renames of a shard's files leaves the table among its temporary files, and that table counts too.
+
+A run first writes `INCOMPLETE_NAME`, with the fingerprint of its plan. The last step replaces it by ``manifest.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dataprep import storage
+from dataprep.containers import locations_of
+from dataprep.engines import Engine
+from dataprep.formats import FORMATS
+from dataprep.options import Options
+from dataprep.plan.assign import ConversionPlan, ShardPlan
+from dataprep.plan.mismatch import foreign_file_error
+from dataprep.progress import Progress
+from dataprep.resume.finished import (
+    files_in_manifest,
+    files_in_mark,
+    has_all_of,
+    is_final,
+    is_intact,
+    length,
+    lists_everything,
+    read_finished,
+    unpublished_tables,
+)
+from dataprep.resume.output import refuse_folders
+from dataprep.resume.reread import RereadTask, SourceImages, reread
+from dataprep.resume.stamps import STAMPS_NAME, read_stamps, stamps_of
+from dataprep.shards.write import ShardResult
+from dataprep.sources import Source
+from dataprep.storage.completion import INCOMPLETE_NAME, owns_names, read_mark
+from manifests.errors import CallError, DamagedError
+from manifests.files import REJECTED, read_lines
+from manifests.remote import is_url
+from manifests.schema import SPLIT_NAMES, File
+from manifests.store import (
+    MANIFEST_NAME,
+    REJECTED_NAME,
+    may_replace_manifest,
+)
+from manifests.text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class Resumable:
+    """What a run finds in the output folder.
+
+    Attributes:
+        shards: finished shards of this plan, by name. They are kept.
+        outdated: names of files to remove before shards are written, the manifest first.
+        is_complete: whether all shards are finished and the manifest of this plan exists.
+        stamps: what `stamps.write_stamps` is to record; empty if nothing new is known.
+
+    """
+
+    shards: dict[str, ShardResult]
+    outdated: tuple[str, ...] = ()
+    is_complete: bool = False
+    stamps: dict[str, str] = field(default_factory=dict)
+
+
+def find_resumable(
+    source: Source,
+    plan: ConversionPlan,
+    out: str,
+    options: Options,
+    *,
+    overwrite: bool,
+    check_shards: bool = False,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+) -> Resumable:
+    """Find the shards of this plan that are finished. Nothing in the folder is changed.
+
+    The checksum of every index and table is compared, that of a shard only with `check_shards`.
+
+    Args:
+        source: the source of the plan.
+        plan: the plan to resume.
+        out: output folder; it may not exist yet.
+        options: options of the conversion.
+        overwrite: keep nothing, except what an interrupted run with `overwrite` has written.
+        check_shards: read the shards too; a shard with another checksum is written again.
+        engine: reads shards and source images. By default, this process does.
+        progress: receives the shards that are read again, with their source images.
+
+    Raises:
+        CallError: the run would replace a file that does not belong to this plan, or a folder; or the dataset is
+            complete, but images of the source were replaced since.
+
+    """
+    now = stamps_of(source, plan)
+    if not storage.is_folder(out):
+        return Resumable({}, stamps=now)
+    refuse_folders(out, (MANIFEST_NAME, INCOMPLETE_NAME, STAMPS_NAME, *_dataset_files(plan, out)))
+    in_manifest = files_in_manifest(plan.fingerprint, out)
+    names = (shard.name for shard in plan.shards)
+    tables = list(storage.map_files(out, lambda name: read_finished(plan.fingerprint, out, name, in_manifest), names))
+    foreign = next(_foreign_files(plan, out, options, _listed_files(plan, out, in_manifest, tables)), None)
+    if foreign and not overwrite:
+        raise foreign_file_error(out, foreign, options, (MANIFEST_NAME, INCOMPLETE_NAME))
+    starts_anew = overwrite and read_mark(out) != (plan.fingerprint, True)
+    found = [] if foreign or starts_anew else [result for result in tables if result]
+    final = [result for result in found if is_final(result)]
+    intact = storage.map_files(out, lambda result: is_intact(out, result), final)
+    kept = {result.name: result for result, is_kept in zip(final, intact, strict=True) if is_kept}
+    before = read_stamps(out, plan)
+    changed = {name for name in kept if now and now[name] != before.get(name)}
+    to_read = [shard for shard in plan.shards if shard.name in (kept if check_shards else changed)]
+    tasks = (
+        RereadTask(
+            out,
+            shard.name,
+            _shard_file(kept[shard.name]) if check_shards else None,
+            _source_images(source, shard) if shard.name in changed else None,
+            kept[shard.name].conversion,
+            options,
+        )
+        for shard in to_read
+    )
+    images = {shard.name: len(shard.rows) for shard in to_read}
+    if to_read and progress:
+        progress.start(sum(images.values()), len(to_read))
+    for result in engine.run(reread, tasks, len(to_read)) if engine and to_read else map(reread, tasks):
+        if result.replaced is not None and in_manifest and not overwrite:
+            raise _replaced_error(out, result.replaced, options)
+        if result.is_damaged or result.replaced is not None:
+            del kept[result.name]
+        if progress:
+            progress.advance(result.name, images[result.name])
+    without_table = [shard.name for shard in plan.shards if shard.name not in kept]
+    suffix = FORMATS[options.fmt].SUFFIX
+    if not without_table or (
+        lists_everything(out, in_manifest)
+        and not any(name + suffix in in_manifest or now.get(name) != before.get(name) for name in without_table)
+    ):
+        is_complete = has_all_of(out, in_manifest)
+        return Resumable(kept, is_complete=is_complete, stamps={} if is_complete and now == before else now)
+    return Resumable(kept, _outdated(plan, out, kept), stamps=now)
+
+
+def _outdated(plan: ConversionPlan, out: str, kept: Mapping[str, ShardResult]) -> tuple[str, ...]:
+    """Return the files to remove. A kill in between must leave neither a manifest, nor a shard without its table."""
+    names = (name for name in _dataset_files(plan, out) if os.path.splitext(name)[0] not in kept)
+    in_order = (MANIFEST_NAME, STAMPS_NAME, *sorted(names, key=lambda name: name.endswith(".parquet")))
+    return tuple(name for name in in_order if _exists(os.path.join(out, name)))
+
+
+def remove_outdated(out: str, resumable: Resumable) -> None:
+    """Remove the files that this run writes again."""
+    for name in resumable.outdated:
+        storage.remove(os.path.join(out, name))
+
+
+def _shard_file(result: ShardResult) -> File | None:
+    return result.shard.file if result.shard else None
+
+
+def _source_images(source: Source, shard: ShardPlan) -> SourceImages:
+    paths = source.path.take(shard.rows).to_pylist()
+    sizes = source.size[shard.rows].tolist()
+    return SourceImages(source.root, paths, sizes, locations_of(source.location, shard.rows))
+
+
+def _replaced_error(out: str, path: str, options: Options) -> CallError:
+    if options.changes_images:
+        message = f"images of the source, {printable(path)} or others of its shard, may have been replaced"
+    else:
+        message = f"image {printable(path)} of the source was replaced"
+    return CallError(
+        f"--out {printable(out)} is complete, but {message} since",
+        hint="make the dataset again with --overwrite, or choose another folder",
+    )
+
+
+# --- whose files are in the folder? -------------------------------------------------------------
+
+
+def _listed_files(
+    plan: ConversionPlan, out: str, in_manifest: Mapping[str, File], tables: list[ShardResult | None]
+) -> dict[str, File]:
+    """Return the files that belong to the plan, by name."""
+    listed: dict[str, File] = {**files_in_mark(plan.fingerprint, out), **in_manifest}
+    for shard, result in zip(plan.shards, tables, strict=True):
+        if result is not None:
+            listed[result.table.name] = result.table
+        for conversion in (
+            [result.conversion] if result else unpublished_tables(plan.fingerprint, out, f"{shard.name}.parquet")
+        ):
+            listed |= {file.name: file for file in (conversion.shard, conversion.index)}
+    return listed
+
+
+def _foreign_files(plan: ConversionPlan, out: str, options: Options, listed: Mapping[str, File]) -> Iterator[str]:
+    """Yield the files of other datasets and tools that this run would remove or replace."""
+    if not may_replace_manifest(out):
+        yield MANIFEST_NAME
+    suffixes = (FORMATS[options.fmt].SUFFIX, ".idx", ".parquet")
+    planned = {REJECTED_NAME, *(shard.name + suffix for shard in plan.shards for suffix in suffixes)}
+    owned = owns_names(out, plan.fingerprint)
+    for name in _dataset_files(plan, out):
+        if owned and name in planned:
+            continue
+        path = os.path.join(out, name)
+        is_listed = name in listed and listed[name].bytes == length(path)
+        if name not in planned or not (is_listed or (name == REJECTED_NAME and _is_rejected_list(path))):
+            yield name
+
+
+def _is_rejected_list(path: str) -> bool:
+    """Return whether the first line of a file looks like one of ``rejected.jsonl``."""
+    try:
+        return set(json.loads(next(read_lines(path, REJECTED), b""))) == {"source", "reason", "detail"}
+    except (OSError, ValueError, TypeError, RecursionError, DamagedError):
+        return False
+
+
+def _dataset_files(plan: ConversionPlan, out: str) -> list[str]:
+    """List the files in the folder whose names could be those of a dataset. All other files are never changed."""
+    splits = "|".join(map(re.escape, {*SPLIT_NAMES, *plan.splits}))
+    pattern = re.compile(rf"({splits})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{re.escape(REJECTED_NAME)}")
+    return sorted(entry.name for entry in storage.list_folder(out) if pattern.fullmatch(entry.name))
+
+
+def _exists(path: str) -> bool:
+    """Return whether there is a file, or a link, of this name."""
+    return storage.is_file(path) if is_url(path) else os.path.lexists(path)

@@ -1,0 +1,1 @@
+"""One shard: from source images to its committed files."""

@@ -1,0 +1,293 @@
+"""Segments: consecutive records of a shard, which any process prepares, and writes as soon as their place is known.
+
+A record does not depend on its place in the shard; only its line in the DALI index does. So workers can prepare the
+segments of one shard at the same time, and no bytes of an image pass from one process to another.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from awscrt.checksums import combine_crc32c, crc32c
+
+from dataprep import storage
+from dataprep.containers import Location
+from dataprep.formats import FORMATS, PendingSample
+from dataprep.images.base import Rejected
+from dataprep.options import CHANGE_COLUMNS, Options
+from dataprep.progress import report_images
+from dataprep.shards.source_image import load_image, start_reading
+from manifests.errors import StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The images of one segment. The lists have one element per image, in stored order.
+
+    Attributes:
+        file: path of the shard, for errors.
+        partial: path of its temporary file, which exists.
+        root: folder that relative `paths` start from.
+        options: options of the conversion.
+        first: index of the first image in the shard.
+        keys: keys of the samples.
+        paths: paths of the source images.
+        sizes: sizes of the source images in bytes, when the source was scanned.
+        labels: labels, from 0.
+        class_names: the class name of each label.
+        extra: values of the additional columns.
+        locations: where the images are inside containers; `None` for an image that is a file of its own.
+
+    """
+
+    file: str
+    partial: str
+    root: str
+    options: Options
+    first: int
+    keys: list[str]
+    paths: list[str]
+    sizes: list[int]
+    labels: list[int]
+    class_names: list[str]
+    extra: list[dict[str, Any]]
+    locations: list[Location | None]
+
+
+#: Columns of the sample table that are known when a record is written, with `CHANGE_COLUMNS` if images change.
+COLUMNS = ("offset", "size", "width", "height", "crc32c")
+
+
+@dataclass(slots=True)
+class Segment:
+    """Records that are in the shard, in stored order.
+
+    Attributes:
+        length: bytes of the segment.
+        crc: CRC-32C of these bytes, as they were read back.
+        rows: index in the shard's task of the image of each record.
+        columns: columns of the sample table: `COLUMNS`, and `CHANGE_COLUMNS` if images change.
+        index_lines: lines of the DALI index.
+        formats: formats of the images as stored.
+        rejected: rows for ``rejected.jsonl``.
+
+    """
+
+    length: int = 0
+    crc: int = 0
+    rows: list[int] = field(default_factory=list)
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    index_lines: list[str] = field(default_factory=list)
+    formats: set[str] = field(default_factory=set)
+    rejected: list[dict[str, str]] = field(default_factory=list)
+
+    def append(self, other: Segment) -> None:
+        """Add the records of the segment that follows in the shard."""
+        self.crc = combine_crc32c(self.crc, other.crc, other.length)
+        self.length += other.length
+        self.rows += other.rows
+        for name, values in other.columns.items():
+            self.columns.setdefault(name, []).extend(values)
+        self.index_lines += other.index_lines
+        self.formats |= other.formats
+        self.rejected += other.rejected
+
+
+def write_segment(batch: Batch) -> Generator[int, int, Segment]:
+    """Prepare a segment, yield its length, receive the byte of the shard where it begins, and write it there.
+
+    Raises:
+        SourceVanishedError: an image is gone, or its size changed after the scan.
+        StorageError: the shard cannot be written, or the disk does not return the bytes that were written.
+
+    """
+    prepared = _prepare(batch)
+    report_images(os.path.splitext(os.path.basename(batch.file))[0], len(batch.keys))
+    start = yield prepared.length
+    if prepared.records:
+        _write(batch, prepared, start)
+    return _describe(batch, prepared, start)
+
+
+class _Record(NamedTuple):
+    """A record that is prepared.
+
+    Attributes:
+        row: index of the image in the shard's task.
+        sample: the sample in the record.
+        frame: the bytes before and after the image.
+        start: first byte of the record in the segment.
+
+    """
+
+    row: int
+    sample: PendingSample
+    frame: tuple[bytes, bytes]
+    start: int
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """A segment in memory: what is written, its length and its CRC-32C."""
+
+    buffers: list[bytes] = field(default_factory=list)
+    length: int = 0
+    crc: int = 0
+    records: list[_Record] = field(default_factory=list)
+    rejected: list[dict[str, str]] = field(default_factory=list)
+
+
+def _prepare(batch: Batch) -> _Prepared:
+    frame = FORMATS[batch.options.fmt].frame
+    out = _Prepared()
+    length = crc = 0
+    pending = start_reading(batch.root, batch.paths, batch.sizes, batch.locations)
+    images = zip(batch.paths, batch.sizes, batch.locations, pending, strict=True)
+    for row, (source, size, location, reading) in enumerate(images):
+        try:
+            data, info, changes = load_image(batch.root, source, size, batch.options, location, pending=reading)
+        except Rejected as error:
+            out.rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
+            continue
+        image_crc = crc32c(data)
+        extra = {**batch.extra[row], **changes} if changes else batch.extra[row]
+        sample = PendingSample(
+            batch.keys[row], batch.labels[row], batch.class_names[row], info, len(data), image_crc, source, extra
+        )
+        head, tail = parts = frame(sample)
+        out.records.append(_Record(batch.first + row, sample, parts, length))
+        out.buffers += (head, data, tail)
+        length += len(head) + len(data) + len(tail)
+        # Combining the checksums of the three parts avoids a second pass over the image.
+        crc = crc32c(tail, combine_crc32c(crc32c(head, crc), image_crc, len(data)))
+    out.length, out.crc = length, crc
+    return out
+
+
+def _describe(batch: Batch, prepared: _Prepared, start: int) -> Segment:
+    """Return what the sample table and the index contain about the records, now that their place is known."""
+    index_line = FORMATS[batch.options.fmt].index_line
+    records, samples = prepared.records, [record.sample for record in prepared.records]
+    columns: dict[str, list[Any]] = {
+        "offset": [start + record.start + len(record.frame[0]) for record in records],
+        "size": [sample.size for sample in samples],
+        "width": [sample.info.width for sample in samples],
+        "height": [sample.info.height for sample in samples],
+        "crc32c": [sample.crc32c for sample in samples],
+    }
+    if batch.options.changes_images:
+        columns |= {name: [sample.extra[name] for sample in samples] for name in CHANGE_COLUMNS}
+    return Segment(
+        length=prepared.length,
+        crc=prepared.crc,
+        rows=[record.row for record in records],
+        columns=columns,
+        index_lines=[index_line(start + record.start, record.sample, record.frame) for record in records],
+        formats={sample.info.format for sample in samples},
+        rejected=prepared.rejected,
+    )
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+class PartialShard:
+    """The temporary file of a shard, open in this process. What is written is read back and compared by checksum.
+
+    Args:
+        file: path of the shard, for errors.
+        partial: path of its temporary file.
+        create: whether to create the file, or make it empty.
+
+    """
+
+    def __init__(self, file: str, partial: str, *, create: bool = False) -> None:
+        self.partial = partial
+        self._file = file
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
+        with storage.translate_errors(file, "the file cannot be written"):
+            self._handle = os.open(partial, flags, 0o666)
+        self._buffer = memoryview(bytearray(1 << 18))
+
+    def write(self, buffers: Sequence[bytes], start: int, length: int, crc: int) -> None:
+        """Write buffers of this total length and CRC-32C, one after the other from byte `start` on.
+
+        Raises:
+            StorageError: they cannot be written, or the disk returns other bytes.
+
+        """
+        with storage.translate_errors(self._file, "the file cannot be written"):
+            storage.write_all(self._handle, buffers, start)
+        with storage.translate_errors(self._file, "the file cannot be read"):
+            read = storage.checksum_of(self._handle, start, start + length, self._buffer)
+        if read != crc:
+            raise not_as_written(self._file)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+
+#: The file that this process wrote to last. It stays open: closing a file on a network file system flushes it.
+_last: list[PartialShard] = []
+_lock = threading.Lock()
+
+
+def _write(batch: Batch, prepared: _Prepared, start: int) -> None:
+    with _lock:
+        if _last and _last[0].partial != batch.partial:
+            _last.pop().close()
+        if not _last:
+            _last.append(PartialShard(batch.file, batch.partial))
+        _last[0].write(prepared.buffers, start, prepared.length, prepared.crc)
+
+
+def close_file(partial: str) -> None:
+    """Close this temporary file, if this process still has it open."""
+    with _lock:
+        if _last and _last[0].partial == partial:
+            _last.pop().close()
+
+
+def not_as_written(path: str) -> StorageError:
+    """Return the error for a disk that does not return the bytes that were written."""
+    return StorageError(
+        "the file does not contain the bytes that were written",
+        file=path,
+        hint="check the disk and the memory of this machine",
+    )
+
+
+# --- dividing a shard ----------------------------------------------------------------------------
+
+
+#: Limits of a batch. A segment stays small in memory, and no process works long on it while the others wait.
+MAX_BATCH_BYTES = 2 << 20
+MAX_BATCH_IMAGES = 64
+
+#: Images of a batch in an object store are read at the same time, and a request takes as long as some megabytes do.
+REMOTE_BATCH_BYTES = 8 << 20
+
+
+def divide(sizes: list[int], stored: int | None, max_bytes: int = MAX_BATCH_BYTES) -> Iterator[tuple[int, int]]:
+    """Yield the first image of each batch and the one after its last.
+
+    Args:
+        sizes: sizes of the source images in bytes; negative if unknown.
+        stored: bytes of each image as stored, if they do not depend on the image.
+        max_bytes: total size of the images of a batch, at most.
+
+    """
+    first = total = 0
+    for number, size in enumerate(sizes):
+        larger = max(size, stored or 0)
+        if number > first and (total + larger > max_bytes or number - first == MAX_BATCH_IMAGES):
+            yield first, number
+            first, total = number, 0
+        total += larger
+    if first < len(sizes):
+        yield first, len(sizes)

@@ -1,0 +1,1 @@
+"""Check a prepared dataset. Nothing is changed."""

@@ -1,0 +1,204 @@
+"""Check a prepared dataset: read every file, and report what is wrong, where, and how to fix it. No file is changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+from dataprep import engines, storage
+from dataprep.progress import Progress
+from dataprep.verify.problems import MAX_PROBLEMS, Problem, ProblemList
+from dataprep.verify.shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
+from manifests.errors import DamagedError
+from manifests.faults import raise_machine_fault
+from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length
+from manifests.remote import is_url, parse_url
+from manifests.schema import UNREADABLE, Manifest, Shard
+from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME, has_shard_list, read_manifest
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """What `verify_dataset` found.
+
+    Attributes:
+        problems: what is wrong, in the order of the manifest: at most `MAX_PER_FILE` problems of each file, and
+            `MAX_PROBLEMS` in total.
+        counts: the number of all problems of each file, by its name.
+        shards: number of shards.
+        samples: number of samples.
+        without_checksum: number of shards that have no checksum to compare with.
+
+    """
+
+    problems: tuple[Problem, ...]
+    counts: Mapping[str, int]
+    shards: int
+    samples: int
+    without_checksum: int
+
+
+def verify_dataset(
+    folder: str,
+    *,
+    decode: bool = False,
+    max_pixels: int | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> VerifyResult:
+    """Check a dataset: manifest, shards, indexes and tables, each against the others and against its checksum.
+
+    Args:
+        folder: the dataset.
+        decode: also decode every image.
+        max_pixels: with `decode`: images with more pixels are not valid. `None` uses the limit that the dataset was
+            converted with, but at most the default of ``convert``.
+        workers: number of processes. Default: the number of CPUs.
+        progress: receives the checked shards.
+
+    Raises:
+        CallError: the folder does not exist.
+        StoppedError: a file cannot be read, or a worker process died.
+
+    """
+    manifest = _read_manifest(folder)
+    if isinstance(manifest, Problem):
+        return VerifyResult((manifest,), {manifest.file: 1}, 0, 0, 0)
+    manifest_of.cache_clear()  # an earlier call in this process may have cached another manifest
+    tasks = [VerifyTask(folder, shard, decode, max_pixels) for split in manifest.splits for shard in split.shards]
+    if progress:
+        progress.start(sum(task.shard.samples for task in tasks), len(tasks))
+    by_name: dict[str, VerifiedShard] = {}
+    count = min(workers or engines.default_workers(), len(tasks))
+    with closing(engines.run(verify_shard, tasks, count)) as results:
+        for result in results:
+            by_name[result.name] = result
+            if progress:
+                progress.advance(result.name, result.samples)
+    problems = ProblemList()
+    problems.add(_check_folder(folder, manifest))
+    counts = problems.counts.copy()
+    for task in tasks:
+        shard = by_name[task.shard.name]
+        problems.add(shard.problems)
+        counts.update(shard.counts)
+    return VerifyResult(
+        problems=tuple(problems.kept[:MAX_PROBLEMS]),
+        counts=counts,
+        shards=len(tasks),
+        samples=sum(shard.samples for shard in by_name.values()),
+        without_checksum=sum(not shard.has_checksum for shard in by_name.values()),
+    )
+
+
+def verify_manifest(folder: str, *, workers: int | None = None, progress: Progress | None = None) -> VerifyResult:
+    """Check a dataset without reading its shards, indexes and tables: the manifest, and that every file has its length.
+
+    Args:
+        folder: the dataset.
+        workers: number of threads. Default: `_THREADS`, because a network file system takes long for each file.
+        progress: receives the checked shards.
+
+    Raises:
+        CallError: the folder does not exist.
+
+    """
+    manifest = _read_manifest(folder)
+    if isinstance(manifest, Problem):
+        return VerifyResult((manifest,), {manifest.file: 1}, 0, 0, 0)
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    if progress:
+        progress.start(sum(shard.samples for shard in shards), len(shards))
+    problems = ProblemList()
+    problems.add(_check_folder(folder, manifest))
+    # A listing of a bucket contains the lengths; asking for each would take a request.
+    known = (
+        {entry.name: entry.stat().st_size for entry in _entries(folder) if not entry.is_dir()} if is_url(folder) else {}
+    )
+    check = partial(_check_lengths, folder, known)
+    starts = range(0, len(shards), _SHARDS_PER_CALL)
+    with ThreadPoolExecutor(workers or _THREADS) as threads:
+        parts = [shards[start : start + _SHARDS_PER_CALL] for start in starts]
+        for start, found in zip(starts, threads.map(check, parts), strict=True):
+            problems.add(found)
+            if progress:
+                for shard in shards[start : start + _SHARDS_PER_CALL]:
+                    progress.advance(shard.name, shard.samples)
+    return VerifyResult(
+        problems=tuple(problems.kept[:MAX_PROBLEMS]),
+        counts=problems.counts,
+        shards=len(shards),
+        samples=sum(shard.samples for shard in shards),
+        without_checksum=0,
+    )
+
+
+#: Threads that ask for the lengths of files, and shards that each of them checks in one step.
+_THREADS = 16
+_SHARDS_PER_CALL = 256
+
+
+def _check_lengths(folder: str, known: Mapping[str, int], shards: Sequence[Shard]) -> list[Problem]:
+    found = []
+    for shard in shards:
+        for file, kind in ((shard.file, SHARD), (shard.index, INDEX), (shard.table, TABLE)):
+            try:
+                length = known.get(file.name, UNREADABLE)
+                if length == UNREADABLE:
+                    length = file_length(os.path.join(folder, file.name), kind)
+                message = f"the file has {length} bytes, but the manifest states {file.bytes}"
+            except OSError as error:
+                raise_machine_fault(error)
+                length, message = UNREADABLE, f"the file cannot be read: {error.strerror}"
+            except DamagedError as error:
+                length, message = UNREADABLE, error.message
+            if length != file.bytes:
+                found.append(Problem(file.name, message, hint=_REMAKE))
+    return found
+
+
+_REMAKE = "make the dataset again, or restore a copy"
+
+
+def _read_manifest(folder: str) -> Manifest | Problem:
+    try:
+        return read_manifest(folder)
+    except DamagedError as error:
+        name = os.path.relpath(error.file, folder) if error.file else MANIFEST_NAME
+        return Problem(name, error.message, hint=error.hint)
+
+
+def _entries(folder: str) -> Sequence[storage.Entry]:
+    """Return what is in the folder; nothing if it is on a server that only reads files by name."""
+    if is_url(folder) and parse_url(folder).is_read_only:
+        return []
+    return storage.list_folder(folder)
+
+
+#: Suffixes of the files that `dataprep convert` writes for each shard.
+_SUFFIXES = (".tfrecord", ".tar", ".idx", ".parquet")
+
+
+def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
+    """Check that the manifest names every file once, and that the folder has no other files of a dataset."""
+    named = {MANIFEST_NAME, *([SHARD_LIST_NAME] if has_shard_list(manifest) else [])}
+    for split in manifest.splits:
+        for shard in split.shards:
+            for file in (shard.file, shard.index, shard.table):
+                if file.name in named:
+                    yield Problem(
+                        MANIFEST_NAME, f"the manifest names {file.name!r} twice", hint="make the dataset again"
+                    )
+                named.add(file.name)
+    for name in sorted(entry.name for entry in _entries(folder)):
+        if name == storage.PARTIALS_NAME:
+            hint = "run the same command again, or remove the folder"
+            yield Problem(name, "the folder is left over from an interrupted run", hint=hint)
+        elif name.endswith(_SUFFIXES) and name not in named and manifest.creator == "convert":
+            yield Problem(name, "the file is not in the manifest", hint="remove it, or make the dataset again")
+    if manifest.rejected is not None:
+        yield from check_file(folder, manifest.rejected, REJECTED, "make the dataset again to restore the list")

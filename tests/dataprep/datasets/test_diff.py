@@ -1,0 +1,205 @@
+"""`dataprep diff`: every kind of difference between two datasets of real photographs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dataprep.datasets.diff import KINDS, compare, diff_datasets
+from dataprep.datasets.sample_rows import SampleRows, hash_texts
+
+
+@pytest.fixture
+def source(image_folder, tmp_path):
+    """A copy of the photographs that a test may change."""
+    return shutil.copytree(image_folder, tmp_path / "photos")
+
+
+@pytest.fixture
+def convert(invoke, tmp_path):
+    def run(source, name, *options):
+        invoke("convert", "--src", source, "--out", tmp_path / name, *options)
+        return str(tmp_path / name)
+
+    return run
+
+
+def counts(result):
+    return {kind: count for kind, count in result.counts.items() if count}
+
+
+def images(source, class_name="cat"):
+    return sorted((source / class_name).iterdir())
+
+
+def test_equal_whatever_the_format_shards_and_order(convert, invoke, source):
+    a = convert(source, "a")
+    b = convert(source, "b", "--fmt", "webdataset", "--samples-per-shard", 3, "--seed", 5)
+    result = diff_datasets(a, b)
+    assert result.is_equal
+    assert result.same == 14
+    assert "same samples and classes" in invoke("diff", a, b).stdout
+
+
+def test_every_kind(convert, invoke, source):
+    a = convert(source, "a")
+    cats, others = images(source), images(source, "日本")
+    cats[0].unlink()
+    cats[1].rename(source / "日本" / cats[1].name)  # another class
+    cats[2].rename(source / "cat" / "renamed.jpg")
+    cats[3].write_bytes(cats[4].read_bytes())  # another image, which is also under its old name
+    shutil.copy(others[0], source / "cat" / "copy.jpg")
+    b = convert(source, "b")
+    result = diff_datasets(a, b)
+    assert counts(result) == {"added": 1, "removed": 1, "relabelled": 1, "changed": 1, "renamed": 1}
+    first = {
+        kind: [side and side.source for side in differences[0]]
+        for kind, differences in result.first.items()
+        if differences
+    }
+    assert first == {
+        "added": [None, "cat/copy.jpg"],
+        "removed": [f"cat/{cats[0].name}", None],
+        "relabelled": [f"cat/{cats[1].name}", f"日本/{cats[1].name}"],
+        "changed": [f"cat/{cats[3].name}"] * 2,
+        "renamed": [f"cat/{cats[2].name}", "cat/renamed.jpg"],
+    }
+    output = invoke("diff", a, b, status=1).stdout
+    assert f"cat/{cats[1].name} -> 日本/{cats[1].name}: cat -> 日本" in output
+    back = diff_datasets(b, a)
+    assert counts(back) == counts(result)
+    members = json.loads(invoke("diff", a, b, "--json", status=1).stdout)
+    assert members["relabelled"]["first"][0]["b"] == {
+        "source": f"日本/{cats[1].name}",
+        "class": "日本",
+        "split": "train",
+    }
+    assert members["samples"] == {"a": 14, "b": 14, "same": 10}
+
+
+def test_moved_between_splits(convert, source):
+    a = convert(source, "a", "--val-fraction", 0.3)
+    b = convert(source, "b", "--val-fraction", 0.3, "--seed", 3)
+    result = diff_datasets(a, b)
+    assert set(counts(result)) == {"moved"}
+    assert {(one.split, other.split) for one, other in result.first["moved"]} == {("train", "val"), ("val", "train")}
+
+
+def test_renumbered_classes_are_not_relabelled(convert, invoke, source):
+    a = convert(source, "a")
+    (source / "ant").mkdir()
+    shutil.copy(images(source)[0], source / "ant")
+    b = convert(source, "b")
+    result = diff_datasets(a, b)
+    assert counts(result) == {"added": 1}
+    assert result.classes.added == ("ant",)
+    assert result.classes.renumbered == ("cat", "ein Häßlicher Name", "日本")
+    assert "1 class added: ant" in invoke("diff", a, b, status=1).stdout
+    assert "3 classes renumbered: cat, ..." in invoke("diff", a, b, "--limit", 1, status=1).stdout
+
+
+def test_resized_images_are_changed(convert, source):
+    result = diff_datasets(convert(source, "a"), convert(source, "b", "--store", "raw", "--raw-size", 32), limit=2)
+    assert counts(result) == {"changed": 14}
+    assert len(result.first["changed"]) == 2
+
+
+def test_images_without_checksums_are_read(convert, invoke, source, tmp_path):
+    a = convert(source, "a", "--fmt", "webdataset")
+    (tmp_path / "indexed").mkdir()
+    shutil.copy(f"{a}/train-00000.tar", tmp_path / "indexed")
+    invoke("index", tmp_path / "indexed")
+    assert diff_datasets(a, str(tmp_path / "indexed")).is_equal
+    image = images(source)[0].read_bytes()
+    shard = tmp_path / "indexed" / "train-00000.tar"
+    at = shard.read_bytes().index(image)
+    with shard.open("r+b") as file:
+        file.seek(at + len(image) - 20)
+        file.write(b"\x00")
+    assert counts(diff_datasets(a, str(tmp_path / "indexed"))) == {"changed": 1}
+
+
+def test_names_are_escaped_and_shortened(convert, invoke, source):
+    a = convert(source, "a")
+    images(source)[0].rename(source / "cat" / "new\n\x1b[2J line.jpg")
+    output = invoke("diff", a, convert(source, "b"), status=1).stdout
+    assert "new\\n\\x1b[2J line.jpg" in output
+    assert "\x1b" not in output
+
+
+@pytest.mark.parametrize("damage", ["missing", "flipped"])
+def test_damaged_table_is_named(damage, convert, invoke, source):
+    a, b = convert(source, "a"), convert(source, "b")
+    if damage == "missing":
+        (source.parent / "b" / "train-00000.parquet").unlink()
+    else:
+        table = source.parent / "b" / "train-00000.parquet"
+        data = bytearray(table.read_bytes())
+        data[60] ^= 1
+        table.write_bytes(data)
+    result = invoke("diff", a, b, status=1)
+    assert "b/train-00000.parquet" in result.stderr
+    assert result.stdout == ""
+
+
+def test_usage_errors(convert, invoke, source, tmp_path):
+    a = convert(source, "a")
+    assert "does not exist" in invoke("diff", a, tmp_path / "none", status=2).stderr
+    invoke("diff", a, status=2)
+
+
+def dataset(samples):
+    """Return rows of (source, image, class, split), each a small number."""
+    splits = [SimpleNamespace(name=name) for name in ("train", "val", "test")]
+    columns = np.array(samples, np.int64).reshape(-1, 4).T
+    source = pa.chunked_array([[f"{number}.jpg" for number in columns[0]]], pa.large_string())
+    return SampleRows(
+        SimpleNamespace(classes=("a", "b", "c"), splits=splits),
+        source,
+        hash_texts(source),
+        columns[2].astype(np.int32),
+        columns[3].astype(np.int16),
+        columns[1].astype(np.uint64),
+    )
+
+
+samples = st.lists(st.tuples(*[st.integers(0, 2)] * 4), max_size=12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(samples, samples)
+def test_counts_agree_with_multisets(a, b):
+    result = compare(dataset(a), dataset(b), limit=100)
+    common = (Counter(a) & Counter(b)).total()
+    assert result.same == common
+    assert result.is_equal == (Counter(a) == Counter(b))
+    added, removed = result.counts["added"], result.counts["removed"]
+    assert len(a) - removed == len(b) - added
+    # No sample is left on both sides that has the same image or the same source.
+    left_a = {(place.source) for place, _ in result.first["removed"]}
+    left_b = {(place.source) for _, place in result.first["added"]}
+    assert not left_a & left_b
+    images_a, images_b = Counter(row[1] for row in a), Counter(row[1] for row in b)
+    assert result.counts["changed"] <= len(a) - (images_a & images_b).total()
+    assert all(len(result.first[kind]) == result.counts[kind] for kind in KINDS)
+    back = compare(dataset(b), dataset(a))
+    assert back.counts["added"] == removed
+    assert back.counts["removed"] == added
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(max_size=6), max_size=30), st.integers(0, 5))
+def test_hashes_are_equal_where_the_texts_are(texts, start):
+    hashes = hash_texts(pa.chunked_array([texts, texts[::-1]], pa.large_string())).tolist()
+    assert hashes[len(texts) :] == hashes[: len(texts)][::-1]
+    assert len(set(hashes)) == len(set(texts))
+    sliced = pa.array(texts, pa.large_string()).slice(start)
+    assert hash_texts(pa.chunked_array([sliced])).tolist() == hashes[start : len(texts)]

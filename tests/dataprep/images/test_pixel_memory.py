@@ -1,0 +1,105 @@
+"""The processes of an engine hold a bounded number of decoded pixels."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dataprep.engines import LocalEngine
+from dataprep.images import downscale, pixel_memory
+from dataprep.images.base import ImageInfo
+from dataprep.options import Downscale, Options, Raw
+
+WIDTH, HEIGHT = 3840, 2160
+PIXELS = WIDTH * HEIGHT * 4
+
+
+@pytest.fixture
+def shared():
+    file = pixel_memory.create_file()
+    pixel_memory.share(file)
+    yield
+    pixel_memory.share(None)
+    os.close(file)
+
+
+@pytest.fixture(scope="module")
+def png():
+    row = np.linspace(0, 255, WIDTH * 3).astype(np.uint8).reshape(1, WIDTH, 3)
+    out = io.BytesIO()
+    Image.fromarray(np.repeat(row, HEIGHT, 0)).save(out, "PNG", compress_level=1)
+    return out.getvalue()
+
+
+def prepare_counting(data, options, log):
+    """Prepare an image, and append to a file how the bytes of pixels that are held change."""
+    decode, resample = downscale.decode, downscale.resample
+
+    def counting_decode(*arguments):
+        os.write(log, b"%d\n" % PIXELS)
+        return decode(*arguments)
+
+    def counting_resample(*arguments, **options):
+        result = resample(*arguments, **options)
+        os.write(log, b"%d\n" % -PIXELS)
+        return result
+
+    downscale.decode, downscale.resample = counting_decode, counting_resample
+    for _ in range(2):
+        downscale.prepare(data, options)
+
+
+@pytest.mark.parametrize("options", [Options(downscale=Downscale(shorter=256)), Options(raw=Raw(256, "pad"))])
+def test_eight_processes_hold_few_images(options, png, shared, tmp_path, monkeypatch):
+    monkeypatch.setattr(pixel_memory, "LIMIT", 2 * PIXELS + 1)
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=prepare_counting, args=(png, options, log)) for _ in range(8)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    os.close(log)
+    assert [process.exitcode for process in processes] == [0] * 8
+    changes = [int(line) for line in (tmp_path / "log").read_text().split()]
+    assert len(changes) == 32
+    assert max(np.cumsum(changes)) <= pixel_memory.LIMIT
+
+
+def test_an_image_above_the_limit_waits_for_all_others(shared, monkeypatch):
+    monkeypatch.setattr(pixel_memory, "LIMIT", 3 * PIXELS)
+    taken = []
+    monkeypatch.setattr(pixel_memory.fcntl, "lockf", lambda file, command, *place: taken.append((command, *place)))
+    with pixel_memory.pixels_of(ImageInfo("png", 2 * WIDTH, 2 * HEIGHT)):
+        pass
+    lock, unlock = taken
+    assert lock[1:] == unlock[1:] == (3 * PIXELS, 0)
+
+
+def test_reduced_jpegs_and_single_processes_do_not_wait(shared, monkeypatch):
+    monkeypatch.setattr(pixel_memory.fcntl, "lockf", lambda *_: pytest.fail("waits"))
+    with pixel_memory.pixels_of(ImageInfo("jpeg", WIDTH, HEIGHT), 910, 512):
+        pass
+    pixel_memory.share(None)
+    with pixel_memory.pixels_of(ImageInfo("png", WIDTH, HEIGHT)):
+        pass
+
+
+def test_workers_of_an_engine_share_a_file():
+    """The content of the file is the same, whatever process reads it."""
+    engine = LocalEngine(3)
+    try:
+        for _ in range(2):
+            engine._add_process("os")
+        here = os.fstat(pixel_memory._Process.file)
+        for process in engine._processes:
+            there = process.apply(os.fstat, pixel_memory._Process.file)
+            assert (there.st_ino, there.st_dev) == (here.st_ino, here.st_dev)
+    finally:
+        engine.close()
+    assert pixel_memory._Process.file is None

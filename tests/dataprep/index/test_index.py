@@ -1,0 +1,828 @@
+"""`dataprep index`: indexes equal those of NVIDIA's tools, images are not read, and DALI can read the dataset."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from awscrt.checksums import crc32c
+from helpers import oracles
+
+from dataprep.engines import local
+from dataprep.index import dataset as index_module
+from dataprep.index.dataset import index_shards
+from dataprep.options import IndexOptions
+from dataprep.verify.dataset import verify_dataset
+from manifests.errors import CallError, DamagedError, ShardError
+from manifests.schema import MAX_LABEL
+from manifests.store import read_manifest
+from manifests.tables import read_table
+
+
+def stem(shard):
+    return (
+        shard if shard.suffix not in (".tar", ".tfrecord", ".tfrecords", ".tfrec", ".record") else shard.with_suffix("")
+    )
+
+
+def sidecar(shard, suffix):
+    return Path(f"{stem(shard)}{suffix}")
+
+
+def index_folder(folder, **options):
+    result = index_shards([str(folder)], IndexOptions(**options), workers=1)
+    assert result.errors == ()
+    assert read_manifest(folder) == result.manifest
+    return result
+
+
+def check(folder, expected, tmp_path, *, offset=0, dali=True, official=True, **options):
+    """Index a folder; compare index, table and manifest with the expected samples and with what DALI reads.
+
+    Args:
+        expected: (image, stored label) of every sample, by shard.
+        offset: the value of `--label-offset`.
+    """
+    result = index_folder(folder, label_offset=offset, **options)
+    components = result.manifest.components
+    for name, samples in expected.items():
+        shard = Path(folder, name)
+        data = shard.read_bytes()
+        rows = read_table(sidecar(shard, ".parquet")).to_pylist()
+        assert [(data[row["offset"] :][: row["size"]], row["label"]) for row in rows] == [
+            (i, n + offset) for i, n in samples
+        ]
+        if official:
+            assert sidecar(shard, ".idx").read_bytes() == oracles.official_index(shard, tmp_path / "official.idx")
+        assert len({row["key"] for row in rows}) == len(rows)
+    shards = [shard for split in result.manifest.splits for shard in split.shards]
+    assert sorted(shard.name for shard in shards) == sorted(expected)
+    assert sum(shard.samples for shard in shards) == sum(map(len, expected.values()))
+    if dali:
+        paths = [Path(folder, name) for name in expected]
+        read = oracles.read_with_dali(
+            paths, [sidecar(path, ".idx") for path in paths], components.image, components.label
+        )
+        assert read == [sample for samples in expected.values() for sample in samples]
+    assert verify_dataset(str(folder), workers=1).problems == ()
+    return result
+
+
+def labeled(images, first=0):
+    return [(image, first + number % 3) for number, image in enumerate(images)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "downloaded shards"
+    path.mkdir()
+    return path
+
+
+# --- TFRecord -----------------------------------------------------------------------------------
+
+NAMES = {"image/class/text": [b"cat", b"dog", b"\xe6\x97\xa5"]}
+
+
+def example(image, label, *, order=1, image_name="image/encoded", label_name="image/class/label", **more):
+    features = {
+        image_name: image,
+        "image/colorspace": b"RGB",
+        label_name: label,
+        "image/object/bbox/xmin": [0.1, 0.2],
+        "image/object/bbox/label": [7, 8],
+        "image/filename": b"n01440764_1.JPEG",
+        **more,
+    }
+    return oracles.make_example(dict(list(features.items())[::order]))
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["image first", "image last"])
+def test_tfrecord_features_in_any_order(folder, tmp_path, jpegs, order):
+    samples = labeled(jpegs)
+    oracles.write_tfrecord(folder / "train.tfrecord", [example(*sample, order=order) for sample in samples])
+    result = check(folder, {"train.tfrecord": samples}, tmp_path)
+    assert result.manifest.components.image == ("image/encoded",)
+    assert result.manifest.classes == ("0", "1", "2")
+
+
+def test_tfrecord_written_by_tensorflow_with_labels_from_one(folder, tmp_path, jpegs):
+    tf = pytest.importorskip("tensorflow")
+    names = [f"train-{n:05d}-of-00002" for n in range(2)] + ["validation-00000-of-00001"]
+    parts = [labeled(jpegs[:4], 1), labeled(jpegs[4:], 1), labeled(jpegs[:2], 1)]
+
+    def feature(kind, value):
+        values = {"bytes": tf.train.BytesList, "int64": tf.train.Int64List, "float": tf.train.FloatList}[kind](
+            value=value
+        )
+        return tf.train.Feature(**{f"{kind}_list": values})
+
+    for name, part in zip(names, parts, strict=True):
+        with tf.io.TFRecordWriter(str(folder / name)) as writer:
+            for image, label in part:
+                features = {
+                    "image/encoded": feature("bytes", [image]),
+                    "image/class/label": feature("int64", [label]),
+                    "image/class/text": feature("bytes", [[b"cat", b"dog", b"eel"][label - 1]]),
+                    "image/object/bbox/xmin": feature("float", [0.5, 0.25]),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(example.SerializeToString())
+    result = check(folder, dict(zip(names, parts, strict=True)), tmp_path, offset=-1)
+    assert [(split.name, split.samples) for split in result.manifest.splits] == [("train", len(jpegs)), ("val", 2)]
+    assert result.manifest.classes == ("cat", "dog", "eel")
+    assert result.manifest.components.label_offset == -1
+
+
+def test_tfrecord_with_other_feature_names(folder, tmp_path, jpegs):
+    samples = labeled(jpegs)
+    records = [example(*s, image_name="picture", label_name="what", mask=b"\0\1\2", **{"class": 9}) for s in samples]
+    oracles.write_tfrecord(folder / "a.tfrec", records)
+    for name in ("missing", "what"):
+        with pytest.raises(CallError, match=rf"--image {name}: .*no image of that name.*features are:.*picture"):
+            index_shards([str(folder)], IndexOptions(image=name, label="what"), workers=1)
+    check(folder, {"a.tfrec": samples}, tmp_path, label="what")
+    check(folder, {"a.tfrec": samples}, tmp_path, label="what", image="picture")
+
+
+def test_tfrecord_with_two_images_in_a_record(folder, tmp_path, jpegs):
+    samples = labeled(jpegs)
+    records = [example(*s, image_name="left", right=jpegs[0]) for s in samples]
+    oracles.write_tfrecord(folder / "a.tfrecord", records)
+    with pytest.raises(ShardError, match=r"more than one feature contains an image.*left.*right.*--image"):
+        index_shards([str(folder)], workers=1)
+    check(folder, {"a.tfrecord": samples}, tmp_path, image="left")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"image/class/label": b"3"}, "no integer label under 'image/class/label'"),
+        ({"image/class/label": [3, 5]}, "label"),
+        ({"image/class/label": -4}, "label -4 is out of the range"),
+        ({"image/class/label": MAX_LABEL + 1}, "out of the range"),
+        ({"image/class/label": 1 << 40}, "out of the range"),
+        ({"image/encoded": 3}, "no image under the feature 'image/encoded'"),
+        ({"image/encoded": [b"a", b"b"]}, "record 1"),
+    ],
+)
+def test_tfrecord_with_an_invalid_record(folder, monkeypatch, jpegs, more, message):
+    # Without a limit, a large label would make millions of class names.
+    monkeypatch.setattr(index_module, "_commit", lambda *_: pytest.fail("was accepted"))
+    records = [example(jpegs[0], 0), oracles.make_example({"image/encoded": jpegs[1], "image/class/label": 1, **more})]
+    oracles.write_tfrecord(folder / "a.tfrecord", records)
+    (error,) = index_shards([str(folder)], workers=1).errors
+    assert message in str(error)
+    assert (error.file, error.record) == (str(folder / "a.tfrecord"), 1)
+    assert error.byte == len(records[0]) + 16
+    assert os.listdir(folder) == ["a.tfrecord"]
+
+
+def test_a_class_name_with_several_values_is_accepted(folder, tmp_path, jpegs):
+    samples = labeled(jpegs)
+    records = [example(*s, **{"image/class/text": [b"tench", b"Tinca tinca"]}) for s in samples]
+    oracles.write_tfrecord(folder / "a.tfrecord", records)
+    check(folder, {"a.tfrecord": samples}, tmp_path)
+
+
+# --- WebDataset ---------------------------------------------------------------------------------
+
+
+def test_shards_of_webdataset_shard_writer(folder, tmp_path, jpegs, photographs):
+    import webdataset
+
+    with webdataset.ShardWriter(str(folder / "train-%04d.tar"), maxcount=6, verbose=0) as writer:
+        for number, (extension, image) in enumerate(photographs):
+            writer.write(
+                {"__key__": f"sub/dir/{number:06d}", extension: image, "cls": number % 3, "json": {"n": number}}
+            )
+    samples = labeled([image for _, image in photographs])
+    expected = {f"train-{n:04d}.tar": samples[6 * n :][:6] for n in range(3)}
+    result = check(folder, expected, tmp_path)
+    assert result.manifest.components.image == ("jpg", "png", "webp")
+    rows = [row for name in expected for row in read_table(sidecar(folder / name, ".parquet")).to_pylist()]
+    keys = [sample["__key__"] for name in expected for sample in oracles.read_with_webdataset(folder / name)]
+    assert [row["key"] for row in rows] == keys
+
+
+def write_tar(path, files, kind=tarfile.USTAR_FORMAT):
+    with tarfile.open(path, "w", format=kind) as archive:
+        for name, data in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+
+
+def members(samples, names="{n:04d}"):
+    for number, (image, label) in enumerate(samples):
+        key = names.format(n=number)
+        yield f"{key}.jpg", image
+        yield f"{key}.cls", b"%d" % label
+
+
+LONG = "folder/" * 16
+TAR_KINDS = {
+    "USTAR, prefix field": (tarfile.USTAR_FORMAT, LONG + "{n:04d}"),
+    "GNU, long names": (tarfile.GNU_FORMAT, LONG + "x" * 120 + "{n:04d}"),
+    "PAX, long names": (tarfile.PAX_FORMAT, LONG + "x" * 120 + "{n:04d}"),
+    "PAX, Unicode": (tarfile.PAX_FORMAT, "日本/é{n:04d}"),
+    "leading ./": (tarfile.GNU_FORMAT, "./a/{n:04d}"),
+    "dots in folders": (tarfile.USTAR_FORMAT, "v1.0/b.c/{n:04d}"),
+}
+
+
+@pytest.mark.parametrize("kind", TAR_KINDS)
+def test_all_tar_formats(folder, tmp_path, jpegs, kind):
+    tar_format, names = TAR_KINDS[kind]
+    samples = labeled(jpegs)
+    write_tar(folder / "a.tar", members(samples, names), tar_format)
+    # For a GNU long name, the official tool mistakes the block with the name for the data of the file.
+    check(folder, {"a.tar": samples}, tmp_path, official="GNU, long" not in kind)
+
+
+@pytest.mark.parametrize("tar_format", ["gnu", "oldgnu", "pax", "ustar", "v7"])
+@pytest.mark.parametrize("prefix", ["", "./"])
+def test_archives_of_tar_with_folders_and_links(folder, tmp_path, jpegs, tar_format, prefix):
+    samples = labeled(jpegs)
+    source = tmp_path / "source"
+    (source / "deep/er").mkdir(parents=True)
+    for name, data in members(samples, "deep/er/{n:04d}"):
+        (source / name).write_bytes(data)
+    (source / "deep/.hidden").write_bytes(b"x")
+    (source / "z.link").symlink_to("deep")
+    oracles.tar(
+        "--create",
+        "--sort=name",
+        f"--format={tar_format}",
+        "-f",
+        folder / "a.tar",
+        "-C",
+        source,
+        f"{prefix}deep",
+        f"{prefix}z.link",
+    )
+    # In name order, the label of a sample comes before its image.
+    check(folder, {"a.tar": samples}, tmp_path)
+
+
+def test_a_latin_1_file_name_is_refused(folder, jpegs):
+    with tarfile.open(folder / "a.tar", "w", format=tarfile.USTAR_FORMAT, encoding="latin-1") as archive:
+        for name, data in members(labeled(jpegs[:1]), "café"):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    with pytest.raises(ShardError, match="UTF-8"):
+        index_shards([str(folder)], workers=1)
+    assert os.listdir(folder) == ["a.tar"]
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\n", "\v", "\f", "\r"])
+def test_whitespace_in_a_file_name_is_refused(folder, jpegs, blank):
+    """DALI splits the lines of its index at whitespace."""
+    samples = labeled(jpegs[:3])
+    write_tar(folder / "a.tar", [*members(samples[:2]), *members(samples[2:], f"b{blank}c")])
+    (error,) = index_shards([str(folder)], workers=1).errors
+    assert "whitespace" in error.message
+    assert error.byte is not None
+    assert error.record == 2
+    assert os.listdir(folder) == ["a.tar"]
+
+
+def test_extensions_with_several_parts(folder, tmp_path, jpegs, photographs):
+    png = next(image for extension, image in photographs if extension == "png")
+    samples = labeled(jpegs)
+    files = [
+        file
+        for n, (image, label) in enumerate(samples)
+        for file in ((f"{n}.img.jpg", image), (f"{n}.seg.png", png), (f"{n}.target.cls", b"%d\n" % label))
+    ]
+    write_tar(folder / "a.tar", files)
+    with pytest.raises(ShardError, match=r"more than one image: img\.jpg, seg\.png.*--image"):
+        index_shards([str(folder)], IndexOptions(label="target.cls"), workers=1)
+    with pytest.raises(CallError, match=r"no label.*--label"):
+        index_shards([str(folder)], IndexOptions(image="img.jpg"), workers=1)
+    with pytest.raises(CallError, match=r"--image missing,png: .*files are: img\.jpg, seg\.png"):
+        index_shards([str(folder)], IndexOptions(image="missing,png", label="target.cls"), workers=1)
+    result = check(folder, {"a.tar": samples}, tmp_path, image="img.jpg", label="target.cls")
+    assert result.manifest.components.image == ("img.jpg",)
+
+
+def test_img2dataset(folder, tmp_path, jpegs):
+    samples = labeled(jpegs)
+    files = []
+    for n, (image, label) in enumerate(samples):
+        text = {
+            "url": f"http://x/{n}.jpg",
+            "label": label,
+            "other": label + 5,
+            "key": f"{n:09d}",
+            "error_message": None,
+        }
+        files += [(f"{n:09d}.jpg", image), (f"{n:09d}.json", json.dumps(text).encode()), (f"{n:09d}.txt", b"a caption")]
+    write_tar(folder / "00000.tar", files)
+    (folder / "00000_stats.json").write_text("{}")
+    (folder / "00000.parquet.txt").write_text("")
+    with pytest.raises(CallError, match=r"has no label in its first record\. Hint: .*--label-key"):
+        index_shards([str(folder)], workers=1)
+    with pytest.raises(CallError, match=r"--label-key missing: .*its integer members are: label, other"):
+        index_shards([str(folder)], IndexOptions(label_key="missing"), workers=1)
+    result = check(folder, {"00000.tar": samples}, tmp_path, label_key="label", dali=False)
+    assert result.manifest.components.label is None
+    assert read_table(folder / "00000.parquet")["source"][0].as_py() == "http://x/0.jpg"
+    index_folder(folder, label_key="other", label_offset=-5)
+    assert read_table(folder / "00000.parquet")["label"].to_pylist() == [label for _, label in samples]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"[1, 2]", b"null", b"{", b"\xff", b"[" * 5000, b'"' + b"x" * (1 << 20) + b'"'],
+    ids=["list", "null", "truncated", "not UTF-8", "deep", "long"],
+)
+def test_an_unused_json_may_contain_anything(folder, tmp_path, jpegs, text):
+    samples = labeled(jpegs[:2])
+    files = [(name, data) for n, s in enumerate(samples) for name, data in [*members([s], str(n)), (f"{n}.json", text)]]
+    write_tar(folder / "a.tar", files)
+    check(folder, {"a.tar": samples}, tmp_path)
+    (error,) = index_shards([str(folder)], IndexOptions(label_key="label"), workers=1).errors
+    assert error.record == 0
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "webdataset"])
+@pytest.mark.parametrize("label", ["nope", "txt"])
+def test_a_missing_label_component_is_wrong_usage(folder, jpegs, invoke, kind, label):
+    samples = labeled(jpegs)
+    if kind == "tfrecord":
+        oracles.write_tfrecord(folder / "a.tfrecord", [example(*sample, txt=b"a caption") for sample in samples])
+    else:
+        write_tar(folder / "a.tar", [*members(samples[:1]), ("0000.txt", b"a caption")])
+    before = sorted(os.listdir(folder))
+    for more in ([], ["--overwrite"], ["--workers", 1]):
+        stderr = invoke("index", folder, "--label", label, *more, status=2).stderr
+        assert f"--label {label}: {folder}" in stderr
+        assert len(stderr.splitlines()) == 1
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_a_missing_json_member_or_image_is_wrong_usage(folder, jpegs, invoke):
+    files = [("0.jpg", jpegs[0]), ("0.cls", b"0"), ("0.json", b'{"other": 3}')]
+    write_tar(folder / "a.tar", files)
+    stderr = invoke("index", folder, "--label-key", "missing", status=2).stderr
+    assert f"--label-key missing: {folder}/a.tar: the .json has no integer member 'missing' of up to 64 bits" in stderr
+    stderr = invoke("index", folder, "--image", "missing", status=2).stderr
+    assert f"--image missing: {folder}/a.tar has no such file in its first sample" in stderr
+    assert os.listdir(folder) == ["a.tar"]
+
+
+def test_a_damaged_shard_is_not_wrong_usage(folder, invoke):
+    (folder / "a.tar").write_bytes(b"text " * 500)
+    invoke("index", folder, "--label", "cls", status=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [(b"10", 10), (b"10\n", 10), (b"10\r\n", 10), (b"007", 7), *((text, None) for text in (
+        b"1_0", b" 10", b"10 ", b"\t10", b"\n10", b"10\n\n", b"+10", b"1e1", b"10.0", b"", b"\n", "१०".encode(), b"1\0",
+    ))],
+)  # fmt: skip
+def test_labels_are_decimal_ascii(folder, jpegs, text, label):
+    write_tar(folder / "a.tar", [("0.jpg", jpegs[0]), ("0.cls", b"0"), ("1.jpg", jpegs[1]), ("1.cls", text)])
+    result = index_shards([str(folder)], workers=1)
+    if label is None:
+        (error,) = result.errors
+        assert "is not an integer" in error.message
+    else:
+        assert read_table(folder / "a.parquet")["label"].to_pylist() == [0, label]
+
+
+def test_decoding_in_threads_keeps_the_warning_filters(photographs, monkeypatch):
+    """Warning filters are global: a thread that ends must neither undo nor keep what another thread set."""
+    from PIL import Image
+
+    from dataprep.images.validate import inspect
+
+    png = next(image for extension, image in photographs if extension == "png")
+    inside, image_open, delays = threading.Barrier(2), Image.open, [0.0, 0.2]
+
+    def slowly(*arguments, **options):
+        with contextlib.suppress(threading.BrokenBarrierError):  # either both threads are inside at once, or none
+            inside.wait(0.3)
+        time.sleep(delays.pop())  # the first in is the last out, or the other way round
+        return image_open(*arguments, **options)
+
+    monkeypatch.setattr(Image, "open", slowly)
+    before = list(warnings.filters)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda data: inspect(data, "decode"), [png, png]))
+    assert inside.broken
+    assert warnings.filters == before
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([("0.jpg", 0), ("1.cls", b"1")], "no integer label"),
+        ([("0.jpg", 0), ("0.cls", b"cat")], "the label 'cat' is not an integer"),
+        ([("0.jpg", 0), ("0.cls", b"-1")], "label -1 is out of the range"),
+        ([("0.jpg", 0), ("0.cls", str(MAX_LABEL + 1).encode())], "out of the range"),
+        ([("0.jpg", 0), ("0.cls", b"9" * 5000)], "label"),
+        ([("0.txt", b"x"), ("0.cls", b"1")], "has no file with an image extension ("),
+        ([("0.jpg", 0), ("0.JPG", 0), ("0.cls", b"1")], "has two images"),
+        ([("0.jpg", 0), ("0.png", 0), ("0.cls", b"1")], "has two images"),
+    ],
+)
+def test_an_invalid_webdataset_sample(folder, monkeypatch, jpegs, files, message):
+    monkeypatch.setattr(index_module, "_commit", lambda *_: pytest.fail("was accepted"))
+    first = list(members(labeled(jpegs[:1]), "first"))
+    write_tar(folder / "a.tar", [*first, *((name, data or jpegs[1]) for name, data in files)])
+    (error,) = index_shards([str(folder)], workers=1).errors
+    assert message in str(error)
+    assert (error.file, error.record) == (str(folder / "a.tar"), 1)
+    assert os.listdir(folder) == ["a.tar"]
+
+
+# --- bytes read -------------------------------------------------------------------------------
+
+COUNT, LENGTH = 12, 1 << 20
+
+
+def big_shard(folder, kind, image):
+    image = image + bytes(LENGTH - len(image))
+    if kind == "tar":
+        write_tar(folder / "a.tar", members([(image, n) for n in range(COUNT)]))
+    else:
+        order = {"image first": 1, "image last": -1}[kind]
+        oracles.write_tfrecord(folder / "a.tfrecord", [example(image, n, order=order) for n in range(COUNT)])
+    return image
+
+
+@pytest.fixture
+def bytes_read(monkeypatch):
+    """Record the length of each `os.pread`. Reading with mmap fails the test."""
+    lengths = []
+    pread = os.pread
+
+    def counted(handle, n, at):
+        data = pread(handle, n, at)
+        lengths.append(len(data))
+        return data
+
+    monkeypatch.setattr(os, "pread", counted)
+    monkeypatch.setattr("mmap.mmap", lambda *_, **__: pytest.fail("used mmap"))
+    return lengths
+
+
+@pytest.mark.parametrize("kind", ["tar", "image first", "image last"])
+def test_only_headers_are_read(folder, jpegs, bytes_read, kind):
+    big_shard(folder, kind, jpegs[0])
+    (result,) = index_folder(folder).manifest.splits
+    assert result.samples == COUNT
+    assert result.shards[0].file.checksum is None
+    assert 0 < sum(bytes_read) <= (COUNT + 1) * 5 * 4096
+    assert max(bytes_read) <= 1 << 16
+
+
+def test_validation_reads_everything(folder, jpegs, bytes_read):
+    image = big_shard(folder, "tar", jpegs[0])
+    (result,) = index_folder(folder, validate="header").manifest.splits
+    data = (folder / "a.tar").read_bytes()
+    assert sum(bytes_read) >= COUNT * LENGTH
+    assert result.shards[0].file.checksum == f"crc32c:{crc32c(data):08x}"
+    assert read_table(folder / "a.parquet")["crc32c"].to_pylist() == [crc32c(image)] * COUNT
+
+
+def test_broken_images_are_rejected_with_a_reason(folder, tmp_path, jpegs, invoke):
+    # One JPEG is damaged in the middle, one is truncated, and one file is not an image.
+    good = labeled(jpegs[:2])
+    middle = jpegs[2][: len(jpegs[2]) // 2]
+    damaged = middle + b"\xff\xd9"
+    bad = [(damaged, 0), (jpegs[3][:-200], 1), (b"<html>not found</html>", 1)]
+    write_tar(folder / "a.tar", members([good[0], *bad, good[1]]))
+    for validate, rejected in (("none", [3]), ("header", [2, 3]), ("decode", [1, 2, 3])):
+        result = invoke("index", folder, "--validate", validate, "--workers", 1, "--overwrite", status=1)
+        assert f"left out of the index: {len(rejected)} record" in result.stdout
+        rows = [json.loads(line) for line in (folder / "rejected.jsonl").read_text().splitlines()]
+        assert [row["source"] for row in rows] == [f"a.tar#{n}" for n in rejected]
+        kept = [sample for n, sample in enumerate([good[0], *bad, good[1]]) if n not in rejected]
+        assert oracles.read_with_dali([folder / "a.tar"], [folder / "a.idx"], ["jpg"], "cls") == kept
+        assert verify_dataset(str(folder), workers=1).problems == ()
+    write_tar(folder / "a.tar", members(good))
+    index_folder(folder, overwrite=True)
+    assert not (folder / "rejected.jsonl").exists()
+
+
+# --- options, and several shards ----------------------------------------------------------------
+
+
+def test_splits_and_classes(folder, tmp_path, jpegs):
+    samples = labeled(jpegs)
+    for name in ("train-0.tar", "my_validation_1.tar", "test/0.tar", "other.tar"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_tar(folder / name, members(samples))
+    manifest = index_folder(folder).manifest
+    assert {split.name: [s.name for s in split.shards] for split in manifest.splits} == {
+        "train": ["other.tar", "train-0.tar"],
+        "val": ["my_validation_1.tar"],
+        "test": ["test/0.tar"],
+    }
+    manifest = index_folder(folder, split="fold3", classes=("a", "b", "c", "d")).manifest
+    assert [(split.name, len(split.shards)) for split in manifest.splits] == [("fold3", 4)]
+    assert manifest.classes == ("a", "b", "c", "d")
+    result = index_shards([str(folder)], IndexOptions(classes=("a", "b")), workers=1)
+    assert {error.record for error in result.errors} == {2}
+    assert all("range 0 to 1" in str(error) and "--classes" in str(error) for error in result.errors)
+
+
+def test_only_the_given_shards_are_indexed(folder, jpegs):
+    for number in range(3):
+        write_tar(folder / f"{number}.tar", members(labeled(jpegs)))
+    result = index_shards([str(folder / "2.tar"), str(folder / "0.tar")], workers=1)
+    assert [shard.name for split in result.manifest.splits for shard in split.shards] == ["2.tar", "0.tar"]
+    assert not (folder / "1.idx").exists()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("train-{000..002}.tar", ["train-000.tar", "train-001.tar", "train-002.tar"]),
+        ("{train-{001,000},val-0}.tar", ["train-001.tar", "train-000.tar", "val-0.tar"]),
+        ("odd{0..1}.tar", ["odd{0..1}.tar"]),
+    ],
+)
+def test_braces_in_a_path_are_expanded_as_in_a_shell(folder, jpegs, pattern, names):
+    """A path that exists is used as it is, even if it contains braces."""
+    for name in ("train-000.tar", "train-001.tar", "train-002.tar", "val-0.tar", "odd{0..1}.tar", "odd0.tar"):
+        write_tar(folder / name, members(labeled(jpegs)))
+    result = index_shards([str(folder / pattern)], workers=1)
+    assert [shard.name for split in result.manifest.splits for shard in split.shards] == names
+    assert len(list(folder.glob("*.idx"))) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("{000..002}.tar", r"001\.tar does not exist"),
+        ("{000,001.tar", r"\{000,001\.tar does not exist, and its braces are unbalanced"),
+        ("{000,000}.tar", r"000\.tar is given twice"),
+    ],
+)
+def test_braces_that_name_no_shards(folder, jpegs, pattern, message):
+    write_tar(folder / "000.tar", members(labeled(jpegs)))
+    with pytest.raises(CallError, match=message):
+        index_shards([str(folder / pattern)], workers=1)
+
+
+def test_a_small_dataset_starts_no_worker(folder, jpegs, monkeypatch):
+    """Starting a process takes longer than indexing the shards."""
+    for number in range(3):
+        write_tar(folder / f"{number}.tar", members(labeled(jpegs)))
+    monkeypatch.setattr(local, "WorkerProcess", lambda *_: pytest.fail("started a worker"))
+    monkeypatch.setattr(local, "default_workers", lambda: 8)
+    monkeypatch.setattr(index_module.engines, "default_workers", lambda: 8)
+    assert index_shards([str(folder)]).manifest is not None
+
+
+def test_the_default_number_of_workers_grows_with_the_dataset(folder, jpegs, monkeypatch):
+    for number in range(3):
+        write_tar(folder / f"{number}.tar", members(labeled(jpegs)))
+    workers_used = []
+
+    def run(function, tasks, workers):
+        workers_used.append(workers)
+        yield from map(function, tasks)
+
+    monkeypatch.setattr(index_module.engines, "run", run)
+    monkeypatch.setattr(index_module.engines, "default_workers", lambda: 2)
+    for bytes_per_worker in (1 << 30, 1):
+        monkeypatch.setattr(index_module, "_BYTES_PER_WORKER", bytes_per_worker)
+        index_shards([str(folder)])
+    index_shards([str(folder)], workers=9)
+    assert workers_used == [1, 2, 3]
+
+
+def test_index_imports_only_what_it_needs(folder, jpegs):
+    """Imports are most of the time that a small folder takes."""
+    write_tar(folder / "a.tar", members(labeled(jpegs)))
+    code = "import sys; from dataprep.cli import main; main(sys.argv[1:], standalone_mode=False); print(*sys.modules)"
+    arguments = [sys.executable, "-c", code, "index", str(folder)]
+    modules = set(subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.split())
+    assert "dataprep.index.dataset" in modules
+    unwanted = {"dataprep.sources", "dataprep.convert.dataset", "pyarrow.compute", "PIL", "torch", "webdataset"}
+    assert not modules & unwanted
+
+
+def test_a_different_index_is_replaced_only_with_overwrite(folder, jpegs):
+    write_tar(folder / "a.tar", members(labeled(jpegs)))
+    index_folder(folder)
+    right = (folder / "a.idx").read_bytes()
+    index_folder(folder)  # an equal index is not replaced
+    (folder / "a.idx").write_bytes(b"v1.1 0\n")
+    with pytest.raises(CallError, match=r"a\.idx exists and differs from the new index.*--overwrite"):
+        index_shards([str(folder)], workers=1)
+    assert (folder / "a.idx").read_bytes() == b"v1.1 0\n"
+    index_folder(folder, overwrite=True)
+    assert (folder / "a.idx").read_bytes() == right
+
+
+def test_tables_of_convert_are_not_replaced(image_folder, tmp_path, invoke):
+    """They contain checksums and columns that the shards do not contain."""
+    out = tmp_path / "out"
+    invoke("convert", "--src", image_folder, "--out", out, "--workers", 1)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    invoke("index", out, "--workers", 1, status=2)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_shards_are_unchanged_and_no_other_files_remain(folder, jpegs):
+    write_tar(folder / "a.tar", members(labeled(jpegs)))
+    before = (folder / "a.tar").read_bytes()
+    index_folder(folder)
+    assert (folder / "a.tar").read_bytes() == before
+    assert sorted(os.listdir(folder)) == ["a.idx", "a.parquet", "a.tar", "manifest.json"]
+
+
+def test_more_workers_give_the_same_files(folder, tmp_path, jpegs):
+    for number in range(3):
+        write_tar(folder / f"{number}.tar", members(labeled(jpegs[number:])))
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    index_folder(folder)
+    index_shards([str(other)], workers=2)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == {p.name: p.read_bytes() for p in other.iterdir()}
+
+
+# --- wrong usage and damage ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "message"),
+    [
+        ({}, {}, "contains no .tar"),
+        ({"a.txt": b""}, {}, "contains no .tar"),
+        ({"a.tar": b"", "b.tfrecord": b""}, {}, r"contains shards of several record formats: a\.tar, b\.tfrecord"),
+        ({"a.tfrecord": b"", "a.tfrecords": b""}, {}, "would have the same index file"),
+        ({"a.tar.gz": gzip.compress(b"x", mtime=0)}, {}, "unpack"),
+    ],
+)
+def test_folders_that_cannot_be_indexed(folder, files, options, message):
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    with pytest.raises(CallError, match=message):
+        index_shards([str(folder)], IndexOptions(**options), workers=1)
+    assert sorted(os.listdir(folder)) == sorted(files)
+
+
+def test_label_key_requires_webdataset(folder, jpegs):
+    oracles.write_tfrecord(folder / "a.tfrecord", [example(*sample) for sample in labeled(jpegs)])
+    with pytest.raises(CallError, match="--label-key"):
+        index_shards([str(folder)], IndexOptions(label_key="label"), workers=1)
+
+
+@pytest.mark.parametrize("text", [b'{"other": 3}', b"{"])
+def test_a_json_member_missing_in_some_records(folder, jpegs, text):
+    """The options are right and the data is wrong: nothing is written, and the error names the shard."""
+    good, wrong = b'{"label": 0}', text
+    for name, texts in {"a.tar": (good, wrong), "b.tar": (good, good)}.items():
+        files = [(f"{n}.jpg", jpegs[0]) for n in range(2)] + [(f"{n}.json", text) for n, text in enumerate(texts)]
+        write_tar(folder / name, sorted(files))
+    (error,) = index_shards([str(folder)], IndexOptions(label_key="label"), workers=1).errors
+    assert isinstance(error, ShardError)
+    assert (error.file, error.record) == (str(folder / "a.tar"), 1)
+    assert sorted(os.listdir(folder)) == ["a.tar", "b.tar"]
+
+
+NOT_SHARDS = {
+    "empty": b"",
+    "a byte": b"x",
+    "compressed": gzip.compress(bytes(5000), mtime=0),
+    "zeros": bytes(1024),
+    "zeros and more": bytes(511) + b"x",
+    "text": b"text " * 500,
+}
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tfrecord"])
+@pytest.mark.parametrize("data", NOT_SHARDS.values(), ids=NOT_SHARDS)
+def test_a_file_that_is_not_a_shard(folder, name, data):
+    (folder / name).write_bytes(data)
+    # The first shard is read before any is indexed, so this ends the run.
+    with pytest.raises(DamagedError) as caught:
+        index_shards([str(folder)], workers=1)
+    assert caught.value.file == str(folder / name)
+    assert caught.value.byte is not None
+    assert caught.value.hint
+    assert os.listdir(folder) == [name]
+
+
+def shard_of(kind, path, samples):
+    if kind == "tfrecord":
+        oracles.write_tfrecord(path, [example(*sample, order=-1) for sample in samples])
+    else:
+        write_tar(path, members(samples))
+
+
+@pytest.mark.parametrize("kind", ["tar", "tfrecord"])
+@pytest.mark.parametrize("where", ["header", "after the header", "image start", "image", "image end", "label", "end"])
+def test_a_truncated_shard(folder, jpegs, kind, where):
+    samples = labeled(jpegs[:3])
+    for name in ("a", "b"):
+        shard_of(kind, folder / f"{name}.{kind}", samples)
+    index_folder(folder)
+    row = read_table(folder / "b.parquet").to_pylist()[1]
+    line = (folder / "b.idx").read_text().splitlines()[1 if kind == "tfrecord" else 2].split()
+    if kind == "tfrecord":
+        start, end = int(line[0]), int(line[0]) + int(line[1])
+        label, last = row["offset"] - 30, end - 2
+    else:
+        start, label = int(line[1]) - 512, int(line[5]) - 200
+        last = int(line[5])
+    cut = {
+        "header": start + 5,
+        "after the header": start + (12 if kind == "tfrecord" else 512),
+        "image start": row["offset"] + 1,
+        "image": row["offset"] + row["size"] // 2,
+        "image end": row["offset"] + row["size"] - 1,
+        "label": label,
+        "end": last,
+    }[where]
+    for name in os.listdir(folder):
+        if name.startswith("b.") and not name.endswith(kind):
+            os.unlink(folder / name)
+    os.truncate(folder / f"b.{kind}", cut)
+    result = index_shards([str(folder)], workers=1)
+    assert result.manifest is None
+    (error,) = result.errors
+    assert error.file == str(folder / f"b.{kind}")
+    assert error.record == 1
+    assert start <= error.byte <= cut
+    assert error.hint
+    assert not [name for name in os.listdir(folder) if name.startswith("b.") and not name.endswith(kind)]
+    assert not [name for name in os.listdir(folder) if name.startswith(".partial")]
+
+
+@pytest.mark.parametrize("kind", ["tar", "tfrecord"])
+def test_a_failed_run_keeps_the_files_of_an_earlier_one(folder, jpegs, kind, invoke):
+    for name in "ab":
+        shard_of(kind, folder / f"{name}.{kind}", labeled(jpegs))
+    invoke("index", folder, "--workers", 1)
+    shard_of(kind, folder / f"a.{kind}", labeled(jpegs[1:]))
+    os.truncate(folder / f"b.{kind}", 700)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    result = invoke("index", folder, "--workers", 1, "--overwrite", status=1)
+    assert f"so {folder} was not changed" in result.stderr
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("kind", ["tar", "tfrecord"])
+def test_a_flipped_bit_is_found_where_there_are_checksums(folder, jpegs, kind):
+    """In headers always; in the payload of a TFRecord only if it is read; tar has no checksum of the data."""
+    shard_of(kind, folder / f"a.{kind}", labeled(jpegs[:3]))
+    index_folder(folder)
+    row = read_table(folder / "a.parquet").to_pylist()[2]
+    intact = (folder / f"a.{kind}").read_bytes()
+    header = int((folder / "a.idx").read_text().split()[-7 if kind == "tar" else -2])
+    places = [(header - 512 + 3 if kind == "tar" else header + 2, "none")]
+    if kind == "tfrecord":
+        places.append((row["offset"] + 40, "header"))
+    for at, validate in places:
+        (folder / f"a.{kind}").write_bytes(intact[:at] + bytes([intact[at] ^ 0x10]) + intact[at + 1 :])
+        result = index_shards([str(folder)], IndexOptions(validate=validate, overwrite=True), workers=1)
+        (error,) = result.errors
+        assert "checksum" in str(error) or "CRC" in str(error)
+        assert error.record == 2
+
+
+def test_every_broken_shard_is_reported(folder, jpegs, invoke):
+    for number in range(4):
+        shard_of("tar", folder / f"{number}.tar", labeled(jpegs))
+        if number % 2:
+            os.truncate(folder / f"{number}.tar", 900)
+    result = invoke("index", folder, "--workers", 1, status=1)
+    lines = result.stderr.splitlines()
+    assert [str(folder / f"{n}.tar") in lines[n // 2] for n in (1, 3)] == [True, True]
+    assert "2 shards cannot be indexed" in lines[-1]
+
+
+@pytest.mark.parametrize("size", [b"-0000001000", b"0000001_000", b"0o000001000"])
+def test_a_tar_size_that_is_not_octal(folder, jpegs, size):
+    """The scan must neither hang nor jump back."""
+    write_tar(folder / "a.tar", members(labeled(jpegs[:1])))
+    data = bytearray((folder / "a.tar").read_bytes())
+    data[124:136] = size.ljust(12, b"\0")
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    (folder / "a.tar").write_bytes(data)
+    with pytest.raises(ShardError, match="is not a number"):
+        index_shards([str(folder)], workers=1)

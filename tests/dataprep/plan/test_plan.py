@@ -1,0 +1,289 @@
+"""`make_plan`: every sample appears once, and the seed alone determines its split, shard and position."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataprep.formats import components
+from dataprep.plan.assign import MAX_SPLIT_NAME, Options, key_of, make_plan
+from dataprep.sources import UNREADABLE, Source
+from manifests import store
+from manifests.errors import CallError
+from manifests.schema import File, Manifest, Shard, Split
+
+
+def make_source(sizes, split=None, splits=("train",), **extra):
+    count = len(sizes)
+    return Source(
+        root="/x",
+        layout="synthetic",
+        classes=("a", "b"),
+        splits=splits,
+        path=pa.array([f"{n}.jpg" for n in range(count)], pa.large_string()),
+        label=np.arange(count, dtype=np.int32) % 2,
+        split=np.zeros(count, np.int8) if split is None else np.array(split, np.int8),
+        size=np.array(sizes, np.int64),
+        extra=pa.table(extra),
+    )
+
+
+def rows(plan, split=None):
+    return [row for shard in plan.shards if split in (None, shard.split) for row in shard.rows.tolist()]
+
+
+sizes = st.lists(st.integers(UNREADABLE, 1000), min_size=1, max_size=60)
+options = st.builds(
+    Options,
+    shard_bytes=st.integers(1, 3000),
+    shard_samples=st.none() | st.integers(1, 20),
+    shuffle=st.booleans(),
+    seed=st.integers(0, 1 << 70),
+)
+
+
+@given(st.data(), sizes, options)
+def test_each_row_appears_once_and_shards_stay_within_limits(data, sizes, options):
+    split = data.draw(st.lists(st.integers(0, 2), min_size=len(sizes), max_size=len(sizes)))
+    source = make_source(sizes, split, ("train", "val", "test"))
+    plan = make_plan(source, options)
+    assert sorted(rows(plan)) == list(range(len(sizes)))
+    for number, name in enumerate(source.splits):
+        shards = [shard for shard in plan.shards if shard.split == name]
+        assert [shard.name for shard in shards] == [f"{name}-{n:05d}" for n in range(len(shards))]
+        assert sorted(rows(plan, name)) == [row for row, code in enumerate(split) if code == number]
+        lengths = [[max(sizes[row], 0) for row in shard.rows.tolist()] for shard in shards]
+        for index, shard_lengths in enumerate(lengths):
+            last, count = index == len(lengths) - 1, len(shard_lengths)
+            if options.shard_samples:
+                assert count == options.shard_samples or (last and 0 < count < options.shard_samples)
+            else:
+                assert count == 1 or sum(shard_lengths) <= options.shard_bytes
+                # A shard ends only where the next image would exceed the limit.
+                assert last or sum(shard_lengths) + lengths[index + 1][0] > options.shard_bytes
+
+
+@given(sizes, options)
+def test_same_seed_gives_same_plan(sizes, options):
+    source = make_source(sizes)
+    plan, again = make_plan(source, options), make_plan(source, options)
+    assert plan.fingerprint == again.fingerprint
+    assert [shard.rows.tolist() for shard in plan.shards] == [shard.rows.tolist() for shard in again.shards]
+    if not options.shuffle:
+        assert rows(plan) == list(range(len(sizes)))
+
+
+def test_each_seed_and_split_has_its_own_order():
+    source = make_source([1] * 400, [0] * 200 + [1] * 200, ("train", "val"))
+    orders = [rows(make_plan(source, Options(seed=seed)), split) for seed in range(4) for split in source.splits]
+    relative = {tuple(np.array(order) % 200) for order in orders}
+    assert len(relative) == len(orders)
+    assert tuple(range(200)) not in relative
+
+
+def test_shuffle_is_uniform():
+    """Over 800 seeds, sample 0 lands on each of 8 positions approximately equally often."""
+    positions = Counter(rows(make_plan(make_source([1] * 8), Options(seed=seed))).index(0) for seed in range(800))
+    assert set(positions) == set(range(8))
+    assert max(positions.values()) < 150
+
+
+GOLDEN_ORDER = [14, 0, 4, 6, 3, 19, 9, 5, 18, 7, 17, 1, 8, 10, 2, 12, 13, 16, 11, 15]
+GOLDEN_SPLIT = [[19, 14, 12, 8, 15, 6], [0, 7, 9, 3, 16, 5], [13, 17, 4], [10, 2, 18, 1, 11]]
+GOLDEN_GROUPS = [7, 6, 9, 5, 8]
+
+
+def test_golden_order():
+    """A seed gives the same plan with every release of NumPy."""
+    source = make_source([10] * 20, group=list("aaaaabbbbbcccccddddd"))
+    assert rows(make_plan(source, Options(seed=0))) == GOLDEN_ORDER
+    plan = make_plan(source, Options(seed=7, val_fraction=0.25, shard_samples=6))
+    assert [shard.rows.tolist() for shard in plan.shards] == GOLDEN_SPLIT
+    assert [shard.name for shard in plan.shards] == ["train-00000", "train-00001", "train-00002", "val-00000"]
+    plan = make_plan(source, Options(seed=7, val_fraction=0.25, split_by="group"))
+    assert rows(plan, "val") == GOLDEN_GROUPS
+
+
+@given(st.integers(1, 300), st.floats(0, 1, exclude_max=True), st.integers(0, 9))
+def test_val_fraction_is_exact(count, fraction, seed):
+    options = Options(val_fraction=fraction, seed=seed)
+    if fraction and round(count * fraction) in (0, count):  # one of the two splits would be empty
+        with pytest.raises(CallError, match="--val-fraction"):
+            make_plan(make_source([1] * count), options)
+        return
+    plan = make_plan(make_source([1] * count), options)
+    assert abs(len(rows(plan, "val")) - count * fraction) <= 0.5
+    assert sorted(rows(plan)) == list(range(count))
+    assert (plan.splits == ("train", "val")) == (fraction > 0)
+
+
+def test_val_fraction_takes_images_from_train_only():
+    source = make_source([1] * 30, [0] * 20 + [1] * 10, ("train", "test"))
+    plan = make_plan(source, Options(val_fraction=0.3))
+    assert plan.splits == ("train", "val", "test")
+    assert len(rows(plan, "val")) == 6
+    assert set(rows(plan, "val")) < set(range(20))
+    assert sorted(rows(plan, "test")) == list(range(20, 30))
+
+
+GROUPS = {
+    "text": st.sampled_from(["a", "b", "é", "", "c d", "e", "f"]),
+    "integer": st.integers(-3, 3),
+    "floating": st.sampled_from([0.0, 0.5, 1.5, float("nan")]),
+    "boolean": st.booleans(),
+}
+
+
+@given(st.data(), st.sampled_from(sorted(GROUPS)), st.floats(0.01, 0.9), st.integers(0, 5))
+def test_split_by_keeps_groups_in_one_split(data, kind, fraction, seed):
+    groups = data.draw(
+        st.lists(st.none() | GROUPS[kind], min_size=2, max_size=40).filter(lambda g: any(x is not None for x in g))
+    )
+    source = make_source([1] * len(groups), group=groups)
+    try:
+        plan = make_plan(source, Options(val_fraction=fraction, split_by="group", seed=seed))
+    except CallError as error:
+        plan, reason = None, str(error)
+    if plan is None:
+        assert "cannot divide into two splits" in reason
+        return
+    names = [repr(group) for group in groups]
+    train, val = ({names[row] for row in rows(plan, split)} for split in ("train", "val"))
+    assert train
+    assert val
+    assert not train & val
+    assert sorted(rows(plan)) == list(range(len(groups)))
+    # Groups are added as long as they fit, so no remaining group fits.
+    room = round(fraction * len(groups)) - len(rows(plan, "val"))
+    assert 0 <= room < min(Counter(names[row] for row in rows(plan, "train")).values())
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (
+            make_source([1] * 4),
+            Options(split_by="x"),
+            "--split-by requires --val-fraction or --test-fraction. Hint: set the fraction of train",
+        ),
+        (
+            make_source([1] * 4),
+            Options(split_by="x", val_fraction=0.5),
+            "--split-by x: the source has no column of that name. Hint: choose one of: label.",
+        ),
+        (
+            make_source([1] * 4, identity=[1] * 4),
+            Options(split_by="identity", val_fraction=0.5),
+            "--split-by identity makes 1 group, which --val-fraction 0.5 cannot divide into two splits",
+        ),
+        (
+            make_source([1] * 4, nothing=pa.nulls(4)),
+            Options(split_by="nothing", val_fraction=0.5),
+            "cannot divide into two splits",
+        ),
+        (make_source([1] * 4, [0, 0, 1, 1], ("train", "val")), Options(val_fraction=0.5), "already has a val split"),
+        (make_source([1] * 4, splits=("test",)), Options(val_fraction=0.5), "no train split"),
+        (make_source([1] * 4), Options(val_fraction=0.01), "--val-fraction"),
+        (make_source([1] * 4), Options(val_fraction=0.99), "--val-fraction"),
+    ],
+)
+def test_invalid_options_are_refused(source, options, message):
+    with pytest.raises(CallError, match=message):
+        make_plan(source, options)
+
+
+def test_huge_shard_sizes_give_one_shard():
+    assert len(make_plan(make_source([1 << 40] * 3), Options(shard_bytes=10**30)).shards) == 1
+    assert len(make_plan(make_source([1] * 3), Options(shard_samples=10**30)).shards) == 1
+
+
+CHANGES = {
+    "path": pa.array(["0.jpg", "x.jpg"], pa.large_string()),
+    "label": np.array([0, 0], np.int32),
+    "split": np.array([0, 1], np.int8),
+    "size": np.array([5, 6], np.int64),
+    "classes": ("a", "c"),
+    "splits": ("train", "test"),
+    "extra": pa.table({"camera": [1, 3]}),
+}
+
+
+@pytest.mark.parametrize("column", CHANGES)
+def test_fingerprint_covers_samples_classes_and_options(column):
+    from dataclasses import replace
+
+    source = make_source([5, 5], camera=[1, 2], splits=("train", "val"))
+    fingerprint = make_plan(source, Options()).fingerprint
+    assert make_plan(replace(source, **{column: CHANGES[column]}), Options()).fingerprint != fingerprint
+    assert make_plan(replace(source, root="/another", notices=("x",)), Options()).fingerprint == fingerprint
+    for options in (Options(seed=1), Options(fmt="webdataset"), Options(validate="none"), Options(shard_bytes=1)):
+        assert make_plan(source, options).fingerprint != fingerprint
+
+
+def test_keys_are_unique_without_dots_and_spaces():
+    keys = [key_of(row) for row in (0, 7, 99_999_999, 100_000_000, 12_345_678_901)]
+    assert keys == ["00000000", "00000007", "99999999", "100000000", "12345678901"]
+    assert not any(set(key) & set(". \t\n/") for key in keys)
+
+
+@pytest.mark.parametrize("name", ["label", "class"])
+def test_every_source_can_be_split_by_label(name):
+    """No class is in both splits."""
+    source = replace(make_source([1] * 40), classes=tuple("abcdefgh"), label=np.arange(40, dtype=np.int32) % 8)
+    plan = make_plan(source, Options(val_fraction=0.25, split_by=name))
+    labels = {split: {int(source.label[row]) for row in rows(plan, split)} for split in ("train", "val")}
+    assert (len(labels["train"]), len(labels["val"]), labels["train"] & labels["val"]) == (6, 2, set())
+
+
+@pytest.mark.parametrize(("length", "is_refused"), [(100, False), (101, True), (300, True)])
+def test_long_split_names(length, is_refused):
+    """File systems allow 255 bytes for a name, so a longer one can never be written."""
+    source = make_source([1], splits=("s" * length,))
+    if is_refused:
+        with pytest.raises(CallError, match=rf"has a name of {length} bytes, but the limit is 100"):
+            make_plan(source, Options())
+    else:
+        assert make_plan(source, Options()).shards[0].name == "s" * 100 + "-00000"
+
+
+@given(names=st.lists(st.text(max_size=30), min_size=1, max_size=40, unique=True))
+def test_a_manifest_that_would_be_too_long_is_refused_before_any_work(names):
+    """The estimate is never less than the length of the manifest."""
+    source = replace(make_source([100] * 9), classes=tuple(names))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "MAX_MANIFEST_BYTES", 0)
+        with pytest.raises(CallError, match="the class names and the list of shards take about") as caught:
+            make_plan(source, Options(shard_samples=2))
+        estimate = int(re.search(r"about ([\d,]+) bytes", str(caught.value))[1].replace(",", ""))
+        file = File(f"{'x' * MAX_SPLIT_NAME}-0000000000.tfrecord", 1 << 40, "crc32c:01234567")
+        patch.setattr(store, "MAX_MANIFEST_BYTES", estimate)
+        make_plan(source, Options(shard_samples=2))
+        split = Split("x" * MAX_SPLIT_NAME, (Shard(file, 1 << 40, file, file),) * 5)
+        manifest = Manifest(
+            "tfrecord", "encoded", components("tfrecord", "encoded"), tuple(names), (split,), file,
+            Options().as_json(), creator="convert",
+        )  # fmt: skip
+        assert len(store.manifest_bytes(manifest)) <= estimate
+
+
+def test_the_fingerprint_is_that_of_the_whole_table_in_memory():
+    """It is computed as a stream; shards that earlier releases wrote must keep their plan."""
+    extra = pa.table({"camera": pa.chunked_array([[1, 2], [3] * 7]), "note": ["ä", None, *"bcdefgh"]})
+    source, options = replace(make_source([100] * 9), extra=extra), Options(shard_samples=2)
+    digest = hashlib.sha256(json.dumps([1, options.as_json(), source.classes, source.splits]).encode())
+    columns = {"path": source.path, "label": source.label, "split": source.split, "size": source.size}
+    table = pa.table({**columns, "camera": extra["camera"], "note": extra["note"]}).combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:
+        stream.write_table(table)
+    digest.update(sink.getvalue())
+    assert make_plan(source, options).fingerprint == digest.hexdigest()[:32]

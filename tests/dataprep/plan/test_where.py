@@ -1,0 +1,118 @@
+"""`dataprep convert --where`: filters over the columns of the source."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+from helpers.sources import read
+
+from dataprep.plan.where import filter_source
+from dataprep.verify.dataset import verify_dataset
+from manifests.errors import CallError
+from manifests.store import read_manifest
+
+
+def stored(folder):
+    return {row["source"]: row for path in folder.glob("*.parquet") for row in pq.read_table(path).to_pylist()}
+
+
+def test_image_folder(invoke, image_folder, tmp_path):
+    where = "LABEL <> 'cat' and size > 1000"
+    result = invoke("convert", "--src", image_folder, "--out", tmp_path / "out", "--where", where)
+    expected = {
+        f"{path.parent.name}/{path.name}"
+        for path in image_folder.glob("*/*")
+        if path.parent.name != "cat" and path.stat().st_size > 1000
+    }
+    assert 0 < len(expected) < 14
+    assert set(stored(tmp_path / "out")) == expected
+    assert f"--where: {len(expected)} of 14 images match" in result.stderr
+    assert "no image of 1 class matches" in result.stderr
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest.options["where"] == where
+    assert manifest.classes == ("cat", "ein Häßlicher Name", "日本")
+    assert verify_dataset(str(tmp_path / "out"), workers=1).problems == ()
+    invoke("convert", "--src", image_folder, "--out", tmp_path / "out", "--where", where)
+    other = invoke("convert", "--src", image_folder, "--out", tmp_path / "out", status=2)
+    assert "--where" in other.stderr
+
+
+def test_prepared_dataset_knows_sizes_in_pixels(invoke, image_folder, tmp_path):
+    invoke("convert", "--src", image_folder, "--out", tmp_path / "all", "--val-fraction", 0.3)
+    rows = stored(tmp_path / "all")
+    invoke(
+        "convert",
+        "--src",
+        tmp_path / "all",
+        "--out",
+        tmp_path / "wide",
+        "--where",
+        "width > height and split = 'train'",
+    )
+    wide = stored(tmp_path / "wide")
+    train = {
+        row["source"] for path in (tmp_path / "all").glob("train*.parquet") for row in pq.read_table(path).to_pylist()
+    }
+    assert set(wide) == {name for name in train if rows[name]["width"] > rows[name]["height"]}
+    assert all(row["crc32c"] == rows[name]["crc32c"] for name, row in wide.items())
+    assert [split.name for split in read_manifest(tmp_path / "wide").splits] == ["train"]
+
+
+def test_extra_columns_and_plan(invoke, image_folder, tmp_path):
+    lines = ["path,label,age"]
+    for number, path in enumerate(sorted(image_folder.glob("*/*"))):
+        lines.append(f"{path},{path.parent.name},{number if number % 5 else ''}")
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    options = ("--src", tmp_path / "table.csv", "--where", "age < 8")
+    result = invoke("convert", *options, "--out", tmp_path / "a", "--dry-run")
+    assert "--where: 6 of 14 images match" in result.stderr
+    assert "train: 6 images" in result.stdout
+    invoke("convert", *options, "--out", tmp_path / "a")
+    assert sorted(row["age"] for row in stored(tmp_path / "a").values()) == [1, 2, 3, 4, 6, 7]
+    invoke("plan", *options, "--out", tmp_path / "b")
+    invoke("work", tmp_path / "b", "--task", "0/1")
+    invoke("finish", tmp_path / "b")
+    assert (tmp_path / "a/manifest.json").read_bytes() == (tmp_path / "b/manifest.json").read_bytes()
+    (tmp_path / "a/train-00000.tfrecord").unlink()
+    invoke("repair", tmp_path / "a", "--src", tmp_path / "table.csv")
+    assert (tmp_path / "a/train-00000.tfrecord").read_bytes() == (tmp_path / "b/train-00000.tfrecord").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("labl = 'cat'", "did you mean 'label'"),
+        ("width > 3", "not known before they are opened"),
+        ("label =", "cannot be used"),
+        ("size > (select 1)", "cannot contain a query"),
+        ("label > 3", "cannot be used"),
+        ("size < 0", "matches none of 14 images"),
+        ("", "1 to"),
+        ("1=1); drop table samples; --", "cannot be used"),
+        ("size > (select count(*) from read_csv('/etc/passwd'))", "cannot"),
+    ],
+)
+def test_filters_that_are_refused(where, message, invoke, image_folder, tmp_path):
+    result = invoke("convert", "--src", image_folder, "--out", tmp_path / "out", "--where", where, status=2)
+    assert message in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_duckdb(image_folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(CallError, match=r"dataprep-loaders\[sql\]"):
+        filter_source(read(image_folder), "size > 1")
+
+
+def test_every_column_of_samples_is_filtered(image_folder):
+    source = read(image_folder)
+    part = filter_source(source, "size % 2 = 0")
+    rows = [row for row, size in enumerate(source.size.tolist()) if size % 2 == 0]
+    assert part.path.to_pylist() == [source.path[row].as_py() for row in rows]
+    assert part.label.tolist() == source.label[rows].tolist()
+    assert part.stamp.tolist() == source.stamp[rows].tolist()
+    assert len(part) == len(rows)
+    assert json.dumps(part.classes) == json.dumps(source.classes)

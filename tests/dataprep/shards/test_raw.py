@@ -1,0 +1,171 @@
+"""`--store raw`: pixels are cropped and padded as by Pillow, and other readers and `dataprep verify` read them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from helpers import oracles
+from helpers.pictures import encode, photo
+from PIL import Image, ImageOps
+
+from dataprep.convert.dataset import convert_dataset
+from dataprep.images.downscale import prepare
+from dataprep.options import CHANGE_COLUMNS, Options, Raw
+from dataprep.sources import read_source
+from dataprep.verify.dataset import verify_dataset
+from manifests.errors import CallError
+from manifests.store import manifest_bytes, read_manifest
+from manifests.tables import read_table, samples
+
+FORMATS = ("tfrecord", "webdataset")
+LANCZOS = Image.Resampling.LANCZOS
+
+
+def pixels_of(data: bytes, raw: Raw) -> np.ndarray:
+    stored = prepare(data, Options(raw=raw))
+    assert (stored.info.format, stored.info.width, stored.info.height) == ("raw", raw.size, raw.size)
+    return np.frombuffer(stored.data, np.uint8).reshape(raw.pixels)
+
+
+@pytest.mark.parametrize("size", [(64, 48), (48, 64), (100, 100), (300, 200), (31, 97), (1, 1), (400, 3)])
+@pytest.mark.parametrize("side", [32, 64, 99])
+def test_crop_and_pad_match_pillow(size, side):
+    """The same as `PIL.ImageOps`, apart from rounding and from what each clips between its two passes."""
+    image = photo(1, *size)
+    cropped = pixels_of(encode(image, "PNG"), Raw(side, "crop"))
+    expected = np.asarray(ImageOps.fit(image, (side, side), LANCZOS))
+    assert np.abs(cropped.astype(int) - expected).max() <= 12
+    padded = pixels_of(encode(image, "PNG"), Raw(side, "pad"))
+    if min(size) * side >= max(size):  # otherwise Pillow resizes to zero pixels
+        expected = np.asarray(ImageOps.pad(image, (side, side), LANCZOS))
+        offset = np.abs(padded.astype(int) - expected).max()
+        shifted = np.abs(
+            padded.astype(int) - np.roll(expected, (-1, 0) if size[0] > size[1] else (0, -1), (0, 1))
+        ).max()
+        assert min(offset, shifted) <= 12
+    assert padded.any()
+
+
+def test_change_column():
+    cases = {
+        (64, 64): "", (128, 128): "resized", (32, 32): "resized", (64, 100): "cropped", (200, 100): "resized cropped",
+    }  # fmt: skip
+    for size, change in cases.items():
+        assert prepare(encode(photo(1, *size), "PNG"), Options(raw=Raw(64))).extra["change"] == change
+    assert prepare(encode(photo(1, 64, 50), "PNG"), Options(raw=Raw(64, "pad"))).extra["change"] == "padded"
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def dataset(request, make_photos, tmp_path_factory):
+    """A dataset of raw images in several shards, and its source folder."""
+    folder = make_photos(tmp_path_factory.mktemp("raw") / "photos", 30)
+    (folder / "class 0" / "broken.jpg").write_bytes(encode(photo(1))[:-300] + b"\xff\xd9")
+    out = folder.parent / "out"
+    options = Options(fmt=request.param, raw=Raw(40), shard_samples=12)
+    result = convert_dataset(read_source(str(folder)), str(out), options, workers=1)
+    assert (result.rejected, sum(counts[0] for counts in result.changes.values())) == (1, 30)
+    return folder, out
+
+
+def shards_of(out):
+    return [(out / s.name, out / s.index.name, out / s.table.name) for s in read_manifest(out).splits[0].shards]
+
+
+def expected_of(folder, row) -> bytes:
+    return prepare((folder / row.source).read_bytes(), Options(raw=Raw(40))).data
+
+
+def test_table_offsets_point_at_the_pixels(dataset):
+    folder, out = dataset
+    manifest = read_manifest(out)
+    assert (manifest.store, manifest.pixels) == ("raw", (40, 40, 3))
+    assert manifest.options["raw"] == {"size": 40, "fit": "crop", "filter": "lanczos"}
+    assert manifest.components.image == (("image/raw",) if manifest.format == "tfrecord" else ("raw",))
+    count = 0
+    for shard, _, table in shards_of(out):
+        data = shard.read_bytes()
+        for row in samples(read_table(table)):
+            assert (row.size, row.width, row.height) == (40 * 40 * 3, 40, 40)
+            assert data[row.offset : row.offset + row.size] == expected_of(folder, row)
+            assert list(row.extra) == list(CHANGE_COLUMNS)
+            count += 1
+    assert count == 30
+
+
+def test_other_readers_read_the_same_bytes(dataset):
+    """DALI with its official index, and the library of each format, read the same bytes."""
+    folder, out = dataset
+    manifest = read_manifest(out)
+    for shard, index, table in shards_of(out):
+        rows = list(samples(read_table(table)))
+        expected = [(expected_of(folder, row), row.label) for row in rows]
+        label = manifest.components.label
+        assert oracles.read_with_dali([shard], [index], manifest.components.image, label) == expected
+        assert index.read_bytes() == oracles.official_index(shard, out.parent / "official.idx")
+        if manifest.format == "webdataset":
+            read = oracles.read_with_webdataset(shard)
+            assert [(sample["raw"], int(sample["cls"])) for sample in read] == expected
+            assert {json.loads(sample["json"])["width"] for sample in read} == {40}
+        else:
+            records = [oracles.parse_example(payload) for payload in oracles.read_tfrecord(shard)]
+            assert [(record["image/raw"][0], record["image/class/label"][0]) for record in records] == expected
+            assert {record["image/format"][0] for record in records} == {b"RAW"}
+            assert "image/encoded" not in records[0]
+
+
+def test_verify_finds_damaged_pixels(dataset):
+    _, out = dataset
+    for decode in (False, True):
+        assert verify_dataset(str(out), decode=decode, workers=1).problems == ()
+    shard, _, table = shards_of(out)[1]
+    row = next(samples(read_table(table)))
+    intact = shard.read_bytes()
+    try:
+        for at in (row.offset, row.offset + row.size - 1, row.offset - 3, row.offset + row.size + 1):
+            shard.write_bytes(intact[:at] + bytes((intact[at] ^ 1,)) + intact[at + 1 :])
+            problems = verify_dataset(str(out), workers=1).problems
+            assert {problem.file for problem in problems} == {shard.name}, at
+    finally:
+        shard.write_bytes(intact)
+
+
+def test_verify_compares_the_size_with_the_manifest(dataset, tmp_path):
+    _, out = dataset
+    manifest = out / "manifest.json"
+    intact = manifest.read_bytes()
+    original = read_manifest(out)
+    changed = {name: getattr(original, name) for name in original.__slots__} | {"pixels": (41, 40, 3)}
+    try:
+        manifest.write_bytes(manifest_bytes(type(original)(**changed)))
+        problems = verify_dataset(str(out), workers=1).problems
+        assert len(problems) == 30
+        assert "the image is not valid (corrupt): 4800 bytes, but 41x40x3 pixels need 4920" in str(problems[0])
+    finally:
+        manifest.write_bytes(intact)
+
+
+def test_same_bytes_for_any_number_of_workers(dataset, snapshot, tmp_path):
+    folder, out = dataset
+    options = Options(fmt=read_manifest(out).format, raw=Raw(40), shard_samples=12)
+    for workers in (2, 3):
+        convert_dataset(read_source(str(folder)), str(tmp_path / str(workers)), options, workers=workers)
+        assert snapshot(tmp_path / str(workers)) == snapshot(out)
+
+
+def test_other_raw_options_are_refused(dataset, snapshot):
+    folder, out = dataset
+    before = snapshot(out)
+    for raw in (Raw(41), Raw(40, "pad"), Raw(40, filter="box")):
+        options = Options(fmt=read_manifest(out).format, raw=raw, shard_samples=12)
+        with pytest.raises(CallError, match="not made from this source with these options"):
+            convert_dataset(read_source(str(folder)), str(out), options, workers=1)
+    assert snapshot(out) == before
+
+
+def test_info(dataset, invoke):
+    _, out = dataset
+    summary = json.loads(invoke("info", out, "--json").stdout)
+    assert (summary["store"], summary["pixels"]) == ("raw", [40, 40, 3])
+    assert "raw 40x40x3" in invoke("info", out).stdout

@@ -1,0 +1,116 @@
+"""Shards that several processes write in segments: the same bytes for any batches, workers and rejected images."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from helpers.bad_images import exif
+from helpers.pictures import encode, photo
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dataprep.convert.dataset import convert_dataset
+from dataprep.engines import LocalEngine
+from dataprep.options import Downscale, Options, Raw
+from dataprep.shards import segments
+from dataprep.shards.segments import divide
+from dataprep.shards.write import divides, useful_workers
+from dataprep.sources import read_source
+from dataprep.verify.dataset import verify_dataset
+from manifests.errors import StorageError
+
+IMAGES = [encode(photo(number, 40 + number, 30), "JPEG" if number % 2 else "PNG") for number in range(6)]
+IMAGES += [encode(photo(9, 44, 33), exif=exif(6)), b"<html>", encode(photo(1))[:-40], b""]
+OPTIONS = {
+    "copied": Options(),
+    "resized": Options(downscale=Downscale(20), fmt="webdataset"),
+    "raw": Options(raw=Raw(12)),
+    "checked": Options(validate="decode", fmt="webdataset"),
+}
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with closing(LocalEngine(3)) as engine:
+        yield engine
+
+
+class SharedEngine:
+    """An engine that `convert_dataset` does not close."""
+
+    def __init__(self, engine, workers):
+        self._engine, self.workers = engine, workers
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    def run_with_pool(self, function, tasks, max_workers):
+        del max_workers  # it is one for so few images
+        return self._engine.run_with_pool(function, tasks, self.workers)
+
+    def close(self):
+        pass
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.integers(0, len(IMAGES) - 1), min_size=1, max_size=25), st.sampled_from([*OPTIONS]),
+    st.integers(1, 3), st.sampled_from([1, 2, 7, 64]), st.sampled_from([1, 3000, 1 << 21]), st.integers(1, 30),
+)  # fmt: skip
+def test_bytes_do_not_depend_on_batches_and_workers(
+    engine, tmp_path_factory, snapshot, chosen, kind, workers, most, most_bytes, per_shard
+):
+    folder = tmp_path_factory.mktemp("any")
+    (folder / "src" / "class").mkdir(parents=True)
+    for number, image in enumerate(chosen):
+        (folder / "src" / "class" / f"{number:03d}.jpg").write_bytes(IMAGES[image])
+    members = {name: getattr(OPTIONS[kind], name) for name in ("fmt", "validate", "downscale", "raw")}
+    options, source = Options(shard_samples=per_shard, **members), read_source(str(folder / "src"))
+    convert_dataset(source, str(folder / "one"), options, workers=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "MAX_BATCH_IMAGES", most)
+        patch.setattr(segments, "MAX_BATCH_BYTES", most_bytes)
+        convert_dataset(source, str(folder / "divided"), options, engine=SharedEngine(engine, workers))
+    assert snapshot(folder / "divided") == snapshot(folder / "one")
+    assert verify_dataset(str(folder / "one"), workers=1).problems == ()
+
+
+@given(
+    st.lists(st.integers(-1, 3 << 20), max_size=300), st.none() | st.integers(1, 3 << 20),
+)  # fmt: skip
+def test_batches_are_small_and_contain_each_image_once(sizes, stored):
+    batches = list(divide(sizes, stored))
+    assert [number for first, stop in batches for number in range(first, stop)] == list(range(len(sizes)))
+    for first, stop in batches:
+        assert 1 <= stop - first <= segments.MAX_BATCH_IMAGES
+        larger = [max(size, stored or 0) for size in sizes[first:stop]]
+        assert sum(larger) <= segments.MAX_BATCH_BYTES or len(larger) == 1
+
+
+def test_shards_that_are_copied_are_not_divided_while_there_are_enough():
+    assert [divides(OPTIONS["copied"], left, 4) for left in (9, 4, 3, 1)] == [False, False, True, True]
+    assert all(divides(OPTIONS[kind], 1000, 4) for kind in ("resized", "raw", "checked"))
+
+
+def test_a_small_run_starts_few_processes():
+    assert [useful_workers(1, images) for images in (1, 64, 65, 10_000)] == [1, 1, 2, 157]
+    assert useful_workers(300, 900) == 300
+
+
+def test_a_disk_that_returns_other_bytes_is_noticed(tmp_path, monkeypatch):
+    (tmp_path / "src" / "class").mkdir(parents=True)
+    for number in range(5):
+        (tmp_path / "src" / "class" / f"{number}.jpg").write_bytes(IMAGES[number])
+    source = read_source(str(tmp_path / "src"))
+    monkeypatch.setattr("dataprep.storage.checksum_of", lambda *_: 1)
+    with pytest.raises(StorageError, match=r"train-00000\.tfrecord: the file does not contain the bytes"):
+        convert_dataset(source, str(tmp_path / "out"), Options(), workers=1)
+    assert list((tmp_path / "out").glob("*.tfrecord")) == []
+
+
+def test_no_file_stays_open(tmp_path):
+    (tmp_path / "src" / "class").mkdir(parents=True)
+    (tmp_path / "src" / "class" / "0.jpg").write_bytes(IMAGES[1])
+    convert_dataset(read_source(str(tmp_path / "src")), str(tmp_path / "out"), Options(), workers=1)
+    assert segments._last == []
