@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,7 +80,11 @@ KINDS = (
     PLAN_TABLE,
 )
 
-_KINDS_BY_NAME = {"rejected.jsonl": REJECTED, "manifest.shards.parquet": SHARD_LIST}
+#: Kinds of files by name, with the number of a revision in it or not.
+_KINDS_BY_NAME = {
+    re.compile(r"rejected\.(?:[0-9]+\.)?jsonl"): REJECTED,
+    re.compile(r"manifest\.shards\.(?:[0-9]+\.)?parquet"): SHARD_LIST,
+}
 
 #: A longer line of a list or a table is refused. Linux limits paths to 4,096 bytes.
 MAX_LINE_BYTES = 1 << 20
@@ -95,8 +100,9 @@ _TYPES = {
 
 def kind_of(name: str) -> FileKind:
     """Return the kind of a file of a prepared dataset, from its name. A name without a known extension is a shard."""
-    if os.path.basename(name) in _KINDS_BY_NAME:
-        return _KINDS_BY_NAME[os.path.basename(name)]
+    for pattern, kind in _KINDS_BY_NAME.items():
+        if pattern.fullmatch(os.path.basename(name)):
+            return kind
     return {".json": MANIFEST, ".idx": INDEX, ".parquet": TABLE}.get(os.path.splitext(name)[1], SHARD)
 
 

@@ -149,6 +149,42 @@ class Components:
 
 
 @dataclass(frozen=True, slots=True)
+class Added:
+    """What a revision added to a split: its last shards, until the next revision.
+
+    Attributes:
+        shards: number of shards.
+        samples: number of samples in them.
+
+    """
+
+    shards: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What ``dataprep convert --append`` added to a dataset.
+
+    Attributes:
+        parent: digest of the manifest of the revision before: ``sha256:`` and 64 hex digits.
+        source: name of what was appended, without its folder.
+        source_digest: fingerprint of the whole source with these options. The same source gives the same.
+        added: what each split gained, by name.
+        classes: number of classes since this revision. New ones are added at the end.
+        options: the options, and the fingerprint of the plan.
+
+    """
+
+    parent: str
+    source: str
+    source_digest: str
+    added: tuple[tuple[str, Added], ...]
+    classes: int
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Everything about a prepared dataset except its samples.
 
@@ -163,6 +199,7 @@ class Manifest:
         pixels: height, width and channels of every image if `store` is ``"raw"``: uint8 RGB in row-major order.
             `None` if `store` is ``"encoded"``.
         creator: the command that made the dataset, ``"convert"`` or ``"index"``.
+        revisions: what was appended since the dataset was made, the oldest first.
 
     """
 
@@ -175,6 +212,12 @@ class Manifest:
     options: Mapping[str, Any] = field(default_factory=dict)
     pixels: tuple[int, int, int] | None = None
     creator: Creator = field(kw_only=True)
+    revisions: tuple[Revision, ...] = ()
+
+    @property
+    def revision(self) -> int:
+        """Number of times that something was appended to the dataset."""
+        return len(self.revisions)
 
     def split(self, name: str) -> Split | None:
         """Return the split with this name, or `None`."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from manifests.members import Member, MemberError, shorten
+from manifests.revisions import check_revisions, revisions_from_json, revisions_to_json
 from manifests.schema import (
     CREATORS,
     FORMAT_NAMES,
@@ -62,6 +63,7 @@ def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict
             "label_offset": manifest.components.label_offset,
         },
         "options": dict(manifest.options),
+        **({"revisions": revisions_to_json(manifest.revisions)} if manifest.revisions else {}),
         "splits": {
             split.name: {
                 "samples": split.samples,
@@ -109,7 +111,8 @@ def manifest_from_json(
     components, rejected = body["components"], body["rejected"]
     label, options = components["label"], body["options"]
     options.members()
-    return Manifest(
+    revisions = body.get("revisions")
+    manifest = Manifest(
         format=body["format"].one_of(FORMAT_NAMES),
         store=body["store"].one_of(STORES),
         components=Components(
@@ -123,7 +126,10 @@ def manifest_from_json(
         options=options.mapping(),
         pixels=_pixels(body),
         creator=_creator(body),
+        revisions=revisions_from_json(revisions) if revisions else (),
     )
+    check_revisions(manifest)
+    return manifest
 
 
 def _creator(body: Member) -> Creator:

@@ -17,6 +17,7 @@ from manifests.faults import raise_machine_fault
 from manifests.files import MANIFEST, SHARD_LIST, open_file, read_file
 from manifests.members import MemberError, parse_json
 from manifests.remote.url import is_url
+from manifests.revisions import numbered
 from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, File, Manifest, Split
 from manifests.serialization import (
     checksum_text,
@@ -45,6 +46,7 @@ __all__ = [
     "may_replace_manifest",
     "parse_manifest",
     "read_manifest",
+    "read_manifest_bytes",
     "rejected_bytes",
 ]
 
@@ -83,7 +85,7 @@ def manifest_files(manifest: Manifest) -> dict[str, bytes]:
     """Serialize a manifest: the content of each of its files by name, in the order in which to write them.
 
     ``manifest.json`` is the last one: UTF-8 JSON, whose last member is a CRC-32C of everything before it. With more
-    than `MAX_SHARDS_IN_JSON` shards, `SHARD_LIST_NAME` lists them.
+    than `MAX_SHARDS_IN_JSON` shards, `SHARD_LIST_NAME` lists them, with the number of the revision in its name.
 
     Raises:
         CallError: ``manifest.json`` is longer than `MAX_MANIFEST_BYTES`, so nothing could read it.
@@ -91,8 +93,9 @@ def manifest_files(manifest: Manifest) -> dict[str, bytes]:
     """
     files, listed = {}, None
     if has_shard_list(manifest):
-        data = files[SHARD_LIST_NAME] = shard_list_bytes(manifest.splits)
-        listed = File(SHARD_LIST_NAME, len(data), checksum_text(crc32c(data)))
+        name = numbered(SHARD_LIST_NAME, manifest.revision)
+        data = files[name] = shard_list_bytes(manifest.splits)
+        listed = File(name, len(data), checksum_text(crc32c(data)))
     return {**files, MANIFEST_NAME: _manifest_json(manifest, listed)}
 
 
@@ -200,9 +203,20 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         ManifestError: the manifest is missing (the dataset is incomplete) or damaged.
 
     """
+    return parse_manifest(read_manifest_bytes(folder), os.path.join(folder, MANIFEST_NAME))
+
+
+def read_manifest_bytes(folder: str | os.PathLike[str]) -> bytes:
+    """Read ``folder/manifest.json`` without parsing it.
+
+    Raises:
+        CallError: the folder does not exist.
+        ManifestError: the manifest is missing (the dataset is incomplete), or cannot be read.
+
+    """
     path = os.path.join(folder, MANIFEST_NAME)
     try:
-        data = read_file(path, MANIFEST)
+        return read_file(path, MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
         if not _is_folder(os.fspath(folder)):
             raise CallError(
@@ -221,7 +235,6 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
             file=path,
             hint="check its permissions",
         ) from None
-    return parse_manifest(data, path)
 
 
 def _is_folder(folder: str) -> bool:

@@ -1,0 +1,135 @@
+"""Revisions of a dataset: their records as JSON and back, and what each revision added. No I/O.
+
+``dataprep convert --append`` makes revision N+1 of revision N: it adds shards, tables and possibly classes, keeps all
+old files, stores the old ``manifest.json`` as ``manifest.N.json``, and then replaces ``manifest.json``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from manifests.members import Member, MemberError, shorten
+from manifests.schema import Added, Manifest, Revision, Split
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+#: Files that only datasets with revisions have: manifests of older revisions, and lists of newer ones.
+REVISION_FILE = re.compile(
+    r"manifest\.[0-9]{1,9}\.json|manifest\.shards\.[0-9]{1,9}\.parquet|rejected\.[0-9]{1,9}\.jsonl"
+)
+
+#: Exists while an append, or its removal, is in progress or was interrupted. See `dataprep.append.mark`.
+APPEND_MARK_NAME = "manifest.append.json"
+
+
+def old_manifest_name(revision: int) -> str:
+    """Return the name under which the manifest of an older revision is kept."""
+    return f"manifest.{revision}.json"
+
+
+def numbered(name: str, revision: int) -> str:
+    """Return the name of a file of a revision: ``rejected.jsonl`` and, from revision 1 on, ``rejected.1.jsonl``."""
+    stem, dot, suffix = name.rpartition(".")
+    return f"{stem}.{revision}{dot}{suffix}" if revision else name
+
+
+def manifest_digest(data: bytes) -> str:
+    """Return what the next revision states about a manifest: ``sha256:`` and 64 hex digits."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+def revisions_to_json(revisions: Sequence[Revision]) -> list[dict[str, Any]]:
+    """Return the member ``revisions`` of a manifest."""
+    return [
+        {
+            "revision": number,
+            "parent": revision.parent,
+            "source": revision.source,
+            "source_digest": revision.source_digest,
+            "splits": {name: {"shards": added.shards, "samples": added.samples} for name, added in revision.added},
+            "classes": revision.classes,
+            "options": dict(revision.options),
+        }
+        for number, revision in enumerate(revisions, 1)
+    ]
+
+
+def revisions_from_json(body: Member) -> tuple[Revision, ...]:
+    """Read the member ``revisions``.
+
+    Raises:
+        MemberError: a member is missing or wrong.
+
+    """
+    return tuple(_revision(number, each) for number, each in enumerate(body.items(), 1))
+
+
+def _revision(number: int, body: Member) -> Revision:
+    if body["revision"].integer(1) != number:
+        body["revision"].fail(f"the number {number}")
+    if not _DIGEST.fullmatch(body["parent"].text()):
+        body["parent"].fail("`sha256:` and 64 hex digits")
+    options = body["options"]
+    options.members()
+    options["plan"].text()
+    return Revision(
+        parent=body["parent"].text(),
+        source=body["source"].text(),
+        source_digest=body["source_digest"].text(),
+        added=tuple(
+            (name, Added(split["shards"].integer(1), split["samples"].integer(1)))
+            for name, split in body["splits"].members().items()
+        ),
+        classes=body["classes"].integer(),
+        options=options.mapping(),
+    )
+
+
+def check_revisions(manifest: Manifest) -> None:
+    """Check that the revisions are those of the shards and the classes.
+
+    Raises:
+        MemberError: they are not.
+
+    """
+    counts = [revision.classes for revision in manifest.revisions]
+    if counts and (counts != sorted(counts) or counts[-1] != len(manifest.classes)):
+        raise MemberError(f"revisions end with {counts[-1]} classes, but there are {len(manifest.classes)}")
+    for number, revision in enumerate(manifest.revisions, 1):
+        splits = {split.name: split.samples for split in _splits_of(manifest, number)}
+        for name, added in revision.added:
+            if splits.get(name) != added.samples:
+                raise MemberError(f"the shards of revision {number} in split {shorten(name)} have other samples")
+
+
+# --- what a revision added -----------------------------------------------------------------------
+
+
+def part_of(manifest: Manifest, revision: int) -> Manifest:
+    """Return a manifest with only the shards that a revision added, and with its options."""
+    options = manifest.revisions[revision - 1].options if revision else manifest.options
+    return replace(manifest, splits=tuple(_splits_of(manifest, revision)), options=options, revisions=())
+
+
+def parts(manifest: Manifest) -> list[Manifest]:
+    """Return `part_of` for each revision."""
+    return [part_of(manifest, number) for number in range(manifest.revision + 1)]
+
+
+def _splits_of(manifest: Manifest, revision: int) -> Iterator[Split]:
+    for split in manifest.splits:
+        added = [dict(each.added).get(split.name, Added(0, 0)).shards for each in manifest.revisions]
+        first = len(split.shards) - sum(added)
+        bounds = [0, first]
+        for count in added:
+            bounds.append(bounds[-1] + count)
+        start, stop = bounds[revision], bounds[revision + 1]
+        if first >= 0 and stop > start:
+            yield Split(split.name, split.shards[start:stop])
