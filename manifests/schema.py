@@ -113,6 +113,11 @@ class Shard:
         """Path of the shard relative to the dataset folder."""
         return self.file.name
 
+    @property
+    def files(self) -> tuple[File, File, File]:
+        """The shard itself, its index and its table."""
+        return self.file, self.index, self.table
+
 
 @dataclass(frozen=True, slots=True)
 class Split:

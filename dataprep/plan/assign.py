@@ -100,7 +100,7 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
         for index, (start, stop) in enumerate(_shard_bounds(sizes, options)):
             shards.append(ShardPlan(shard_name(name, index), name, rows[start:stop]))
     _check_manifest(source, shards)
-    return ConversionPlan(tuple(shards), _fingerprint(source, options), splits.notices)
+    return ConversionPlan(tuple(shards), fingerprint_of(source, options.as_json()), splits.notices)
 
 
 #: Bytes that a shard takes in the manifest, at most: its three files with their names, lengths and checksums.
@@ -147,9 +147,15 @@ def shard_name(split: str, number: int) -> str:
     return f"{split}-{number:05d}"
 
 
-def key_of(row: int) -> str:
-    """Return the key of the sample in a row of the source. Keys are unique and contain no dots or spaces."""
-    return f"{row:08d}"
+def key_of(row: int, revision: int = 0) -> str:
+    """Return the key of the sample in a row of the source. Keys are unique and contain no dots or spaces.
+
+    Args:
+        row: the row.
+        revision: number of the revision that the sample is new in; see `dataprep.append`.
+
+    """
+    return f"{revision}-{row:08d}" if revision else f"{row:08d}"
 
 
 #: Groups of images, such as the row groups of a Parquet file, are shuffled; then the images of consecutive groups that
@@ -192,13 +198,18 @@ def _shard_bounds(sizes: NDArray[np.int64], options: Options) -> Iterator[tuple[
         start = stop
 
 
-def _fingerprint(source: Source, options: Options) -> str:
+def fingerprint_of(source: Source, options: Mapping[str, Any]) -> str:
     """Return a digest of everything that determines the bytes of the shards: samples, classes, options.
 
     The path, size, label, split and extra columns of each sample are included. Times and the source's folder are not,
     so a copy of the source in another place has the same fingerprint.
+
+    Args:
+        source: the samples.
+        options: what `Options.as_json` returned.
+
     """
-    digest = hashlib.sha256(json.dumps([1, options.as_json(), source.classes, source.splits]).encode())
+    digest = hashlib.sha256(json.dumps([1, dict(options), source.classes, source.splits]).encode())
     columns: Mapping[str, Any] = {
         "path": source.path,
         "label": source.label,

@@ -32,6 +32,7 @@ class Job:
         images: number of images to read.
         bytes: total size of these images in bytes.
         rejected: rows for ``rejected.jsonl`` of the scan.
+        revision: number of the revision that the shards are new in.
 
     """
 
@@ -44,6 +45,7 @@ class Job:
     images: int
     bytes: int
     rejected: tuple[Mapping[str, str], ...]
+    revision: int = 0
 
 
 def job_of(source: Source, plan: ConversionPlan, out: str, options: Options) -> Job:
@@ -85,7 +87,7 @@ class SourceTasks(Sequence[ShardTask]):
 
     def __getitem__(self, at: int) -> ShardTask:  # type: ignore[override]
         shard = self.plan.shards[self.numbers[at]]
-        keys = [key_of(row) for row in shard.rows.tolist()]
+        keys = [key_of(row, self.job.revision) for row in shard.rows.tolist()]
         task = shard_task(self.job, shard.name, self.source, shard.rows, keys)
         return replace(task, divided=divides(self.job.options, len(self) - at, self.workers))
 

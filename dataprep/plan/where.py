@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataprep.sources.base import Source
+from dataprep.sources.select import take_rows
 from manifests.errors import CallError
 from manifests.filters import filter_columns, matching_rows
 from manifests.text import agree, plural, shown, suggest
@@ -42,26 +43,11 @@ def filter_source(source: Source, where: str) -> Source:
         raise CallError(
             f"--where {shown(where)} matches none of {plural(len(source), 'image')}", hint="check the filter"
         )
-    label, split = source.label[rows], source.split[rows]
-    kept = np.unique(split)
-    left = len(np.unique(label))
+    left = len(np.unique(source.label[rows]))
     notices = [f"--where: {len(rows):,} of {plural(len(source), 'image')} match"]
     if lost := len(np.unique(source.label)) - left:
         notices.append(f"--where: no image of {plural(lost, 'class')} {agree(lost, 'matches', 'match')}")
-    return replace(
-        source,
-        splits=tuple(source.splits[number] for number in kept.tolist()),
-        path=source.path.take(rows),
-        label=label,
-        split=np.searchsorted(kept, split).astype(np.int8),
-        size=source.size[rows],
-        extra=source.extra.take(rows) if source.extra.num_columns else source.extra,
-        notices=(*source.notices, *notices),
-        stamp=None if source.stamp is None else source.stamp[rows],
-        location=None if source.location is None else source.location.take(rows),
-        group=None if source.group is None else source.group[rows],
-        measured=None if source.measured is None else source.measured.take(rows),
-    )
+    return replace(take_rows(source, rows), notices=(*source.notices, *notices))
 
 
 def _columns(source: Source) -> Mapping[str, Callable[[], pa.Array | pa.ChunkedArray]]:

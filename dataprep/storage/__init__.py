@@ -7,6 +7,7 @@ under temporary names until they are complete, `views` reads them by position.
 from dataprep.storage.files import (
     Entry,
     View,
+    create_file,
     describe,
     file_length,
     is_cached,
@@ -49,6 +50,7 @@ __all__ = [
     "View",
     "check_partials",
     "checksum_of",
+    "create_file",
     "describe",
     "discard",
     "file_length",

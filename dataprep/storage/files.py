@@ -117,6 +117,10 @@ class Files(Protocol):
         does not matter which of them comes first.
         """
 
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a small file unless there is one; return whether it was written."""
+        raise NotImplementedError
+
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""
 
@@ -198,6 +202,14 @@ def publish_all(pairs: Iterable[tuple[str, str]]) -> None:
     pairs = list(pairs)
     if pairs:
         files_of(pairs[0][1]).publish(pairs)
+
+
+def create_file(path: str, data: bytes) -> bool:
+    """Write a small file unless there is one, in a locked folder; return whether it was written.
+
+    In an object store, only one of several processes on any machine succeeds.
+    """
+    return files_of(path).create(path, data)
 
 
 def remove(path: str) -> None:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from dataprep.storage.files import Entry, View
 from dataprep.storage.local import remove
-from dataprep.storage.partials import rename_all
+from dataprep.storage.partials import partial_path, rename_all, write_partial
 from dataprep.storage.views import chunks, open_view
 from manifests.files import FileKind
 
@@ -47,6 +47,14 @@ class LocalFiles:
         rename_all(pairs)
 
     publish_shard = publish
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a small file unless there is one. The caller has locked the folder."""
+        if os.path.lexists(path):
+            return False
+        write_partial(path, data)
+        rename_all([(partial_path(path), path)])
+        return True
 
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""

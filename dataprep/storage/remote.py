@@ -134,6 +134,11 @@ class RemoteFiles:
             if os.path.lexists(each):
                 os.unlink(each)
 
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a small file unless there is one."""
+        store, name = _place(path)
+        return store.create(name, data)
+
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""
         store, name = _place(path)

@@ -1,0 +1,149 @@
+"""Number the classes of a source as a dataset does, match the classes of several sources, and rename classes."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep.sources.base import Source
+from manifests.errors import CallError, SourceError
+from manifests.files import CLASS_NAMES, read_file
+from manifests.text import printable, suggest
+
+_NUMBER = re.compile(r"[0-9]+")
+
+#: What to do about classes that do not match.
+RENAME_HINT = "rename one of them with --rename-classes FILE, lines of `old,new`"
+
+
+def used_classes(source: Source) -> NDArray[np.int64]:
+    """Return the labels of the classes that have samples, ascending, int64 [N]."""
+    return np.unique(source.label).astype(np.int64)
+
+
+def extended_classes(classes: Sequence[str], source: Source, first: str) -> tuple[str, ...]:
+    """Return class names with those of a source that are new, at the end.
+
+    Args:
+        classes: the classes that are there.
+        source: the source. Of its classes, those without samples are left out, unless it begins with `classes`.
+        first: where `classes` come from, for messages.
+
+    Raises:
+        SourceError: a class of the source does not fit.
+
+    """
+    if source.classes[: len(classes)] == tuple(classes):
+        return source.classes
+    names = [source.classes[label] for label in used_classes(source).tolist()]
+    check_names(classes, names, first, source.root)
+    return tuple(dict.fromkeys([*classes, *names]))
+
+
+def check_names(before: Sequence[str], names: Sequence[str], first: str, second: str) -> None:
+    """Check that the classes of two sources can be matched by name.
+
+    Args:
+        before: class names of the first source.
+        names: class names of the second source.
+        first: the first source, for messages.
+        second: the second one.
+
+    Raises:
+        SourceError: only one of them has names, or two names differ only in case, spaces, ``_`` or ``-``.
+
+    """
+    numbered = [all(map(_NUMBER.fullmatch, each)) for each in (before, names)]
+    if before and names and numbered[0] != numbered[1]:
+        (numbers, named) = (first, second) if numbered[0] else (second, first)
+        number, name = (before[0], names[0]) if numbered[0] else (names[0], before[0])
+        raise SourceError(
+            f"the classes are numbers, such as {number}, but those of {printable(named)} have names, such as "
+            f"{printable(name)}",
+            file=numbers,
+            hint="name them with --classes FILE, one name per line in label order, or with --rename-classes FILE, "
+            "lines of `0,name`",
+        )
+    known = {_plain(name): name for name in before}
+    for name in names:
+        other = known.get(_plain(name), name)
+        if other != name and name not in before:
+            raise SourceError(
+                f"class {printable(name)} is almost the class {printable(other)} of {printable(first)}",
+                file=second,
+                hint=f"if both are one class, {RENAME_HINT}; else list all names with --classes FILE",
+            )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name).casefold()
+
+
+def relabel(source: Source, classes: tuple[str, ...]) -> Source:
+    """Return a source whose labels number `classes`, which contain the names of all its samples."""
+    if source.classes == classes:
+        return source
+    numbers = {name: number for number, name in enumerate(classes)}
+    mapping = np.array([numbers.get(name, -1) for name in source.classes], np.int32)
+    return replace(source, classes=classes, label=mapping[source.label])
+
+
+# --- rename ---------------------------------------------------------------------------------------
+
+
+def read_renames(file: str) -> dict[str, str]:
+    """Read a table of class names to rename: lines of the old name, a comma or a tab, and the new name.
+
+    Raises:
+        CallError: the file cannot be read.
+        SourceError: a line is malformed, or repeats a name.
+
+    """
+    try:
+        text = read_file(file, CLASS_NAMES).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CallError(
+            f"--rename-classes {file} cannot be read: {reason}", hint="give a UTF-8 text file with lines of `old,new`"
+        ) from None
+    lines = text.splitlines()
+    renames: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        row = next(csv.reader([line], delimiter="\t" if "\t" in line else ","))
+        old, new = [each.strip() for each in row] if len(row) == 2 else ("", "")
+        if not old or not new:
+            message = f"the line must be two class names, not {printable(line[:80])}"
+            raise SourceError(message, file=file, line=number, hint="write the old name, a comma, and the new name")
+        if old in renames:
+            message = f"class {printable(old)} is renamed twice"
+            raise SourceError(message, file=file, line=number, hint="list each old name once")
+        renames[old] = new
+    return renames
+
+
+def rename_classes(sources: Sequence[Source], renames: Mapping[str, str], file: str) -> list[Source]:
+    """Rename classes of some sources. Classes that get the same name become one class.
+
+    Raises:
+        SourceError: no source has a class of an old name.
+
+    """
+    known = {name for source in sources for name in source.classes}
+    for name in renames:
+        if name not in known:
+            message = f"no source has a class {printable(name)}"
+            raise SourceError(message, file=file, hint=suggest(name, sorted(known)))
+    return [_rename(source, renames) for source in sources]
+
+
+def _rename(source: Source, renames: Mapping[str, str]) -> Source:
+    names = [renames.get(name, name) for name in source.classes]
+    renamed = replace(source, classes=tuple(names))
+    return relabel(renamed, tuple(dict.fromkeys(names)))
