@@ -1,0 +1,84 @@
+"""The pages for people who come from another loader name what that library really has."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import loaders
+from loaders.arguments import _DATALOADER_HINTS
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def first_column(page: str, heading: str) -> list[str]:
+    """Return the first cells of the table that has this heading."""
+    lines = (DOCS / page).read_text("utf-8").splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith(f"| {heading} |"))
+    cells = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        cells.append(line.split("|")[1].strip())
+    return cells
+
+
+def calls(cell: str) -> list[tuple[str, list[str]]]:
+    """Return what a cell names in backquotes: `a(b, c=…)` is `("a", ["b", "c"])`."""
+    found = []
+    for text in re.findall(r"`([^`]+)`", cell):
+        name, _, arguments = text.partition("(")
+        names = [part.partition("=")[0].strip() for part in arguments.removesuffix(")").split(",") if "=" in part]
+        found.append((name, names))
+    return found
+
+
+def test_every_argument_of_dataloader_is_explained():
+    from torch.utils.data import DataLoader
+
+    explained = [name for cell in first_column("from-dataloader.md", "`DataLoader`") for name, _ in calls(cell)]
+    assert explained == list(inspect.signature(DataLoader).parameters)
+
+
+def test_what_to_leave_out_is_what_build_refuses():
+    table = (DOCS / "from-dataloader.md").read_text("utf-8")
+    for name in _DATALOADER_HINTS:
+        with pytest.raises(loaders.CallError, match="no argument"):
+            loaders.build("photos", batch_size=4, transforms=[], **{name: 1})
+        assert f"| `{name}` |" in table
+
+
+def test_every_sampler_of_torch_is_explained():
+    import torch.utils.data as data
+
+    cells = first_column("from-dataloader.md", "`torch.utils.data`")
+    named = {name for cell in cells for name, _ in calls(cell)}
+    assert named == {name for name in data.__all__ if name.endswith("Sampler")} - {"Sampler"}
+    for cell in cells:
+        for name, keywords in calls(cell):
+            assert set(keywords) <= set(inspect.signature(getattr(data, name)).parameters)
+
+
+@pytest.fixture
+def wds():
+    return pytest.importorskip("webdataset", minversion="1.0.2")  # the version that the page names
+
+
+def test_webdataset_reads_as_its_page_says(wds):
+    named = [call for cell in first_column("from-webdataset.md", "webdataset") for call in calls(cell)]
+    for name, keywords in named:
+        if name.startswith("."):
+            assert callable(getattr(wds.WebDataset, name[1:]))
+        else:
+            assert set(keywords) <= set(inspect.signature(getattr(wds, name)).parameters), name
+    assert len(named) > 15
+
+
+def test_webdataset_writes_as_its_page_says(wds):
+    named = [name for cell in first_column("from-webdataset.md", "`ShardWriter`") for name, _ in calls(cell)]
+    options = {*inspect.signature(wds.ShardWriter).parameters, *inspect.signature(wds.TarWriter).parameters}
+    assert set(named) <= options
+    assert len(named) > 4
