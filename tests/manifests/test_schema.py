@@ -28,10 +28,12 @@ def public(module):
 
 def test_public_names_are_frozen():
     assert public(schema) == [
+        "Added",
         "Components",
         "Conversion",
         "File",
         "Manifest",
+        "Revision",
         "Sample",
         "Shard",
         "Split",
@@ -52,6 +54,7 @@ def test_public_names_are_frozen():
         "may_replace_manifest",
         "parse_manifest",
         "read_manifest",
+        "read_manifest_bytes",
         "rejected_bytes",
     ]
     assert tables.__all__ == [
