@@ -555,7 +555,7 @@ def test_an_image_deleted_after_the_scan(image_folder, tmp_path, out, invoke, mo
     call = in_one_process("convert", "--src", source, "--out", out, "--samples-per-shard", 4)
     lost = sorted(source.glob("*/*"))[3]
     data = lost.read_bytes()
-    from dataprep import prepare
+    from dataprep.convert import prepare
 
     make_plan = prepare.make_plan
 
@@ -576,7 +576,7 @@ def test_an_image_deleted_after_the_scan(image_folder, tmp_path, out, invoke, mo
 
 
 def test_an_interrupt_prints_one_line(image_folder, out, invoke, monkeypatch):
-    from dataprep import convert as convert_module
+    from dataprep.convert import dataset as convert_module
 
     def interrupted(*_):
         raise KeyboardInterrupt

@@ -12,9 +12,10 @@ import signal
 import sys
 from pathlib import Path
 
-from dataprep import shards, storage
+from dataprep import storage
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options, Raw
+from dataprep.shards import write as shards
 from dataprep.sources import read_source
 
 #: The functions that change a folder. The process can be killed before each call of one of them.

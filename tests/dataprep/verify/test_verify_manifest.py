@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from dataprep import verify
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
 from dataprep.sources import read_source
+from dataprep.verify import dataset as verify
 from dataprep.verify.dataset import verify_manifest
 from manifests import store
 
