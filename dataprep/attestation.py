@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from importlib.metadata import PackageNotFoundError, version
 from dataprep.options import Downscale, Options, Raw
 from manifests.errors import StoppedError
 from manifests.text import printable
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ def check_canary(expected: Canary) -> None:
     """
     own = canary()
     if own.digest == expected.digest:
+        _log.info("this machine writes the same bytes as the one that made the plan")
         return
     names = [
         name for name in (*own.versions, *expected.versions) if own.versions.get(name) != expected.versions.get(name)

@@ -15,11 +15,27 @@ if TYPE_CHECKING:
 
 
 class Command(click.Command):
-    """A command that prints an error as one line, and exits with the status of the error."""
+    """A command that prints an error as one line, and exits with the status of the error. It has ``--verbose``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        help_text = "Also print what the command does in detail."
+        self.params.append(
+            click.Option(["--verbose"], is_flag=True, expose_value=False, callback=_log_to_stderr, help=help_text)
+        )
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the command, print an error as one line, and exit."""
         ctx.exit(end_of("loaders", lambda: super(Command, self).invoke(ctx), reraise=(click.ClickException,)))
+
+
+def _log_to_stderr(_: click.Context, __: click.Parameter, value: bool) -> None:
+    if value:
+        import logging
+
+        logging.basicConfig(format="%(name)s: %(message)s")
+        for name in ("loaders", "manifests"):
+            logging.getLogger(name).setLevel(logging.INFO)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ from loaders.samplers.order import StoredOrder
 from loaders.spec import LoaderSpec, adjusted_spec
 from loaders.transforms.adjust import Adjustment
 from manifests.errors import CallError
+
+_log = logging.getLogger(__name__)
 
 #: All loaders of this process.
 _loaders: weakref.WeakSet[LoaderState] = weakref.WeakSet()
@@ -104,6 +107,8 @@ class LoaderState(LoaderAttributes):
             for _ in range(order.runs - len(self)):
                 self._run()
         self._progress = self._progress.begin()
+        at = self._progress.position
+        _log.info("epoch %d begins at batch %d of %d", at.epoch, at.batch, len(self))
         return self._progress.iteration
 
     def _decodable_batch(self) -> Any:

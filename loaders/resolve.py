@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from dataclasses import replace
@@ -29,6 +30,8 @@ from loaders.transforms.parse import Recipe
 from manifests.errors import CallError
 from manifests.remote import is_url
 from manifests.text import parse_bytes
+
+_log = logging.getLogger(__name__)
 
 #: Most threads by default with a GPU and operators on the CPU, which wait for all threads. Images per second on an H200
 #: with 16 cores, a PaddleClas list that computes its crop on the CPU: 19,500 with 8 threads, 15,500 with 12, 14,500
@@ -119,6 +122,20 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         written=recipe,
     )
     tables.close()
+    _log.info(
+        "%s, split %s: %d samples in %d shards; %d batches of %d for rank %d of %d (%s), on %s with %d threads",
+        split.folder,
+        split.name,
+        split.samples,
+        len(split.shards),
+        order.batches,
+        order.batch_size,
+        options.ranks.rank,
+        options.ranks.world_size,
+        options.ranks.origin,
+        options.device.kind,
+        options.num_threads,
+    )
     return spec
 
 

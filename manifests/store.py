@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -49,6 +50,8 @@ __all__ = [
     "read_manifest_bytes",
     "rejected_bytes",
 ]
+
+_log = logging.getLogger(__name__)
 
 MANIFEST_NAME = "manifest.json"
 REJECTED_NAME = "rejected.jsonl"
@@ -203,7 +206,11 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         ManifestError: the manifest is missing (the dataset is incomplete) or damaged.
 
     """
-    return parse_manifest(read_manifest_bytes(folder), os.path.join(folder, MANIFEST_NAME))
+    file = os.path.join(folder, MANIFEST_NAME)
+    manifest = parse_manifest(read_manifest_bytes(folder), file)
+    shards = sum(len(split.shards) for split in manifest.splits)
+    _log.info("%s: read; %d splits, %d shards, %s", file, len(manifest.splits), shards, manifest.format)
+    return manifest
 
 
 def read_manifest_bytes(folder: str | os.PathLike[str]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ from dataprep.shards.write import ShardResult
 from dataprep.storage.completion import mark_complete
 from manifests.schema import Components, File, Manifest, Split
 from manifests.store import REJECTED_NAME, checksum_text, read_manifest, rejected_bytes
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ def write_dataset(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
         if result.shard is None:  # this table only recorded, for a resumed run, that every image was rejected
             storage.remove(os.path.join(job.out, result.table.name))
     mark_complete(job.out, _build_manifest(job, results, file))
+    _log.info("%s: the manifest is written", job.out)
     return read_result(job, results)
 
 

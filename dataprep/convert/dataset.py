@@ -6,6 +6,7 @@ is complete when ``manifest.json`` exists. `planning`, `work` and `finish` are t
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain
@@ -17,10 +18,12 @@ from dataprep.options import Options
 from dataprep.plan.job import SourceTasks
 from dataprep.progress import Progress
 from dataprep.resume.kept import says_what_is_kept
-from dataprep.shards.write import ShardResult, useful_workers, write_shard
+from dataprep.shards.write import ShardResult, log_shard, useful_workers, write_shard
 from dataprep.sources import Source
 
 __all__ = ["ConvertResult", "convert_dataset"]
+
+_log = logging.getLogger(__name__)
 
 
 def convert_dataset(
@@ -90,6 +93,7 @@ def convert_dataset(
         results: dict[str, ShardResult] = {}
         with closing(engine.run_with_pool(write_shard, tasks, useful_workers(len(tasks), images))) as written:
             for result in chain(run.finished.values(), written):
+                log_shard(_log, result)
                 results[result.name] = result
                 if progress:
                     progress.advance(result.name, result.conversion.images, resumed=result.resumed)

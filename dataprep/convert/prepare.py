@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,8 @@ from dataprep.sources import Source
 from dataprep.storage.completion import mark_incomplete
 from manifests.errors import CallError
 from manifests.text import printable
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,13 @@ def prepared(
             _prepare_folder(out, plan, options, resumable, overwrite=overwrite, is_locked=is_locked)
         if has_other_plan:
             remove_plan(out)
+        _log.info(
+            "%s: the plan %s has %d shards, of which %d are kept from an earlier run",
+            out,
+            plan.fingerprint,
+            len(plan.shards),
+            len(resumable.shards),
+        )
         yield Prepared(plan, job_of(source, plan, out, options), resumable.shards, resumable.is_complete)
 
 

@@ -5,6 +5,7 @@ Several processes, on several machines, can do this at the same time in the same
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import time
@@ -35,12 +36,14 @@ from dataprep.resume.finished import (
     unpublished_tables,
 )
 from dataprep.resume.kept import says_what_is_kept
-from dataprep.shards.write import ShardResult, ShardTask, divides, useful_workers, write_shard
+from dataprep.shards.write import ShardResult, ShardTask, divides, log_shard, useful_workers, write_shard
 from dataprep.storage.completion import INCOMPLETE_NAME, mark_incomplete, owns_names
 from dataprep.storage.owners import this_owner
 from manifests.errors import StorageError
 from manifests.schema import File
 from manifests.store import MANIFEST_NAME
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ def work(
         progress.start(count_images(plan, out, numbers) if share else job.images, len(numbers))
         finished = {} if share is None and not run.in_manifest else run.find_finished(numbers)
         for result in finished.values():
+            log_shard(_log, result)
             progress.advance(result.name, result.conversion.images, resumed=result.resumed)
         left = run.without_finished(numbers, finished)
         written: list[ShardResult] = []
@@ -115,6 +119,7 @@ def work(
                 results = run.claim_and_write(left, stack.enter_context(Claims(out, beat or BEAT_SECONDS)))
             with closing(results), _finished_meanwhile(job):
                 for result in results:
+                    log_shard(_log, result)
                     if not result.resumed:
                         written.append(result)
                     progress.advance(result.name, result.conversion.images, resumed=result.resumed)

@@ -6,6 +6,7 @@ raises an error instead of blocking. Workers end with the process that started t
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import signal
@@ -18,6 +19,8 @@ from typing import Any
 from dataprep.engines.base import Pool, Result, Task, default_workers
 from dataprep.engines.worker import WorkerProcess
 from dataprep.images import pixel_memory
+
+_log = logging.getLogger(__name__)
 
 
 def run(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Generator[Result, None, None]:
@@ -104,6 +107,7 @@ class LocalEngine:
                 self._pixels = pixel_memory.create_file()
                 pixel_memory.share(self._pixels)
             self._processes.append(WorkerProcess(module, self._pixels))
+            _log.info("worker process %d is started", len(self._processes))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 

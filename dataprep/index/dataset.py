@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,8 @@ from manifests.store import (
     rejected_bytes,
 )
 from manifests.text import printable
+
+_log = logging.getLogger(__name__)
 
 #: By default, one process per this many bytes of shards. Starting a process takes about 0.25 s; in that time, a process
 #: reads the headers of 10,000 records.
@@ -111,6 +114,7 @@ def _index(
         for batch in batches:
             for result in batch:
                 results[result.name] = result
+                _log.info("%s: %s", result.name, _outcome(result))
                 if progress:
                     progress.advance(result.name, result.shard.samples if isinstance(result, IndexedShard) else 0)
     in_order = [results[name] for name in shards.names]
@@ -119,6 +123,12 @@ def _index(
         return IndexResult(shards.folder, None, errors)
     indexed = [result for result in in_order if isinstance(result, IndexedShard)]
     return _commit(shards, indexed, scan, options)
+
+
+def _outcome(result: IndexedShard | FailedShard) -> str:
+    if isinstance(result, FailedShard):
+        return f"cannot be indexed: {result.error.message}"
+    return f"{result.shard.samples} samples, {len(result.rejected)} rejected"
 
 
 def _refuse_folders(shards: FoundShards) -> None:

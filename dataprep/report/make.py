@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping
 from contextlib import closing
@@ -29,6 +30,8 @@ from dataprep.verify.problems import Problem
 from manifests.errors import CallError
 from manifests.schema import Manifest
 from manifests.store import read_manifest
+
+_log = logging.getLogger(__name__)
 
 #: Splits of a dataset.
 MAX_SPLITS = 100
@@ -164,6 +167,7 @@ def _gather(folder: str, manifest: Manifest, options: ReportOptions, progress: P
     )
     rows = np.union1d(sampled, np.fromiter(keep, np.int64, len(keep)))
     tasks = list(picture_tasks(folder, columns, rows, keep, manifest.pixels))
+    _log.info("%s: the tables of %d samples are read; %d images are decoded", folder, len(columns), len(rows))
     if progress:
         progress.start(len(rows), len(tasks))
     with closing(engines.LocalEngine(options.workers)) as engine:

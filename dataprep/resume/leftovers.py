@@ -10,6 +10,7 @@ A run first writes `INCOMPLETE_NAME`, with the fingerprint of its plan. The last
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -50,6 +51,8 @@ from manifests.store import (
     may_replace_manifest,
 )
 from manifests.text import printable
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,7 @@ def find_resumable(
     final = [result for result in found if is_final(result)]
     intact = storage.map_files(out, lambda result: is_intact(out, result), final)
     kept = {result.name: result for result, is_kept in zip(final, intact, strict=True) if is_kept}
+    _log_damaged([result.name for result in final if result.name not in kept])
     before = read_stamps(out, plan)
     changed = {name for name in kept if now and now[name] != before.get(name)}
     to_read = [shard for shard in plan.shards if shard.name in (kept if check_shards else changed)]
@@ -136,6 +140,7 @@ def find_resumable(
         if result.replaced is not None and in_manifest and not overwrite:
             raise _replaced_error(out, result.replaced, options)
         if result.is_damaged or result.replaced is not None:
+            _log.info("%s: written again, because its shard is damaged or a source image was replaced", result.name)
             del kept[result.name]
         if progress:
             progress.advance(result.name, images[result.name])
@@ -148,6 +153,11 @@ def find_resumable(
         is_complete = has_all_of(out, in_manifest)
         return Resumable(kept, is_complete=is_complete, stamps={} if is_complete and now == before else now)
     return Resumable(kept, _outdated(plan, out, kept), stamps=now)
+
+
+def _log_damaged(shards: list[str]) -> None:
+    for name in shards:
+        _log.info("%s: written again, because its files are missing or damaged", name)
 
 
 def _outdated(plan: ConversionPlan, out: str, kept: Mapping[str, ShardResult]) -> tuple[str, ...]:

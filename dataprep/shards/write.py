@@ -5,6 +5,7 @@ A shard does not depend on any other shard. Arrow is imported only when the tabl
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,8 @@ from manifests.tables import build_table, write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,19 @@ class ShardResult:
         if not self.conversion.samples:
             return None
         return Shard(self.conversion.shard, self.conversion.samples, self.conversion.index, self.table)
+
+
+def log_shard(log: logging.Logger, result: ShardResult) -> None:
+    """Log what became of a shard."""
+    conversion = result.conversion
+    log.info(
+        "%s: %s, %d images, %d bytes, %d rejected",
+        result.name,
+        "kept from an earlier run" if result.resumed else "written",
+        conversion.samples,
+        conversion.shard.bytes,
+        len(conversion.rejected),
+    )
 
 
 def write_shard(task: ShardTask, pool: Pool | None = None) -> ShardResult:

@@ -6,7 +6,9 @@ names. The samples are stored as a few arrays, which stay small for millions of 
 
 from __future__ import annotations
 
+import logging
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -24,6 +26,8 @@ from manifests.text import agree, plural, printable
 
 __all__ = ["UNREADABLE", "Source", "SourceOptions", "read_source"]
 
+_log = logging.getLogger(__name__)
+
 
 def read_source(src: str, options: SourceOptions | None = None) -> Source:
     """Recognize the layout of `src` and list its samples. No image is opened.
@@ -38,6 +42,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
 
     """
     options = options or SourceOptions()
+    started = time.monotonic()
     try:
         with storage.remember(src):
             mode = storage.stat(src).st_mode
@@ -51,6 +56,14 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
         ) from None
     if not len(source):
         raise SourceError("the source contains no images", file=src, hint="check --src, or --image-root for a list")
+    _log.info(
+        "%s: %d images, %d bytes, in %d splits, found in %.1f s",
+        src,
+        len(source),
+        source.bytes,
+        len(source.splits),
+        time.monotonic() - started,
+    )
     return replace(source, notices=(*source.notices, *_class_notices(source)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,8 @@ from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length
 from manifests.remote import is_url, parse_url
 from manifests.schema import UNREADABLE, Manifest, Shard
 from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME, has_shard_list, read_manifest
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ def verify_dataset(
     count = min(workers or engines.default_workers(), len(tasks))
     with closing(engines.run(verify_shard, tasks, count)) as results:
         for result in results:
+            _log.info("%s: %d samples, %d problems", result.name, result.samples, sum(result.counts.values()))
             by_name[result.name] = result
             if progress:
                 progress.advance(result.name, result.samples)

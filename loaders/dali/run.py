@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +18,8 @@ from loaders.progress import Progress
 from loaders.spec import LoaderSpec
 from manifests.errors import DamagedError, IndexFileError
 
+_log = logging.getLogger(__name__)
+
 _VERIFY = "run `dataprep verify` to find the damaged file"
 
 
@@ -26,7 +30,7 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
         IndexFileError: DALI cannot read an index file, or it does not fit the manifest.
 
     """
-    options = spec.options
+    begin, options = time.monotonic(), spec.options
     started, skipped = progress.position.started, progress.position.skipped
     seed = derive_seed(options.seed, started, options.ranks.rank, *([skipped] if skipped else []))
     pipeline = make_pipeline(
@@ -51,6 +55,8 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
             hint=_VERIFY,
         )
     pipeline.schedule_run()
+    position = progress.position
+    _log.info("the pipeline is started in %.2f s, at batch %d", time.monotonic() - begin, position.batch)
     return pipeline
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,6 +20,8 @@ from manifests.remote.url import Url, check_key, parse_url
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+_log = logging.getLogger(__name__)
 
 #: An object of up to this many bytes is written in one request, so an interrupted upload leaves nothing behind. It is
 #: above the default ``--shard-size``; the stores allow 4 GiB at least.
@@ -227,8 +231,10 @@ class Store:
         url = self._writable(self._url(name), "write")
         multipart = view.nbytes > SINGLE_PUT_BYTES
         options: Mapping[str, Any] = {"use_multipart": multipart, **({"chunk_size": PART_BYTES} if multipart else {})}
+        started = time.monotonic()
         with translated(url, "write"):
             submit(lambda: connect(url, writes=True).put(url.path, view, **options)).result()
+        _log.info("%s: %d bytes are uploaded in %.1f s", url, view.nbytes, time.monotonic() - started)
 
     def create(self, name: str, data: Buffer) -> bool:
         """Write an object only if there is none of this name.

@@ -183,3 +183,16 @@ def test_crops_and_flips_differ_between_samples(make_dataset):
 def test_pad_fills_a_batch_from_a_single_sample(make_dataset, mixed):
     loader = build(make_dataset("webdataset", mixed[:1], shards=1), last_batch="pad", batch_size=3)
     assert labels_of(loader) == labels_of(loader) == [[0, 0, 0]]
+
+
+def test_the_log_says_what_is_read_and_when_epochs_begin(make_dataset, mixed, caplog):
+    folder = make_dataset("tfrecord", mixed)
+    with caplog.at_level("INFO", "loaders"), build(folder, split="train") as loader:
+        for _ in range(2):
+            for _ in loader:
+                pass
+    messages = [record.getMessage() for record in caplog.records]
+    assert f"{folder}, split train: 23 samples in 3 shards; 5 batches of 4 for rank 0 of 1" in messages[0]
+    assert [text for text in messages if text.startswith("epoch")] == [
+        f"epoch {n} begins at batch 0 of 5" for n in (0, 1)
+    ]

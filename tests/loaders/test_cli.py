@@ -37,6 +37,11 @@ def test_memory_prints_an_estimate_per_split(dataset):
     assert " GiB" in text
 
 
+def test_verbose_prints_the_log(dataset):
+    assert memory(dataset, "--batch-size", 8).stderr == ""
+    assert "manifest.json: read; 1 splits" in memory(dataset, "--batch-size", 8, "--verbose").stderr
+
+
 def test_memory_as_json(dataset):
     splits = json.loads(memory(dataset, "--batch-size", 256, "--json").stdout)["splits"]
     (estimate,) = (split["gpu_memory"] for split in splits.values())

@@ -46,6 +46,25 @@ def test_quiet_and_verbose_exclude_each_other(invoke):
     assert "exclude each other" in invoke("verify", "x", "--quiet", "--verbose", status=2).stderr
 
 
+def test_verbose_says_what_became_of_each_shard(image_folder, out, invoke):
+    call = ("convert", "--src", image_folder, "--out", out, "--workers", 1, "--samples-per-shard", 7)
+    assert "written" not in invoke(*call).stderr
+    (out / "train-00000.idx").unlink()
+    lines = invoke(*call, "--verbose").stderr.splitlines()
+    shards = [line for line in lines if line.startswith("dataprep.convert.dataset: train-")]
+    assert ["written" in line for line in sorted(shards)] == [True, False]
+    assert "dataprep.resume.leftovers: train-00000: written again, because its files are missing or damaged" in lines
+    (line,) = [line for line in invoke("verify", out, "--verbose").stderr.splitlines() if "train-00001.tf" in line]
+    assert line == "dataprep.verify.dataset: train-00001.tfrecord: 7 samples, 0 problems"
+
+
+def test_the_log_is_an_event_with_its_logger(image_folder, out, invoke):
+    call = ("convert", "--src", image_folder, "--out", out, "--workers", 1, "--log-json")
+    assert "log" not in {event["event"] for event in events(invoke(*call))}
+    found = events(invoke(*call, "--overwrite", "--verbose"))
+    assert "dataprep.convert.prepare" in {event["logger"] for event in found if event["event"] == "log"}
+
+
 def test_an_interrupted_conversion_says_how_many_shards_are_kept(image_folder, out, invoke, monkeypatch):
     write, written = convert_module.write_shard, []
 
