@@ -1,4 +1,4 @@
-"""Read Parquet files that may come from anybody: flat columns, of a size in proportion to the file.
+"""Read Parquet files that may come from anybody: flat columns and lists, of a size in proportion to the file.
 
 A column is unpacked only after its page headers show how large it becomes. Text stays dictionary-encoded until the size
 of all its values is known: a page of a few bytes can repeat a long text a million times.
@@ -16,6 +16,7 @@ from awscrt.checksums import crc32c
 
 from manifests.faults import is_machine_fault
 from manifests.members import shorten
+from manifests.parquet_lists import BYTES_PER_VALUE, coded_values, list_leaves, with_values
 from manifests.parquet_pages import DICTIONARY_PAGE, Page, read_pages
 from manifests.text import plural, printable
 
@@ -115,6 +116,8 @@ class BoundedParquet:
         self._check_names()
         self.rows: int = self._count_rows(FREE_ROWS + int(rows_per_byte * self.length))
         self._leaves = {self._footer.schema.column(at).path: at for at in range(self._footer.num_columns)}
+        with _translated_errors():
+            self._lists = list_leaves(self.schema, self._footer)
         # Arrow reads these with a column of the same name.
         self._parents = {leaf[: dot.start()] for leaf in self._leaves for dot in re.finditer(r"\.", leaf)}
 
@@ -174,12 +177,15 @@ class BoundedParquet:
             budget -= sum(
                 page.bytes * (_DICTIONARY_FACTOR if page.type == DICTIONARY_PAGE else 1) for page in pages[name]
             )
+            if name in self._lists:
+                budget -= BYTES_PER_VALUE * sum(page.values for page in pages[name] if page.type != DICTIONARY_PAGE)
             if budget < 0:
                 raise ParquetError(f"column {shorten(name)}: it unpacks to more bytes than a file of this length may")
         coded = [
             name for name in names if self._is_text(name) and any(page.type == DICTIONARY_PAGE for page in pages[name])
         ]
-        parquet = self._open(self._footer, coded) if coded else self._parquet
+        paths = [self._footer.schema.column(self._leaf(name)).path for name in coded]
+        parquet = self._open(self._footer, paths) if coded else self._parquet
         with _translated_errors():
             table = parquet.read_row_groups(list(groups), list(names), use_threads=self._threads).select(list(names))
         if names and table.num_rows != rows:
@@ -285,7 +291,11 @@ class BoundedParquet:
         return stop - start
 
     def _is_text(self, name: str) -> bool:
-        return bool(self._footer.schema.column(self._leaves[name]).physical_type == "BYTE_ARRAY")
+        return bool(self._footer.schema.column(self._leaf(name)).physical_type == "BYTE_ARRAY")
+
+    def _leaf(self, name: str) -> int:
+        """Return the number of the only leaf of a column."""
+        return self._lists[name] if name in self._lists else self._leaves[name]
 
     def _pages_of(self, name: str, groups: Sequence[int]) -> list[Page]:
         """Return the pages of a column in some row groups.
@@ -294,7 +304,7 @@ class BoundedParquet:
             ParquetError: the column does not exist, is nested, or its pages contradict the footer.
 
         """
-        if name not in self._leaves or name in self._parents:
+        if name not in self._lists and (name not in self._leaves or name in self._parents):
             raise ParquetError(
                 f"column {shorten(name)} is nested" if name in self.names else f"no column {shorten(name)}"
             )
@@ -302,14 +312,17 @@ class BoundedParquet:
         with _translated_errors(f"column {shorten(name)}: "):
             for number in groups:
                 group = self._footer.row_group(number)
-                pages += self._pages_in_group(group.column(self._leaves[name]), group.num_rows)
+                chunk = group.column(self._leaf(name))
+                # A list has several values in a row, or one for an empty list.
+                values = max(group.num_rows, chunk.num_values) if name in self._lists else group.num_rows
+                pages += self._pages_in_group(chunk, values)
         return pages
 
-    def _pages_in_group(self, chunk: Any, rows: int) -> Iterator[Page]:
+    def _pages_in_group(self, chunk: Any, values: int) -> Iterator[Page]:
         start, stop = _range_of(chunk)
-        if chunk.file_path or chunk.num_values != rows or not 0 <= start <= stop <= self.length:
+        if chunk.file_path or chunk.num_values != values or not 0 <= start <= stop <= self.length:
             raise ParquetError("the footer is damaged")
-        for page in read_pages(self._read_at, start, stop, rows):
+        for page in read_pages(self._read_at, start, stop, values):
             if page.encoding == _DELTA_BYTE_ARRAY:
                 raise ParquetError("the encoding DELTA_BYTE_ARRAY is not supported")
             if page.type == DICTIONARY_PAGE and page.values > page.bytes:
@@ -357,9 +370,11 @@ def shorten_type(arrow_type: pa.DataType) -> str:
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
     """Return the number of bytes of all values of a dictionary-encoded column of text."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     total = 0
+    column = column if pa.types.is_dictionary(column.type) else coded_values(column)
     for chunk in column.chunks:
         lengths = pc.binary_length(chunk.dictionary)
         total += pc.sum(pc.take(lengths, chunk.indices)).as_py() or 0
@@ -373,6 +388,9 @@ def _as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArra
     if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(arrow_type):
         parts = [_decode(chunk) for chunk in column.chunks]
         column = pa.chunked_array(parts, column.type.value_type)
+    elif pa.types.is_list(column.type) and pa.types.is_dictionary(column.type.value_type):
+        parts = [with_values(chunk, _decode(chunk.values)) for chunk in column.chunks]
+        column = pa.chunked_array(parts, pa.list_(column.type.value_type.value_type))
     if column.type != arrow_type:
         column = column.cast(arrow_type)
     column.validate(full=True)

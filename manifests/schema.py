@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from manifests.labels import LabelType
+
 SCHEMA_VERSION = 1
 #: Schema version of a manifest whose shards are listed in a file of their own.
 SHARD_LIST_VERSION = 2
@@ -35,8 +37,12 @@ SPLIT_ALIASES = {
     "testing": "test",
 }
 
-#: Columns of every sample table, in this order. Extra columns of the source follow.
+#: Columns of every sample table, in this order; ``label`` only if each sample has one class. Extra columns of the
+#: source follow, and the columns of other labels among them (`manifests.labels.LABEL_COLUMNS`).
 TABLE_COLUMNS = ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
+
+#: What precedes the name of a column of the source if sample tables already use that name: ``column:label``.
+COLUMN_PREFIX = "column:"
 
 #: Largest label of any dataset.
 MAX_LABEL = 10_000_000
@@ -61,7 +67,7 @@ class Sample:
 
     Attributes:
         key: name of the sample, unique in the dataset. Contains neither dots nor whitespace.
-        label: class index, from 0.
+        label: class index, from 0. `None` if the dataset has no such labels; other labels are in `extra`.
         offset: first byte of the stored image in the shard.
         size: length of the stored image in bytes.
         width: width in pixels from the image header, before EXIF orientation is applied.
@@ -73,7 +79,7 @@ class Sample:
     """
 
     key: str
-    label: int
+    label: int | None
     offset: int
     size: int
     width: int
@@ -145,12 +151,15 @@ class Components:
         image: one TFRecord feature name, or the WebDataset extensions that occur.
         label: TFRecord feature name or WebDataset extension. `None` if only the sample tables have labels.
         label_offset: added to a stored label to get the label in the table (-1 if stored labels count from 1).
+        mask: TFRecord feature name or WebDataset extension of the second image of a sample: its mask or depth. `None`
+            if there is none.
 
     """
 
     image: tuple[str, ...]
     label: str | None
     label_offset: int = 0
+    mask: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +212,7 @@ class Manifest:
         options: the options that made the dataset, without paths.
         pixels: height, width and channels of every image if `store` is ``"raw"``: uint8 RGB in row-major order.
             `None` if `store` is ``"encoded"``.
+        label_type: what the label of a sample is.
         creator: the command that made the dataset, ``"convert"`` or ``"index"``.
         revisions: what was appended since the dataset was made, the oldest first.
 
@@ -216,6 +226,7 @@ class Manifest:
     rejected: File | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     pixels: tuple[int, int, int] | None = None
+    label_type: LabelType = "class"
     creator: Creator = field(kw_only=True)
     revisions: tuple[Revision, ...] = ()
 

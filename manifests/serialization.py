@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from manifests.labels import LABEL_TYPES, MASK_TYPES, LabelType
 from manifests.members import Member, MemberError, shorten
 from manifests.revisions import check_revisions, revisions_from_json, revisions_to_json
 from manifests.schema import (
@@ -61,7 +62,10 @@ def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict
             "image": list(manifest.components.image),
             "label": manifest.components.label,
             "label_offset": manifest.components.label_offset,
+            **({"mask": manifest.components.mask} if manifest.components.mask else {}),
         },
+        # Older releases know only classes, and refuse what they would misread: such a table has no column `label`.
+        **({"label_type": manifest.label_type} if manifest.label_type != "class" else {}),
         "options": dict(manifest.options),
         **({"revisions": revisions_to_json(manifest.revisions)} if manifest.revisions else {}),
         "splits": {
@@ -119,12 +123,14 @@ def manifest_from_json(
             image=_image_names(components["image"]),
             label=None if label.value is None else label.text(),
             label_offset=components["label_offset"].integer(-MAX_LABEL_OFFSET, MAX_LABEL_OFFSET),
+            mask=_mask(body),
         ),
         classes=body["classes"].texts(),
         splits=_splits_from_json(body, read_shards),
         rejected=None if rejected.value is None else _file_from_json(rejected),
         options=options.mapping(),
         pixels=_pixels(body),
+        label_type=label_type_of(body),
         creator=_creator(body),
         revisions=revisions_from_json(revisions) if revisions else (),
     )
@@ -137,6 +143,20 @@ def _creator(body: Member) -> Creator:
     if creator is None:  # written before the member existed
         return "index" if body["options"].get("plan") is None else "convert"
     return creator.one_of(CREATORS)
+
+
+def label_type_of(body: Member) -> LabelType:
+    """Read the label type of a manifest or a plan. It is a class if the member is missing."""
+    label_type = body.get("label_type")
+    return "class" if label_type is None else label_type.one_of(LABEL_TYPES)
+
+
+def _mask(body: Member) -> str | None:
+    """Read the name of the second image. A manifest has it if and only if its label type has such images."""
+    mask, label_type = body["components"].get("mask"), label_type_of(body)
+    if (label_type in MASK_TYPES) != (mask is not None):
+        raise MemberError(f"label_type is {label_type}, but components.mask is {'given' if mask else 'missing'}")
+    return mask.text() if mask else None
 
 
 def _pixels(body: Member) -> tuple[int, int, int] | None:

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 from manifests.errors import TableError
 from manifests.faults import raise_machine_fault
 from manifests.files import TABLE, open_file, read_file
+from manifests.label_values import find_wrong_value
+from manifests.labels import LABEL_COLUMNS, LabelType, arrow_type
 from manifests.members import MAX_INTEGER, parse_json
 from manifests.parquet import BoundedParquet, ParquetError, shorten_type
+from manifests.parquet_lists import is_list
 from manifests.schema import MAX_LABEL, TABLE_COLUMNS, Sample, TableMetadata
 from manifests.serialization import metadata_from_json, metadata_to_json
 
@@ -58,18 +61,20 @@ def build_table(columns: Mapping[str, Any], metadata: TableMetadata | None = Non
     """Build a sample table.
 
     Args:
-        columns: the columns of `TABLE_COLUMNS`, then the extra columns: sequences of equal length, in stored order.
+        columns: the columns of `TABLE_COLUMNS`, perhaps without ``label``, then the extra columns: sequences of equal
+            length, in stored order.
         metadata: stored as JSON in the Parquet schema under the key ``dataprep``.
 
     """
     import pyarrow as pa
 
-    arrays = [pa.array(columns[name], type=pa.type_for_alias(arrow_type)) for name, arrow_type in _COLUMN_TYPES.items()]
+    defined = {name: alias for name, alias in _COLUMN_TYPES.items() if name in columns or name != "label"}
+    arrays = [pa.array(columns[name], type=pa.type_for_alias(alias)) for name, alias in defined.items()]
     extras = [name for name in columns if name not in TABLE_COLUMNS]
     for name in extras:
         column = columns[name]
         arrays.append(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else pa.array(column))
-    table = pa.table(arrays, names=[*TABLE_COLUMNS, *extras])
+    table = pa.table(arrays, names=[*defined, *extras])
     if metadata is None:
         return table
     return table.replace_schema_metadata({_METADATA_KEY: json.dumps(metadata_to_json(metadata), sort_keys=True)})
@@ -81,18 +86,21 @@ def write_table(table: pa.Table, path: str) -> None:
         file.write(table_bytes(table))
 
 
-def read_table(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> pa.Table:
+def read_table(
+    path: str | os.PathLike[str], columns: Sequence[str] | None = None, label_type: LabelType = "class"
+) -> pa.Table:
     """Read a sample table strictly; see `TableFile.read`.
 
     Args:
         path: the Parquet file.
         columns: names of the columns to read. `None` reads all.
+        label_type: label type of the dataset.
 
     Raises:
         TableError: the file is missing or damaged, or a column is missing or has another type.
 
     """
-    return TableFile(path).read(columns)
+    return TableFile(path).read(columns, label_type)
 
 
 class TableFile:
@@ -120,43 +128,52 @@ class TableFile:
         self.column_names: tuple[str, ...] = self._parquet.names
         self.rows: int = self._parquet.rows
 
-    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read columns by name. `None` reads all of them.
+    def read(self, columns: Sequence[str] | None = None, label_type: LabelType = "class") -> pa.Table:
+        """Read columns by name. `None` reads all of them; the columns that the format defines must be there.
 
         Every value is checked: numbers are in range, text is valid, and only ``crc32c`` and extra columns have rows
         without a value.
+
+        Args:
+            columns: names of the columns.
+            label_type: label type of the dataset, which decides about the columns that hold labels.
 
         Raises:
             TableError: the file is damaged, or a column is missing or has another type.
 
         """
-        for name in columns or TABLE_COLUMNS:
+        kinds = LABEL_COLUMNS[label_type]
+        for name in columns or (*(name for name in TABLE_COLUMNS if name != "label"), *kinds):
             if name not in self.column_names:
                 raise self._error(f"the sample table has no column {name!r}")
         names = self.column_names if columns is None else tuple(dict.fromkeys(columns))
         for name in names:
-            self._check_type(name)
+            self._check_type(name, kinds.get(name))
         try:
             table = self._parquet.read(names)
         except (OSError, ParquetError) as error:
             raise _unreadable_table(self._path, error) from None
         for name in names:
             self._check_values(name, table[name])
+            if name in kinds and name not in _COLUMN_TYPES and (wrong := find_wrong_value(table[name], kinds[name])):
+                raise self._error(f"column {name!r} {wrong.message}", wrong.row)
         return table
 
-    def _check_type(self, name: str) -> None:
+    def _check_type(self, name: str, kind: str | None) -> None:
         import pyarrow as pa
 
-        arrow_type = self._parquet.schema.field(name).type
+        actual = self._parquet.schema.field(name).type
         required = _COLUMN_TYPES.get(name)
-        if required and str(arrow_type) != required:
-            raise self._error(f"column {name!r} has the type {shorten_type(arrow_type)}, but {required} is required")
+        if required is None and kind is not None and actual != arrow_type(kind):
+            required = shorten_type(arrow_type(kind))
+        if required and str(actual) != required:
+            raise self._error(f"column {name!r} has the type {shorten_type(actual)}, but {required} is required")
         types = pa.types
-        is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_boolean(arrow_type)
-        is_text = types.is_string(arrow_type) or types.is_large_string(arrow_type)
-        if not (is_number or is_text or types.is_null(arrow_type)):
+        is_number = types.is_integer(actual) or types.is_floating(actual) or types.is_boolean(actual)
+        is_text = types.is_string(actual) or types.is_large_string(actual)
+        if not (is_number or is_text or types.is_null(actual) or is_list(actual)):
             message = (
-                f"column {name!r} has the type {shorten_type(arrow_type)}, which is not text, a number or a boolean"
+                f"column {name!r} has the type {shorten_type(actual)}, which is not text, a number, a boolean or a list"
             )
             raise self._error(message)
 
@@ -204,7 +221,7 @@ def has_canonical_bytes(path: str | os.PathLike[str]) -> bool:
     """Return whether a table's bytes are exactly those that this release writes for its content."""
     try:
         file = TableFile(path)
-        return file.content == table_bytes(file.read())
+        return file.content == table_bytes(file.read(file.column_names))
     except TableError:
         return False
 
@@ -215,7 +232,7 @@ def samples(table: pa.Table) -> Iterator[Sample]:
     for batch in table.to_batches(max_chunksize=4096):
         for row in batch.to_pylist():
             extra = {name: row.pop(name) for name in extras}
-            yield Sample(**row, extra=extra)
+            yield Sample(**{"label": None, **row}, extra=extra)
 
 
 def table_bytes(table: pa.Table) -> bytes:

@@ -128,7 +128,15 @@ BOMBS = {
         "1,001 columns, but the limit is 1,000",
     ),
     "a list": (
-        lambda: write(pa.table({"x": pa.ListArray.from_arrays([0, 10**6], np.zeros(10**6, np.int8))})),
+        lambda: write(pa.table({"x": pa.ListArray.from_arrays([0, 10**7], np.zeros(10**7, np.int8))})),
+        "column 'x': it unpacks to more bytes",
+    ),
+    "a text in lists": (
+        lambda: write(pa.table({"x": pa.ListArray.from_arrays([0, 10**5], pa.array(["a" * 1000] * 10**5))})),
+        "column 'x': it unpacks to more bytes",
+    ),
+    "a struct": (
+        lambda: write(pa.table({"x": pa.array([{"y": 1}])})),
         "column 'x' is nested",
     ),
 }
@@ -213,3 +221,24 @@ def test_mutated_files_are_read_or_refused(data, draw):
         message = str(error)
     assert len(message) < 500
     assert message.isprintable()
+
+
+LISTS = {
+    "integers": pa.array([[1, 2], [], None, [3]], pa.list_(pa.int64())),
+    "floats": pa.array([[0.5], [], None, [1.5, -2]], pa.list_(pa.float32())),
+    "text": pa.array([["cat", "dog"], [], None, ["cat"]], pa.list_(pa.string())),
+    "boxes": pa.array([[[0, 0, 2, 2]], [], None, [[1, 2, 3, 4], [5, 6, 7, 8]]], pa.list_(pa.list_(pa.float32(), 4))),
+}
+
+
+@pytest.mark.parametrize("dictionaries", [True, False])
+def test_lists_are_read(dictionaries):
+    table = pa.table(LISTS)
+    read = bounded(write(table, use_dictionary=dictionaries)).read(list(LISTS))
+    assert read.to_pylist() == table.to_pylist()
+
+
+def test_a_list_with_a_column_of_a_name_like_its_items_is_nested():
+    both = pa.table({"x": LISTS["integers"], "x.list.element": [1, 2, 3, 4]})
+    with pytest.raises(ParquetError, match="column 'x' is nested"):
+        bounded(write(both)).read(["x"])
