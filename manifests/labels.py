@@ -30,6 +30,9 @@ LABEL_COLUMNS: Mapping[LabelType, Mapping[str, str]] = {
     "depth": _SECOND_IMAGE,
 }
 
+#: Column with the classes of a sample, for each label type that can have several.
+CLASS_COLUMNS: Mapping[LabelType, str] = {"multi-label": "labels", "boxes": "box_labels"}
+
 #: Field of `loaders.build` that returns the labels of each type; `None` if there is none.
 LABEL_FIELDS: Mapping[LabelType, str | None] = {
     "class": "label",

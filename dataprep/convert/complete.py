@@ -12,7 +12,6 @@ from awscrt.checksums import crc32c
 from dataprep import storage
 from dataprep.formats import components
 from dataprep.images.base import EXTENSIONS, FAILED
-from dataprep.options import Options
 from dataprep.plan.job import Job
 from dataprep.resume.finished import has_checksum, read_rejected
 from dataprep.shards.write import ShardResult
@@ -102,7 +101,7 @@ def _build_manifest(job: Job, results: Sequence[ShardResult], rejected: File | N
         creator="convert",
         format=options.fmt,
         store=options.store,
-        components=_components(job.options, {name for result in results for name in result.conversion.formats}),
+        components=_components(job, {name for result in results for name in result.conversion.formats}),
         classes=job.classes,
         splits=tuple(
             Split(
@@ -114,12 +113,14 @@ def _build_manifest(job: Job, results: Sequence[ShardResult], rejected: File | N
         rejected=rejected,
         options={**options.as_json(), "plan": job.fingerprint},
         pixels=options.raw.pixels if options.raw else None,
+        label_type=job.label_type,
     )
 
 
-def _components(options: Options, image_formats: set[str]) -> Components:
+def _components(job: Job, image_formats: set[str]) -> Components:
     """Return where records store image and label; of the image extensions, only those that the shards contain."""
-    all_components = components(options.fmt, options.store)
+    options = job.options
+    all_components = components(options.fmt, options.store, job.label_type)
     if options.fmt != "webdataset" or options.store != "encoded":
         return all_components
     extensions = tuple(extension for name, extension in EXTENSIONS.items() if name in image_formats)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dataprep.formats import tfrecord, webdataset
 from dataprep.formats.base import PendingSample, Record, RecordDamage, RecordFormat, ScanOptions, View, image_header
+from manifests.labels import LabelType
 from manifests.schema import Components, Format, Store
 
 __all__ = [
@@ -21,6 +24,8 @@ __all__ = [
 FORMATS: dict[Format, RecordFormat] = {"tfrecord": tfrecord, "webdataset": webdataset}
 
 
-def components(fmt: Format, store: Store) -> Components:
-    """Return the names of the image and the label in the records that a format writes."""
-    return FORMATS[fmt].RAW if store == "raw" else FORMATS[fmt].COMPONENTS
+def components(fmt: Format, store: Store, label_type: LabelType = "class") -> Components:
+    """Return the names of the image, the label and the second image in the records that a format writes."""
+    record_format = FORMATS[fmt]
+    names = record_format.RAW if store == "raw" else record_format.COMPONENTS
+    return names if label_type == "class" else replace(names, label=None, mask=record_format.MASKS.get(label_type))

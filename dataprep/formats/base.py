@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dataprep.images.base import MAX_BYTES, ImageInfo, IncompleteHeader, Rejected
 from dataprep.images.validate import parse_header
+from manifests.labels import LabelType
 from manifests.schema import Components
 
 #: Random access to a shard. ``view(at, n)`` returns a buffer, and the position in that buffer of the shard's byte `at`.
@@ -29,24 +30,30 @@ class PendingSample(NamedTuple):
 
     Attributes:
         key: name of the sample, unique in the dataset.
-        label: class index, from 0.
-        class_name: name of the class.
+        label: class index, from 0. `None` if the label is not a class.
+        class_name: name of the class. Empty if the label is not a class.
         info: format, width and height of the image as stored.
         size: length of the image as stored, in bytes.
         crc32c: CRC-32C of these bytes.
         source: path of the image in the source.
-        extra: values of the extra columns of the source.
+        extra: values of the extra columns of the source, and of the columns of `manifests.labels.LABEL_COLUMNS`.
+        label_type: what the label is.
+        class_names: names of the classes of a multi-label or of boxes.
+        mask: the second image, a mask or a depth. Empty if the label type has none.
 
     """
 
     key: str
-    label: int
+    label: int | None
     class_name: str
     info: ImageInfo
     size: int
     crc32c: int
     source: str
     extra: Mapping[str, Any]
+    label_type: LabelType = "class"
+    class_names: tuple[str, ...] = ()
+    mask: bytes = b""
 
 
 class Record(NamedTuple):
@@ -113,9 +120,14 @@ class RecordFormat(Protocol):
     COMPONENTS: Components
     #: The same for images stored as raw pixels.
     RAW: Components
+    #: Name of the second image, for each label type that has one.
+    MASKS: Mapping[LabelType, str]
 
     def frame(self, sample: PendingSample) -> tuple[bytes, bytes]:
         """Return the bytes of a record before and after the image."""
+
+    def mask_start(self, sample: PendingSample, frame: tuple[bytes, bytes]) -> int:
+        """Return the position of the second image in a record that has this frame."""
 
     def index_line(self, start: int, sample: PendingSample, frame: tuple[bytes, bytes]) -> str:
         """Return the DALI index line of a record that begins at byte `start` and has this frame."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -62,6 +62,22 @@ def bytes_feature(name: bytes, data: bytes) -> bytes:
 def cached_feature(name: bytes, value: str | int) -> bytes:
     """Encode a feature with one value that recurs, such as a class, an image format, a width or a height."""
     return _int_feature(name, value) if isinstance(value, int) else bytes_feature(name, value.encode())
+
+
+def int_list_feature(name: bytes, values: Sequence[int]) -> bytes:
+    """Encode an int64 feature with any number of values."""
+    packed = b"".join(_varint(value & (1 << 64) - 1) for value in values)
+    return _feature(name, _field(_FIELD_3, _field(_FIELD_1, packed)))
+
+
+def float_list_feature(name: bytes, values: Sequence[float]) -> bytes:
+    """Encode a float feature with any number of values, each of which fits into a float32."""
+    return _feature(name, _field(_FIELD_2, _field(_FIELD_1, struct.pack(f"<{len(values)}f", *values))))
+
+
+def bytes_list_feature(name: bytes, values: Sequence[bytes]) -> bytes:
+    """Encode a bytes feature with any number of values."""
+    return _feature(name, _field(_FIELD_1, b"".join(_field(_FIELD_1, value) for value in values)))
 
 
 def column_feature(name: str, value: Any) -> bytes:

@@ -25,9 +25,11 @@ from dataprep.formats.example_proto import (
     read_text,
 )
 from dataprep.formats.example_wire import BYTES, Value
+from dataprep.formats.label_features import label_features, plain_columns
 from dataprep.images.base import Rejected
 from manifests.dali_index import tfrecord_line
 from manifests.errors import CallError, ShardError
+from manifests.labels import LabelType
 from manifests.schema import Components
 from manifests.text import printable
 
@@ -36,6 +38,7 @@ SUFFIXES: tuple[str, ...] = (".tfrecord", ".tfrecords", ".tfrec", ".record")
 END = b""
 COMPONENTS = Components(image=("image/encoded",), label="image/class/label")
 RAW = Components(image=("image/raw",), label="image/class/label")
+MASKS: Mapping[LabelType, str] = {"mask": "image/segmentation/class/encoded", "depth": "image/depth/encoded"}
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
@@ -57,22 +60,38 @@ def masked(crc: int) -> int:
 
 def frame(sample: PendingSample) -> tuple[bytes, bytes]:
     """Return the bytes of a record before and after the image."""
+    if sample.label is None:
+        labels = label_features(sample)
+    else:
+        label = sample.label
+        labels = iter(
+            (cached_feature(b"image/class/text", sample.class_name), cached_feature(b"image/class/label", label))
+        )
     features = b"".join(
         (
-            *(column_feature(name, value) for name, value in sample.extra.items() if value is not None),
-            cached_feature(b"image/class/text", sample.class_name),
-            cached_feature(b"image/class/label", sample.label),
+            *(column_feature(name, value) for name, value in plain_columns(sample) if value is not None),
+            *labels,
             bytes_feature(b"image/filename", sample.source.encode()),
             cached_feature(b"image/format", sample.info.format.upper()),
             cached_feature(b"image/height", sample.info.height),
             cached_feature(b"image/width", sample.info.width),
-            bytes_head(b"image/raw" if sample.info.format == "raw" else b"image/encoded", sample.size),
+            *([bytes_feature(MASKS[sample.label_type].encode(), sample.mask)] if sample.mask else []),
+            _image_head(sample),
         )
     )
     head = example_head(features, sample.size)
     payload_crc = combine_crc32c(crc32c(head), sample.crc32c, sample.size)
     length = _LENGTH.pack(len(head) + sample.size)
     return length + _CRC.pack(masked(crc32c(length))) + head, _CRC.pack(masked(payload_crc))
+
+
+def _image_head(sample: PendingSample) -> bytes:
+    return bytes_head(b"image/raw" if sample.info.format == "raw" else b"image/encoded", sample.size)
+
+
+def mask_start(sample: PendingSample, frame: tuple[bytes, bytes]) -> int:
+    """Return the position of the second image in a record that has this frame: it comes before the first one."""
+    return len(frame[0]) - len(_image_head(sample)) - len(sample.mask)
 
 
 def index_line(start: int, sample: PendingSample, frame: tuple[bytes, bytes]) -> str:

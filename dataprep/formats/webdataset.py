@@ -1,7 +1,8 @@
 """WebDataset shards: a `RecordFormat` that uses `tar`.
 
 Consecutive files with the same name up to the first dot are one sample: the image, ``.cls`` with the label in decimal
-ASCII, and ``.json`` with the sample's row of the sample table.
+ASCII if it is a class, and ``.json`` with the sample's row of the sample table. A caption is also in ``.txt``, a mask
+in ``.mask.png``, a depth in ``.depth.png``.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dataprep.formats import tar
 from dataprep.formats.base import MAX_TEXT, PendingSample, Record, RecordDamage, ScanOptions, View
+from dataprep.formats.label_features import label_members, plain_columns
 from dataprep.images.base import EXTENSIONS
 from manifests.dali_index import webdataset_line
 from manifests.errors import CallError, ShardError
+from manifests.labels import LabelType
 from manifests.schema import Components
 from manifests.text import one_line, shown
 
@@ -25,6 +28,7 @@ SUFFIXES: tuple[str, ...] = (".tar",)
 END = tar.END
 COMPONENTS = Components(image=tuple(EXTENSIONS.values()), label="cls")
 RAW = Components(image=("raw",), label="cls")
+MASKS: Mapping[LabelType, str] = {"mask": "mask.png", "depth": "depth.png"}
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -36,44 +40,59 @@ _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 def frame(sample: PendingSample) -> tuple[bytes, bytes]:
     """Return the bytes of a sample before and after the image's data."""
-    label = b"%d" % sample.label
-    text = _sample_json(sample).encode()
     key = sample.key.encode()
-    tail = b"".join(
-        (
-            tar.ZEROS[-sample.size % tar.BLOCK],
-            tar.header(key + b".cls", len(label)),
-            label,
-            tar.ZEROS[-len(label) % tar.BLOCK],
-            tar.header(key + b".json", len(text)),
-            text,
-            tar.ZEROS[-len(text) % tar.BLOCK],
-        )
-    )
-    return tar.header(key + b"." + _EXTENSIONS[sample.info.format].encode(), sample.size), tail
+    parts = [tar.ZEROS[-sample.size % tar.BLOCK]]
+    for extension, data in _files_after_image(sample):
+        parts += (tar.header(key + b"." + extension.encode(), len(data)), data, tar.ZEROS[-len(data) % tar.BLOCK])
+    return tar.header(key + b"." + _EXTENSIONS[sample.info.format].encode(), sample.size), b"".join(parts)
+
+
+def _files_after_image(sample: PendingSample) -> Iterator[tuple[str, bytes]]:
+    """Yield the extension and the content of each file of a sample except the image."""
+    if sample.mask:
+        yield MASKS[sample.label_type], sample.mask
+    if sample.label is not None:
+        yield "cls", b"%d" % sample.label
+    elif sample.label_type == "caption":
+        yield "txt", sample.extra["caption"].encode()
+    yield "json", _sample_json(sample).encode()
+
+
+def mask_start(sample: PendingSample, frame: tuple[bytes, bytes]) -> int:
+    """Return the position of the second image in a record that has this frame: it is the file after the first one."""
+    return len(frame[0]) + sample.size + -sample.size % tar.BLOCK + tar.BLOCK
 
 
 def index_line(start: int, sample: PendingSample, frame: tuple[bytes, bytes]) -> str:
     """Return the sample's line in the DALI index."""
     key, extension, tail = sample.key, _EXTENSIONS[sample.info.format], frame[1]
-    image, block = start + tar.BLOCK, tar.BLOCK
-    label = image + sample.size + -sample.size % block + block
-    text = label + 2 * block  # the label takes one block, the header of the .json another
-    text_size = tar.size_in_header(tail, text - block - image - sample.size)
-    return webdataset_line(
-        (
-            (extension, image, sample.size, f"{key}.{extension}"),
-            ("cls", label, len(str(sample.label)), f"{key}.cls"),
-            ("json", text, text_size, f"{key}.json"),
-        )
-    )
+    block = tar.BLOCK
+    files = [(extension, start + block, sample.size, f"{key}.{extension}")]
+    at = -sample.size % block
+    for each in _extensions_after_image(sample):
+        size = tar.size_in_header(tail, at)
+        files.append((each, start + block + sample.size + at + block, size, f"{key}.{each}"))
+        at += block + size + -size % block
+    return webdataset_line(files)
+
+
+def _extensions_after_image(sample: PendingSample) -> tuple[str, ...]:
+    if sample.label is not None:
+        return ("cls", "json")
+    if sample.label_type == "caption":
+        return ("txt", "json")
+    return (MASKS[sample.label_type], "json") if sample.mask else ("json",)
 
 
 def _sample_json(sample: PendingSample) -> str:
     """Return the ``.json`` of a sample. Extra columns come first, so they cannot override the other members."""
-    extra = _json({name: _finite(value) for name, value in sample.extra.items()})[1:-1] + "," if sample.extra else ""
+    extra = _json({name: _finite(value) for name, value in plain_columns(sample)})[1:-1]
+    if sample.label is None:
+        label = "".join(f"{member}," for member in label_members(sample))
+    else:
+        label = f'"label":{sample.label},"class":{_quoted(sample.class_name)},'
     return (
-        f'{{{extra}"key":"{sample.key}","label":{sample.label},"class":{_quoted(sample.class_name)},'
+        f'{{{extra}{"," if extra else ""}"key":"{sample.key}",{label}'
         f'"width":{sample.info.width},"height":{sample.info.height},"source":{_quoted(sample.source)},'
         f'"crc32c":{sample.crc32c}}}'
     )

@@ -23,6 +23,7 @@ from dataprep.plan.splits import assign_splits
 from dataprep.sources import Source
 from dataprep.sources.base import MAX_SPLIT_NAME
 from manifests.errors import CallError
+from manifests.labels import MASK_TYPES, LabelType
 from manifests.store import MAX_SHARDS_IN_JSON, check_manifest_size
 
 __all__ = ["PLAN_FOLDER", "ConversionPlan", "Options", "PlannedShard", "ShardPlan", "key_of", "make_plan", "shard_name"]
@@ -88,6 +89,7 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
 
     """
     _check_columns(source, options)
+    _check_label_type(source, options)
     splits = assign_splits(source, options)
     _check_names(splits.names)
     shards = []
@@ -130,6 +132,19 @@ def _check_columns(source: Source, options: Options) -> None:
                 f"the source has a column {name!r}, and resizing or --store raw adds a column of that name",
                 hint="rename the column of the source",
             )
+
+
+#: Label types whose labels refer to places in the image.
+_PLACED: tuple[LabelType, ...] = ("boxes", *MASK_TYPES)
+
+
+def _check_label_type(source: Source, options: Options) -> None:
+    if source.label_type in _PLACED and options.changes_images:
+        raise CallError(
+            f"images with the label type {source.label_type} cannot be resized or stored as raw pixels, because their "
+            "labels would stay as they are",
+            hint="leave out the options, and resize in `loaders.build`",
+        )
 
 
 def _check_names(splits: Sequence[str]) -> None:
@@ -209,7 +224,10 @@ def fingerprint_of(source: Source, options: Mapping[str, Any]) -> str:
         options: what `Options.as_json` returned.
 
     """
-    digest = hashlib.sha256(json.dumps([1, dict(options), source.classes, source.splits]).encode())
+    head = [1, dict(options), source.classes, source.splits]
+    if source.label_type != "class":  # older releases knew only classes
+        head.append(source.label_type)
+    digest = hashlib.sha256(json.dumps(head).encode())
     columns: Mapping[str, Any] = {
         "path": source.path,
         "label": source.label,

@@ -70,6 +70,7 @@ def write_plan(source: Source, plan: ConversionPlan, out: str, options: Options)
         tables=tuple(tables),
         rejected=source.rejected,
         classes=source.classes,
+        label_type=source.label_type,
     )
     storage.write_partial(os.path.join(out, PLAN_NAME), seal(plan_to_json(stored)))
     remove_plan(out)
@@ -222,6 +223,7 @@ class StoredTasks(Sequence[ShardTask]):
             split=no_rows.astype(np.int8),
             size=no_rows,
             extra=pa.table({}),
+            label_type=self.plan.label_type,
         )
 
     def task(self, number: int) -> ShardTask:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.containers import locations_of
@@ -16,6 +17,7 @@ from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, PlannedShard, key_of
 from dataprep.shards.write import ShardTask, divides
 from dataprep.sources import Source
+from manifests.labels import CLASS_COLUMNS, LabelType
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Job:
         bytes: total size of these images in bytes.
         rejected: rows for ``rejected.jsonl`` of the scan.
         revision: number of the revision that the shards are new in.
+        label_type: what the labels are.
 
     """
 
@@ -46,6 +49,7 @@ class Job:
     bytes: int
     rejected: tuple[Mapping[str, str], ...]
     revision: int = 0
+    label_type: LabelType = "class"
 
 
 def job_of(source: Source, plan: ConversionPlan, out: str, options: Options) -> Job:
@@ -60,6 +64,7 @@ def job_of(source: Source, plan: ConversionPlan, out: str, options: Options) -> 
         images=len(source),
         bytes=source.bytes,
         rejected=source.rejected,
+        label_type=source.label_type,
     )
 
 
@@ -103,7 +108,11 @@ def shard_task(job: Job, name: str, source: Source, rows: NDArray[np.int64], key
         keys: keys of the samples.
 
     """
-    labels = source.label[rows].tolist()
+    labels = source.label[rows].tolist() if job.label_type == "class" else None
+    extra = source.extra.take(rows) if source.extra.num_columns else None
+    used = labels or []
+    if extra is not None and (column := CLASS_COLUMNS.get(job.label_type)):
+        used = pc.unique(pc.list_flatten(extra[column])).to_pylist()
     return ShardTask(
         out=job.out,
         name=name,
@@ -114,7 +123,8 @@ def shard_task(job: Job, name: str, source: Source, rows: NDArray[np.int64], key
         paths=source.path.take(rows).to_pylist(),
         sizes=source.size[rows].tolist(),
         labels=labels,
-        class_names=[job.classes[label] for label in labels],
-        extra=source.extra.take(rows) if source.extra.num_columns else None,
+        class_names={label: job.classes[label] for label in used},
+        extra=extra,
         locations=locations_of(source.location, rows),
+        label_type=job.label_type,
     )

@@ -14,8 +14,10 @@ from dataprep.plan.assign import PlannedShard, shard_name
 from dataprep.plan.job import Job
 from dataprep.plan.table import SHARDS_PER_FILE, PlanTable, table_name
 from dataprep.sources.base import MAX_COLUMN_NAME, MAX_SPLIT_NAME, RESERVED_COLUMNS
+from manifests.labels import LabelType
 from manifests.members import Member, MemberError, shorten
 from manifests.schema import FORMAT_NAMES, MAX_LABEL
+from manifests.serialization import label_type_of
 
 PLAN_VERSION = 1
 
@@ -58,6 +60,7 @@ class StoredPlan:
         tables: the files of the source table.
         rejected: rows for ``rejected.jsonl`` of the scan.
         classes: class names in label order.
+        label_type: what the labels are.
 
     """
 
@@ -72,6 +75,7 @@ class StoredPlan:
     tables: tuple[PlanTable, ...]
     rejected: tuple[Mapping[str, str], ...]
     classes: tuple[str, ...]
+    label_type: LabelType = "class"
 
     @property
     def shards(self) -> int:
@@ -94,6 +98,7 @@ class StoredPlan:
             images=sum(split.images for split in self.splits),
             bytes=sum(split.bytes for split in self.splits),
             rejected=self.rejected,
+            label_type=self.label_type,
         )
 
 
@@ -110,6 +115,7 @@ def plan_to_json(plan: StoredPlan) -> dict[str, Any]:
         "splits": {
             split.name: {"shards": split.shards, "images": split.images, "bytes": split.bytes} for split in plan.splits
         },
+        **({"label_type": plan.label_type} if plan.label_type != "class" else {}),
         "extra": list(plan.extra),
         "containers": plan.has_locations,
         "tables": [
@@ -143,6 +149,7 @@ def plan_from_json(body: Member) -> StoredPlan:
             {name: row[name].text() for name in ("source", "reason", "detail")} for row in body["rejected"].items()
         ),
         classes=body["classes"].texts(),
+        label_type=label_type_of(body),
     )
     if len(plan.classes) > MAX_LABEL + 1:
         raise MemberError(f"classes has {len(plan.classes):,} names")

@@ -21,10 +21,12 @@ import pyarrow.parquet as pq
 from dataprep.containers.base import location_schema
 from dataprep.plan.assign import ShardPlan, key_of
 from dataprep.sources import Source
-from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS
+from dataprep.sources.base import MASK_SOURCE, MAX_COLUMN_NAME, RESERVED_COLUMNS
 from manifests.errors import PlanError
 from manifests.faults import raise_machine_fault
 from manifests.files import PLAN_TABLE, open_file
+from manifests.label_values import find_wrong_value
+from manifests.labels import LABEL_COLUMNS, MASK_TYPES, arrow_type
 from manifests.members import shorten
 from manifests.parquet import BoundedParquet, ParquetError
 from manifests.remote.url import is_url
@@ -110,11 +112,11 @@ def plan_schema(extra: pa.Schema | None, has_locations: bool) -> pa.Schema:
     fixed = [*_COLUMNS.items(), *(_plain_locations() if has_locations else ())]
     fields: list[pa.Field] = []
     taken = {*extra.names}
-    for name, arrow_type in fixed:
+    for name, column_type in fixed:
         while name in taken:
             name += "_"  # noqa: PLW2901
         taken.add(name)
-        fields.append(pa.field(name, arrow_type))
+        fields.append(pa.field(name, column_type))
     return pa.schema([*fields, *(pa.field(field.name, field.type) for field in extra)])
 
 
@@ -227,7 +229,7 @@ def _planned_rows(
     checks = {
         "shard": pc.equal(shards, shard),
         "key": pc.match_substring_regex(keys, "^[0-9]{8,19}$"),
-        "label": pc.and_(pc.greater_equal(label, 0), pc.less(label, len(template.classes))),
+        "label": pc.and_(pc.greater_equal(label, 0), pc.less(label, _end_of_labels(template))),
         "size": pc.greater_equal(size, -1),
         "source": pc.invert(pc.match_substring(paths, "\0")),
     }
@@ -237,6 +239,7 @@ def _planned_rows(
     for name in extra:
         if name in RESERVED_COLUMNS or not 0 < len(os.fsencode(name)) <= MAX_COLUMN_NAME:
             raise PlanError(f"an extra column has the name {shorten(name)}", file=path, hint=PLAN_TABLE.hint)
+    _check_labels(extra_table, path, shard, template)
     location = None
     if has_locations:
         plain = table.select(range(len(_COLUMNS), fixed)).rename_columns(location_schema().names)
@@ -256,8 +259,29 @@ def _planned_rows(
         size=np.asarray(size),
         extra=extra_table,
         location=location,
+        label_type=template.label_type,
     )
     return PlannedRows(keys.to_pylist(), source)
+
+
+def _end_of_labels(template: Source) -> int:
+    """Return the number that labels are less than. They are zeros if they are not classes."""
+    return len(template.classes) if template.label_type == "class" else 1
+
+
+def _check_labels(extra: pa.Table, path: str, shard: str, template: Source) -> None:
+    """Check the columns of labels that are not classes."""
+    kinds = {} if template.label_type in ("class", *MASK_TYPES) else LABEL_COLUMNS[template.label_type]
+    for name, kind in kinds.items():
+        if name not in extra.column_names or extra.schema.field(name).type != arrow_type(kind):
+            raise PlanError(f"column {name!r} is missing or has a wrong type", file=path, hint=PLAN_TABLE.hint)
+        if wrong := find_wrong_value(extra[name], kind, classes=len(template.classes)):
+            raise PlanError(f"column {name!r} of shard {shard} {wrong.message}", file=path, hint=PLAN_TABLE.hint)
+    if template.label_type in MASK_TYPES:
+        masks = extra[MASK_SOURCE] if MASK_SOURCE in extra.column_names else pa.chunked_array([pa.nulls(len(extra))])
+        is_text = pa.types.is_large_string(masks.type) or pa.types.is_string(masks.type)
+        if masks.null_count or not is_text or pc.any(pc.match_substring(masks, "\0")).as_py():
+            raise PlanError(f"column {MASK_SOURCE!r} is missing or has a wrong value", file=path, hint=PLAN_TABLE.hint)
 
 
 def _changed(path: str) -> PlanError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,8 +20,10 @@ from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
 from dataprep.options import CHANGE_COLUMNS, Options
 from dataprep.progress import report_images
+from dataprep.shards.second_image import load_second_image
 from dataprep.shards.source_image import load_image, start_reading
 from manifests.errors import StorageError
+from manifests.labels import CLASS_COLUMNS, MASK_TYPES, LabelType
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,10 @@ class Batch:
         keys: keys of the samples.
         paths: paths of the source images.
         sizes: sizes of the source images in bytes, when the source was scanned.
-        labels: labels, from 0.
-        class_names: the class name of each label.
-        extra: values of the additional columns.
+        labels: labels, from 0; `None` if they are not classes.
+        class_names: the class name of each label, by label, for the labels of these images.
+        extra: values of the additional columns, and of those with the labels if they are not classes.
+        label_type: what the labels are.
         locations: where the images are inside containers; `None` for an image that is a file of its own.
 
     """
@@ -52,10 +55,11 @@ class Batch:
     keys: list[str]
     paths: list[str]
     sizes: list[int]
-    labels: list[int]
-    class_names: list[str]
+    labels: list[int] | None
+    class_names: Mapping[int, str]
     extra: list[dict[str, Any]]
     locations: list[Location | None]
+    label_type: LabelType = "class"
 
 
 #: Columns of the sample table that are known when a record is written, with `CHANGE_COLUMNS` if images change.
@@ -70,7 +74,7 @@ class Segment:
         length: bytes of the segment.
         crc: CRC-32C of these bytes, as they were read back.
         rows: index in the shard's task of the image of each record.
-        columns: columns of the sample table: `COLUMNS`, and `CHANGE_COLUMNS` if images change.
+        columns: columns of the sample table: `COLUMNS`, `CHANGE_COLUMNS` if images change, and those of a second image.
         index_lines: lines of the DALI index.
         formats: formats of the images as stored.
         rejected: rows for ``rejected.jsonl``.
@@ -150,13 +154,27 @@ def _prepare(batch: Batch) -> _Prepared:
     for row, (source, size, location, reading) in enumerate(images):
         try:
             data, info, changes = load_image(batch.root, source, size, batch.options, location, pending=reading)
+            mask = b""
+            if batch.label_type in MASK_TYPES:
+                mask = load_second_image(batch.root, batch.extra[row], info, batch.options, location)
         except Rejected as error:
             out.rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
             continue
         image_crc = crc32c(data)
         extra = {**batch.extra[row], **changes} if changes else batch.extra[row]
+        label, class_name, class_names = _label(batch, row)
         sample = PendingSample(
-            batch.keys[row], batch.labels[row], batch.class_names[row], info, len(data), image_crc, source, extra
+            batch.keys[row],
+            label,
+            class_name,
+            info,
+            len(data),
+            image_crc,
+            source,
+            extra,
+            batch.label_type,
+            class_names,
+            mask,
         )
         head, tail = parts = frame(sample)
         out.records.append(_Record(batch.first + row, sample, parts, length))
@@ -166,6 +184,16 @@ def _prepare(batch: Batch) -> _Prepared:
         crc = crc32c(tail, combine_crc32c(crc32c(head, crc), image_crc, len(data)))
     out.length, out.crc = length, crc
     return out
+
+
+def _label(batch: Batch, row: int) -> tuple[int | None, str, tuple[str, ...]]:
+    """Return the label of an image, the name of its class, and those of its classes if it can have several."""
+    if batch.labels is not None:
+        label = batch.labels[row]
+        return label, batch.class_names[label], ()
+    if column := CLASS_COLUMNS.get(batch.label_type):
+        return None, "", tuple(batch.class_names[label] for label in batch.extra[row][column])
+    return None, "", ()
 
 
 def _describe(batch: Batch, prepared: _Prepared, start: int) -> Segment:
@@ -181,6 +209,11 @@ def _describe(batch: Batch, prepared: _Prepared, start: int) -> Segment:
     }
     if batch.options.changes_images:
         columns |= {name: [sample.extra[name] for sample in samples] for name in CHANGE_COLUMNS}
+    if batch.label_type in MASK_TYPES:
+        mask_start = FORMATS[batch.options.fmt].mask_start
+        columns["mask_offset"] = [start + record.start + mask_start(record.sample, record.frame) for record in records]
+        columns["mask_size"] = [len(sample.mask) for sample in samples]
+        columns["mask_crc32c"] = [crc32c(sample.mask) for sample in samples]
     return Segment(
         length=prepared.length,
         crc=prepared.crc,

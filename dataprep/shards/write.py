@@ -33,6 +33,7 @@ from dataprep.shards.segments import (
     write_segment,
 )
 from manifests.dali_index import format_index
+from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, MASK_TYPES, LabelType, arrow_type
 from manifests.remote.url import is_url
 from manifests.schema import Conversion, File, Shard, TableMetadata
 from manifests.store import checksum_text
@@ -57,12 +58,14 @@ class ShardTask:
         keys: keys of the samples.
         paths: paths of the source images.
         sizes: sizes of the source images in bytes, when the source was scanned.
-        labels: labels, from 0.
-        class_names: the class name of each label.
-        extra: additional columns for the sample table; `None` if the source has none.
+        labels: labels, from 0; `None` if they are not classes.
+        class_names: the class name of each label that occurs, by label.
+        extra: additional columns for the sample table, with the labels if they are not classes; `None` if there are
+            none.
         locations: where the images are inside containers; `None` if every image is a file of its own.
         divided: whether the processes of a pool share the work; see `divides`. Shards that are copied are written
             fastest by one process each, as long as there are enough of them for all processes.
+        label_type: what the labels are.
 
     """
 
@@ -74,11 +77,12 @@ class ShardTask:
     keys: list[str]
     paths: list[str]
     sizes: list[int]
-    labels: list[int]
-    class_names: list[str]
+    labels: list[int] | None
+    class_names: Mapping[int, str]
     extra: pa.Table | None
     locations: list[Location | None] | None = None
     divided: bool = True
+    label_type: LabelType = "class"
 
 
 def divides(options: Options, shards_left: int, workers: int) -> bool:
@@ -235,6 +239,10 @@ def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
     max_bytes = REMOTE_BATCH_BYTES if is_url(task.root) else MAX_BATCH_BYTES
     for first, stop in divide(task.sizes, stored, max_bytes):
         images = slice(first, stop)
+        labels = None if task.labels is None else task.labels[images]
+        extra = [{}] * (stop - first) if task.extra is None else task.extra[images].to_pylist()
+        column = CLASS_COLUMNS.get(task.label_type)
+        used = {label for row in extra for label in row[column]} if column else {*(labels or ())}
         yield Batch(
             file=path,
             partial=partial,
@@ -244,20 +252,21 @@ def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
             keys=task.keys[images],
             paths=task.paths[images],
             sizes=task.sizes[images],
-            labels=task.labels[images],
-            class_names=task.class_names[images],
-            extra=[{}] * (stop - first) if task.extra is None else task.extra[images].to_pylist(),
+            labels=labels,
+            class_names={label: task.class_names[label] for label in used},
+            extra=extra,
             locations=task.locations[images] if task.locations else [None] * (stop - first),
+            label_type=task.label_type,
         )
 
 
 def _check_first_record(task: ShardTask, records: Segment, path: str) -> None:
     """Read the first record with the format's own reader and compare it with what was written."""
-    options = ScanOptions(components(task.options.fmt, task.options.store))
+    options = ScanOptions(components(task.options.fmt, task.options.store, task.label_type))
     with storage.open_view(path) as (view, size):
         record = next(FORMATS[task.options.fmt].scan(view, size, path, options))
     row, columns = records.rows[0], records.columns
-    key, label = task.keys[row], task.labels[row]
+    key, label = task.keys[row], task.labels[row] if task.labels is not None else None
     actual = (record.offset, record.size, record.index_line, record.label, record.key or key)
     if actual != (columns["offset"][0], columns["size"][0], records.index_lines[0], label, key):
         raise not_as_written(path)
@@ -267,7 +276,7 @@ def _table_columns(task: ShardTask, records: Segment) -> dict[str, Any]:
     """Return the columns of the sample table, each in stored order."""
     columns: dict[str, Any] = {
         "key": [task.keys[row] for row in records.rows],
-        "label": [task.labels[row] for row in records.rows],
+        **({} if task.labels is None else {"label": [task.labels[row] for row in records.rows]}),
         "source": [task.paths[row] for row in records.rows],
         **{name: records.columns.get(name, []) for name in COLUMNS},
     }
@@ -276,6 +285,11 @@ def _table_columns(task: ShardTask, records: Segment) -> dict[str, Any]:
         columns |= {name: extra[name] for name in extra.column_names}
     if task.options.changes_images:
         columns |= {name: records.columns.get(name, []) for name in CHANGE_COLUMNS}
+    if task.label_type in MASK_TYPES:
+        import pyarrow as pa
+
+        for name, kind in LABEL_COLUMNS[task.label_type].items():
+            columns[name] = pa.array(records.columns.get(name, []), arrow_type(kind))
     return columns
 
 

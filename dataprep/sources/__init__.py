@@ -69,6 +69,8 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
 
 def _class_notices(source: Source) -> Iterator[str]:
     """Report classes without samples, and classes that are only in some splits."""
+    if source.label_type != "class":
+        return
     counts = np.zeros((len(source.splits), len(source.classes)), np.int64)
     np.add.at(counts, (source.split, source.label), 1)
     empty = np.flatnonzero(counts.sum(0) == 0)

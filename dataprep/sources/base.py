@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from manifests.labels import LabelType
 from manifests.schema import DEFAULT_MAX_CLASSES, TABLE_COLUMNS
 
 #: Default names of the label column. A column with one of these names is not also kept as an extra column.
@@ -15,6 +16,9 @@ LABEL_COLUMNS = ("label", "class", "target")
 
 #: Names that sample tables and records already use, so extra columns cannot have them.
 RESERVED_COLUMNS = (*TABLE_COLUMNS, "class")
+
+#: Column of `Source.extra` with the path of the second image of each sample. It stays in the sample table.
+MASK_SOURCE = "mask_source"
 
 #: Longest name of an extra column, in bytes: `dataprep index` reads TFRecord features with names of up to 127 bytes.
 MAX_COLUMN_NAME = 100
@@ -57,10 +61,11 @@ class Source:
         classes: class names in label order.
         splits: split names; `split` contains indices into them.
         path: Arrow large_string [n], relative to `root` unless absolute.
-        label: int32 [n], 0 to ``len(classes) - 1``.
+        label: int32 [n], 0 to ``len(classes) - 1``; zeros if `label_type` is not ``"class"``.
         split: int8 [n], 0 to ``len(splits) - 1``.
         size: int64 [n], file size in bytes; `UNREADABLE` if it is not known.
-        extra: Arrow table of n rows with the extra columns of the source.
+        extra: Arrow table of n rows with the extra columns of the source, and with the labels if they are not classes,
+            in the columns of `manifests.labels.LABEL_COLUMNS`. Of masks and depths, it has the column ``mask_source``.
         notices: messages for the user, one line each.
         rejected: rows for ``rejected.jsonl``: files that the scan itself rejected.
         scanned: whether the images were found by scanning `root`; if so, the output must not be inside `root`.
@@ -75,6 +80,8 @@ class Source:
         prepared: whether the source is a dataset of this project. Then columns that a conversion adds are replaced.
         measured: width and height of each image in pixels, if they are known: an Arrow table of n rows. `None` if they
             are not.
+        label_type: what the labels are.
+        label_origin: where the labels come from, to show to the user: ``"column 'tags', separated by '|'"``.
         pixels: height, width and channels if the images are pixels that are not encoded. `None` if they are encoded.
 
     """
@@ -98,6 +105,8 @@ class Source:
     prepared: bool = False
     pixels: tuple[int, int, int] | None = None
     measured: pa.Table | None = None
+    label_type: LabelType = "class"
+    label_origin: str = ""
 
     def __len__(self) -> int:
         return len(self.label)

@@ -21,6 +21,7 @@ from dataprep.sources.columns import concat, number_labels, stats_of
 from dataprep.storage.completion import INCOMPLETE_NAME
 from manifests.errors import DamagedError, SourceError
 from manifests.files import MANIFEST, open_file
+from manifests.labels import CLASS_COLUMNS, LabelType, arrow_type
 from manifests.remote import is_url
 from manifests.schema import TABLE_COLUMNS, Manifest, Shard
 from manifests.store import MANIFEST_NAME, checksum_text, read_manifest
@@ -58,14 +59,14 @@ def read_prepared(src: str, options: SourceOptions) -> Source:
     try:
         manifest = read_manifest(src)
         shards = [(number, shard) for number, split in enumerate(manifest.splits) for shard in split.shards]
-        tables = [_read_table(src, shard) for _, shard in shards]
+        tables = [_read_table(src, shard, manifest.label_type) for _, shard in shards]
     except DamagedError as error:
         raise SourceError(error.message, file=error.file, record=error.record, hint=error.hint) from None
     stats = [_stat_shard(src, shard) for _, shard in shards]
     rows = np.array([len(table) for table in tables], np.int64)
     table = _concat(src, shards, tables)
     number = np.repeat(np.arange(len(shards), dtype=np.int32), rows)
-    label, classes = _labels(src, table["label"], manifest, options)
+    label, labels, classes = _labels(src, table, manifest, options)
     names = pa.array([shard.name for _, shard in shards], pa.large_string())
     container = pa.DictionaryArray.from_arrays(pa.array(number), names)
     return Source(
@@ -77,7 +78,7 @@ def read_prepared(src: str, options: SourceOptions) -> Source:
         label=label,
         split=np.array([split for split, _ in shards], np.int8)[number],
         size=np.asarray(table["size"]).astype(np.int64),
-        extra=table.drop_columns([*TABLE_COLUMNS]),
+        extra=labels.drop_columns([name for name in TABLE_COLUMNS if name in labels.column_names]),
         stamp=np.array(stats, np.int64).reshape(-1, 2)[number],
         location=location_table(
             container,
@@ -91,6 +92,7 @@ def read_prepared(src: str, options: SourceOptions) -> Source:
         prepared=True,
         pixels=manifest.pixels,
         measured=table.select(["width", "height"]),
+        label_type=manifest.label_type,
     )
 
 
@@ -99,12 +101,12 @@ def _layout(manifest: Manifest) -> str:
     return f"prepared {made} ({manifest.format}, {manifest.store})"
 
 
-def _read_table(src: str, shard: Shard) -> pa.Table:
+def _read_table(src: str, shard: Shard, label_type: LabelType) -> pa.Table:
     path = os.path.join(src, shard.table.name)
     file = TableFile(path)
     if shard.table.checksum not in (None, checksum_text(crc32c(file.content))):
         raise SourceError("the sample table does not have the checksum in the manifest", file=path, hint=_VERIFY)
-    table = file.read()
+    table = file.read(label_type=label_type)
     if len(table) != shard.samples:
         message = f"the sample table has {len(table):,} rows, but the manifest says {shard.samples:,}"
         raise SourceError(message, file=path, hint=_VERIFY)
@@ -145,9 +147,27 @@ def _concat(src: str, shards: Sequence[tuple[int, Shard]], tables: Sequence[pa.T
 
 
 def _labels(
-    src: str, column: pa.ChunkedArray, manifest: Manifest, options: SourceOptions
+    src: str, table: pa.Table, manifest: Manifest, options: SourceOptions
+) -> tuple[NDArray[np.int32], pa.Table, tuple[str, ...]]:
+    """Return the labels as classes, int32 [n], the table with the other labels, and the class names."""
+    column = CLASS_COLUMNS.get(manifest.label_type)
+    if manifest.label_type == "class":
+        label, classes = _numbered(src, np.asarray(table["label"]).astype(np.int64), manifest, options)
+        return label, table, classes
+    zeros = np.zeros(len(table), np.int32)
+    if column is None:
+        return zeros, table, manifest.classes
+    lists = table[column].combine_chunks()
+    values, classes = _numbered(src, np.asarray(pc.list_flatten(lists)), manifest, options)
+    ends = np.cumsum(np.asarray(pc.list_value_length(lists)))
+    lists = pa.ListArray.from_arrays([0, *ends.tolist()], pa.array(values, pa.int64())).cast(arrow_type("integers"))
+    return zeros, table.set_column(table.column_names.index(column), column, lists), classes
+
+
+def _numbered(
+    src: str, label: NDArray[np.int64], manifest: Manifest, options: SourceOptions
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    label = np.asarray(column).astype(np.int64)
+    """Return labels as positions in the class names, int32 [n], and these names."""
     if (largest := int(label.max(initial=-1))) >= len(manifest.classes):
         message = f"a sample has the label {largest}, but the manifest names {len(manifest.classes):,} classes"
         raise SourceError(message, file=src, hint=_VERIFY)

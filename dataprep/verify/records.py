@@ -23,6 +23,7 @@ from dataprep.verify.problems import Problem, ProblemList
 from manifests.dali_index import record_starts
 from manifests.errors import DatasetError, ManifestError, ShardError
 from manifests.files import INDEX, read_file
+from manifests.labels import CLASS_COLUMNS, MASK_TYPES
 from manifests.schema import Manifest, Sample, Shard
 from manifests.text import plural, shown
 
@@ -197,10 +198,7 @@ def read_index(path: str) -> bytes:
 
 def check_record(check: ShardCheck, view: View, record: Record, row: Sample, number: int) -> Iterator[Problem]:
     """Compare a record with its table row: label, size, checksum, image header, and the bytes around the image."""
-    if not 0 <= row.label < len(check.manifest.classes):
-        message = (
-            f"the label {row.label} is out of range: the dataset has {plural(len(check.manifest.classes), 'class')}"
-        )
+    if (message := _wrong_label(check.manifest, row)) is not None:
         yield check.table_problem(message, record=number)
         return
     if record.size != row.size:
@@ -211,7 +209,7 @@ def check_record(check: ShardCheck, view: View, record: Record, row: Sample, num
     if record.label is None and components.label is not None:
         message = f"the record has no integer label under {shown(components.label)}, which the manifest names"
         yield check.shard_problem(message, record=number, byte=record.start)
-    elif record.label is not None and record.label + components.label_offset != row.label:
+    elif record.label is not None and row.label is not None and record.label + components.label_offset != row.label:
         message = f"the label is {record.label + components.label_offset}, but the table states {row.label}"
         yield check.shard_problem(message, record=number, byte=record.start)
     if record.size > MAX_BYTES:
@@ -219,6 +217,18 @@ def check_record(check: ShardCheck, view: View, record: Record, row: Sample, num
         yield check.shard_problem(message, record=number, byte=record.offset)
         return
     yield from _check_image(check, view, record, row, number)
+
+
+def _wrong_label(manifest: Manifest, row: Sample) -> str | None:
+    """Return what is wrong with the classes of a sample; `None` if each is a class of the dataset."""
+    labels = (
+        [row.label] if manifest.label_type == "class" else row.extra.get(CLASS_COLUMNS.get(manifest.label_type, ""))
+    )
+    for label in labels or ():
+        if label is None or not 0 <= label < len(manifest.classes):
+            classes = plural(len(manifest.classes), "class")
+            return f"the label {label} is out of range: the dataset has {classes}"
+    return None
 
 
 def _check_image(check: ShardCheck, view: View, record: Record, row: Sample, number: int) -> Iterator[Problem]:
@@ -272,11 +282,34 @@ def _check_frame(
 ) -> Iterator[Problem]:
     """Compare the bytes around the image with those that `dataprep convert` writes for the table row."""
     number, image_format = number_and_format
-    info = ImageInfo(image_format, row.width, row.height)
-    class_name = check.manifest.classes[row.label]
-    head, tail = check.format.frame(
-        PendingSample(row.key, row.label, class_name, info, row.size, row.crc32c or 0, row.source, row.extra)
+    manifest = check.manifest
+    mask = b""
+    if manifest.label_type in MASK_TYPES:
+        try:
+            mask = _read_mask(view, row)
+        except Rejected as error:
+            message = f"the second image is not valid ({error.reason}): {error.detail}"
+            yield check.shard_problem(message, record=number, byte=row.extra["mask_offset"])
+            return
+    sample = PendingSample(
+        key=row.key,
+        label=row.label,
+        class_name="" if row.label is None else manifest.classes[row.label],
+        info=ImageInfo(image_format, row.width, row.height),
+        size=row.size,
+        crc32c=row.crc32c or 0,
+        source=row.source,
+        extra=row.extra,
+        label_type=manifest.label_type,
+        class_names=tuple(
+            manifest.classes[label] for label in row.extra.get(CLASS_COLUMNS.get(manifest.label_type, ""), ())
+        ),
+        mask=mask,
     )
+    head, tail = frame = check.format.frame(sample)
+    if mask and record.offset - len(head) + check.format.mask_start(sample, frame) != row.extra["mask_offset"]:
+        yield check.table_problem("the table states another place of the second image", record=number)
+        return
     for start, expected in ((record.offset - len(head), head), (record.offset + record.size, tail)):
         data, i = view(max(start, 0), len(expected))
         actual = data[i : i + len(expected)]
@@ -284,6 +317,23 @@ def _check_frame(
             message = "a byte around the image differs from what `dataprep convert` writes"
             yield check.shard_problem(message, record=number, byte=start + first_difference(actual, expected))
             return
+
+
+def _read_mask(view: View, row: Sample) -> bytes:
+    """Return the second image of a sample.
+
+    Raises:
+        Rejected: it is not the image that the table describes.
+
+    """
+    offset, size = row.extra["mask_offset"], row.extra["mask_size"]
+    if size > MAX_BYTES:
+        raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
+    data, i = view(offset, size)
+    mask = bytes(data[i : i + size])
+    if len(mask) != size or crc32c(mask) != row.extra["mask_crc32c"]:
+        raise Rejected("corrupt", f"bytes {offset} to {offset + size - 1} do not match the checksum in the table")
+    return mask
 
 
 def first_difference(actual: bytes, expected: bytes) -> int:

@@ -105,7 +105,7 @@ def check_file(folder: str, file: File, kind: FileKind, hint: str) -> Iterator[P
 
 def _read_rows(check: ShardCheck, problems: ProblemList) -> list[Sample]:
     try:
-        table = read_table(check.path(check.shard.table.name))
+        table = read_table(check.path(check.shard.table.name), label_type=check.manifest.label_type)
     except TableError as error:
         problems.add([check.table_problem(error.message)])
         return []

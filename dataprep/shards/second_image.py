@@ -1,0 +1,55 @@
+"""Read the second image of a sample, a mask or a depth, and check that it belongs to the first one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dataprep.containers import Location
+from dataprep.images.base import ImageInfo, Rejected
+from dataprep.options import Options
+from dataprep.shards.source_image import load_image
+from dataprep.sources.base import MASK_SOURCE
+from manifests.errors import SourceVanishedError
+from manifests.schema import UNREADABLE
+
+
+def load_second_image(
+    root: str, extra: Mapping[str, Any], info: ImageInfo, options: Options, location: Location | None
+) -> bytes:
+    """Return the second image of a sample: a PNG of the size of the first one.
+
+    Args:
+        root: folder that relative paths start from.
+        extra: the columns of the sample. `MASK_SOURCE` is the path of a file; if the source is a prepared dataset,
+            ``mask_offset`` and ``mask_size`` say where the image is in the shard.
+        info: format and size of the first image as stored.
+        options: how to check the image.
+        location: where the first image is inside a container; `None` if it is a file of its own.
+
+    Raises:
+        Rejected: the sample must not go into a shard.
+        SourceVanishedError: the container is gone or has changed.
+
+    """
+    place, size = None, UNREADABLE
+    if location is not None and "mask_offset" in extra:
+        size = extra["mask_size"]
+        place = Location(location.container, "range", extra["mask_offset"], size, crc32c=extra["mask_crc32c"])
+    path = extra[MASK_SOURCE] or ""
+    unchanged = replace(options, downscale=None, raw=None)
+    try:
+        data, second, _ = load_image(root, path, size, unchanged, place)
+    except Rejected as error:
+        raise Rejected(error.reason, f"its mask {path}: {error.detail}") from None
+    except SourceVanishedError as error:
+        if place is not None:
+            raise
+        raise Rejected("unreadable", f"its mask {path}: {error.message}") from None
+    if second.format != "png":
+        raise Rejected("unsupported", f"its mask {path} is a {second.format.upper()}, but masks are stored as PNG")
+    if (second.width, second.height) != (info.width, info.height):
+        detail = f"its mask {path} has {second.width}x{second.height} pixels, but the image {info.width}x{info.height}"
+        raise Rejected("mask-size", detail)
+    return data
