@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from dataprep import storage
 from dataprep.containers import Location
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.options import Options
 from dataprep.shards.source_image import load_image
 from dataprep.sources.base import MASK_SOURCE
-from manifests.errors import SourceVanishedError
+from manifests.errors import DatasetError, SourceVanishedError
+from manifests.remote import join_path
 from manifests.schema import UNREADABLE
 
 
@@ -33,11 +36,14 @@ def load_second_image(
         SourceVanishedError: the container is gone or has changed.
 
     """
+    path: str = extra[MASK_SOURCE] or ""
     place, size = None, UNREADABLE
     if location is not None and "mask_offset" in extra:
         size = extra["mask_size"]
         place = Location(location.container, "range", extra["mask_offset"], size, crc32c=extra["mask_crc32c"])
-    path = extra[MASK_SOURCE] or ""
+    else:
+        with suppress(OSError, DatasetError):
+            size = storage.stat(join_path(root, path)).st_size
     unchanged = replace(options, downscale=None, raw=None)
     try:
         data, second, _ = load_image(root, path, size, unchanged, place)

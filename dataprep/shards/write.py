@@ -274,6 +274,8 @@ def _check_first_record(task: ShardTask, records: Segment, path: str) -> None:
 
 def _table_columns(task: ShardTask, records: Segment) -> dict[str, Any]:
     """Return the columns of the sample table, each in stored order."""
+    import pyarrow as pa
+
     columns: dict[str, Any] = {
         "key": [task.keys[row] for row in records.rows],
         **({} if task.labels is None else {"label": [task.labels[row] for row in records.rows]}),
@@ -281,13 +283,11 @@ def _table_columns(task: ShardTask, records: Segment) -> dict[str, Any]:
         **{name: records.columns.get(name, []) for name in COLUMNS},
     }
     if task.extra is not None:
-        extra = task.extra.take(records.rows)
+        extra = task.extra.take(pa.array(records.rows, pa.int64()))
         columns |= {name: extra[name] for name in extra.column_names}
     if task.options.changes_images:
         columns |= {name: records.columns.get(name, []) for name in CHANGE_COLUMNS}
     if task.label_type in MASK_TYPES:
-        import pyarrow as pa
-
         for name, kind in LABEL_COLUMNS[task.label_type].items():
             columns[name] = pa.array(records.columns.get(name, []), arrow_type(kind))
     return columns
