@@ -28,16 +28,41 @@ def unseal(data: bytes) -> Member:
         ValueError: the document was changed or truncated, or is not one of this project.
 
     """
-    end = _END.search(data, max(0, len(data) - _END_BYTES))
-    if not end:
+    if not is_sealed(data):
         raise MemberError("it is truncated or was written by another tool: the checksum is missing")
-    # The checksum is compared first: it takes no memory, unlike parsing.
-    if end[1].decode() != checksum_text(crc32c(b"\n}\n", crc32c(memoryview(data)[: end.start()]))):
+    if not matches_seal(data):  # compared first: it takes no memory, unlike parsing
         raise MemberError("it does not match its own checksum")
+    return parse_sealed(data)
+
+
+def is_sealed(data: bytes) -> bool:
+    """Return whether a document ends with a checksum."""
+    return _seal_of(data) is not None
+
+
+def matches_seal(data: bytes) -> bool:
+    """Return whether a document ends with the checksum of everything before it."""
+    end = _seal_of(data)
+    return end is not None and end[1].decode() == checksum_text(
+        crc32c(b"\n}\n", crc32c(memoryview(data)[: end.start()]))
+    )
+
+
+def parse_sealed(data: bytes) -> Member:
+    """Parse a document whose checksum was compared before.
+
+    Raises:
+        MemberError: it is not JSON, or not as `seal` writes it.
+
+    """
     body = parse_json(data)
     if _dump(body.mapping()) != data:  # for example, a repeated name, or another layout
         raise MemberError("it is not written as this project writes it")
     return body
+
+
+def _seal_of(data: bytes) -> re.Match[bytes] | None:
+    return _END.search(data, max(0, len(data) - _END_BYTES))
 
 
 def _dump(body: Mapping[str, Any]) -> bytes:

@@ -9,17 +9,17 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
 
 from awscrt.checksums import crc32c
 
 from manifests.errors import CallError, ManifestError
 from manifests.faults import raise_machine_fault
 from manifests.files import MANIFEST, SHARD_LIST, open_file, read_file
-from manifests.members import MemberError, parse_json
+from manifests.members import MemberError
 from manifests.remote.url import is_url
 from manifests.revisions import numbered
 from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, File, Manifest, Split
+from manifests.sealed import is_sealed, matches_seal, parse_sealed, seal
 from manifests.serialization import (
     checksum_text,
     manifest_from_json,
@@ -62,10 +62,8 @@ MAX_MANIFEST_BYTES = MANIFEST.max_bytes
 #: `dataprep verify` cannot check a dataset without its manifest, so this does not recommend it.
 _MANIFEST_HINT = "restore the manifest from a copy, or make the dataset again"
 
-#: The first member and the last one.
+#: The first member.
 _VERSION = re.compile(rb'\{\n "schema_version": (-?[0-9]{1,9})(?=[,\n])')
-_END = re.compile(rb',\n "checksum": "(crc32c:[0-9a-f]{8})"\n\}\n\Z')
-_END_BYTES = 64
 
 #: The beginning of a file, in which a manifest of this project has `schema_version`.
 _HEAD_BYTES = 4096
@@ -108,9 +106,7 @@ def has_shard_list(manifest: Manifest) -> bool:
 
 
 def _manifest_json(manifest: Manifest, shard_list: File | None) -> bytes:
-    body = manifest_to_json(manifest, shard_list)
-    body["checksum"] = checksum_text(crc32c(_dump(body)))
-    data = _dump(body)
+    data = seal(manifest_to_json(manifest, shard_list))
     check_manifest_size(len(data))
     return data
 
@@ -142,7 +138,7 @@ def parse_manifest(data: bytes, file: str | os.PathLike[str] = MANIFEST_NAME) ->
 
     """
     folder, file = os.path.dirname(file), os.fspath(file)
-    version, end = _VERSION.match(data), _END.search(data, max(0, len(data) - _END_BYTES))
+    version = _VERSION.match(data)
     if version and int(version[1]) not in (SCHEMA_VERSION, SHARD_LIST_VERSION):
         raise ManifestError(
             f"the manifest has schema_version {int(version[1])}, but this release reads {SCHEMA_VERSION} and "
@@ -150,19 +146,15 @@ def parse_manifest(data: bytes, file: str | os.PathLike[str] = MANIFEST_NAME) ->
             file=file,
             hint="read it with the release that wrote it",
         )
-    if not version or not end:
+    if not version or not is_sealed(data):
         missing = "schema_version or the checksum is missing"
         message = f"the manifest is truncated or was written by another tool: {missing}"
         raise ManifestError(message, file=file, hint=_MANIFEST_HINT)
-    # The checksum is compared first: it takes no memory, unlike parsing.
-    if end[1].decode() != checksum_text(crc32c(b"\n}\n", crc32c(memoryview(data)[: end.start()]))):
+    if not matches_seal(data):  # compared first: it takes no memory, unlike parsing
         raise ManifestError("the manifest does not match its own checksum", file=file, hint=_MANIFEST_HINT)
     try:
         _check_density(data)
-        body = parse_json(data)
-        # For example, a repeated name, or another layout.
-        if _dump(body.mapping()) != data:
-            raise MemberError("it is not written as this project writes it")
+        body = parse_sealed(data)
         has_list = int(version[1]) == SHARD_LIST_VERSION
         return manifest_from_json(body, partial(_read_shard_list, folder) if has_list else None)
     except ValueError as error:
@@ -279,7 +271,3 @@ def rejected_bytes(rows: Sequence[Mapping[str, str]]) -> bytes:
     """Serialize ``rejected.jsonl``: one line per source image that was not written."""
     names = ("source", "reason", "detail")  # a fixed order: the same rows give the same bytes
     return "".join(json.dumps({name: row[name] for name in names}, ensure_ascii=False) + "\n" for row in rows).encode()
-
-
-def _dump(body: Mapping[str, Any]) -> bytes:
-    return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
