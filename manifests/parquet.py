@@ -10,15 +10,17 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from awscrt.checksums import crc32c
 
-from manifests.faults import is_machine_fault
 from manifests.members import shorten
-from manifests.parquet_lists import BYTES_PER_VALUE, coded_values, list_leaves, with_values
+from manifests.parquet_errors import ParquetError, translated_errors
+from manifests.parquet_footer import GroupSize, binary_leaves, column_range, count_rows, group_range
+from manifests.parquet_lists import BYTES_PER_VALUE, list_leaves
 from manifests.parquet_pages import DICTIONARY_PAGE, Page, read_pages
-from manifests.text import plural, printable
+from manifests.parquet_values import as_type, text_bytes
+from manifests.text import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,37 +43,13 @@ _DICTIONARY_FACTOR = 4
 #: Each text can consist of a part of the one before it, so the size of all of them is not known before decoding.
 _DELTA_BYTE_ARRAY = 7
 
-
 #: Encodings of values by their number in a dictionary: PLAIN_DICTIONARY and RLE_DICTIONARY.
 _CODED = (2, 8)
-
-#: Text that is decoded in one step, approximately.
-_DECODED_BYTES = 64 << 20
-
 
 #: A column of images in one row group may unpack to `FREE_BYTES`, and this many bytes more for each stored byte: images
 #: are compressed themselves. In any case, it has at most `MAX_GROUP_BYTES`.
 GROUP_BYTES_PER_BYTE = 20
 MAX_GROUP_BYTES = 1 << 30
-
-
-class GroupSize(NamedTuple):
-    """The size of a column in one row group.
-
-    Attributes:
-        rows: number of rows.
-        bytes: length in bytes after it is unpacked, as the footer states.
-        nulls: number of rows without a value; `None` if the footer does not tell.
-
-    """
-
-    rows: int
-    bytes: int
-    nulls: int | None
-
-
-class ParquetError(ValueError):
-    """A Parquet file is damaged, or unpacks to more than `BoundedParquet` allows. The message names the column."""
 
 
 class BoundedParquet:
@@ -103,7 +81,7 @@ class BoundedParquet:
         self.length = len(source) if isinstance(source, bytes) else os.fstat(source.fileno()).st_size
         self._threads = threads
         self._parquet = parquet = self._open(None, [])
-        with _translated_errors():
+        with translated_errors():
             self._footer = parquet.metadata
             if self._footer.num_columns > MAX_COLUMNS:
                 raise ParquetError(
@@ -114,9 +92,9 @@ class BoundedParquet:
             self.metadata: dict[bytes, bytes] = self._footer.metadata or {}
         self.groups: int = self._footer.num_row_groups
         self._check_names()
-        self.rows: int = self._count_rows(FREE_ROWS + int(rows_per_byte * self.length))
+        self.rows: int = count_rows(self._footer, self.length, FREE_ROWS + int(rows_per_byte * self.length))
         self._leaves = {self._footer.schema.column(at).path: at for at in range(self._footer.num_columns)}
-        with _translated_errors():
+        with translated_errors():
             self._lists = list_leaves(self.schema, self._footer)
         # Arrow reads these with a column of the same name.
         self._parents = {leaf[: dot.start()] for leaf in self._leaves for dot in re.finditer(r"\.", leaf)}
@@ -126,7 +104,7 @@ class BoundedParquet:
         import pyarrow.parquet as pq
 
         source = pa.BufferReader(self._source) if isinstance(self._source, bytes) else self._source
-        with _translated_errors():
+        with translated_errors():
             return pq.ParquetFile(
                 source,
                 metadata=footer,
@@ -139,16 +117,6 @@ class BoundedParquet:
         if len(set(self.names)) < len(self.names):
             repeated = next(name for name, count in Counter(self.names).items() if count > 1)
             raise ParquetError(f"two columns have the name {shorten(repeated)}")
-
-    def _count_rows(self, limit: int) -> int:
-        with _translated_errors():
-            groups = [self._footer.row_group(number).num_rows for number in range(self._footer.num_row_groups)]
-            rows: int = self._footer.num_rows
-        if min(groups, default=0) < 0 or rows != sum(groups):
-            raise ParquetError("the number of rows contradicts the row groups")
-        if rows > limit:
-            raise ParquetError(f"{plural(rows, 'row')} in {plural(self.length, 'byte')} are not plausible")
-        return rows
 
     def read(self, names: Sequence[str], group: int | None = None) -> pa.Table:
         """Read columns by name, in this order. All values are checked, for example that text is valid UTF-8.
@@ -186,39 +154,19 @@ class BoundedParquet:
         ]
         paths = [self._footer.schema.column(self._leaf(name)).path for name in coded]
         parquet = self._open(self._footer, paths) if coded else self._parquet
-        with _translated_errors():
+        with translated_errors():
             table = parquet.read_row_groups(list(groups), list(names), use_threads=self._threads).select(list(names))
         if names and table.num_rows != rows:
             raise ParquetError(f"the columns have {plural(table.num_rows, 'row')}, not {rows:,}")
         columns = []
         for name, column in zip(names, table.columns, strict=True):
-            with _translated_errors(f"column {shorten(name)}: "):
+            with translated_errors(f"column {shorten(name)}: "):
                 if name in coded:
-                    budget -= _text_bytes(column)
+                    budget -= text_bytes(column)
                     if budget < 0:
                         raise ParquetError("it unpacks to more bytes than a file of this length may")
-                columns.append(_as_type(column, self.schema.field(name).type))
+                columns.append(as_type(column, self.schema.field(name).type))
         return pa.table(columns, pa.schema([self.schema.field(name) for name in names], self.schema.metadata))
-
-    def binary_leaves(self) -> dict[str, list[GroupSize]]:
-        """Return the columns of bytes, nested in structs or not, by their path such as ``image.bytes``.
-
-        Each has the rows and bytes of its row groups, as the footer states them.
-        """
-        leaves = {}
-        with _translated_errors():
-            for path, at in self._leaves.items():
-                column = self._footer.schema.column(at)
-                if column.physical_type == "BYTE_ARRAY" and column.max_repetition_level == 0:
-                    leaves[path] = [self._group_size(number, at) for number in range(self._footer.num_row_groups)]
-        return leaves
-
-    def _group_size(self, number: int, at: int) -> GroupSize:
-        group = self._footer.row_group(number)
-        chunk = group.column(at)
-        statistics = chunk.statistics
-        nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
-        return GroupSize(group.num_rows, max(0, chunk.total_uncompressed_size), nulls)
 
     def read_group(self, number: int, path: str) -> pa.Array:
         """Read the bytes of a column in one row group: binary [rows], perhaps dictionary-encoded.
@@ -233,7 +181,7 @@ class BoundedParquet:
         """
         import pyarrow as pa
 
-        with _translated_errors(f"column {shorten(path)}, row group {number}: "):
+        with translated_errors(f"column {shorten(path)}, row group {number}: "):
             group = self._footer.row_group(number)
             chunk = group.column(self._leaves[path])
             pages = list(self._pages_in_group(chunk, group.num_rows))
@@ -256,21 +204,21 @@ class BoundedParquet:
                 raise ParquetError(f"it has {plural(len(column), 'row')}, not {group.num_rows:,}")
             return column
 
+    def binary_leaves(self) -> dict[str, list[GroupSize]]:
+        """Return the columns of bytes, nested in structs or not, by their path such as ``image.bytes``.
+
+        Each has the rows and bytes of its row groups, as the footer states them.
+        """
+        return binary_leaves(self._footer, self._leaves)
+
     def group_rows(self, group: int) -> int:
         """Return the number of rows of a row group."""
-        with _translated_errors():
+        with translated_errors():
             return int(self._footer.row_group(group).num_rows)
 
     def group_range(self, group: int) -> tuple[int, int]:
         """Return the first byte of a row group in the file, and the one after its last."""
-        with _translated_errors():
-            row_group = self._footer.row_group(group)
-            chunks = [row_group.column(number) for number in range(self._footer.num_columns)]
-            ranges = [_range_of(chunk) for chunk in chunks]
-        start, stop = min(start for start, _ in ranges), max(stop for _, stop in ranges)
-        if not 0 <= start <= stop <= self.length:
-            raise ParquetError("the footer is damaged")
-        return start, stop
+        return group_range(self._footer, group, self.length)
 
     def group_checksum(self, group: int) -> str:
         """Return the CRC-32C of the bytes of a row group, 8 hex digits."""
@@ -309,7 +257,7 @@ class BoundedParquet:
                 f"column {shorten(name)} is nested" if name in self.names else f"no column {shorten(name)}"
             )
         pages: list[Page] = []
-        with _translated_errors(f"column {shorten(name)}: "):
+        with translated_errors(f"column {shorten(name)}: "):
             for number in groups:
                 group = self._footer.row_group(number)
                 chunk = group.column(self._leaf(name))
@@ -319,7 +267,7 @@ class BoundedParquet:
         return pages
 
     def _pages_in_group(self, chunk: Any, values: int) -> Iterator[Page]:
-        start, stop = _range_of(chunk)
+        start, stop = column_range(chunk)
         if chunk.file_path or chunk.num_values != values or not 0 <= start <= stop <= self.length:
             raise ParquetError("the footer is damaged")
         for page in read_pages(self._read_at, start, stop, values):
@@ -333,76 +281,3 @@ class BoundedParquet:
         if isinstance(self._source, bytes):
             return self._source[offset : offset + length]
         return os.pread(self._source.fileno(), length, offset)
-
-
-class _translated_errors:  # noqa: N801  (a context manager, named like a function)
-    """Raise what Arrow raises for a damaged file as a `ParquetError`."""
-
-    def __init__(self, place: str = "") -> None:
-        self._place = place
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, error_type: Any, error: BaseException | None, traceback: Any) -> None:
-        import pyarrow as pa
-
-        if error is not None and is_machine_fault(error):  # pa.ArrowMemoryError is a MemoryError too
-            return
-        if isinstance(error, (pa.ArrowException, OSError, ValueError, OverflowError)):
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ParquetError(f"{self._place}{printable(reason[:200])}") from None
-
-
-def _range_of(chunk: Any) -> tuple[int, int]:
-    """Return the first byte of a column in a row group, and the one after its last."""
-    start = chunk.data_page_offset
-    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
-        start = chunk.dictionary_page_offset
-    return start, start + chunk.total_compressed_size
-
-
-def shorten_type(arrow_type: pa.DataType) -> str:
-    """Return the name of an Arrow type for a message. Names of nested types can be very long."""
-    text = printable(str(arrow_type))
-    return text if len(text) <= 60 else f"{text[:60]}..."
-
-
-def _text_bytes(column: pa.ChunkedArray) -> int:
-    """Return the number of bytes of all values of a dictionary-encoded column of text."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    total = 0
-    column = column if pa.types.is_dictionary(column.type) else coded_values(column)
-    for chunk in column.chunks:
-        lengths = pc.binary_length(chunk.dictionary)
-        total += pc.sum(pc.take(lengths, chunk.indices)).as_py() or 0
-    return total
-
-
-def _as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
-    """Convert a column to the type that the schema states, and check all of its values."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(arrow_type):
-        parts = [_decode(chunk) for chunk in column.chunks]
-        column = pa.chunked_array(parts, column.type.value_type)
-    elif pa.types.is_list(column.type) and pa.types.is_dictionary(column.type.value_type):
-        parts = [with_values(chunk, _decode(chunk.values)) for chunk in column.chunks]
-        column = pa.chunked_array(parts, pa.list_(column.type.value_type.value_type))
-    if column.type != arrow_type:
-        column = column.cast(arrow_type)
-    column.validate(full=True)
-    return column
-
-
-def _decode(column: pa.DictionaryArray) -> pa.Array:
-    """Decode in steps: Arrow reserves the mean length of the dictionary's texts for each row, also for null."""
-    import pyarrow as pa
-
-    mean = column.dictionary.nbytes // max(1, len(column.dictionary)) + 1
-    step = max(1, _DECODED_BYTES // mean)
-    if len(column) <= step:
-        return column.dictionary_decode()
-    return pa.concat_arrays(column.slice(at, step).dictionary_decode() for at in range(0, len(column), step))

@@ -28,7 +28,8 @@ from manifests.files import PLAN_TABLE, open_file
 from manifests.label_values import find_wrong_value
 from manifests.labels import LABEL_COLUMNS, MASK_TYPES, arrow_type
 from manifests.members import shorten
-from manifests.parquet import BoundedParquet, ParquetError
+from manifests.parquet import BoundedParquet
+from manifests.parquet_errors import ParquetError
 from manifests.remote.url import is_url
 
 #: Row groups of a file, at most.

@@ -24,7 +24,9 @@ from dataprep.sources.parquet_images import column_of, image_columns, opened
 from dataprep.sources.tables import check_filled, check_split_names, extra_columns, is_readable_type, label_text
 from manifests.errors import CallError, SourceError
 from manifests.members import parse_json, shorten
-from manifests.parquet import BoundedParquet, GroupSize, ParquetError
+from manifests.parquet import BoundedParquet
+from manifests.parquet_errors import ParquetError
+from manifests.parquet_footer import GroupSize
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import printable, suggest
 

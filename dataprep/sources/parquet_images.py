@@ -13,7 +13,8 @@ from dataprep.sources.scan import IMAGE_SUFFIXES, is_folder, scan_folder, suffix
 from dataprep.sources.tables import PATH_COLUMNS
 from manifests.errors import SourceError
 from manifests.files import SOURCE_TABLE, open_file
-from manifests.parquet import BoundedParquet, ParquetError
+from manifests.parquet import BoundedParquet
+from manifests.parquet_errors import ParquetError
 
 
 def find_parquet_files(src: str, folders: Sequence[str]) -> list[str]:

@@ -25,7 +25,9 @@ from dataprep.sources.jsonl import load_jsonl
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_TABLE, open_file
 from manifests.members import shorten
-from manifests.parquet import BoundedParquet, ParquetError, shorten_type
+from manifests.parquet import BoundedParquet
+from manifests.parquet_errors import ParquetError
+from manifests.parquet_values import shorten_type
 from manifests.remote import parent_folder
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import printable, suggest

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifests import parquet_pages
-from manifests.parquet import FREE_ROWS, BoundedParquet, ParquetError
+from manifests.parquet import FREE_ROWS, BoundedParquet
+from manifests.parquet_errors import ParquetError
 
 TABLE = pa.table(
     {
