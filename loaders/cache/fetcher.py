@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from awscrt.checksums import crc32c
@@ -17,8 +14,9 @@ from numpy.typing import NDArray
 
 from loaders.cache.layout import Layout, Request
 from loaders.cache.presence import ABSENT, PRESENT, UNVERIFIED
+from loaders.cache.transfer import TIMEOUT, Destination, Transfer
 from loaders.dataset.tables import NO_CHECKSUM
-from manifests.errors import RefusedError, ReplacedError, ShardError, StorageError
+from manifests.errors import StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -35,47 +33,6 @@ LOOKAHEAD_BATCHES = 4
 
 #: Most batches whose requests are combined. At first it is one, so that the first batch arrives soon.
 MOST_BATCHES_AT_ONCE = 64
-
-#: How long to go on asking a store that does not answer, in seconds.
-TIMEOUT = 600.0
-#: Pause between two attempts, in seconds. The store's client has already repeated each request for a minute.
-_PAUSE = 1.0
-
-
-class Destination(Protocol):
-    """Where fetched images go, and which are there."""
-
-    def states(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return the state of rows; see `presence`."""
-        ...
-
-    def reserve(self, size: int) -> None:
-        """Make sure that there is room for this many bytes."""
-        ...
-
-    def release(self, size: int) -> None:
-        """Say that reserved bytes are written, or never will be."""
-        ...
-
-    def read(self, request: Request) -> Sequence[memoryview]:
-        """Read the ranges of a request from the store."""
-        ...
-
-    def stored(self, row: int) -> bytes:
-        """Return the bytes on the local disk where an image belongs."""
-        ...
-
-    def write(self, request: Request, parts: Sequence[memoryview], rows: NDArray[np.int64]) -> None:
-        """Write the ranges of a request, and mark those of its images that are intact as present."""
-        ...
-
-    def mark_verified(self, rows: NDArray[np.int64], *, intact: bool) -> None:
-        """Mark unverified images as present, or as absent."""
-        ...
-
-    def describe(self, shard: int) -> str:
-        """Return the URL of a shard."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -112,7 +69,8 @@ class Fetcher:
             timeout: how long to repeat requests that fail, in seconds.
 
         """
-        self._layout, self._destination, self._timeout = layout, destination, timeout
+        self._layout, self._destination = layout, destination
+        self._transfer = Transfer(layout, destination, timeout)
         self._changed = threading.Condition()
         self._upcoming: Upcoming | None = None
         self._current = self._planned = 0
@@ -126,8 +84,11 @@ class Fetcher:
         mean = max(1, int(layout.sizes.mean())) if layout.samples else 1
         self._lookahead_samples = LOOKAHEAD_BYTES // mean
         self._in_blocks = True
-        #: Bytes and requests so far.
-        self.bytes = self.requests = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that were fetched so far."""
+        return self._transfer.bytes
 
     def limit_lookahead(self, size: int) -> None:
         """Fetch at most about this many bytes before they are needed, and nothing that nobody asked for."""
@@ -183,6 +144,7 @@ class Fetcher:
 
     def close(self) -> None:
         """Stop fetching, and wait for the threads."""
+        self._transfer.close()
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -294,7 +256,7 @@ class Fetcher:
     def _fetch(self, request: Request) -> None:
         error: Exception | None = None
         try:
-            self._fetch_intact(request)
+            self._transfer.fetch(request)
         except Exception as failure:
             error = failure
         finally:
@@ -311,71 +273,3 @@ class Fetcher:
                 else:
                     self._failed.pop(row, None)
             self._changed.notify_all()
-
-    def _fetch_intact(self, request: Request) -> None:
-        """Fetch a request, compare the checksums of its images, and write them."""
-        for attempt in range(2):  # wrong bytes may be the network's fault, so fetch them once more
-            parts = self._read(request)
-            self.bytes += request.bytes
-            self.requests += len(request.ranges)
-            intact = self._intact(request, parts)
-            self._destination.write(request, parts, request.rows[intact])
-            if intact.all():
-                return
-            if attempt == 0:
-                _log.warning(
-                    "%s: an image arrived damaged, fetching it again", self._destination.describe(request.shard)
-                )
-        first = int(request.rows[~intact][0])
-        raise ShardError(
-            "the object has an image with another checksum than the sample table states: it is damaged, or was "
-            "replaced after the loader was built",
-            file=self._destination.describe(request.shard),
-            record=first - self._layout.first_row(request.shard),
-            byte=int(self._layout.offsets[first]),
-            hint="restore the object, or build the loader again if the dataset was made anew",
-        )
-
-    def _intact(self, request: Request, parts: Sequence[memoryview]) -> NDArray[np.bool_]:
-        """Return which images of a request have the checksum of the sample table, bool [rows]."""
-        layout, rows = self._layout, request.rows
-        images = zip(
-            layout.offsets[rows].tolist(), layout.sizes[rows].tolist(), layout.checksums[rows].tolist(), strict=True
-        )
-        intact, number = [], 0
-        for offset, size, checksum in images:
-            while offset + size > request.ranges[number][1]:
-                number += 1
-            begin = offset - request.ranges[number][0]
-            intact.append(checksum in (NO_CHECKSUM, crc32c(parts[number][begin : begin + size])))
-        return np.array(intact, bool)
-
-    def _read(self, request: Request) -> Sequence[memoryview]:
-        """Read a request, again and again until the timeout if the store does not answer."""
-        deadline = 0.0
-        while True:
-            try:
-                return self._destination.read(request)
-            except (RefusedError, ReplacedError):
-                raise
-            except FileNotFoundError:
-                raise ShardError(
-                    "the object is missing, although it is part of the dataset",
-                    file=self._destination.describe(request.shard),
-                    hint="restore it, or make the dataset again",
-                ) from None
-            except StorageError as error:
-                now = time.monotonic()
-                if not deadline:
-                    deadline = now + self._timeout
-                    _log.warning("%s; trying again for %g s", error.message, self._timeout)
-                if now >= deadline or self._closed:
-                    raise StorageError(
-                        f"{error.message}; gave up after {self._timeout:g} s", file=error.file, hint=error.hint
-                    ) from None
-                time.sleep(_PAUSE)
-
-
-def is_full(error: OSError) -> bool:
-    """Return whether an error means that the disk has no room."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)

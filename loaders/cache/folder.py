@@ -12,216 +12,22 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import json
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 
-from awscrt.checksums import crc32c
-
-from manifests.errors import CallError, StorageError
-from manifests.faults import HINTS, raise_machine_fault
-from manifests.files import MANIFEST, FileKind, kind_of
-from manifests.remote import ObjectInfo, Store
-from manifests.schema import File, Manifest
-from manifests.store import MANIFEST_NAME, checksum_text, parse_manifest
+from loaders.cache.disk import named, write_once
+from loaders.cache.locks import IN_USE, lock_unused
+from manifests.errors import CallError
 from manifests.text import printable
 
 CACHE_MARK = "dataprep-cache.json"
 _MARK_BYTES = b'{"cache_version": 1}\n'
 
 REMOTE_NAME = "remote.json"
-_FILES, _IN_USE, _MAPPED = "files", "in-use", "mapped"
-
-#: Tables that are fetched at a time.
-_CONNECTIONS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class CachedDataset:
-    """A dataset in a cache, in use by this process until `release`.
-
-    Attributes:
-        store: where its files come from.
-        cache: the cache folder.
-        folder: its folder in the cache.
-        manifest: its manifest.
-        lock: file descriptor that holds the shared lock of ``in-use``.
-
-    """
-
-    store: Store
-    cache: str
-    folder: str
-    manifest: Manifest
-    lock: int
-
-    @property
-    def root(self) -> str:
-        """Folder of the dataset's files."""
-        return os.path.join(self.folder, _FILES)
-
-    def presence_path(self, split: str) -> str:
-        """Return the path of the presence file of a split."""
-        number = [each.name for each in self.manifest.splits].index(split)
-        return os.path.join(self.folder, f"split-{number}.presence")
-
-    def release(self) -> None:
-        """Say that this process no longer uses the dataset."""
-        with suppress(OSError):
-            os.close(self.lock)
-
-
-def open_dataset(store: Store, cache: str) -> CachedDataset:
-    """Read the manifest of a dataset in an object store, and make its folder in the cache.
-
-    Raises:
-        CallError: the URL contains no dataset, or the cache folder cannot be used.
-        ManifestError: the manifest is damaged.
-        StorageError: the store or the disk cannot be used.
-
-    """
-    cache = os.path.abspath(cache)
-    _open_cache(cache)
-    url = str(store)
-    try:
-        data = bytes(store.get(MANIFEST_NAME, _length_check(MANIFEST, f"{url}/{MANIFEST_NAME}")))
-    except FileNotFoundError:
-        raise CallError(
-            f"{url} contains no {MANIFEST_NAME}, so it is not a prepared dataset, or `dataprep convert` has not ended",
-            hint="give the URL that was given to `dataprep convert` as --out",
-        ) from None
-    manifest = parse_manifest(data, f"{url}/{MANIFEST_NAME}")
-    digest = hashlib.sha256(url.encode() + b"\0" + data).hexdigest()[:16]
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", store.url.name or store.url.bucket)[:60]
-    folder = os.path.join(cache, f"{name}-{digest}")
-    with named(folder):
-        lock = _use(folder)
-        files = os.path.join(folder, _FILES)
-        os.makedirs(files, exist_ok=True)
-        _write_once(os.path.join(folder, REMOTE_NAME), json.dumps({"url": url}).encode() + b"\n")
-        _write_once(os.path.join(files, MANIFEST_NAME), data)
-        _touch(os.path.join(folder, _MAPPED))
-    return CachedDataset(store, cache, folder, manifest, lock)
-
-
-def lock_mapped(folder: str) -> int:
-    """Promise other processes that this one reads the shards of a dataset as mapped files; return the lock.
-
-    Nobody evicts images of the dataset as long as the descriptor is open.
-    """
-    handle = os.open(os.path.join(folder, _MAPPED), os.O_RDONLY | os.O_CLOEXEC)
-    fcntl.flock(handle, fcntl.LOCK_SH)
-    return handle
-
-
-def lock_unmapped(folder: str) -> int | None:
-    """Return a lock that keeps others from mapping shards of a dataset; `None` if a process has mapped them."""
-    handle = os.open(os.path.join(folder, _MAPPED), os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    return handle
-
-
-# --- files of a dataset ----------------------------------------------------------------------------
-
-
-def fetch_files(dataset: CachedDataset, files: Iterable[File]) -> None:
-    """Fetch small files, such as sample tables, that are not in the cache, and check their checksums.
-
-    Raises:
-        DamagedError: a file is missing in the store, or is not the one that the manifest describes.
-        StorageError: the store or the disk cannot be used.
-
-    """
-    missing = [file for file in files if not _has_length(os.path.join(dataset.root, file.name), file.bytes)]
-    with ThreadPoolExecutor(_CONNECTIONS, "tables") as pool:
-        for _ in pool.map(lambda file: _fetch_file(dataset, file), missing):
-            pass
-
-
-def make_shards(dataset: CachedDataset, shards: Iterable[File]) -> None:
-    """Make the shards in the cache: empty sparse files of their true length."""
-    for file in shards:
-        path = os.path.join(dataset.root, file.name)
-        if _has_length(path, file.bytes):
-            continue
-        with named(path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-            try:
-                os.ftruncate(handle, file.bytes)
-            finally:
-                os.close(handle)
-
-
-def _fetch_file(dataset: CachedDataset, file: File) -> None:
-    kind = kind_of(file.name)
-    url = f"{dataset.store}/{file.name}"
-    try:
-        for _ in range(2):  # a first answer with other bytes may be the network's fault
-            data = bytes(dataset.store.get(file.name, _length_check(kind, url, file.bytes)))
-            if file.checksum in (None, checksum_text(crc32c(data))):
-                break
-        else:
-            raise kind.error("the object is not the one that the manifest describes: its checksum differs", file=url)
-    except FileNotFoundError:
-        raise kind.error("the object is missing", file=url, hint="restore it, or make the dataset again") from None
-    path = os.path.join(dataset.root, file.name)
-    with named(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        _write_once(path, data)
-
-
-def _length_check(kind: FileKind, url: str, expected: int | None = None) -> Callable[[ObjectInfo], None]:
-    def check(info: ObjectInfo) -> None:
-        if info.bytes > kind.max_bytes:
-            message = f"the {kind.name} has {info.bytes:,} bytes, but the limit is {kind.max_bytes:,}"
-            raise kind.error(message, file=url, hint=f"check that this is a {kind.name}")
-        if expected is not None and info.bytes != expected:
-            message = f"the object is {info.bytes} bytes long, but the manifest states {expected}"
-            raise kind.error(message, file=url, hint="restore it, or make the dataset again")
-
-    return check
-
-
-def _has_length(path: str, length: int) -> bool:
-    try:
-        return os.stat(path).st_size == length
-    except OSError:
-        return False
-
-
-def _write_once(path: str, data: bytes) -> None:
-    """Write a small file atomically. Other processes may be writing the same bytes."""
-    if _has_length(path, len(data)):
-        return
-    temporary = f"{path}.{os.getpid()}"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-# --- the cache and its datasets ----------------------------------------------------------------------
-
-
-def _open_cache(cache: str) -> None:
+def open_cache(cache: str) -> None:
     """Make the cache folder, or check that it is one.
 
     Raises:
@@ -238,7 +44,7 @@ def _open_cache(cache: str) -> None:
                 hint="choose an empty folder, or one that does not exist",
             )
         if CACHE_MARK not in names:
-            _write_once(mark, _MARK_BYTES)
+            write_once(mark, _MARK_BYTES)
         with open(mark, "rb") as file:
             if file.read(len(_MARK_BYTES) + 1) != _MARK_BYTES:
                 raise CallError(
@@ -253,7 +59,7 @@ def unused_datasets(cache: str) -> list[str]:
         folder = os.path.join(cache, name)
         if not os.path.isfile(os.path.join(folder, REMOTE_NAME)) or os.path.islink(folder):
             continue
-        handle = _lock_unused(folder)
+        handle = lock_unused(folder)
         if handle is not None:
             os.close(handle)
             found.append(folder)
@@ -262,15 +68,15 @@ def unused_datasets(cache: str) -> list[str]:
 
 def remove_unused(folder: str) -> bool:
     """Remove the folder of a dataset unless a process uses it. Return whether it was removed."""
-    handle = _lock_unused(folder)
+    handle = lock_unused(folder)
     if handle is None:
         return False
     try:
         # `remote.json` last, because without it nothing here may be removed.
         for name in (
-            *(each for each in os.listdir(folder) if each not in (_IN_USE, REMOTE_NAME)),
+            *(each for each in os.listdir(folder) if each not in (IN_USE, REMOTE_NAME)),
             REMOTE_NAME,
-            _IN_USE,
+            IN_USE,
         ):
             path = os.path.join(folder, name)
             if os.path.isdir(path) and not os.path.islink(path):
@@ -284,80 +90,3 @@ def remove_unused(folder: str) -> bool:
     finally:
         os.close(handle)
     return True
-
-
-def disk_usage(folder: str) -> int:
-    """Return the bytes that a folder takes on disk; sparse files count only what is there."""
-    total = 0
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                is_folder = entry.is_dir(follow_symlinks=False)
-                total += disk_usage(entry.path) if is_folder else entry.stat(follow_symlinks=False).st_blocks * 512
-    return total
-
-
-def _use(folder: str) -> int:
-    """Make the folder of a dataset, and share its lock, so that nobody removes it; return the descriptor."""
-    path = os.path.join(folder, _IN_USE)
-    while True:
-        os.makedirs(folder, exist_ok=True)
-        try:
-            handle = _open_lock(path)
-        except FileNotFoundError:  # it is just being removed
-            continue
-        fcntl.flock(handle, fcntl.LOCK_SH)
-        try:
-            if os.path.samestat(os.stat(path), os.fstat(handle)):
-                return handle
-        except FileNotFoundError:
-            pass
-        os.close(handle)
-
-
-def _open_lock(path: str) -> int:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-    except PermissionError:  # a cache that can only be read
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-
-
-def _lock_unused(folder: str) -> int | None:
-    try:
-        handle = os.open(os.path.join(folder, _IN_USE), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
-
-
-def _touch(path: str) -> None:
-    if not os.path.exists(path):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666))
-
-
-@contextmanager
-def named(path: str) -> Iterator[None]:
-    """Raise an `OSError` of the block as an error that names the cache and the file.
-
-    Raises:
-        CallError: this user may not use the cache folder.
-        StorageError: the disk is full or fails.
-
-    """
-    try:
-        yield
-    except OSError as error:
-        raise_machine_fault(error)
-        if isinstance(error, (PermissionError, NotADirectoryError, FileExistsError)):
-            raise CallError(
-                f"the cache folder cannot be used: {printable(path)}: {error.strerror}",
-                hint="make it writable for this user, or choose another cache folder",
-            ) from None
-        raise StorageError(
-            f"the cache cannot be written: {error.strerror or error}", file=path, hint=HINTS.get(error.errno or 0, "")
-        ) from None

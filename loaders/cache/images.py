@@ -11,13 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.cache.fetcher import TIMEOUT, Fetcher, Upcoming, is_full
-from loaders.cache.folder import CachedDataset, lock_mapped, lock_unmapped, named
+from loaders.cache.dataset import CachedDataset
+from loaders.cache.disk import is_full, named
+from loaders.cache.fetcher import Fetcher, Upcoming
 from loaders.cache.future import next_uses
 from loaders.cache.layout import BLOCK_BYTES, Layout, Request
+from loaders.cache.locks import lock_mapped, lock_unmapped
 from loaders.cache.presence import ABSENT, PRESENT, Presence
 from loaders.cache.room import Room
 from loaders.cache.sparse import SparseFiles
+from loaders.cache.transfer import TIMEOUT
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from loaders.cache.folder import fetch_files, make_shards, open_dataset
+from loaders.cache.dataset import fetch_files, make_shards, open_dataset
 from loaders.cache.images import CachedSplit
 from loaders.cache.presence import Presence
 from loaders.cache.room import room_of

@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.cache.folder import disk_usage, remove_unused, unused_datasets
+from loaders.cache.disk import disk_usage
+from loaders.cache.folder import remove_unused, unused_datasets
 from loaders.cache.future import choose_victims
 from manifests.errors import StorageError
 from manifests.text import format_bytes

@@ -10,9 +10,10 @@ import pytest
 from helpers import handmade
 from helpers.pictures import encode
 
-from loaders.cache import fetcher
+from loaders.cache import transfer
+from loaders.cache.disk import disk_usage
 from loaders.cache.fetcher import Upcoming
-from loaders.cache.folder import CACHE_MARK, disk_usage
+from loaders.cache.folder import CACHE_MARK
 from loaders.cache.images import CachedImages
 from loaders.cache.open import open_cached
 from loaders.cache.presence import ABSENT, PRESENT, UNVERIFIED, Presence
@@ -94,7 +95,7 @@ def broken(monkeypatch):
             return read(number, lambda: [memoryview(bytes(part)) for part in true(self, name, ranges)])
 
         monkeypatch.setattr(Store, "read_parts", read_parts)
-        monkeypatch.setattr(fetcher, "_PAUSE", 0.01)
+        monkeypatch.setattr(transfer, "_PAUSE", 0.01)
 
     return install
 

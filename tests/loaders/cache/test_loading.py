@@ -9,7 +9,7 @@ from helpers import handmade
 from helpers.pictures import encode, photo
 
 import loaders
-from loaders.cache.folder import disk_usage
+from loaders.cache.disk import disk_usage
 from manifests.errors import CallError
 from manifests.remote import open_store
 
