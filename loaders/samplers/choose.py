@@ -13,8 +13,9 @@ from loaders.dataset.tables import SampleTables
 from loaders.options import BuildRequest, LastBatch, Shuffle, first_given, require_int
 from loaders.ranks import find_ranks
 from loaders.samplers.base import Sampler
+from loaders.samplers.fit import Batching, planned_order, sampler_warnings, stored_order
 from loaders.samplers.from_config import configured_sampler
-from loaders.samplers.order import Batching, PlannedOrder, StoredOrder, planned_order, sampler_warnings, stored_order
+from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.samplers.sequential import SequentialSampler
 from loaders.samplers.shuffled import ShuffledSampler
 from loaders.samplers.tolerant import tolerant_order
