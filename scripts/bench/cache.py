@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from images import convert, repeat_images, shard_files
+from conversion import convert
+from images import repeat_images, shard_files
 from object_store import BUCKET, latency_proxy, seaweedfs, use_endpoint
 from report import Report, Timing, make_parser, time_in_turn
 

@@ -22,16 +22,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from conversion import convert, convert_here
 from images import photographs
 from report import Report, make_parser, time_in_turn
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from helpers.servers import BUCKET, seaweedfs
 
-from dataprep.convert.dataset import convert_dataset
-from dataprep.engines import LocalEngine
-from dataprep.options import Options
-from dataprep.sources import read_source
 from manifests.remote import open_store
 
 SHARD = 64 << 20
@@ -50,18 +47,6 @@ def upload(photos: Path, url: str, count: int) -> None:
                 range(count),
             )
         )
-
-
-def ours(src: str, out: str, workers: int) -> None:
-    engine = LocalEngine(workers)
-    engine.start("dataprep.shards.write")
-    convert_dataset(read_source(src), out, Options(fmt="webdataset", shard_bytes=SHARD), engine=engine)
-
-
-def command(src: str, out: str, workers: int) -> None:
-    arguments = ["convert", "--src", src, "--out", out, "--fmt", "webdataset", "--shard-size", SHARD]
-    program = [sys.executable, "-m", "dataprep", *map(str, arguments), "--workers", str(workers)]
-    subprocess.run(program, check=True, capture_output=True)
 
 
 @functools.cache
@@ -122,8 +107,12 @@ def main() -> None:
         upload(args.images, src, args.count)
         pool = multiprocessing.get_context("spawn").Pool(args.workers)
         sides: dict[str, Callable[[], None]] = {
-            "dataprep, bucket to bucket": lambda: ours(src, out, args.workers),
-            "dataprep, as a command": lambda: command(src, out, args.workers),
+            "dataprep, bucket to bucket": lambda: convert_here(
+                src, out, "webdataset", shard_bytes=SHARD, workers=args.workers
+            ),
+            "dataprep, as a command": lambda: convert(
+                src, out, "webdataset", "--shard-size", SHARD, "--workers", args.workers
+            ),
             "plain obstore": lambda: plain(pool, "images", "out"),
         }
         if shutil.which("s5cmd"):

@@ -18,33 +18,17 @@ import multiprocessing.pool
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from awscrt.checksums import crc32c
+from conversion import convert, convert_here
 from images import bytes_in, clear, repeat_images
 from PIL import Image
 from report import Report, make_parser, time_in_turn
 
-from dataprep.convert.dataset import convert_dataset
-from dataprep.engines import LocalEngine
-from dataprep.options import Options
-from dataprep.sources import read_source
-
 SHARD = 256 << 20
-
-
-def ours(src: Path, out: Path, fmt: str, workers: int) -> None:
-    engine = LocalEngine(workers)
-    engine.start("dataprep.shards.write")  # as the command does, while the source is scanned
-    convert_dataset(read_source(str(src)), str(out), Options(fmt=fmt, shard_bytes=SHARD), engine=engine)
-
-
-def command(src: Path, out: Path, fmt: str, workers: int) -> None:
-    arguments = ["convert", "--src", src, "--out", out, "--fmt", fmt, "--shard-size", SHARD, "--workers", workers]
-    program = [sys.executable, "-m", "dataprep", *map(str, arguments)]
-    subprocess.run(program, check=True, capture_output=True)
 
 
 def labeled(src: Path) -> Iterator[tuple[Path, int, str]]:
@@ -154,10 +138,11 @@ def main() -> None:
     pool = multiprocessing.get_context("spawn").Pool(args.workers)
     copied = f"{args.workers} processes that only copy"
     checked = f"{args.workers} that copy, check, read back"
+    options = ("--shard-size", SHARD, "--workers", args.workers)
     sides: dict[str, Callable[[], None]] = {
-        "dataprep, webdataset": lambda: ours(src, out, "webdataset", args.workers),
-        "dataprep webdataset, as a command": lambda: command(src, out, "webdataset", args.workers),
-        "dataprep, tfrecord": lambda: ours(src, out, "tfrecord", args.workers),
+        "dataprep, webdataset": partial(convert_here, src, out, "webdataset", shard_bytes=SHARD, workers=args.workers),
+        "dataprep webdataset, as a command": lambda: convert(src, out, "webdataset", *options),
+        "dataprep, tfrecord": partial(convert_here, src, out, "tfrecord", shard_bytes=SHARD, workers=args.workers),
         copied: lambda: copy_in_processes(pool, src, out, args.workers, checked=False),
         checked: lambda: copy_in_processes(pool, src, out, args.workers, checked=True),
         "GNU tar": lambda: tar(src, out),

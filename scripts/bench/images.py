@@ -1,4 +1,4 @@
-"""Inputs of the benchmarks: photographs repeated up to a count, converted datasets, and the page cache."""
+"""Inputs of the benchmarks: photographs repeated up to a count, and the page cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -69,12 +68,6 @@ def as_jpeg(photo: Image.Image, length: int, options: dict[str, object]) -> byte
         else:
             low = middle
     return encoded(photo, "JPEG", {**options, "quality": low})
-
-
-def convert(src: Path, out: Path, fmt: str, *options: str) -> None:
-    """Run ``dataprep convert``."""
-    command = [sys.executable, "-m", "dataprep", "convert", "--src", src, "--out", out, "--fmt", fmt, *options]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def shard_files(folder: Path) -> list[Path]:

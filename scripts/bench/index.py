@@ -20,7 +20,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from images import convert, drop_pages, repeat_images, require_disk, shard_files
+from conversion import convert
+from images import drop_pages, repeat_images, require_disk, shard_files
 from report import Report, make_parser, time_in_turn
 
 BIN = Path(sysconfig.get_path("scripts"))

@@ -7,7 +7,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from images import convert, photographs
+from conversion import convert
+from images import photographs
 
 
 def prepare(args: argparse.Namespace) -> tuple[Path, Path]:

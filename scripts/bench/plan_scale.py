@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from report import Report, make_parser
+from report import Report, make_parser, process_memory
 from scale_data import make_dataset, make_source, small_source
 
 from dataprep.convert.finish import finish
@@ -38,19 +38,13 @@ ROWS_OF = 20
 Measure = Callable[[], tuple[float, float]]
 
 
-def memory(name: str) -> int:
-    """Return a value of /proc/self/status in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
-
-
 def measured(function: Callable[[], Any]) -> dict[str, float]:
     """Return the seconds of a call, and the peak of the process's memory during it, in MB."""
     Path("/proc/self/clear_refs").write_text("5")  # Reset the peak.
     start, cpu_start = time.perf_counter(), time.process_time()
     kept = function()
     row = {"seconds": time.perf_counter() - start, "CPU s": time.process_time() - cpu_start}
-    row["peak MB"] = memory("VmHWM") / 1e6
+    row["peak MB"] = process_memory("VmHWM") / 1e6
     del kept
     return row
 
@@ -61,7 +55,7 @@ def measured(function: Callable[[], Any]) -> dict[str, float]:
 def plan(folder: Path, shards: int) -> dict[str, float]:
     out, source = folder / f"plan-{shards}", make_source(shards * SAMPLES_PER_SHARD)
     shutil.rmtree(out, ignore_errors=True)
-    own = memory("VmRSS") / 1e6
+    own = process_memory("VmRSS") / 1e6
     return measured(lambda: plan_dataset(source, str(out), Options(shard_samples=SAMPLES_PER_SHARD))) | {
         "of it source MB": own
     }

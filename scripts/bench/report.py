@@ -129,8 +129,12 @@ class Report:
                 note = f"pairs {pairs[0]:.2f} to {pairs[-1]:.2f}, by CPU time {cpu:.2f}"
                 self.check(f"{left} / {right}", statistics.median(pairs), target, note)
 
-    def check(self, name: str, value: float, target: str, note: str = "") -> None:
-        """Print a value beside its target."""
+    def check(self, name: str, value: float, target: str | None, note: str = "") -> None:
+        """Print a value beside its target, if it has one."""
+        if target is None:
+            print(f"{name}: {format_value(value)}" + (f" ({note})" if note else ""), flush=True)
+            self._results["checks"].append({"name": name, "value": value, "target": None, "note": note})
+            return
         ((bound, limit),) = self._targets[target].items()
         met = value >= limit if bound == "min" else value <= limit
         verdict = f"target: at {'least' if bound == 'min' else 'most'} {limit:g}, {'met' if met else 'MISSED'}"
@@ -170,6 +174,12 @@ def machine() -> dict[str, Any]:
         "gpus": gpus(),
         "system": platform.platform(),
     }
+
+
+def process_memory(name: str) -> int:
+    """Return a value of /proc/self/status in bytes, such as VmRSS."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
 def gpus() -> list[str]:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from images import convert, repeat_images
+from conversion import convert
+from images import repeat_images
 from report import Report, cpu_seconds, make_parser
 
 from manifests.schema import File, Shard, Split

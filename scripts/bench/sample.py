@@ -31,7 +31,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from images import convert, drop_pages, repeat_images, require_disk, shard_files
+from conversion import convert
+from images import drop_pages, repeat_images, require_disk, shard_files
 from nvidia import dali
 from nvidia.dali import fn
 from report import Report, make_parser, time_in_turn
@@ -193,7 +194,8 @@ def measure(report: Report, args: argparse.Namespace, fmt: str, store: str) -> N
         report.ratios(timings, [(TOLERANT, "ShuffledSampler", "tolerant")])
     for name, side in sides.items():
         share = statistics.median(side.main_thread[1:]) / split.samples * 1e6
-        report.check(f"{name}, us of the main thread per sample", share, "main_thread_us")
+        # DALI's own reader needs the main thread for nothing but the calls, so it is what to compare with.
+        report.check(f"{name}, us of the main thread per sample", share, None if name == NATIVE else "main_thread_us")
 
 
 def parse() -> argparse.Namespace:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from report import Report, make_parser
+from report import Report, make_parser, process_memory
 
 from loaders.samplers import ClassBalancedSampler, PKSampler, Sampler, ShuffledSampler
 
@@ -39,19 +39,13 @@ SAMPLERS: dict[str, Sampler] = {
 }
 
 
-def memory(name: str) -> int:
-    """Return a value of /proc/self/status in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
-
-
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     rng = np.random.default_rng(args.seed)
     ranges = {"identity": args.identities, "camera": args.cameras, "width": 4000, "height": 4000}
     columns = {
         column: rng.integers(0, ranges[column], args.samples, dtype=args.dtype) for column in SAMPLERS[name].columns
     }
-    before = memory("VmRSS")
+    before = process_memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # Reset the peak.
     start, cpu_start = time.perf_counter(), time.process_time()
     plan = SAMPLERS[name].plan(
@@ -68,7 +62,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     first = seconds(0, 0)
     cpu = time.process_time() - cpu_start
     second = seconds(1, 0)
-    peak, kept = memory("VmHWM") - before, memory("VmRSS") - before
+    peak, kept = process_memory("VmHWM") - before, process_memory("VmRSS") - before
     times = [seconds(1, number % batches) for number in range(args.batches)]
     return {
         "sampler": name,

@@ -41,7 +41,7 @@ def results_of(bench, tmp_path):
                 assert done.stdout.count(f"\n  {next(iter(row.values()))} ") >= 1
         for check in results["checks"]:
             assert check["name"] in done.stdout
-            assert ("min" in check) != ("max" in check)
+            assert (("min" in check) != ("max" in check)) == (check["target"] is not None)
         return results, done.stdout
 
     return run
@@ -118,6 +118,8 @@ def test_sample(photos, tmp_path, options, results_of):
         *ratios,
         *(f"{side}, us of the main thread per sample" for side in sides),
     ]
+    (native,) = [check for check in results["checks"] if check["name"].startswith("native reader, us")]
+    assert native["target"] is None  # the target is for the samplers, which are compared with it
 
 
 @pytest.mark.slow
