@@ -8,10 +8,10 @@ from dataprep import storage
 from dataprep.report.make import MadeReport
 from dataprep.report.record import MADE_BY
 from manifests.errors import CallError
+from manifests.outputs import check_output_file
 from manifests.text import printable
 
-#: Bytes at the beginning of a file in which a report says what it is.
-_HEAD = 1024
+#: What a page, and its JSON file, have at their beginning.
 _MARKS = (b'<meta name="generator" content="dataprep report">', f'"made_by": "{MADE_BY}"'.encode())
 
 
@@ -30,19 +30,9 @@ def check_out(out: str, *, overwrite: bool) -> None:
     """
     if os.path.splitext(out)[1].lower() not in (".html", ".htm"):
         raise CallError(f"--out {printable(out)} does not end in .html", hint="name the HTML file, such as report.html")
-    folder = os.path.dirname(os.path.abspath(out))
-    if not os.path.isdir(folder):
-        raise CallError(f"--out {printable(out)}: the folder {printable(folder)} does not exist", hint="make it first")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise CallError(f"--out {printable(out)}: this user cannot write to {printable(folder)}", hint="choose another")
     for path in (out, json_path(out)):
-        if os.path.isdir(path):
-            raise CallError(f"--out: {printable(path)} is a folder", hint="choose another name")
-        if os.path.lexists(path) and not overwrite and not _is_report(path):
-            raise CallError(
-                f"--out: {printable(path)} exists, and is not a report", hint="choose another name, or use --overwrite"
-            )
-    storage.check_partials([folder])
+        check_output_file(path, "report", _MARKS, overwrite=overwrite)
+    storage.check_partials([os.path.dirname(os.path.abspath(out))])
 
 
 def write_report(made: MadeReport, out: str) -> None:
@@ -58,15 +48,3 @@ def write_report(made: MadeReport, out: str) -> None:
         for path, text in zip(paths, (made.json, made.html), strict=True):
             storage.write_partial(path, text.encode())
         storage.publish(paths)
-
-
-def _is_report(path: str) -> bool:
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            head = os.read(handle, _HEAD)
-        finally:
-            os.close(handle)
-    except OSError:
-        return False
-    return not head or any(mark in head for mark in _MARKS)

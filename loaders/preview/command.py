@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from typing import Any
@@ -11,10 +10,10 @@ from loaders.preview.page import GENERATOR
 from loaders.preview.preview import Preview, encoder
 from loaders.preview.sheet import SOFTWARE
 from manifests.errors import CallError
+from manifests.outputs import check_output_file
 from manifests.text import printable
 
 _PK = re.compile(r"(\d{1,6})x(\d{1,6})", re.ASCII)
-_HEAD = 1024
 
 #: Images of a batch that shows how classes are balanced.
 _BALANCED_BATCH = 64
@@ -89,24 +88,4 @@ def check_out(out: str, *, overwrite: bool) -> None:
 
     """
     encoder(out)
-    folder = os.path.dirname(os.path.abspath(out))
-    if not os.path.isdir(folder):
-        raise CallError(f"--out {printable(out)}: the folder {printable(folder)} does not exist", hint="make it first")
-    if os.path.isdir(out):
-        raise CallError(f"--out {printable(out)} is a folder", hint="choose another name")
-    if os.path.lexists(out) and not overwrite and not _is_preview(out):
-        raise CallError(
-            f"--out: {printable(out)} exists, and is not a preview", hint="choose another name, or use --overwrite"
-        )
-
-
-def _is_preview(path: str) -> bool:
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            head = os.read(handle, _HEAD)
-        finally:
-            os.close(handle)
-    except OSError:
-        return False
-    return not head or GENERATOR.encode() in head or SOFTWARE.encode() in head
+    check_output_file(out, "preview", (GENERATOR.encode(), SOFTWARE.encode()), overwrite=overwrite)

@@ -1,0 +1,53 @@
+"""Check the file that a command is going to write, such as a page or an image, before its work begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from manifests.errors import CallError
+from manifests.text import printable
+
+#: Bytes at the beginning of a file in which it says what it is.
+_HEAD = 1024
+
+
+def check_output_file(path: str, what: str, marks: Sequence[bytes], *, overwrite: bool) -> None:
+    """Check that the file of ``--out`` can be written, and replaces no file of another kind.
+
+    Args:
+        path: the file.
+        what: what messages call it, such as ``"report"``.
+        marks: each file of this kind has one of these texts in its first KiB.
+        overwrite: any file may be replaced.
+
+    Raises:
+        CallError: the folder does not exist or cannot be written, or there is a folder or another file of this name.
+
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise CallError(f"--out {printable(path)}: the folder {printable(folder)} does not exist", hint="make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise CallError(
+            f"--out {printable(path)}: this user cannot write to {printable(folder)}", hint="choose another"
+        )
+    if os.path.isdir(path):
+        raise CallError(f"--out: {printable(path)} is a folder", hint="choose another name")
+    if os.path.lexists(path) and not overwrite and not _has_mark(path, marks):
+        raise CallError(
+            f"--out: {printable(path)} exists, and is not a {what}", hint="choose another name, or use --overwrite"
+        )
+
+
+def _has_mark(path: str, marks: Sequence[bytes]) -> bool:
+    """Return whether a file is empty, or has one of these texts in its first KiB."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a named pipe must not block
+        try:
+            head = os.read(handle, _HEAD)
+        finally:
+            os.close(handle)
+    except OSError:
+        return False
+    return not head or any(mark in head for mark in marks)
