@@ -8,8 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from dataprep.storage.remote import stat_of
-from manifests.remote import is_url, join_path, open_store, parse_url
-from manifests.remote.store import ObjectInfo
+from manifests.remote import ObjectInfo, is_url, join_path, open_store, parse_url
 from manifests.remote.url import Url
 
 #: In a folder with more images than this, one listing takes fewer requests than looking up each of them.

@@ -19,7 +19,7 @@ from dataprep.storage.files import Entry, View
 from dataprep.storage.local import translate_errors
 from manifests.errors import CallError, StorageError
 from manifests.files import FileKind, check_length
-from manifests.remote.store import ObjectInfo, Store, open_store
+from manifests.remote import ObjectInfo, Store, open_store
 from manifests.remote.uploads import abort_uploads, may_have_parts
 from manifests.remote.url import is_url, parse_url
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from manifests.remote.url import Url, absolute, is_url, join_path, local_path, normal_path, parent_folder, parse_url
 
 if TYPE_CHECKING:
+    from manifests.remote.object_info import ObjectInfo
     from manifests.remote.ranges import COALESCE_BYTES, coalesce
-    from manifests.remote.store import ObjectInfo, Store, open_store
+    from manifests.remote.store import Store, open_store
 
 __all__ = [
     "COALESCE_BYTES",
@@ -39,7 +40,7 @@ __all__ = [
 _LAZY = {
     "COALESCE_BYTES": "manifests.remote.ranges",
     "coalesce": "manifests.remote.ranges",
-    "ObjectInfo": "manifests.remote.store",
+    "ObjectInfo": "manifests.remote.object_info",
     "Store": "manifests.remote.store",
     "open_store": "manifests.remote.store",
 }

@@ -6,7 +6,8 @@ import os
 import tempfile
 from collections.abc import Callable
 
-from manifests.remote.store import ObjectInfo, open_store
+from manifests.remote.object_info import ObjectInfo
+from manifests.remote.store import open_store
 from manifests.remote.url import parse_url
 
 #: An object of up to this many bytes is kept in memory; a longer one in a temporary file without a name.

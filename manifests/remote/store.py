@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from manifests.errors import CallError, StorageError
 from manifests.remote.connect import connect
 from manifests.remote.errors import translated
+from manifests.remote.object_info import ObjectInfo, object_info
 from manifests.remote.ranges import COALESCE_BYTES, MAX_REQUEST_BYTES, Request, coalesce
 from manifests.remote.requests import BrokenOffError, parts_reader, range_reader, repeat, submit
 from manifests.remote.url import Url, check_key, parse_url
@@ -36,24 +37,6 @@ _PROBES = 5
 
 #: Requests in advance of the one that is being processed, while an object is read from end to end.
 _AHEAD = 2
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
-    """An object in a store.
-
-    Attributes:
-        name: its path, relative to the folder of the store that returned it.
-        bytes: its length.
-        etag: changes whenever the object is replaced; `None` if the store has none.
-        modified_ns: time of the last change, in ns since 1970.
-
-    """
-
-    name: str
-    bytes: int
-    etag: str | None
-    modified_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +274,7 @@ class Store:
         return url
 
     def _info(self, meta: Any) -> ObjectInfo:
-        modified = meta["last_modified"]
-        nanoseconds = int(modified.timestamp()) * 1_000_000_000 + modified.microsecond * 1000
-        return ObjectInfo(self._relative(meta["path"]), meta["size"], meta["e_tag"], nanoseconds)
+        return object_info(meta, self._relative(meta["path"]))
 
     def _relative(self, key: str) -> str:
         return key[len(self.url.path) + 1 :] if self.url.path else key
