@@ -6,6 +6,7 @@ import click
 
 from dataprep.commands.convert import convert
 from dataprep.commands.diff import diff
+from dataprep.commands.duplicates import duplicates
 from dataprep.commands.finish import finish
 from dataprep.commands.index import index
 from dataprep.commands.info import info
@@ -29,6 +30,7 @@ def main() -> None:
     dataprep report  ILSVRC2012-tfrecord/               write a page that shows a dataset
     dataprep repair  ILSVRC2012-tfrecord/               replace damaged and missing files
     dataprep diff    ILSVRC2012-old/ ILSVRC2012-new/    compare two datasets
+    dataprep duplicates ILSVRC2012-tfrecord/            find images that occur more than once
 
     \b
     The same as convert, in three steps for several machines:
@@ -53,6 +55,7 @@ main.add_command(info)
 main.add_command(report)
 main.add_command(repair)
 main.add_command(diff)
+main.add_command(duplicates)
 main.add_command(plan)
 main.add_command(work)
 main.add_command(finish)

@@ -1,0 +1,145 @@
+"""``dataprep duplicates``: find images that occur more than once."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dataprep.commands.base import Command, print_line, print_note, workers_option
+from dataprep.commands.param_types import path_or_url
+from dataprep.commands.progress_bars import ProgressBar
+from manifests.errors import ExitStatus
+from manifests.text import MAX_SHOWN, agree, one_line, plural
+
+if TYPE_CHECKING:
+    from dataprep.duplicates.places import Place
+    from dataprep.duplicates.summary import Match, Summary
+
+#: Bits of a hash, and the largest ``--distance``; `dataprep.duplicates.search` has them too, but takes time to import.
+_DEFAULT, _MAX = 31, 63
+
+
+@click.command(cls=Command)
+@click.argument("datasets", nargs=-1, required=True, type=path_or_url, metavar="DATASET [OTHER]...")
+@click.option(
+    "--distance",
+    type=click.IntRange(-1, _MAX),
+    metavar="N",
+    default=_DEFAULT,
+    show_default=True,
+    help=f"Images are near copies if their 256-bit perceptual hashes differ in at most N bits. At most {_MAX}; -1 "
+    "finds only images with the same bytes.",
+)
+@click.option("--across", is_flag=True, help="Look for near copies in different splits and datasets only.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    metavar="N",
+    default=20,
+    show_default=True,
+    help="Number of pairs to list.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@workers_option
+def duplicates(
+    datasets: tuple[str, ...], *, distance: int, across: bool, limit: int, as_json: bool, workers: int | None
+) -> ExitStatus:
+    """Find images that occur more than once.
+
+    Finds images with the same bytes, and near copies: images of another size, quality or brightness, also rotated and
+    mirrored ones. Looks within and across the splits of one or several datasets, or of anything that `dataprep
+    convert` reads. Uses the hashes that `convert --hash` stored, or else reads all images. Exit status 1: an image is
+    in more than one split.
+    """
+    from dataprep.duplicates.collection import collect
+    from dataprep.duplicates.find import find_duplicates
+    from dataprep.duplicates.places import find_places
+    from dataprep.duplicates.summary import summarize
+    from dataprep.sources import read_source
+
+    sources = [read_source(path) for path in datasets]
+    with ProgressBar("hashing") as bar:
+        images = collect(sources, workers=workers, progress=bar)
+    with ProgressBar("comparing") as bar:
+        found = find_duplicates(images, distance, across=across, workers=workers, progress=bar)
+    summary = summarize(images, found, limit)
+    places = find_places(images, datasets, {number for match in summary.matches for number in match.images})
+    if images.problems:
+        number, reason = min(images.problems.items())
+        source, row = images.place(number)
+        path = one_line(sources[source].path[row].as_py(), MAX_SHOWN)
+        count = plural(len(images.problems), "image")
+        print_note(f"{count} cannot be compared, because they do not decode: {path} ({reason})")
+    if as_json:
+        click.echo(json.dumps(_as_json(summary, places, datasets, distance), indent=1))  # ASCII: any path is safe
+    else:
+        _print(summary, places, datasets, limit)
+    return ExitStatus.DATA_PROBLEM if summary.leaks else ExitStatus.SUCCESS
+
+
+def _as_json(summary: Summary, places: dict[int, Place], datasets: tuple[str, ...], distance: int) -> dict[str, Any]:
+    return {
+        "datasets": list(datasets),
+        "distance": distance,
+        "images": summary.images,
+        "hashed": summary.hashed,
+        "exact": summary.exact,
+        "near": summary.near,
+        "groups": summary.groups,
+        "conflicts": summary.conflicts,
+        "leaks": [
+            {
+                "images": count,
+                "of": {"dataset": datasets[later.source], "split": later.split},
+                "in": {"dataset": datasets[earlier.source], "split": earlier.split},
+            }
+            for (later, earlier), count in summary.leaks.items()
+        ],
+        "pairs": [_match_json(match, places) for match in summary.matches],
+    }
+
+
+def _match_json(match: Match, places: dict[int, Place]) -> dict[str, Any]:
+    return {
+        "same_bytes": match.distance is None,
+        "distance": 0 if match.distance is None else match.distance,
+        "symmetry": match.symmetry,
+        "conflicting_labels": match.has_conflict,
+        "leak": match.is_leak,
+        "images": [places[number]._asdict() for number in match.images],
+    }
+
+
+def _print(summary: Summary, places: dict[int, Place], datasets: tuple[str, ...], limit: int) -> None:
+    is_one = len(datasets) == 1
+    for match in summary.matches:
+        _print_match(match, places, is_one=is_one)
+    if summary.pairs > len(summary.matches):
+        print_line(f"and {plural(summary.pairs - len(summary.matches), 'pair')} more; --limit {limit} lists that many")
+    if summary.pairs and limit:
+        print_line()
+    copies, pairs = plural(summary.exact, "copy"), plural(summary.near, "pair")
+    print_line(f"{plural(summary.images, 'image')}, {summary.hashed:,} with a hash")
+    print_line(f"{copies} with the same bytes, {pairs} of near copies")
+    if summary.conflicts:
+        has = agree(summary.conflicts, "has", "have")
+        print_line(f"{plural(summary.conflicts, 'pair')} {has} conflicting labels")
+    for (later, earlier), count in summary.leaks.items():
+        of, into = (part.split if is_one else f"{datasets[part.source]} {part.split}" for part in (later, earlier))
+        print_line(f"{plural(count, 'image')} of {of} {agree(count, 'is', 'are')} also in {into}")
+    if not summary.leaks:
+        print_line("no image is in more than one split")
+
+
+def _print_match(match: Match, places: dict[int, Place], *, is_one: bool) -> None:
+    words = ["same bytes" if match.distance is None else f"{match.distance} bits"]
+    words += [match.symmetry] * (match.symmetry != "identical")
+    words += ["conflicting labels"] * match.has_conflict + ["different splits"] * match.is_leak
+    print_line(f"{', '.join(words)}:")
+    for number in match.images:
+        place = places[number]
+        where = place.split if is_one else f"{place.dataset} {place.split}"
+        key = f" (key {place.key})" if place.key is not None else ""
+        print_line(f"  {where}: {one_line(place.path, MAX_SHOWN)}{key}, label {one_line(place.label, MAX_SHOWN)}")

@@ -1,0 +1,188 @@
+"""The images to compare, of one or several sources, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dataprep.duplicates.content import Content, describe, map_images
+from dataprep.duplicates.symmetries import WORDS, parse_hashes
+from dataprep.images.perceptual_hash import HASH_COLUMN
+from dataprep.progress import Progress
+from dataprep.sources import Source
+from manifests.errors import CallError
+
+#: Splits of all sources together.
+MAX_PARTS = 64
+
+#: Hex digits of a hash.
+_DIGITS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A split of a source.
+
+    Attributes:
+        source: number of the source.
+        split: name of the split.
+
+    """
+
+    source: int
+    split: str
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Images of several sources, one source after the other. Every array is [images].
+
+    Attributes:
+        sources: the sources.
+        starts: the first image of each source, and the number of images.
+        parts: all splits.
+        part: position in `parts` of each image, int8.
+        classes: the class names of all sources.
+        label: position in `classes` of each image, int32.
+        size: bytes, int64.
+        crc32c: checksum, uint32.
+        readable: whether the image could be read, and has a checksum.
+        hashes: perceptual hashes, uint64 [images, 4].
+        has_hash: whether the image has one.
+        shorter: the shorter side in pixels, int32.
+        problems: images that cannot be read or decoded, with the reason.
+
+    """
+
+    sources: tuple[Source, ...]
+    starts: NDArray[np.int64]
+    parts: tuple[Part, ...]
+    part: NDArray[np.int8]
+    classes: tuple[str, ...]
+    label: NDArray[np.int32]
+    size: NDArray[np.int64]
+    crc32c: NDArray[np.uint32]
+    readable: NDArray[np.bool_]
+    hashes: NDArray[np.uint64]
+    has_hash: NDArray[np.bool_]
+    shorter: NDArray[np.int32]
+    problems: dict[int, str]
+
+    def __len__(self) -> int:
+        return len(self.part)
+
+    def place(self, image: int) -> tuple[int, int]:
+        """Return the number of an image's source, and its row there."""
+        number = int(np.searchsorted(self.starts, image, side="right")) - 1
+        return number, image - int(self.starts[number])
+
+
+def collect(sources: Sequence[Source], *, workers: int | None = None, progress: Progress | None = None) -> Collection:
+    """Gather checksums and perceptual hashes. Images without them in a sample table are read.
+
+    Args:
+        sources: the sources.
+        workers: number of processes; `None` means one per CPU.
+        progress: receives the images that are read.
+
+    Raises:
+        CallError: the sources have too many splits.
+        SourceVanishedError: an image is gone, or its size changed after the scan.
+
+    """
+    parts = [Part(number, split) for number, source in enumerate(sources) for split in source.splits]
+    if len(parts) > MAX_PARTS:
+        raise CallError(
+            f"the datasets have {len(parts)} splits, but at most {MAX_PARTS} can be compared",
+            hint="give fewer datasets, or join splits with `dataprep convert`",
+        )
+    columns = [_columns(source, workers, progress) for source in sources]
+    counts = [len(source) for source in sources]
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    first_part = np.cumsum([0, *(len(source.splits) for source in sources)])
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(n for s in sources for n in s.classes))}
+    labels = [np.array([numbers[name] for name in source.classes], np.int32)[source.label] for source in sources]
+    joined: dict[str, NDArray[Any]] = {name: np.concatenate([each.arrays[name] for each in columns]) for name in _TYPES}
+    return Collection(
+        sources=tuple(sources),
+        starts=starts,
+        parts=tuple(parts),
+        part=np.concatenate([first_part[n] + s.split.astype(np.int64) for n, s in enumerate(sources)]).astype(np.int8),
+        classes=tuple(numbers),
+        label=np.concatenate(labels),
+        **joined,
+        problems={int(starts[n]) + row: why for n, each in enumerate(columns) for row, why in each.problems.items()},
+    )
+
+
+#: Columns that are read from images or tables, with their types.
+_TYPES = {
+    "size": np.int64,
+    "crc32c": np.uint32,
+    "readable": np.bool_,
+    "hashes": np.uint64,
+    "has_hash": np.bool_,
+    "shorter": np.int32,
+}
+
+
+class _Columns(NamedTuple):
+    """What is known about the images of one source: arrays with the names in `_TYPES`, and reasons by row."""
+
+    arrays: dict[str, NDArray[Any]]
+    problems: dict[int, str]
+
+
+def _columns(source: Source, workers: int | None, progress: Progress | None) -> _Columns:
+    arrays, is_known = _known(source)
+    rows = np.flatnonzero(~is_known)
+    if not len(rows):
+        return _Columns(arrays, {})
+    found = map_images(source, rows, describe, workers=workers, progress=progress)
+    problems = {row: value if isinstance(value, str) else value.problem for row, value in found.items()}
+    contents = {row: value for row, value in found.items() if isinstance(value, Content)}
+    at = np.fromiter(contents, np.int64, len(contents))
+    for name in ("size", "crc32c", "shorter"):
+        arrays[name][at] = [getattr(content, name) for content in contents.values()]
+    arrays["readable"][at] = True
+    hashed = {row: content.hash for row, content in contents.items() if content.hash is not None}
+    at = np.fromiter(hashed, np.int64, len(hashed))
+    arrays["hashes"][at] = parse_hashes("".join(hashed.values()).encode())
+    arrays["has_hash"][at] = True
+    return _Columns(arrays, {row: why for row, why in problems.items() if why})
+
+
+def _known(source: Source) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
+    """Return what the sample tables of a prepared dataset state, and for which images that is everything."""
+    count = len(source)
+    arrays: dict[str, NDArray[Any]] = {
+        name: np.zeros((count, WORDS) if name == "hashes" else count, kind) for name, kind in _TYPES.items()
+    }
+    arrays["size"] = source.size.copy()
+    has_column = source.prepared and HASH_COLUMN in source.extra.column_names
+    if not has_column or source.location is None or source.measured is None:
+        return arrays, np.zeros(count, np.bool_)
+    text = source.extra[HASH_COLUMN]
+    if not _are_hashes(text):
+        return arrays, np.zeros(count, np.bool_)
+    crc, hashed = source.location["crc32c"], np.asarray(pc.is_valid(text))
+    arrays["hashes"][hashed] = parse_hashes("".join(text.drop_null().to_pylist()).encode())
+    arrays["has_hash"] = hashed
+    arrays["crc32c"] = np.asarray(pc.fill_null(crc, 0)).astype(np.uint32)
+    arrays["readable"] = np.asarray(pc.is_valid(crc))
+    width, height = (np.asarray(source.measured[name]) for name in ("width", "height"))
+    arrays["shorter"] = np.minimum(width, height).astype(np.int32)
+    return arrays, arrays["readable"].copy()
+
+
+def _are_hashes(text: pa.ChunkedArray) -> bool:
+    """Return whether a column has only hashes and nulls: a sample table may come from anybody."""
+    if not pa.types.is_string(text.type):
+        return False
+    return bool(pc.all(pc.match_substring_regex(text, f"^[0-9a-f]{{{_DIGITS}}}$")).as_py())

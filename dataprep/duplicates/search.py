@@ -1,0 +1,211 @@
+"""Find all pairs of hashes that differ in at most some bits. The search is exact.
+
+A hash is divided into 16 bands of 16 bits. If two hashes differ in at most 31 bits, then at least one band differs in
+at most one (the pigeonhole principle). So for each band, the hashes are sorted into buckets by the first bits of the
+band, and each bucket is compared with those that differ from it in at most one bit: a few thousandths of all pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep.duplicates.symmetries import WORDS
+
+#: Bands of a hash, and bits of a band.
+BANDS, BAND_BITS = 16, 16
+
+#: Largest distance that `find_pairs` accepts: with more, most pairs of bands would have to be compared.
+MAX_DISTANCE = 4 * BANDS - 1
+
+#: Cost of visiting a bucket, in comparisons of two hashes.
+_BUCKET_COST = 8_000
+
+#: Comparisons of hashes at a time.
+_MAX_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs of hashes that differ in few bits.
+
+    Attributes:
+        first: rows of the first collection, int32 [N].
+        second: rows of the second collection, int32 [N].
+        distance: number of different bits, uint8 [N].
+
+    """
+
+    first: NDArray[np.int32]
+    second: NDArray[np.int32]
+    distance: NDArray[np.uint8]
+
+
+def join_pairs(parts: list[Pairs]) -> Pairs:
+    """Join pairs, in the given order."""
+    return Pairs(
+        np.concatenate([np.empty(0, np.int32), *(part.first for part in parts)]),
+        np.concatenate([np.empty(0, np.int32), *(part.second for part in parts)]),
+        np.concatenate([np.empty(0, np.uint8), *(part.distance for part in parts)]),
+    )
+
+
+def band_order(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return hashes, uint64 [N, 4], with their bits in the order of the bands.
+
+    A band takes a frequency of every row and of every column, because low frequencies depend on each other.
+    """
+    band, bit = np.divmod(np.arange(256), BAND_BITS)
+    place = bit * 16 + (band + bit) % 16
+    out = np.empty_like(hashes)
+    for start in range(0, len(hashes), 1 << 16):
+        part = np.ascontiguousarray(hashes[start : start + (1 << 16)])
+        bits = np.ascontiguousarray(np.unpackbits(part.view(np.uint8), axis=1)[:, place])
+        out[start : start + (1 << 16)] = np.packbits(bits, axis=1).view(np.uint64)
+    return out
+
+
+def find_pairs(
+    a: NDArray[np.uint64], b: NDArray[np.uint64], distance: int, band: int, *, is_same: bool = False
+) -> Pairs:
+    """Find the pairs whose first band with few different bits is this one. All bands together find every pair once.
+
+    Args:
+        a: hashes in `band_order`, uint64 [N, 4].
+        b: others, uint64 [M, 4].
+        distance: number of different bits, at most.
+        band: 0 to `BANDS` - 1.
+        is_same: `a` and `b` are the same hashes. Then `first` is less than `second` in each pair.
+
+    """
+    radius = distance // BANDS
+    bits = _prefix_bits(len(a), len(b), radius)
+    left, right = _Buckets.of(a, band, bits), _Buckets.of(b, band, bits)
+    blocks = _blocks(left, right, bits, radius, is_same=is_same)
+    found = (_compare(left, right, rows_a, rows_b, distance) for rows_a, rows_b in blocks)
+    pairs = join_pairs([part for part in found if part is not None])
+    first, second = left.order[pairs.first], right.order[pairs.second]
+    keep = _first_near_band(a[first], b[second], radius) == band
+    if is_same:
+        keep &= pairs.first > pairs.second  # as sorted; the same bucket is compared in both directions
+        first, second = np.minimum(first, second), np.maximum(first, second)
+    return Pairs(first[keep], second[keep], pairs.distance[keep])
+
+
+@dataclass(frozen=True, slots=True)
+class _Buckets:
+    """Hashes sorted by the first bits of a band.
+
+    Attributes:
+        order: row of each sorted hash, int32 [N].
+        words: the sorted hashes, uint64 [4, N].
+        starts: first sorted hash of each bucket, and the number of hashes, int64 [2**bits + 1].
+
+    """
+
+    order: NDArray[np.int32]
+    words: NDArray[np.uint64]
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, hashes: NDArray[np.uint64], band: int, bits: int) -> _Buckets:
+        value = np.ascontiguousarray(hashes).view(np.uint16).reshape(-1, BANDS)[:, band] >> np.uint16(BAND_BITS - bits)
+        order = np.argsort(value, kind="stable").astype(np.int32)
+        counts = np.bincount(value, minlength=1 << bits)
+        return cls(order, np.ascontiguousarray(hashes[order].T), np.concatenate([[0], np.cumsum(counts)]))
+
+
+def _prefix_bits(rows_a: int, rows_b: int, radius: int) -> int:
+    """Return the number of bits that makes the search fastest."""
+
+    def cost(bits: int) -> float:
+        near = sum(1 for _ in _masks(bits, radius)) / (1 << bits)
+        return (1 << bits) * _BUCKET_COST + near * rows_a * rows_b
+
+    return min(range(BAND_BITS + 1), key=cost)
+
+
+def _masks(bits: int, radius: int) -> Iterator[int]:
+    """Yield all differences of two values in at most `radius` of some bits."""
+    for count in range(radius + 1):
+        for places in combinations(range(bits), min(count, bits + 1)):
+            yield sum(1 << place for place in places)
+
+
+def _blocks(
+    left: _Buckets, right: _Buckets, bits: int, radius: int, *, is_same: bool
+) -> Iterator[tuple[NDArray[np.int64], slice]]:
+    """Yield sorted rows of the left and of the right, all pairs of which are to be compared."""
+    masks = np.array([*_masks(bits, radius)], np.int64)
+    for bucket in np.flatnonzero(np.diff(right.starts)).tolist():
+        near = bucket ^ masks
+        if is_same:
+            near = near[near >= bucket]
+        starts, ends = left.starts[near], left.starts[near + 1]
+        count = ends - starts
+        total = int(count.sum())
+        if not total:
+            continue
+        shift = np.cumsum(count) - count
+        rows = np.arange(total) + np.repeat(starts - shift, count)
+        first, last = int(right.starts[bucket]), int(right.starts[bucket + 1])
+        for at in range(first, last, _MAX_BLOCK):
+            width = min(last - at, _MAX_BLOCK)
+            step = max(1, _MAX_BLOCK // width)
+            for part in range(0, total, step):
+                yield rows[part : part + step], slice(at, at + width)
+
+
+def _compare(left: _Buckets, right: _Buckets, rows_a: NDArray[np.int64], rows_b: slice, distance: int) -> Pairs | None:
+    """Return the pairs of sorted rows that differ in at most `distance` bits."""
+    # Half of the words excludes almost all pairs.
+    differing = popcount(left.words[0, rows_a, None] ^ right.words[0, rows_b])
+    differing += popcount(left.words[1, rows_a, None] ^ right.words[1, rows_b])
+    near = np.flatnonzero(differing <= distance)
+    if not len(near):
+        return None
+    at_a, at_b = np.divmod(near, rows_b.stop - rows_b.start)
+    first, second = rows_a[at_a], at_b + rows_b.start
+    total = differing.ravel()[near].astype(np.uint16)
+    for word in range(2, WORDS):
+        total += popcount(left.words[word, first] ^ right.words[word, second])
+    keep = total <= distance
+    return Pairs(first[keep].astype(np.int32), second[keep].astype(np.int32), total[keep].astype(np.uint8))
+
+
+def _first_near_band(a: NDArray[np.uint64], b: NDArray[np.uint64], radius: int) -> NDArray[np.int64]:
+    """Return the first band of each pair that differs in at most `radius` bits. There is one."""
+    near = popcount(np.ascontiguousarray(a ^ b).view(np.uint16)) <= radius
+    band: NDArray[np.int64] = np.argmax(near, axis=1)
+    return band
+
+
+def distances(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint16]:
+    """Return the numbers of different bits of pairs of hashes, uint64 [..., 4] each."""
+    result: NDArray[np.uint16] = popcount(a ^ b).sum(axis=-1, dtype=np.uint16)
+    return result
+
+
+def popcount(values: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
+    """Return the number of ones in each value, uint8."""
+    if hasattr(np, "bitwise_count"):
+        counts: NDArray[np.uint8] = np.bitwise_count(values)
+        return counts
+    return _popcount_of_numpy_1(values)
+
+
+def _popcount_of_numpy_1(values: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
+    parts = np.ascontiguousarray(values)[..., None].view(np.uint16)
+    counts: NDArray[np.uint8] = _ones()[parts].sum(axis=-1, dtype=np.uint8)
+    return counts
+
+
+@cache
+def _ones() -> NDArray[np.uint8]:
+    """Return the number of ones in each number of 16 bits."""
+    return np.array([value.bit_count() for value in range(1 << 16)], np.uint8)

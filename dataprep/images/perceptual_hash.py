@@ -1,0 +1,104 @@
+"""A 256-bit perceptual hash: images that look alike have hashes that differ in few bits.
+
+An image is reduced to 32x32 gray pixels, whatever its aspect ratio. Its hash has the signs of the 16x16 lowest
+frequencies of their discrete cosine transform (DCT). Mirroring an image only changes the signs of the odd frequencies,
+and transposing it transposes the DCT, so `dataprep.duplicates.symmetries` computes the hashes of the rotated and
+mirrored image from this one.
+
+All arithmetic is exact, so the same bytes give the same hash on every CPU.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import simplejpeg
+from numpy.typing import NDArray
+from PIL import Image
+
+from dataprep.images.base import ImageInfo, Rejected, failed
+from dataprep.images.jpeg import check_scans
+from dataprep.images.pixel_memory import pixels_of
+from dataprep.images.pixels import decode
+from dataprep.images.resampling import as_image
+
+#: Column of the sample table with the hash of each image: 64 hex digits. Null if the image has none.
+HASH_COLUMN = "perceptual_hash"
+
+#: How hashes are computed, as the manifest states it. Hashes of different recipes cannot be compared.
+RECIPE = "dct256-1"
+
+#: Pixels per side that a JPEG is decoded to at least, and then reduced to.
+_DECODED, SIDE = 128, 32
+
+#: Frequencies per side.
+_FREQUENCIES = 16
+
+#: Standard deviation of the reduced pixels, in levels of 255, below which an image is too flat to have a hash.
+_MIN_CONTRAST = 2.0
+
+#: Rows of the DCT as integers: all products and sums of them and 8-bit pixels are exact in float64.
+_POSITIONS = 2 * np.arange(SIDE) + 1
+_DCT: NDArray[np.float64] = np.round(4096 * np.cos(np.pi / (2 * SIDE) * _POSITIONS * np.arange(_FREQUENCIES)[:, None]))
+
+
+def hash_image(data: bytes, info: ImageInfo) -> str | None:
+    """Return the hash of an image as it is stored: 64 hex digits, or `None` if the image is too flat to have one.
+
+    Args:
+        data: an encoded image, or the pixels uint8 RGB [H, W, 3] if the format is ``"raw"``.
+        info: its format and size.
+
+    Raises:
+        Rejected: the image cannot be decoded.
+
+    """
+    return hash_pixels(reduce_image(data, info))
+
+
+def hash_pixels(pixels: NDArray[np.uint8]) -> str | None:
+    """Return the hash of reduced gray pixels, uint8 [32, 32]; see `hash_image`."""
+    if pixels.std() < _MIN_CONTRAST:
+        return None
+    spectrum = _DCT @ pixels.astype(np.float64) @ _DCT.T
+    bits = spectrum > 0
+    bits[0, 0] = False  # the mean
+    return np.packbits(bits).tobytes().hex()
+
+
+def reduce_image(data: bytes, info: ImageInfo) -> NDArray[np.uint8]:
+    """Return an image reduced to gray pixels, uint8 [32, 32]. Its EXIF orientation is not applied.
+
+    Raises:
+        Rejected: the image cannot be decoded.
+
+    """
+    try:
+        return np.asarray(_gray(data, info).resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+    except (Rejected, MemoryError):
+        raise
+    except Exception as error:
+        raise failed(error) from error
+
+
+def _gray(data: bytes, info: ImageInfo) -> Image.Image:
+    if info.format == "raw":
+        return Image.frombuffer("RGB", (info.width, info.height), data, "raw", "RGB", 0, 1).convert("L")
+    size = min(_DECODED, info.width), min(_DECODED, info.height)
+    with pixels_of(info, *size):
+        if info.format == "jpeg" and (pixels := _luma(data, *size)) is not None:
+            return Image.fromarray(pixels)
+        return as_image(decode(data, info, *size).image).convert("L")
+
+
+def _luma(data: bytes, width: int, height: int) -> NDArray[np.uint8] | None:
+    """Decode the luma of a JPEG, which is faster than decoding its colors. `None` if it is not stored as such."""
+    check_scans(data)
+    try:
+        if simplejpeg.decode_jpeg_header(data)[2] not in ("Gray", "YCbCr"):
+            return None
+        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(
+            data, "GRAY", min_width=width, min_height=height, min_factor=2, strict=False
+        )
+    except ValueError:
+        return None  # `decode` tells what is wrong with it
+    return pixels[..., 0]

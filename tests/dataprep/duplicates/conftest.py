@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.pictures import encode
+from PIL import Image
+
+#: Photographs that are not copies of each other; those with fewer than 64 pixels on a side are added by tests.
+PHOTOGRAPHS = ("astronaut", "coffee", "chelsea", "rocket", "camera", "coins", "moon", "clock", "page", "brick", "grass")
+
+
+@pytest.fixture(scope="session")
+def pictures() -> dict[str, Image.Image]:
+    """Photographs, RGB, at most 256 pixels on a side."""
+    data = pytest.importorskip("skimage.data")
+    out = {}
+    for name in PHOTOGRAPHS:
+        picture = Image.fromarray(np.asarray(getattr(data, name)())).convert("RGB")
+        picture.thumbnail((256, 256))
+        out[name] = picture
+    return out
+
+
+@pytest.fixture
+def source(pictures: dict[str, Image.Image], tmp_path: Path) -> Path:
+    """Photographs in train, and in val one other and these copies: the same bytes, half size, mirrored, rotated.
+
+    The mirrored one is in another class.
+    """
+    root = tmp_path / "photos"
+    for number, name in enumerate(PHOTOGRAPHS[:-1]):
+        _write(root / "train" / "ab"[number % 2] / f"{name}.jpg", encode(pictures[name], quality=90))
+    coffee, coins, moon = (pictures[name] for name in ("coffee", "coins", "moon"))
+    _write(root / "val/a/astronaut.jpg", encode(pictures["astronaut"], quality=90))
+    _write(root / "val/b/half.jpg", encode(coffee.resize((coffee.width // 2, coffee.height // 2)), quality=70))
+    _write(root / "val/a/mirrored.jpg", encode(coins.transpose(Image.Transpose.FLIP_LEFT_RIGHT)))
+    _write(root / "val/a/rotated.png", encode(moon.transpose(Image.Transpose.ROTATE_90), "PNG"))
+    _write(root / "val/b/grass.jpg", encode(pictures["grass"], quality=90))
+    return root
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)

@@ -1,0 +1,147 @@
+"""`dataprep duplicates` on photographs with copies of every kind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.pictures import encode
+from PIL import Image
+
+from dataprep.duplicates import find
+from dataprep.duplicates.find import correlation
+
+#: Each copy of the fixture `source`: its original, distance and symmetry. The rotation is clockwise from the copy.
+COPIES = {
+    "val/a/astronaut.jpg": ("train/a/astronaut.jpg", None, "identical"),
+    "val/b/half.jpg": ("train/b/coffee.jpg", 24, "identical"),
+    "val/a/mirrored.jpg": ("train/b/coins.jpg", 24, "mirrored"),
+    "val/a/rotated.png": ("train/a/moon.jpg", 24, "rotated 90"),
+}
+
+
+def run(invoke, *arguments, status):
+    return json.loads(invoke("duplicates", *arguments, "--json", status=status).stdout)
+
+
+def check_pairs(result):
+    found = {pair["images"][1]["path"]: pair for pair in result["pairs"]}
+    assert {*found} == {*COPIES}
+    for copy, (original, distance, symmetry) in COPIES.items():
+        pair = found[copy]
+        assert pair["images"][0]["path"] == original
+        assert (pair["same_bytes"], pair["symmetry"]) == (distance is None, symmetry)
+        assert pair["distance"] <= (distance or 0)
+        assert pair["leak"]
+        assert pair["conflicting_labels"] == (copy == "val/a/mirrored.jpg")
+    assert result["pairs"][0]["conflicting_labels"], "conflicting labels come first"
+    assert [(leak["images"], leak["of"]["split"], leak["in"]["split"]) for leak in result["leaks"]] == [
+        (4, "val", "train")
+    ]
+    assert (result["exact"], result["near"], result["conflicts"], result["groups"]) == (1, 3, 1, 4)
+
+
+def test_a_source(invoke, source):
+    result = run(invoke, source, status=1)
+    check_pairs(result)
+    assert all(image["key"] is None for pair in result["pairs"] for image in pair["images"])
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+def test_a_dataset(invoke, source, tmp_path, fmt):
+    invoke("convert", "--src", source, "--out", tmp_path / "out", "--fmt", fmt, "--samples-per-shard", 4)
+    result = run(invoke, tmp_path / "out", status=1)
+    check_pairs(result)
+    keys = [image["key"] for pair in result["pairs"] for image in pair["images"]]
+    assert len(set(keys)) == 8
+    assert all(keys)
+
+
+def test_text(invoke, source):
+    output = invoke("duplicates", source, "--limit", 2, status=1).stdout
+    assert output.index("conflicting labels") < output.index("same bytes, different splits")
+    assert "4 images of val are also in train" in output
+    assert "and 2 pairs more" in output
+
+
+def test_distance(invoke, source):
+    result = run(invoke, source, "--distance", -1, status=1)
+    assert (result["exact"], result["near"]) == (1, 0)
+
+
+def test_across_datasets(invoke, source, tmp_path):
+    """A dataset in which nothing repeats has no leak; two have one, whatever their splits are called."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    shutil.copytree(source / "train", a)
+    shutil.copytree(source / "val", b)
+    assert "no image is in more than one split" in invoke("duplicates", a).stdout
+    for option in ((), ("--across",)):
+        result = run(invoke, a, b, *option, status=1)
+        assert (result["exact"], result["near"]) == (1, 3)
+        (leak,) = result["leaks"]
+        assert leak == {
+            "images": 4,
+            "of": {"dataset": str(b), "split": "train"},
+            "in": {"dataset": str(a), "split": "train"},
+        }
+
+
+def test_across_leaves_out_pairs_within_a_split(invoke, source):
+    shutil.copy(source / "val/b/half.jpg", source / "val/b/same.jpg")
+    coffee = Image.open(source / "train/b/coffee.jpg")
+    (source / "train/b/again.jpg").write_bytes(encode(coffee, quality=60))
+    assert run(invoke, source, status=1)["near"] == 5
+    assert run(invoke, source, "--across", status=1)["near"] == 4
+
+
+def test_small_images_are_compared_by_their_pixels(invoke, monkeypatch, pictures, tmp_path):
+    small = [picture.resize((32, 32)) for picture in pictures.values()]
+    for number, picture in enumerate(small):
+        for split, quality in (("train", 95), ("val", 80)):
+            path = tmp_path / "src" / split / "x" / f"{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encode(picture, quality=quality))
+    result = run(invoke, tmp_path / "src", "--distance", 63, "--limit", 100, status=1)
+    for pair in result["pairs"]:
+        first, second = (Path(image["path"]).name for image in pair["images"])
+        assert first == second, "other photographs are not copies"
+    assert result["near"] >= len(small) - 1
+    monkeypatch.setattr(find, "_MIN_CORRELATION", 1.1)
+    assert run(invoke, tmp_path / "src", status=0)["near"] == 0
+
+
+def test_correlation_of_gradients():
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 256, (3, 32, 32), np.uint8)
+    assert correlation(a, a) == pytest.approx(1)
+    assert (abs(correlation(a, a[::-1])[[0, 2]]) < 0.2).all()
+    assert (correlation(a, np.zeros_like(a)) == 0).all()
+
+
+def test_images_that_do_not_decode_are_named(invoke, source):
+    data = bytearray((source / "val/b/grass.jpg").read_bytes())
+    (source / "val/b/damaged.jpg").write_bytes(b"\xff\xd8 nothing")
+    (source / "val/b/cut.jpg").write_bytes(bytes(data[: len(data) // 3]))
+    result = invoke("duplicates", source, "--json", status=1)
+    assert "damaged.jpg" in result.stderr
+    assert json.loads(result.stdout)["images"] == 17
+
+
+def test_equal_checksums_are_not_equal_images(monkeypatch, invoke, source):
+    """Images count as copies only if their bytes are equal, not if their CRC-32C and their size are."""
+    from dataprep.duplicates import content
+
+    monkeypatch.setattr(content, "crc32c", lambda data: 1)
+    original = source / "train/a/astronaut.jpg"
+    (source / "train/b/other.jpg").write_bytes(original.read_bytes()[:-1] + b"\0")
+    assert run(invoke, source, "--workers", 1, status=1)["exact"] == 1
+
+
+def test_too_many_pairs(monkeypatch, invoke, source):
+    monkeypatch.setattr(find, "MAX_PAIRS", 2)
+    output = invoke("duplicates", source, status=2).stderr
+    assert "more than 2 pairs" in output
+    assert "--distance" in output

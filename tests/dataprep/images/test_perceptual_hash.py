@@ -1,0 +1,117 @@
+"""Perceptual hashes of photographs: near for copies, far for others, and exact under rotation and reflection."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.bad_images import cases
+from helpers.photographs import photograph
+from helpers.pictures import encode
+from PIL import Image, ImageEnhance
+
+from dataprep.duplicates.search import distances
+from dataprep.duplicates.symmetries import SYMMETRIES, parse_hashes, transform_hashes, transform_pixels
+from dataprep.images.base import ImageInfo, Rejected
+from dataprep.images.perceptual_hash import hash_image, hash_pixels, reduce_image
+from dataprep.images.validate import inspect
+
+NAMES = ("astronaut", "chelsea", "coffee")
+
+
+def hash_of(data):
+    text = hash_image(data, inspect(data, "header"))
+    return parse_hashes(text.encode())
+
+
+def picture(name):
+    return Image.fromarray(photograph(name))
+
+
+CHANGES = {
+    "recompressed": lambda image: encode(image, "JPEG", quality=50),
+    "half the size": lambda image: encode(image.resize((image.width // 2, image.height // 2)), "JPEG", quality=60),
+    "brighter": lambda image: encode(ImageEnhance.Brightness(image).enhance(1.3), "JPEG", quality=90),
+    "gray": lambda image: encode(image.convert("L"), "JPEG"),
+    "PNG": lambda image: encode(image, "PNG"),
+    "WebP": lambda image: encode(image, "WEBP", quality=70),
+    "CMYK": lambda image: encode(image.convert("CMYK"), "JPEG"),
+    "palette": lambda image: encode(image.quantize(128), "PNG"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_changed_copy_is_near(name, change):
+    original = encode(picture(name), "JPEG", quality=92)
+    assert distances(hash_of(original), hash_of(CHANGES[change](picture(name)))) <= 24
+
+
+def test_other_photographs_are_far():
+    hashes = np.concatenate([hash_of(encode(picture(name))) for name in NAMES])
+    for symmetry in SYMMETRIES:
+        far = distances(hashes[:, None], transform_hashes(hashes, symmetry)[None])
+        assert far[~np.eye(len(NAMES), dtype=bool)].min() > 80
+
+
+@pytest.mark.parametrize("symmetry", SYMMETRIES)
+def test_symmetries_are_exact(symmetry):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (20, 32, 32), np.uint8)
+    hashes = parse_hashes("".join(map(hash_pixels, pixels)).encode())
+    turned = parse_hashes("".join(map(hash_pixels, transform_pixels(pixels, symmetry))).encode())
+    assert (transform_hashes(hashes, symmetry) == turned).all()
+
+
+def test_names_of_the_symmetries():
+    pixels = np.arange(16, dtype=np.uint8).reshape(4, 4)
+    expected = {
+        "identical": pixels,
+        "mirrored": np.fliplr(pixels),
+        "flipped": np.flipud(pixels),
+        "rotated 180": np.rot90(pixels, 2),
+        "transposed": pixels.T,
+        "rotated 90": np.rot90(pixels, -1),  # clockwise
+        "rotated 270": np.rot90(pixels),
+        "transverse": np.rot90(pixels.T, 2),
+    }
+    assert {*expected} == {*SYMMETRIES}
+    for name, turned in expected.items():
+        assert (transform_pixels(pixels, name) == turned).all(), name
+
+
+def test_a_rotated_photograph_is_near():
+    original, turned = picture("coffee"), picture("coffee").transpose(Image.Transpose.ROTATE_270)
+    hashes = transform_hashes(hash_of(encode(original)), "rotated 90")
+    assert distances(hashes, hash_of(encode(turned))) <= 16
+
+
+def test_raw_pixels_have_nearly_the_hash_of_the_image():
+    square = photograph("astronaut")
+    raw = parse_hashes(hash_image(square.tobytes(), ImageInfo("raw", 512, 512)).encode())
+    assert distances(raw, hash_of(encode(square, "PNG"))) <= 16
+
+
+def test_flat_images_have_no_hash():
+    assert hash_image(encode(np.full((90, 70, 3), 255, np.uint8)), ImageInfo("jpeg", 70, 90)) is None
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 900), (32, 32), (3000, 2)])
+def test_any_shape(size):
+    pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+    for kind in ("JPEG", "PNG"):
+        data = encode(pixels, kind)
+        assert reduce_image(data, inspect(data, "header")).shape == (32, 32)
+
+
+@pytest.mark.parametrize("case", [*cases()], ids=lambda case: case.name)
+def test_damaged_images_are_rejected_or_hashed(case):
+    try:
+        info = inspect(case.data, "none")
+    except Rejected:
+        return
+    reason = ""
+    try:
+        hash_image(case.data, info)
+    except Rejected as error:
+        reason = error.reason
+    assert reason != "failed"
