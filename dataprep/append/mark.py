@@ -17,8 +17,9 @@ from dataprep import storage
 from manifests.errors import DamagedError, ManifestError
 from manifests.files import MANIFEST, read_file
 from manifests.members import Member, MemberError, parse_json
-from manifests.revisions import APPEND_MARK_NAME, REVISION_FILE
+from manifests.revisions import APPEND_MARK_NAME, REVISION_FILE, numbered, old_manifest_name
 from manifests.schema import Manifest
+from manifests.store import REJECTED_NAME, SHARD_LIST_NAME
 
 #: What the command that wrote the mark does.
 Action = Literal["append", "revert"]
@@ -108,10 +109,7 @@ def unlisted_files(mark: Mark, manifest: Manifest) -> list[str]:
 
 
 def own_files(manifest: Manifest) -> Sequence[str]:
-    """Return the files of a dataset that are not those of its shards, except the list of shards."""
-    from manifests.revisions import numbered, old_manifest_name
-    from manifests.store import SHARD_LIST_NAME
-
-    lists = [numbered(SHARD_LIST_NAME, number) for number in range(manifest.revision + 1)]
-    rejected = [] if manifest.rejected is None else [manifest.rejected.name]
-    return [*map(old_manifest_name, range(manifest.revision)), *lists, *rejected]
+    """Return the names that lists and manifests of this revision and older ones can have, except ``manifest.json``."""
+    numbers = range(manifest.revision + 1)
+    lists = [numbered(name, number) for name in (SHARD_LIST_NAME, REJECTED_NAME) for number in numbers]
+    return [*map(old_manifest_name, numbers[:-1]), *lists]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
+from click.core import ParameterSource
 
 from dataprep.commands.base import classes_option, max_classes_option, print_note, read_classes
 from dataprep.commands.console import console
@@ -170,16 +171,40 @@ class Inputs:
         source: the samples.
         options: options of the conversion.
         out: the output folder.
+        name: name of the source, without its folder.
 
     """
 
     source: Source
     options: Options
     out: str
+    name: str
+
+
+#: The fields of `Options` that each parameter sets, as far as an append inherits them.
+_FIELDS = {
+    "fmt": ("fmt",),
+    "shard_size": ("shard_bytes", "shard_samples"),
+    "samples_per_shard": ("shard_bytes", "shard_samples"),
+    "no_shuffle": ("shuffle",),
+    "seed": ("seed",),
+    "validate": ("validate",),
+    "max_pixels": ("max_pixels",),
+    **dict.fromkeys(("resize_shorter", "max_side", "only_above", "quality", "subsampling", "filter"), ("downscale",)),
+    **dict.fromkeys(("store", "raw_size", "raw_fit"), ("raw",)),
+}
+
+
+def _given_fields() -> frozenset[str]:
+    """Return the fields of `Options` that the user set on the command line."""
+    context = click.get_current_context()
+    given = (name for name in _FIELDS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE)
+    return frozenset(field for name in given for field in _FIELDS[name])
 
 
 def read_inputs(
     *,
+    append: bool = False,
     src: str,
     fmt: Format,
     out: str | None,
@@ -244,6 +269,8 @@ def read_inputs(
     )
     if out == "":
         raise CallError("--out is empty", hint="set a folder")
+    if append:
+        options = _appended_options(out, options)
 
     from dataprep.plan.where import filter_source
     from dataprep.sources import SourceOptions, read_source
@@ -266,7 +293,24 @@ def read_inputs(
     console.info(f"{src}: {source.layout}, {contents}")
     for notice in source.notices:
         print_note(notice)
-    return Inputs(source, options, out or _default_out(src, fmt))
+    return Inputs(source, options, out or _default_out(src, fmt), _name_of(src))
+
+
+def _appended_options(out: str | None, options: Options) -> Options:
+    """Return the options of an append: those that are not given are those of the dataset."""
+    if out is None:
+        raise CallError("--append requires --out", hint="set --out to the dataset to append to")
+
+    from dataprep.append.base import inherited_options, read_base
+
+    base = read_base(out)
+    made = base.manifest.options
+    if (made.get("val_fraction") or made.get("test_fraction")) and not (options.val_fraction or options.test_fraction):
+        print_note(
+            f"{out} was made with --val-fraction or --test-fraction, but this append is not: images without a split "
+            "go to train"
+        )
+    return inherited_options(base, options, _given_fields())
 
 
 def _default_out(src: str, fmt: Format) -> str:
@@ -274,3 +318,9 @@ def _default_out(src: str, fmt: Format) -> str:
         return f"{Path(parse_url(src).name or parse_url(src).bucket).stem}-{fmt}"
     path = Path(src).absolute()
     return f"{path.name if path.is_dir() else path.stem}-{fmt}"
+
+
+def _name_of(src: str) -> str:
+    if is_url(src):
+        return parse_url(src).name or parse_url(src).bucket
+    return Path(src).absolute().name

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dataprep.commands.append import append_inputs
 from dataprep.commands.base import (
     Command,
     workers_option,
@@ -15,7 +16,7 @@ from dataprep.commands.conversion_options import add_conversion_options, overwri
 from dataprep.commands.engine_options import EngineName, add_engine_options, make_engine
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.results import max_rejected_option, print_result
-from manifests.errors import ExitStatus
+from manifests.errors import CallError, ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
 
 
@@ -31,6 +32,13 @@ from manifests.interrupts import cleanup_on_interrupt
     help="Read the shards that an earlier run finished, and write damaged ones again. Indexes and tables are always "
     "checked.",
 )
+@click.option(
+    "--append",
+    is_flag=True,
+    help="Add the images to the dataset OUT, as its next revision: new shards after the old ones, new classes at the "
+    "end. Images that are in OUT are left out. Options that are not given are those of OUT. `dataprep revert` undoes "
+    "it.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the plan; write nothing.")
 def convert(
     *,
@@ -40,6 +48,7 @@ def convert(
     address: str | None,
     overwrite: bool,
     check_shards: bool,
+    append: bool,
     dry_run: bool,
     **conversion: Any,
 ) -> ExitStatus:
@@ -49,10 +58,15 @@ def convert(
     --store raw. Broken images are never written to a shard; rejected.jsonl lists them with the reason. If the command
     is interrupted or killed, run it again to resume.
     """
+    if append and (overwrite or check_shards):
+        name = "--overwrite" if overwrite else "--check-shards"
+        raise CallError(f"--append excludes {name}", hint=f"leave out {name}")
     with closing(make_engine(engine, address, workers)) as runner:
         if not dry_run:
             runner.start("dataprep.shards.write")  # the worker starts while this process reads the source
-        inputs = read_inputs(**conversion)
+        inputs = read_inputs(append=append, **conversion)
+        if append:
+            return append_inputs(inputs, runner, max_rejected, dry_run=dry_run)
         source, options, out = inputs.source, inputs.options, inputs.out
 
         from dataprep.convert.dataset import convert_dataset

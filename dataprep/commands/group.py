@@ -13,6 +13,7 @@ from dataprep.commands.info import info
 from dataprep.commands.plan import plan
 from dataprep.commands.repair import repair
 from dataprep.commands.report import report
+from dataprep.commands.revert import revert
 from dataprep.commands.verify import verify
 from dataprep.commands.work import work
 
@@ -29,6 +30,7 @@ def main() -> None:
     dataprep info    ILSVRC2012-tfrecord/               print what a dataset contains
     dataprep report  ILSVRC2012-tfrecord/               write a page that shows a dataset
     dataprep repair  ILSVRC2012-tfrecord/               replace damaged and missing files
+    dataprep revert  ILSVRC2012-tfrecord/               undo the last `convert --append`
     dataprep diff    ILSVRC2012-old/ ILSVRC2012-new/    compare two datasets
     dataprep duplicates ILSVRC2012-tfrecord/            find images that occur more than once
 
@@ -54,6 +56,7 @@ main.add_command(verify)
 main.add_command(info)
 main.add_command(report)
 main.add_command(repair)
+main.add_command(revert)
 main.add_command(diff)
 main.add_command(duplicates)
 main.add_command(plan)

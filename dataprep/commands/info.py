@@ -13,7 +13,7 @@ from dataprep.commands.base import Command, print_line
 from dataprep.commands.param_types import path_or_url
 from dataprep.humanize import format_bytes, format_totals
 from manifests.errors import ExitStatus
-from manifests.text import cut_middle, plural
+from manifests.text import cut_middle, plural, printable
 
 if TYPE_CHECKING:
     from dataprep.datasets.summary import DatasetSummary, SplitSummary
@@ -64,11 +64,15 @@ def _print_summary(out: str, summary: DatasetSummary) -> None:
     samples = f"{plural(summary.samples, 'sample')} in {plural(summary.classes, 'class')}"
     raw = f" raw {'x'.join(map(str, summary.pixels))}," if summary.pixels else ""
     print_line(f"{out}: {summary.format},{raw} {samples}, {format_bytes(summary.bytes)}")
+    for revision in summary.revisions:
+        added = ", ".join(f"{name} +{samples:,}" for name, samples in revision.samples.items())
+        shards = f"{plural(revision.shards, 'shard')}, {plural(revision.classes, 'class')} since then"
+        print_line(f"revision {revision.revision}: {added} from {printable(revision.source)}, in {shards}")
     for name, split in summary.splits.items():
         _print_split(name, split)
     if summary.rejected:
         print_line()
-        print_line(f"rejected: {plural(summary.rejected, 'image')}, see {out}/rejected.jsonl")
+        print_line(f"rejected: {plural(summary.rejected, 'image')}, see {out}/{summary.rejected_file}")
 
 
 def _print_split(name: str, split: SplitSummary) -> None:

@@ -27,12 +27,21 @@ max_rejected_option = click.option(
 )
 
 
-def print_result(result: ConvertResult, out: str, max_rejected: float) -> ExitStatus:
-    """Print the totals of a complete dataset; return status 1 if too many images were rejected."""
+def print_result(result: ConvertResult, out: str, max_rejected: float, *, appended: bool = False) -> ExitStatus:
+    """Print the totals of a complete dataset; return status 1 if too many images were rejected.
+
+    Args:
+        result: what was converted.
+        out: the output folder.
+        max_rejected: largest fraction of the images that may be rejected.
+        appended: the totals are those of new shards in a dataset.
+
+    """
     for notice in result.notices:
         print_note(notice)
     for split in result.manifest.splits:
-        print_line(f"{split.name}: {format_totals(split.samples, split.bytes, len(split.shards))}")
+        totals = format_totals(split.samples, split.bytes, len(split.shards))
+        print_line(f"{split.name}: {totals}{' appended' if appended else ''}")
     if result.resumed:
         were = "was" if result.resumed == 1 else "were"
         print_line(f"{plural(result.resumed, 'shard')} {were} done by an earlier run")
@@ -42,7 +51,8 @@ def print_result(result: ConvertResult, out: str, max_rejected: float) -> ExitSt
     if result.rejected:
         fraction = result.rejected / result.images
         images = f"{result.rejected:,} of {plural(result.images, 'image')} ({fraction:.2%})"
-        print_line(f"rejected: {images}, see {out}/rejected.jsonl")
+        name = result.manifest.rejected.name if result.manifest.rejected else "rejected.jsonl"
+        print_line(f"rejected: {images}, see {out}/{name}")
         print_failed(result.failed)
         if fraction > max_rejected:
             print_error(
@@ -50,7 +60,8 @@ def print_result(result: ConvertResult, out: str, max_rejected: float) -> ExitSt
                 "Hint: replace these images, or raise --max-rejected to accept the dataset without them."
             )
             return ExitStatus.DATA_PROBLEM
-    print_line(f"{out} is complete")
+    if not appended:
+        print_line(f"{out} is complete")
     return ExitStatus.SUCCESS
 
 

@@ -12,6 +12,7 @@ from awscrt.checksums import crc32c
 from dataprep import storage
 from dataprep.formats import components
 from dataprep.images.base import EXTENSIONS, FAILED
+from dataprep.options import Options
 from dataprep.plan.job import Job
 from dataprep.resume.finished import has_checksum, read_rejected
 from dataprep.shards.write import ShardResult
@@ -77,7 +78,7 @@ def read_result(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
         bytes=job.bytes,
         resumed=sum(result.resumed for result in results),
         rejected=len(rejected),
-        changes=_sum_changes(results),
+        changes=summed_changes(results),
         failed=tuple(row for row in rejected if row["reason"] == FAILED),
     )
 
@@ -101,7 +102,11 @@ def _build_manifest(job: Job, results: Sequence[ShardResult], rejected: File | N
         creator="convert",
         format=options.fmt,
         store=options.store,
-        components=_components(job, {name for result in results for name in result.conversion.formats}),
+        components=with_formats(
+            components(options.fmt, options.store, job.label_type),
+            options,
+            {name for result in results for name in result.conversion.formats},
+        ),
         classes=job.classes,
         splits=tuple(
             Split(
@@ -117,17 +122,16 @@ def _build_manifest(job: Job, results: Sequence[ShardResult], rejected: File | N
     )
 
 
-def _components(job: Job, image_formats: set[str]) -> Components:
+def with_formats(every: Components, options: Options, image_formats: set[str]) -> Components:
     """Return where records store image and label; of the image extensions, only those that the shards contain."""
-    options = job.options
-    all_components = components(options.fmt, options.store, job.label_type)
     if options.fmt != "webdataset" or options.store != "encoded":
-        return all_components
+        return every
     extensions = tuple(extension for name, extension in EXTENSIONS.items() if name in image_formats)
-    return replace(all_components, image=extensions or ("jpg",))
+    return replace(every, image=extensions or ("jpg",))
 
 
-def _sum_changes(results: Iterable[ShardResult]) -> dict[str, tuple[int, int, int]]:
+def summed_changes(results: Iterable[ShardResult]) -> dict[str, tuple[int, int, int]]:
+    """Return the totals of each kind of change over all shards; see `ConvertResult.changes`."""
     totals: dict[str, tuple[int, int, int]] = {}
     for result in results:
         for change, (samples, before, after) in (result.conversion.changes or {}).items():

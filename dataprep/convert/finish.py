@@ -16,6 +16,7 @@ from dataprep.plan.job import Job
 from dataprep.plan.tasks import recorded_tasks
 from dataprep.progress import Progress
 from dataprep.resume.finished import files_in_manifest, has_all_of, is_intact, read_finished
+from dataprep.resume.output import refuse_appended
 from dataprep.shards.write import ShardResult
 from manifests.errors import StoppedError
 from manifests.schema import File
@@ -80,6 +81,7 @@ def finish(
     job = plan.job(out)
     with storage.locked(out, shared=True):
         storage.check_partials([out])
+        refuse_appended(out)
         in_manifest = files_in_manifest(job.fingerprint, out)
         results = _check_all(job, in_manifest, engine or LocalEngine(workers), progress)
         missing = [number for number, shard in enumerate(job.shards) if results[shard.name] is None]

@@ -36,6 +36,7 @@ from dataprep.resume.finished import (
     unpublished_tables,
 )
 from dataprep.resume.kept import says_what_is_kept
+from dataprep.resume.output import refuse_appended
 from dataprep.shards.write import ShardResult, ShardTask, divides, log_shard, useful_workers, write_shard
 from dataprep.storage.completion import INCOMPLETE_NAME, mark_incomplete, owns_names
 from dataprep.storage.owners import this_owner
@@ -94,6 +95,7 @@ def work(
         job = plan.job(out)
         stack.enter_context(storage.locked(out, shared=True))
         storage.check_partials([out])
+        refuse_appended(out)
         numbers = share.numbers(len(job.shards)) if share else range(len(job.shards))
         run = _Run(
             job, StoredTasks(plan, out, numbers, engine.workers), engine, files_in_manifest(job.fingerprint, out)

@@ -52,6 +52,26 @@ class SplitSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class RevisionSummary:
+    """What an append added.
+
+    Attributes:
+        revision: its number, from 1.
+        source: name of the source.
+        samples: number of samples that each split gained, by name.
+        shards: number of shards.
+        classes: number of classes of the dataset since then.
+
+    """
+
+    revision: int
+    source: str
+    samples: Mapping[str, int]
+    shards: int
+    classes: int
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetSummary:
     """What a dataset contains.
 
@@ -63,8 +83,10 @@ class DatasetSummary:
         samples: number of samples in all splits.
         bytes: total size of all shards.
         classes: number of classes.
-        rejected: number of source images that are listed in ``rejected.jsonl``.
+        rejected: number of source images that are listed in `rejected_file`.
+        rejected_file: name of that file. Empty if there is none.
         options: the options that the dataset was made with.
+        revisions: what each append added: the source, and the number of samples of each split. Empty without any.
         splits: one summary per split, by name, in the order of the manifest.
 
     """
@@ -77,14 +99,18 @@ class DatasetSummary:
     bytes: int
     classes: int
     rejected: int
+    rejected_file: str
     options: Mapping[str, Any]
+    revisions: Sequence[RevisionSummary]
     splits: Mapping[str, SplitSummary]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the summary as plain data for JSON. Without raw pixels there is no ``pixels`` member."""
+        """Return the summary as plain data for JSON, without the members that most datasets do not need."""
         data = asdict(self)
         if self.pixels is None:
             del data["pixels"]
+        if not self.revisions:
+            del data["revisions"], data["rejected_file"]
         return data
 
 
@@ -107,7 +133,18 @@ def summarize(folder: str) -> DatasetSummary:
         bytes=sum(split.bytes for split in manifest.splits),
         classes=len(manifest.classes),
         rejected=_count_rejected(folder, manifest),
+        rejected_file=manifest.rejected.name if manifest.rejected else "",
         options=dict(manifest.options),
+        revisions=[
+            RevisionSummary(
+                number,
+                revision.source,
+                {name: added.samples for name, added in revision.added},
+                sum(added.shards for _, added in revision.added),
+                revision.classes,
+            )
+            for number, revision in enumerate(manifest.revisions, 1)
+        ],
         splits={split.name: _summarize_split(folder, manifest.classes, split) for split in manifest.splits},
     )
 

@@ -108,9 +108,9 @@ def lists_everything(out: str, in_manifest: Mapping[str, File]) -> bool:
     return REJECTED_NAME not in in_manifest or all(map(_is_final_row, read_rejected(out)))
 
 
-def read_rejected(out: str) -> Iterator[dict[str, str]]:
+def read_rejected(out: str, name: str = REJECTED_NAME) -> Iterator[dict[str, str]]:
     """Read the rows of ``rejected.jsonl``, which has the checksum in the manifest."""
-    return (json.loads(line) for line in read_lines(os.path.join(out, REJECTED_NAME), REJECTED))
+    return (json.loads(line) for line in read_lines(os.path.join(out, name), REJECTED))
 
 
 def has_all_of(out: str, in_manifest: Mapping[str, File]) -> bool:

@@ -35,7 +35,7 @@ from dataprep.resume.finished import (
     read_finished,
     unpublished_tables,
 )
-from dataprep.resume.output import refuse_folders
+from dataprep.resume.output import refuse_appended, refuse_folders
 from dataprep.resume.reread import RereadTask, SourceImages, reread
 from dataprep.resume.stamps import STAMPS_NAME, read_stamps, stamps_of
 from dataprep.shards.write import ShardResult
@@ -44,6 +44,7 @@ from dataprep.storage.completion import INCOMPLETE_NAME, owns_names, read_mark
 from manifests.errors import CallError, DamagedError
 from manifests.files import REJECTED, read_lines
 from manifests.remote import is_url
+from manifests.revisions import APPEND_MARK_NAME, REVISION_FILE
 from manifests.schema import SPLIT_NAMES, File
 from manifests.store import (
     MANIFEST_NAME,
@@ -107,6 +108,8 @@ def find_resumable(
     if not storage.is_folder(out):
         return Resumable({}, stamps=now)
     refuse_folders(out, (MANIFEST_NAME, INCOMPLETE_NAME, STAMPS_NAME, *_dataset_files(plan, out)))
+    if not overwrite:
+        refuse_appended(out)
     in_manifest = files_in_manifest(plan.fingerprint, out)
     names = (shard.name for shard in plan.shards)
     tables = list(storage.map_files(out, lambda name: read_finished(plan.fingerprint, out, name, in_manifest), names))
@@ -236,10 +239,13 @@ def _is_rejected_list(path: str) -> bool:
         return False
 
 
+_OTHER_FILES = "|".join([re.escape(REJECTED_NAME), re.escape(APPEND_MARK_NAME), REVISION_FILE.pattern])
+
+
 def _dataset_files(plan: ConversionPlan, out: str) -> list[str]:
     """List the files in the folder whose names could be those of a dataset. All other files are never changed."""
     splits = "|".join(map(re.escape, {*SPLIT_NAMES, *plan.splits}))
-    pattern = re.compile(rf"({splits})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{re.escape(REJECTED_NAME)}")
+    pattern = re.compile(rf"({splits})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{_OTHER_FILES}")
     return sorted(entry.name for entry in storage.list_folder(out) if pattern.fullmatch(entry.name))
 
 

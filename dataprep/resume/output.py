@@ -7,8 +7,10 @@ from collections.abc import Iterable
 
 from dataprep import storage
 from dataprep.sources import Source
-from manifests.errors import CallError
+from manifests.errors import CallError, ManifestError
 from manifests.remote import is_url, parse_url
+from manifests.revisions import old_manifest_name
+from manifests.store import read_manifest
 from manifests.text import printable
 
 #: Longest path of an output folder, in bytes: Linux allows 4,096 for the path of a file in it.
@@ -101,6 +103,27 @@ def refuse_folders(out: str, names: Iterable[str]) -> None:
                 f"--out {printable(out)} contains a folder {name!r}, but a file of this name is needed",
                 hint="move it away, or choose another folder",
             )
+
+
+def refuse_appended(out: str) -> None:
+    """Check that nothing was appended to the dataset in a folder since it was made.
+
+    Raises:
+        CallError: it has more than one revision, so it is no longer what a conversion made.
+
+    """
+    if not storage.is_file(os.path.join(out, old_manifest_name(0))):
+        return
+    try:
+        manifest = read_manifest(out)
+    except ManifestError:
+        return
+    if manifest.revisions:
+        raise CallError(
+            f"--out {printable(out)} is at revision {manifest.revision}: images were appended to it",
+            hint="set --append to add the images of another source, choose another folder, or replace everything with "
+            "--overwrite",
+        )
 
 
 def _nearest_existing(path: str) -> str:

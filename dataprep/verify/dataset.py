@@ -11,15 +11,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from dataprep import engines, storage
+from dataprep.append.mark import own_files, read_mark, unlisted_files
 from dataprep.progress import Progress
 from dataprep.verify.problems import MAX_PROBLEMS, Problem, ProblemList
 from dataprep.verify.shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
 from manifests.errors import DamagedError
 from manifests.faults import raise_machine_fault
 from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length
+from manifests.history import read_old_manifest
 from manifests.remote import is_url, parse_url
+from manifests.revisions import APPEND_MARK_NAME, old_manifest_name
 from manifests.schema import UNREADABLE, Manifest, Shard
-from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME, has_shard_list, read_manifest
+from manifests.store import MANIFEST_NAME, has_shard_list, read_manifest
 
 _log = logging.getLogger(__name__)
 
@@ -183,13 +186,36 @@ def _entries(folder: str) -> Sequence[storage.Entry]:
     return storage.list_folder(folder)
 
 
+def _check_old_manifests(folder: str, manifest: Manifest) -> Iterator[Problem]:
+    for revision in range(manifest.revision):
+        try:
+            read_old_manifest(folder, manifest, revision)
+        except DamagedError as error:
+            yield Problem(old_manifest_name(revision), error.message, hint=error.hint)
+
+
+def _check_mark(folder: str, manifest: Manifest) -> tuple[list[Problem], frozenset[str]]:
+    """Return a problem if an append has not ended, and the names of its files."""
+    try:
+        mark = read_mark(folder)
+    except DamagedError as error:
+        return [Problem(APPEND_MARK_NAME, error.message, hint=error.hint)], frozenset()
+    pending = frozenset(unlisted_files(mark, manifest) if mark else ())
+    if not mark or not pending:
+        return [], pending
+    again = "`dataprep convert --append`" if mark.action == "append" else "`dataprep revert`"
+    hint = f"run the same {again} again; or `dataprep revert {folder}`, which removes what it wrote"
+    return [Problem(APPEND_MARK_NAME, f"{again} was interrupted, or is running", hint=hint)], pending
+
+
 #: Suffixes of the files that `dataprep convert` writes for each shard.
 _SUFFIXES = (".tfrecord", ".tar", ".idx", ".parquet")
 
 
 def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
     """Check that the manifest names every file once, and that the folder has no other files of a dataset."""
-    named = {MANIFEST_NAME, *([SHARD_LIST_NAME] if has_shard_list(manifest) else [])}
+    named = {MANIFEST_NAME, *(own_files(manifest) if manifest.revisions or has_shard_list(manifest) else [])}
+    mark_problem, pending = _check_mark(folder, manifest)
     for split in manifest.splits:
         for shard in split.shards:
             for file in (shard.file, shard.index, shard.table):
@@ -202,7 +228,9 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
         if name == storage.PARTIALS_NAME:
             hint = "run the same command again, or remove the folder"
             yield Problem(name, "the folder is left over from an interrupted run", hint=hint)
-        elif name.endswith(_SUFFIXES) and name not in named and manifest.creator == "convert":
+        elif name.endswith(_SUFFIXES) and name not in named | pending and manifest.creator == "convert":
             yield Problem(name, "the file is not in the manifest", hint="remove it, or make the dataset again")
+    yield from mark_problem
+    yield from _check_old_manifests(folder, manifest)
     if manifest.rejected is not None:
         yield from check_file(folder, manifest.rejected, REJECTED, "make the dataset again to restore the list")

@@ -58,7 +58,7 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("convert", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
                     "validate max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter "
                     "where store raw-size raw-fit image-root path-column label-column split-column pattern classes "
-                    "max-classes workers engine address overwrite check-shards dry-run"),
+                    "max-classes workers engine address overwrite check-shards append dry-run"),
         ("plan", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
                  "where validate max-pixels resize-shorter max-side only-above quality subsampling filter "
                  "store raw-size raw-fit image-root path-column label-column split-column pattern classes "
@@ -69,6 +69,7 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("verify", "decode manifest-only max-pixels workers"),
         ("info", "json"),
         ("diff", "json limit"),
+        ("revert", ""),
         ("repair", "src dry-run image-root path-column label-column split-column pattern classes max-classes workers"),
         ("report", "out source sample batch-size max-size seed overwrite json workers"),
     ],

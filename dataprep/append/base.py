@@ -1,0 +1,139 @@
+"""The dataset that something is appended to: whether it can be, and with which options it was made."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dataprep.options import Options
+from dataprep.plan.stored import options_from_json
+from manifests.errors import CallError, ManifestError
+from manifests.members import MemberError, parse_json
+from manifests.revisions import manifest_digest, parts
+from manifests.schema import Manifest
+from manifests.store import MANIFEST_NAME, parse_manifest, read_manifest_bytes
+from manifests.text import printable
+
+
+@dataclass(frozen=True)
+class Base:
+    """The newest revision of a dataset.
+
+    Attributes:
+        out: folder of the dataset.
+        data: content of ``manifest.json``.
+        manifest: the same, parsed.
+
+    """
+
+    out: str
+    data: bytes
+    manifest: Manifest
+
+    @property
+    def digest(self) -> str:
+        """What the next revision states about this one."""
+        return manifest_digest(self.data)
+
+    def next_number(self, split: str) -> int:
+        """Return the number of the next shard of a split."""
+        found = self.manifest.split(split)
+        names = [shard.name for shard in found.shards] if found else []
+        return max((_number(name) for name in names), default=-1) + 1
+
+
+def _number(shard: str) -> int:
+    """Return the number in the name of a shard, such as ``train-00012.tar``."""
+    digits = os.path.splitext(shard)[0].rpartition("-")[2]
+    return int(digits) if digits.isascii() and digits.isdigit() else -1
+
+
+def read_base(out: str, option: str = "--append: ") -> Base:
+    """Read the dataset to append to.
+
+    Args:
+        out: its folder or URL.
+        option: how messages begin.
+
+    Raises:
+        CallError: there is none, or ``dataprep convert`` did not make it.
+        ManifestError: the manifest is damaged.
+
+    """
+    try:
+        data = read_manifest_bytes(out)
+    except (CallError, ManifestError) as error:
+        hint = "finish it with the command that made it"
+        if option:
+            hint += ", or leave out --append to make a new dataset"
+        raise CallError(f"{option}{printable(out)} is not a complete dataset ({error.message})", hint=hint) from None
+    manifest = parse_manifest(data, os.path.join(out, MANIFEST_NAME))
+    if manifest.creator != "convert":
+        raise CallError(
+            f"{option}the shards of {printable(out)} were made by another tool",
+            hint="give it as one of several --src, with the new source, and choose another --out",
+        )
+    return Base(out, data, manifest)
+
+
+def options_of(members: Mapping[str, Any]) -> Options:
+    """Return the options of a conversion or of a revision.
+
+    Raises:
+        MemberError: they are not those of this release.
+
+    """
+    return options_from_json(parse_json(json.dumps(options_members(members)).encode()))
+
+
+def options_members(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a manifest without the fingerprint of the plan."""
+    return {name: value for name, value in members.items() if name != "plan"}
+
+
+#: Options that say how images are stored. Those that choose and divide images belong to one source.
+_INHERITED = ("fmt", "shard_bytes", "shard_samples", "shuffle", "seed", "validate", "max_pixels", "downscale", "raw")
+
+
+def inherited_options(base: Base, given: Options, names: frozenset[str]) -> Options:
+    """Return the options of an append: those that the user gave, and for others those of the newest revision.
+
+    Args:
+        base: the dataset.
+        given: the options, with defaults where the user gave nothing.
+        names: names of the fields of `Options` that the user gave.
+
+    Raises:
+        CallError: an option contradicts the dataset.
+
+    """
+    newest = parts(base.manifest)[-1].options
+    try:
+        options = options_of(newest)
+    except MemberError as error:
+        hint = "use the release that made it, or convert it into a new dataset first"
+        message = f"--append: the options of {printable(base.out)} are not those of this release ({error})"
+        raise CallError(message, hint=hint) from None
+    merged = {name: getattr(given if name in names else options, name) for name in _INHERITED}
+    return check_options(base, Options(**{**vars(given), **merged}))
+
+
+def check_options(base: Base, options: Options) -> Options:
+    """Return the options, if shards that are written with them fit those of the dataset.
+
+    Raises:
+        CallError: they do not.
+
+    """
+    manifest = base.manifest
+    pixels = options.raw.pixels if options.raw else None
+    if options.fmt != manifest.format:
+        message = f"--append: {printable(base.out)} has the format {manifest.format}, not {options.fmt}"
+        raise CallError(message, hint="leave out --fmt")
+    if pixels != manifest.pixels:
+        stored = f"raw pixels of {manifest.pixels[1]}x{manifest.pixels[0]}" if manifest.pixels else "encoded images"
+        raise CallError(f"--append: {printable(base.out)} stores {stored}", hint="leave out --store and --raw-size")
+    return options

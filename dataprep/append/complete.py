@@ -1,0 +1,127 @@
+"""Write what makes an append complete, after its last shard: the lists and manifests of the next revision."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from awscrt.checksums import crc32c
+
+from dataprep import storage
+from dataprep.append.base import Base
+from dataprep.convert.complete import ConvertResult, summed_changes, with_formats
+from dataprep.images.base import EXTENSIONS, FAILED
+from dataprep.plan.job import Job
+from dataprep.resume.finished import read_rejected
+from dataprep.shards.write import ShardResult
+from manifests.errors import StorageError
+from manifests.files import MANIFEST, read_file
+from manifests.revisions import manifest_digest, numbered, old_manifest_name, part_of
+from manifests.schema import Added, File, Manifest, Revision, Shard, Split, split_order
+from manifests.store import MANIFEST_NAME, REJECTED_NAME, checksum_text, manifest_files, rejected_bytes
+
+
+def finish_append(
+    base: Base, job: Job, results: Sequence[ShardResult], name: str, source_digest: str
+) -> tuple[Manifest, ConvertResult]:
+    """Write ``rejected.N.jsonl``, the old manifest under its new name, and ``manifest.json``, in this order.
+
+    If every image was rejected, there is no new revision.
+
+    Args:
+        base: the dataset.
+        job: what was written.
+        results: all shards of the job, in its order.
+        name: name of the source.
+        source_digest: fingerprint of the whole source.
+
+    Returns:
+        The manifest of the newest revision, and what was appended.
+
+    Raises:
+        StorageError: another append has ended since this one began.
+
+    """
+    rejected = [*job.rejected, *(row for result in results for row in result.conversion.rejected)]
+    shards = {result.name: shard for result in results if (shard := result.shard)}
+    for result in results:
+        if result.shard is None:  # this table only recorded, for a resumed run, that every image was rejected
+            storage.remove(os.path.join(base.out, result.table.name))
+    manifest = base.manifest
+    if shards:
+        manifest = _next_manifest(base, job, shards, {each for r in results for each in r.conversion.formats})
+        manifest = replace(
+            manifest,
+            rejected=_write_rejected(base, job.revision, rejected),
+            revisions=(*base.manifest.revisions, _revision(base, job, shards, name, source_digest)),
+        )
+        _publish(base, manifest)
+    converted = ConvertResult(
+        part_of(manifest, job.revision) if shards else replace(manifest, splits=()),
+        images=job.images + len(job.rejected),
+        bytes=job.bytes,
+        resumed=sum(result.resumed for result in results),
+        rejected=len(rejected),
+        changes=summed_changes(results),
+        failed=tuple(row for row in rejected if row["reason"] == FAILED),
+    )
+    return manifest, converted
+
+
+def _next_manifest(base: Base, job: Job, shards: Mapping[str, Shard], formats: set[str]) -> Manifest:
+    old = base.manifest
+    new = {
+        name: tuple(shards[each.name] for each in job.shards if each.split == name and each.name in shards)
+        for name in job.splits
+    }
+    before = {split.name: split.shards for split in old.splits}
+    names = split_order({*before, *(name for name, added in new.items() if added)})
+    return replace(
+        old,
+        components=with_formats(old.components, job.options, formats | _formats(old)),
+        classes=job.classes,
+        splits=tuple(Split(name, (*before.get(name, ()), *new.get(name, ()))) for name in names),
+    )
+
+
+def _formats(manifest: Manifest) -> set[str]:
+    """Return the image formats that a manifest names, by their extensions in WebDataset shards."""
+    return {name for name, extension in EXTENSIONS.items() if extension in manifest.components.image}
+
+
+def _revision(base: Base, job: Job, shards: Mapping[str, Shard], name: str, source_digest: str) -> Revision:
+    added = []
+    for split in job.splits:
+        own = [shards[each.name] for each in job.shards if each.split == split and each.name in shards]
+        if own:
+            added.append((split, Added(len(own), sum(shard.samples for shard in own))))
+    options = {**job.options.as_json(), "plan": job.fingerprint}
+    return Revision(base.digest, name, source_digest, tuple(added), len(job.classes), options)
+
+
+def _write_rejected(base: Base, revision: int, rows: Iterable[Mapping[str, str]]) -> File | None:
+    """Write the list of all rejected images, unless the old list is also the new one; return the list."""
+    old = base.manifest.rejected
+    before = [*read_rejected(base.out, old.name)] if old else []
+    new = [dict(row) for row in rows if dict(row) not in before]
+    if not new:
+        return old
+    data = rejected_bytes(sorted([*before, *new], key=lambda row: row["source"]))
+    name = numbered(REJECTED_NAME, revision)
+    storage.replace_file(os.path.join(base.out, name), data)
+    return File(name, len(data), checksum_text(crc32c(data)))
+
+
+def _publish(base: Base, manifest: Manifest) -> None:
+    path = os.path.join(base.out, MANIFEST_NAME)
+    *others, (_, data) = manifest_files(manifest).items()
+    for name, content in (*others, (old_manifest_name(base.manifest.revision), base.data)):
+        storage.replace_file(os.path.join(base.out, name), content)
+    if manifest_digest(read_file(path, MANIFEST)) not in (base.digest, manifest_digest(data)):
+        raise StorageError(
+            "another program has changed the dataset since this append began",
+            file=path,
+            hint="run the same command again",
+        )
+    storage.replace_file(path, data)

@@ -1,0 +1,90 @@
+"""Undo an append: remove what an interrupted one wrote, or go back to the revision before the newest one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from dataprep import storage
+from dataprep.append.base import Base, read_base
+from dataprep.append.mark import Mark, create_mark, own_files, read_mark, remove_mark, unlisted_files
+from manifests.errors import CallError, StoppedError
+from manifests.history import read_old_manifest
+from manifests.revisions import old_manifest_name
+from manifests.schema import Manifest
+from manifests.store import MANIFEST_NAME, parse_manifest
+from manifests.text import printable
+
+
+@dataclass(frozen=True)
+class RevertResult:
+    """What `revert_dataset` did.
+
+    Attributes:
+        manifest: manifest of the revision that the dataset is at.
+        removed: number of samples that were removed; 0 if only an interrupted append was.
+        files: number of files that were removed.
+
+    """
+
+    manifest: Manifest
+    removed: int
+    files: int
+
+
+def revert_dataset(out: str) -> RevertResult:
+    """Remove the files of an interrupted append; if there is none, those of the newest revision.
+
+    ``manifest.json`` is the old or the new one at any moment. After an interruption, the same call continues.
+
+    Args:
+        out: folder or URL of the dataset.
+
+    Raises:
+        CallError: `out` is not a complete dataset, or nothing was ever appended to it.
+        ManifestError: a manifest is missing or damaged.
+        StoppedError: another run is working in the folder, or a disk or a server fails.
+
+    """
+    base = read_base(out, option="")
+    with storage.locked(out) as is_locked:
+        storage.check_partials([out])
+        with storage.partials([out], is_locked=is_locked):
+            base = read_base(out, option="")
+            mark = read_mark(out)
+            if mark is not None and mark.action == "append":
+                if unlisted_files(mark, base.manifest):
+                    return _remove_files(base.manifest, mark, out, removed=0)
+                remove_mark(out)  # the append was killed after its last step but one
+            elif mark is not None and mark.plan != base.digest:
+                return _remove_files(base.manifest, mark, out, removed=0)
+            return _revert_newest(base, is_marked=mark is not None and mark.action == "revert")
+
+
+def _revert_newest(base: Base, *, is_marked: bool) -> RevertResult:
+    manifest, out = base.manifest, base.out
+    if not manifest.revisions:
+        raise CallError(
+            f"{printable(out)} is at revision 0: nothing was appended to it",
+            hint="only an append can be reverted",
+        )
+    number = manifest.revision - 1
+    data = read_old_manifest(out, manifest, number)
+    old = parse_manifest(data, os.path.join(out, old_manifest_name(number)))
+    kept = {file.name for split in old.splits for shard in split.shards for file in shard.files} | {*own_files(old)}
+    every = [file.name for split in manifest.splits for shard in split.shards for file in shard.files]
+    mark = Mark("revert", base.digest, tuple(name for name in (*every, *own_files(manifest)) if name not in kept))
+    if not is_marked and not create_mark(out, mark):
+        raise StoppedError("another command is changing the revision", file=out, hint="wait until it ends")
+    storage.replace_file(os.path.join(out, MANIFEST_NAME), data)
+    samples = (sum(split.samples for split in each.splits) for each in (manifest, old))
+    return _remove_files(old, mark, out, removed=next(samples) - next(samples))
+
+
+def _remove_files(manifest: Manifest, mark: Mark, out: str, *, removed: int) -> RevertResult:
+    there = {entry.name for entry in storage.list_folder(out)}
+    names = [name for name in unlisted_files(mark, manifest) if name in there]
+    for name in names:
+        storage.remove(os.path.join(out, name))
+    remove_mark(out)
+    return RevertResult(manifest, removed, len(names))

@@ -1,0 +1,84 @@
+"""``dataprep convert --append``: add images to a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dataprep.commands.base import print_line
+from dataprep.commands.conversion_options import Inputs
+from dataprep.commands.progress_bars import ProgressBar
+from dataprep.commands.results import print_result
+from dataprep.humanize import format_bytes
+from manifests.errors import ExitStatus
+from manifests.interrupts import cleanup_on_interrupt
+from manifests.text import agree, plural, printable
+
+if TYPE_CHECKING:
+    from dataprep.append.dataset import AppendPlan, AppendResult
+    from dataprep.engines import Engine
+
+
+def append_inputs(inputs: Inputs, engine: Engine, max_rejected: float, *, dry_run: bool) -> ExitStatus:
+    """Append a source to the dataset in the output folder, and print what was added."""
+    from dataprep.append.base import read_base
+    from dataprep.append.dataset import append_dataset, plan_append
+
+    source, out = inputs.source, inputs.out
+    if dry_run:
+        planned = plan_append(source, read_base(out), inputs.options, name=inputs.name, reader=engine)
+        _print_plan(planned, out)
+        return ExitStatus.SUCCESS
+    with ProgressBar("comparing") as check_bar, ProgressBar("converting") as bar, cleanup_on_interrupt():
+        result = append_dataset(
+            source, out, inputs.options, name=inputs.name, engine=engine, progress=bar, check_progress=check_bar
+        )
+    if result.converted is None:
+        _print_nothing(result, out)
+        return ExitStatus.SUCCESS
+    _print_known(result.known, out)
+    status = print_result(result.converted, out, max_rejected, appended=True)
+    if not result.converted.manifest.splits:
+        print_line(f"nothing was appended to {out}: every new image was rejected")
+        return status
+    _print_new(result.new_classes)
+    samples = sum(split.samples for split in result.manifest.splits)
+    print_line(
+        f"{out} is at revision {result.manifest.revision}: {plural(samples, 'sample')} in "
+        f"{plural(len(result.manifest.classes), 'class')}"
+    )
+    return status
+
+
+def _print_known(known: int, out: str) -> None:
+    if known:
+        print_line(f"{plural(known, 'image')} of the source {agree(known, 'is', 'are')} in {out} already")
+
+
+def _print_new(classes: Sequence[str]) -> None:
+    if classes:
+        shown = ", ".join(printable(name) for name in classes[:5])
+        print_line(f"{plural(len(classes), 'new class')}: {shown}{', ...' if len(classes) > 5 else ''}")
+
+
+def _print_nothing(result: AppendResult, out: str) -> None:
+    """Say that there was nothing to append."""
+    since = "" if result.revision is None else f" since revision {result.revision}"
+    images = plural(result.known, "image")
+    print_line(f"nothing to append: all {images} of the source {agree(result.known, 'is', 'are')} in {out}{since}")
+
+
+def _print_plan(planned: AppendPlan | AppendResult, out: str) -> None:
+    from dataprep.append.dataset import AppendResult
+
+    if isinstance(planned, AppendResult):
+        _print_nothing(planned, out)
+        return
+    _print_known(planned.known, out)
+    for split in planned.plan.splits:
+        shards = [shard for shard in planned.plan.shards if shard.split == split]
+        images = sum(len(shard.rows) for shard in shards)
+        size = sum(int(planned.source.size[shard.rows].clip(min=0).sum()) for shard in shards)
+        totals = f"{plural(images, 'image')}, {format_bytes(size)}"
+        print_line(f"{split}: {totals}, {plural(len(shards), 'shard')} to append")
+    _print_new(planned.new_classes)

@@ -1,0 +1,237 @@
+"""`convert --append`: a dataset gains a revision, and everything that was there stays as it was."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.pictures import encode, photo
+
+from dataprep.verify.dataset import verify_dataset
+from manifests.history import read_revision
+from manifests.revisions import manifest_digest
+from manifests.store import read_manifest
+from manifests.tables import read_table
+
+FORMATS = ("tfrecord", "webdataset")
+
+
+def write(folder: Path, numbers: range, classes: tuple[str, ...], first: int = 0) -> Path:
+    for number in numbers:
+        path = folder / classes[number % len(classes)] / f"{number:04d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encode(photo(first + number, 40, 30)))
+    return folder
+
+
+def rows(out: Path) -> list[dict]:
+    manifest = read_manifest(out)
+    found = []
+    for split in manifest.splits:
+        for shard in split.shards:
+            for row in read_table(str(out / shard.table.name)).to_pylist():
+                found.append({**row, "split": split.name, "class": manifest.classes[row["label"]]})
+    return found
+
+
+@pytest.fixture
+def sources(tmp_path) -> tuple[Path, Path]:
+    """Two sources that share a class and a file name."""
+    first = write(tmp_path / "first", range(20), ("cat", "dog"))
+    return first, write(tmp_path / "second", range(1, 16, 2), ("ant", "dog"), first=500)
+
+
+@pytest.fixture(params=FORMATS)
+def dataset(request, sources, invoke, tmp_path) -> Path:
+    out = tmp_path / "out"
+    invoke("convert", "--src", sources[0], "--out", out, "--fmt", request.param, "--samples-per-shard", 8)
+    return out
+
+
+def test_old_files_keep_their_bytes_and_new_samples_follow(dataset, sources, invoke, snapshot):
+    before, old = snapshot(dataset), rows(dataset)
+    (sources[1] / "fox").mkdir()
+    (sources[1] / "fox" / "0.jpg").write_bytes(encode(photo(99, 40, 30)))
+    output = invoke("convert", "--src", sources[1], "--out", dataset, "--append").output
+    after, manifest = snapshot(dataset), read_manifest(dataset)
+    assert {name: data for name, data in after.items() if name in before} | {"manifest.json": b""} == {
+        **before,
+        "manifest.json": b"",
+    }
+    assert after["manifest.0.json"] == before["manifest.json"]
+    assert manifest.revisions[0].parent == manifest_digest(before["manifest.json"])
+    assert manifest.classes == ("cat", "dog", "fox"), "a class without images is not added"
+    assert rows(dataset)[: len(old)] == old
+    new = rows(dataset)[len(old) :]
+    assert sorted((row["source"], row["class"]) for row in new) == [
+        *[(f"dog/{number:04d}.jpg", "dog") for number in range(1, 16, 2)],
+        ("fox/0.jpg", "fox"),
+    ]
+    assert len({row["key"] for row in rows(dataset)}) == len(old) + 9
+    assert verify_dataset(str(dataset), decode=True, workers=1).problems == ()
+    assert "train: 9 samples" in output
+    assert "1 new class: fox" in output
+    assert f"{dataset} is at revision 1: 29 samples in 3 classes" in output
+    assert read_revision(dataset, 0).splits[0].samples == 20
+
+
+def test_appending_the_same_source_again_adds_nothing(dataset, sources, invoke, snapshot):
+    (sources[1] / "dog" / "broken.jpg").write_bytes(b"")
+    append = ["convert", "--src", sources[1], "--out", dataset, "--append", "--max-rejected", 1]
+    invoke(*append)
+    invoke(
+        "convert", "--src", write(sources[0].parent / "third", range(50, 53), ("eel",)), "--out", dataset, "--append"
+    )
+    before = snapshot(dataset)
+    assert json.loads(before["rejected.1.jsonl"])["source"] == "dog/broken.jpg"
+    output = invoke(*append).output
+    assert f"nothing to append: all 9 images of the source are in {dataset} since revision 1\n" in output
+    output = invoke("convert", "--src", sources[0], "--out", dataset, "--append").output
+    assert f"nothing to append: all 20 images of the source are in {dataset} since revision 0\n" in output
+    assert snapshot(dataset) == before
+
+
+@pytest.mark.parametrize("options", [[], ["--resize-shorter", 20], ["--store", "raw", "--raw-size", 16]])
+def test_a_source_that_has_grown_adds_only_its_new_images(options, sources, invoke, tmp_path):
+    out = tmp_path / "out"
+    invoke("convert", "--src", sources[0], "--out", out, *options)
+    same_path = sources[0] / "cat" / "0002.jpg"
+    write(sources[0], range(20, 23), ("cat", "dog"))
+    data = encode(photo(7777, 40, 30))
+    same_path.write_bytes(data)
+    output = invoke("convert", "--src", sources[0], "--out", out, "--append").output
+    assert f"19 images of the source are in {out} already" in output
+    new = rows(out)[20:]
+    assert sorted(row["source"] for row in new) == ["cat/0002.jpg", "cat/0020.jpg", "cat/0022.jpg", "dog/0021.jpg"]
+    same_path.unlink()
+    output = invoke("convert", "--src", sources[0], "--out", out, "--append").output
+    assert "nothing to append: all 22 images" in output
+    assert read_manifest(out).revision == 1
+    assert verify_dataset(str(out), workers=1).problems == ()
+
+
+def test_options_that_are_not_given_are_those_of_the_dataset(sources, invoke, tmp_path):
+    out = tmp_path / "out"
+    invoke("convert", "--src", sources[0], "--out", out, "--fmt", "webdataset", "--samples-per-shard", 6, "--seed", 5)
+    invoke("convert", "--src", sources[1], "--out", out, "--append", "--seed", 6)
+    options = read_manifest(out).revisions[0].options
+    assert (options["fmt"], options["shard_samples"], options["seed"]) == ("webdataset", 6, 6)
+    names = [shard.name for shard in read_manifest(out).splits[0].shards]
+    assert names == [f"train-{number:05d}.tar" for number in range(6)]
+
+
+def test_new_splits(sources, invoke, tmp_path):
+    out = tmp_path / "out"
+    invoke("convert", "--src", sources[0], "--out", out, "--val-fraction", 0.2)
+    second = tmp_path / "splits"
+    for split in ("test", "val"):
+        shutil.copytree(sources[1], second / split)
+    output = invoke("convert", "--src", second, "--out", out, "--append").output
+    assert "made with --val-fraction" in output
+    manifest = read_manifest(out)
+    assert [(split.name, split.samples, len(split.shards)) for split in manifest.splits] == [
+        ("train", 16, 1),
+        ("val", 12, 2),
+        ("test", 8, 1),
+    ]
+    assert verify_dataset(str(out), workers=1).problems == ()
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_revert(fmt, sources, invoke, snapshot, tmp_path):
+    out = tmp_path / "out"
+    invoke("convert", "--src", sources[0], "--out", out, "--fmt", fmt)
+    states = [snapshot(out)]
+    (sources[1] / "dog" / "broken.jpg").write_bytes(b"x")
+    for source in (sources[1], write(tmp_path / "third", range(50, 53), ("eel",))):
+        invoke("convert", "--src", source, "--out", out, "--append", "--max-rejected", 1)
+        states.append(snapshot(out))
+    assert json.loads(invoke("info", out, "--json").stdout)["revisions"][1] == {
+        "revision": 2,
+        "source": "third",
+        "samples": {"train": 3},
+        "shards": 1,
+        "classes": 3,
+    }
+    assert "revision 1: train +8 from second, in 1 shard, 2 classes since then" in invoke("info", out).stdout
+    assert "3 samples were removed" in invoke("revert", out).stdout
+    assert snapshot(out) == states[1]
+    invoke("convert", "--src", tmp_path / "third", "--out", out, "--append")
+    assert snapshot(out) == states[2], "the same append gives the same bytes"
+    invoke("revert", out)
+    assert f"{out} is at revision 0" in invoke("revert", out).stdout
+    assert snapshot(out) == states[0]
+    assert "nothing was appended to it" in invoke("revert", out, status=2).output
+
+
+def test_an_interrupted_append_can_be_removed(dataset, sources, invoke, snapshot, monkeypatch):
+    before = snapshot(dataset)
+    append = ["convert", "--src", sources[1], "--out", dataset, "--append"]
+
+    def stop(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dataprep.append.dataset.finish_append", stop)
+        invoke(*append, status=3)
+    assert "manifest.append.json" in snapshot(dataset)
+    problems = verify_dataset(str(dataset), workers=1).problems
+    assert [problem.file for problem in problems] == ["manifest.append.json"]
+    other = write(sources[0].parent / "third", range(50, 53), ("eel",))
+    output = invoke("convert", "--src", other, "--out", dataset, "--append", status=2).output
+    assert "another append" in output
+    assert "what an interrupted append wrote was removed" in invoke("revert", dataset).stdout
+    assert snapshot(dataset) == before
+
+
+def test_conversion_without_append_keeps_an_appended_dataset(dataset, sources, invoke, snapshot):
+    fmt = read_manifest(dataset).format
+    convert = ["convert", "--src", sources[0], "--out", dataset, "--fmt", fmt, "--samples-per-shard", 8]
+    made = snapshot(dataset)
+    invoke("convert", "--src", sources[1], "--out", dataset, "--append")
+    before = snapshot(dataset)
+    output = invoke(*convert, status=2).output
+    assert "is at revision 1: images were appended to it" in output
+    assert snapshot(dataset) == before
+    invoke(*convert, "--overwrite")
+    assert snapshot(dataset) == made
+
+
+def test_refusals(dataset, sources, invoke, snapshot, tmp_path):
+    before = snapshot(dataset)
+    other = {"tfrecord": "webdataset", "webdataset": "tfrecord"}[read_manifest(dataset).format]
+    append = ["convert", "--src", sources[1], "--out", dataset, "--append"]
+    assert "has the format" in invoke(*append, "--fmt", other, status=2).output
+    assert "stores encoded images" in invoke(*append, "--store", "raw", status=2).output
+    assert "excludes --overwrite" in invoke(*append, "--overwrite", status=2).output
+    assert "is not a complete dataset" in invoke(*append[:-2], tmp_path / "missing", "--append", status=2).output
+    assert "--append requires --out" in invoke("convert", "--src", sources[1], "--append", status=2).output
+    numbers = tmp_path / "numbers.txt"
+    numbers.write_text(f"{sources[1]}/dog/0001.jpg 3\n")
+    output = invoke("convert", "--src", numbers, "--out", dataset, "--append", status=2).output
+    assert "the classes are numbers, such as 3" in output
+    write(tmp_path / "almost", range(3), ("Cat",))
+    output = invoke("convert", "--src", tmp_path / "almost", "--out", dataset, "--append", status=2).output
+    assert "class Cat is almost the class cat" in output
+    moved = tmp_path / "moved.csv"
+    moved.write_text("path,label\ncat/0000.jpg,dog\n")
+    output = invoke(
+        "convert", "--src", moved, "--image-root", sources[0], "--out", dataset, "--append", status=2
+    ).output
+    assert "in class cat, but here in class dog" in output
+    suffix = {"tfrecord": "tfrecord", "webdataset": "tar"}[read_manifest(dataset).format]
+    foreign = dataset / f"train-00003.{suffix}"
+    foreign.write_bytes(b"another tool's")
+    assert "which is not in its manifest" in invoke(*append, status=2).output
+    foreign.unlink()
+    assert snapshot(dataset) == before
+
+
+def test_dry_run_writes_nothing(dataset, sources, invoke, snapshot):
+    before = snapshot(dataset)
+    output = invoke("convert", "--src", sources[1], "--out", dataset, "--append", "--dry-run").output
+    assert "train: 8 images" in output
+    assert "1 shard to append" in output
+    assert snapshot(dataset) == before

@@ -1,0 +1,86 @@
+"""Append to a dataset, or revert an append, many times; kill it before a different file operation each time.
+
+This is a separate program because it forks. It prints one line of JSON.
+Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|revert
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from kill_at_calls import KillSwitch, files, in_child, install
+
+from dataprep.append.dataset import append_dataset
+from dataprep.append.revert import revert_dataset
+from dataprep.convert.dataset import convert_dataset
+from dataprep.options import Options
+from dataprep.sources import read_source
+from manifests.store import read_manifest
+
+
+def main() -> None:
+    first, second, folder, fmt, stride, action = *sys.argv[1:5], int(sys.argv[5]), sys.argv[6]
+    options = Options(fmt=fmt, shard_samples=5, shuffle=False)
+    before, out = os.path.join(folder, "before"), os.path.join(folder, "out")
+
+    def append(to: str) -> None:
+        append_dataset(read_source(second), to, options, name="second", workers=1)
+
+    def act() -> None:
+        append(out) if action == "append" else revert_dataset(out)
+
+    def begin() -> dict[str, bytes]:
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(before, out)
+        return files(out)
+
+    in_child(lambda: convert_dataset(read_source(first), before, options, workers=1))
+    if action == "revert":
+        in_child(lambda: append(before))
+    old = begin()
+    in_child(act)
+    new = files(out)
+    begin()
+    reader, writer = os.pipe()
+    in_child(lambda: os.write(writer, str(count_calls(act)).encode()))
+    total = int(os.read(reader, 99))
+    killed, different, broken = 0, [], []
+    for call in range(0, total, stride):
+        begin()
+
+        def act_and_die(call: int = call) -> None:
+            install(KillSwitch(call))
+            act()
+
+        killed += in_child(act_and_die) == signal.SIGKILL
+        if files(out).get("manifest.json") not in (old["manifest.json"], new["manifest.json"]) or not is_whole(out):
+            broken.append(call)
+        is_reverted = read_manifest(out).revision == 0 and not Path(out, "manifest.append.json").exists()
+        if action == "append" or not is_reverted:
+            in_child(act)
+        if files(out) != new:
+            different.append(call)
+    print(json.dumps({"calls": total, "killed": killed, "different": different, "broken": broken}))
+
+
+def is_whole(out: str) -> bool:
+    """Return whether every file that the manifest lists is there with its length."""
+    shards = [shard for split in read_manifest(out).splits for shard in split.shards]
+    return all(
+        Path(out, file.name).is_file() and Path(out, file.name).stat().st_size == file.bytes
+        for shard in shards
+        for file in shard.files
+    )
+
+
+def count_calls(act) -> int:
+    switch = KillSwitch(-1)
+    install(switch)
+    act()
+    return switch.count
+
+
+main()
