@@ -15,7 +15,7 @@ from dataprep.containers.files import LocalFile, open_local_file
 from dataprep.containers.zip import DEFLATED, STORED
 from dataprep.formats import tar
 from dataprep.sources.columns import stats_of
-from dataprep.sources.scan import IMAGE_SUFFIXES, is_utf8, suffix_of
+from dataprep.sources.entries import IMAGE_SUFFIXES, is_utf8, suffix_of
 from manifests.errors import CallError, ShardError, SourceError
 from manifests.files import SOURCE_ARCHIVE, open_file
 from manifests.members import shorten

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from dataprep.sources.base import Source, SourceOptions
+from dataprep.sources.entries import is_utf8
 from dataprep.sources.scan import (
     Scan,
     has_folders,
     hidden_notices,
-    is_utf8,
     list_folders,
     list_images,
     map_splits,

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.columns import concat
+from dataprep.sources.entries import is_folder, scan_folder
 from dataprep.sources.folders import read_class_folders
-from dataprep.sources.scan import Scan, is_folder, scan_folder
+from dataprep.sources.scan import Scan
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.members import shorten

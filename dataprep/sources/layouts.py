@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from dataprep.sources.scan import IMAGE_SUFFIXES, list_folders, scan_folder
+from dataprep.sources.entries import IMAGE_SUFFIXES, scan_folder
+from dataprep.sources.scan import list_folders
 from manifests.errors import SourceError
 from manifests.schema import SPLIT_ALIASES
 from manifests.text import printable

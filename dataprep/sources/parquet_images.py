@@ -9,7 +9,7 @@ from itertools import islice
 import pyarrow as pa
 
 from dataprep.containers.parquet import ROWS_PER_BYTE
-from dataprep.sources.scan import IMAGE_SUFFIXES, is_folder, scan_folder, suffix_of
+from dataprep.sources.entries import IMAGE_SUFFIXES, is_folder, scan_folder, suffix_of
 from dataprep.sources.tables import PATH_COLUMNS
 from manifests.errors import SourceError
 from manifests.files import SOURCE_TABLE, open_file

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep.sources.base import LABEL_COLUMNS, MAX_COLUMN_NAME, RESERVED_COLUMNS
-from dataprep.sources.scan import is_utf8
+from dataprep.sources.entries import is_utf8
 from manifests.errors import CallError, SourceError
 from manifests.text import agree, plural, printable, suggest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from dataprep.sources.scan import IMAGE_SUFFIXES
+from dataprep.sources.entries import IMAGE_SUFFIXES
 from manifests.errors import CallError
 from manifests.files import SOURCE_LIST, open_file
 from manifests.remote import is_url, parse_url

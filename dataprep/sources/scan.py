@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import heapq
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataprep import storage
-from dataprep.sources.columns import NO_STATS, concat, stats_of
+from dataprep.sources.columns import concat
+from dataprep.sources.entries import IMAGE_SUFFIXES, is_folder, scan_folder
+from dataprep.sources.walk import FolderId, Visit, identify
 from manifests.errors import SourceError
-from manifests.remote import is_url
 from manifests.text import plural, printable
-
-#: Files with other suffixes are skipped, and reported in a notice. The content of a file decides its actual format.
-IMAGE_SUFFIXES = frozenset(
-    (
-        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif", ".avif"),
-        *(".heic", ".heif", ".jp2", ".j2k", ".jxl", ".ppm", ".pgm"),
-    )
-)
-
 
 #: How many skipped links to name, each in a message of its own.
 MAX_LINK_NOTICES = 5
-
-#: Device and inode of a folder.
-FolderId = tuple[int, int]
-
-#: An image: path, size in bytes, modification time in ns, inode.
-_Image = tuple[str, int, int, int]
 
 
 class Scan:
@@ -50,7 +34,7 @@ class Scan:
     def __init__(self, root: str) -> None:
         self.root = root
         self.rejected: list[dict[str, str]] = []
-        self.folders: set[FolderId] = {_identify(root)}
+        self.folders: set[FolderId] = {identify(root)}
         self._paths: list[pa.Array] = []
         self._stats: list[NDArray[np.int64]] = []
         self._skipped: Counter[str] = Counter()
@@ -62,7 +46,7 @@ class Scan:
         Each real folder is visited once, however many links lead to it: by its real path if that is in one of the
         folders, else by the first link in sorted order.
         """
-        visit = _Visit(self.root, folders)
+        visit = Visit(self.root, folders)
         self.folders |= visit.run()
         self.rejected += visit.rejected
         self._skipped += visit.skipped
@@ -104,154 +88,6 @@ class Scan:
             return notices
         counts = ", ".join(f"{suffix} {count:,}" for suffix, count in self._skipped.most_common(8))
         return [*notices, f"skipped files that are not images by name: {counts}"]
-
-
-class _Visit:
-    """One walk through the folders of a split. Real folders come first, then links to folders, in sorted order.
-
-    Attributes:
-        images: for each of the folders, its images.
-        rejected: as in `Scan`.
-        skipped: number of skipped files by suffix.
-        notices: messages about skipped links.
-
-    """
-
-    def __init__(self, root: str, folders: Sequence[str]) -> None:
-        self.images: list[list[_Image]] = [[] for _ in folders]
-        self.rejected: list[dict[str, str]] = []
-        self.skipped: Counter[str] = Counter()
-        self.notices: list[str] = []
-        self._root = root
-        self._folders = folders
-        self._seen: dict[FolderId, str] = {}
-        self._above: set[FolderId] = set()
-        self._links: list[tuple[str, int]] = []
-
-    def run(self) -> set[FolderId]:
-        """Walk; return the folders that were visited, and those above them."""
-        self._above = {_identify(os.path.join(self._root, parent)) for parent in _parents(self._folders)}
-        prefetch_folders(os.path.join(self._root, folder) for folder in self._folders)
-        for number, folder in enumerate(self._folders):
-            if os.path.islink(os.path.join(self._root, folder)):
-                heapq.heappush(self._links, (folder, number))
-            else:
-                self._walk(folder, number)
-        while self._links:
-            self._walk(*heapq.heappop(self._links))
-        return {*self._seen, *self._above}
-
-    def _walk(self, folder: str, number: int) -> None:
-        """Visit a folder and its real subfolders, without recursion: folders may be nested thousands deep."""
-        pending = [folder]
-        while pending:
-            folder = pending.pop()
-            identity = _identify(os.path.join(self._root, folder))
-            if other := self._reason_to_skip(folder, identity):
-                self.notices.append(f"skipped {printable(folder)}: it is {other}")
-                continue
-            self._seen[identity] = folder
-            subfolders = self._list(folder, self.images[number], number)
-            pending += sorted(subfolders, reverse=True)
-
-    def _reason_to_skip(self, folder: str, identity: FolderId) -> str:
-        first = self._seen.get(identity)
-        if identity in self._above or first == "" or (first and folder.startswith(f"{first}/")):
-            return "a link to a folder above it"
-        return f"the same folder as {printable(first)}" if first else ""
-
-    def _list(self, folder: str, images: list[_Image], number: int) -> list[str]:
-        """Append the images of one folder; return its subfolders. Links to folders are visited later."""
-        subfolders = []
-        with scan_folder(os.path.join(self._root, folder)) as entries:
-            for entry in entries:
-                path = f"{folder}/{entry.name}" if folder else entry.name
-                if entry.name.startswith("."):
-                    self.skipped["hidden folders" if is_folder(entry) else "hidden files"] += 1
-                elif not is_utf8(path):
-                    self._reject(path, "bad-name", "the file name is not valid UTF-8; rename the file")
-                elif is_folder(entry):
-                    if entry.is_symlink():
-                        heapq.heappush(self._links, (path, number))
-                    else:
-                        subfolders.append(path)
-                elif (suffix := suffix_of(entry.name)) not in IMAGE_SUFFIXES:
-                    self.skipped[suffix or "no extension"] += 1
-                else:
-                    images.append((path, *_stats_of(entry)))
-        return subfolders
-
-    def _reject(self, path: str, reason: str, detail: str) -> None:
-        escaped = os.fsencode(path).decode("utf-8", "backslashreplace")
-        self.rejected.append({"source": escaped, "reason": reason, "detail": detail})
-
-
-def _identify(folder: str) -> FolderId:
-    if is_url(folder):  # it has no links, so its name identifies it
-        return -1, hash(folder.rstrip("/"))
-    status = os.stat(folder)
-    return status.st_dev, status.st_ino
-
-
-def _parents(folders: Sequence[str]) -> set[str]:
-    """Return the paths above all folders, with the empty path for the root."""
-    above: set[str] = set()
-    pending = [os.path.dirname(folder) for folder in folders if folder]
-    while pending:
-        parent = pending.pop()
-        if parent not in above:
-            above.add(parent)
-            pending += [os.path.dirname(parent)] if parent else []
-    return above
-
-
-@contextmanager
-def scan_folder(path: str) -> Iterator[Iterable[storage.Entry]]:
-    """Iterate over the files and folders in a folder, as `os.scandir` does."""
-    if is_url(path):
-        yield storage.list_folder(path)
-    else:
-        with os.scandir(path) as entries:  # large folders are never in memory as a whole
-            yield entries
-
-
-def prefetch_folders(paths: Iterable[str]) -> None:
-    """Begin to list the folders of an object store that are about to be scanned."""
-    urls = [path for path in paths if is_url(path)]
-    if urls:
-        from dataprep.storage.remote import REMOTE
-
-        REMOTE.prefetch(urls)
-
-
-def is_folder(entry: storage.Entry) -> bool:
-    """Return whether an entry is a folder or a link to one; a link to itself is not."""
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def is_utf8(name: str) -> bool:
-    """Return whether a file name is valid UTF-8, so that it can be stored as text."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def suffix_of(name: str) -> str:
-    """Return the extension of a file name in lower case, with its dot."""
-    # The same as `os.path.splitext` for names that do not start with a dot, at a third of the cost.
-    return name[name.rfind(".") :].lower() if "." in name else ""
-
-
-def _stats_of(entry: storage.Entry) -> tuple[int, int, int]:
-    try:
-        return stats_of(entry.stat())
-    except OSError:
-        return NO_STATS
 
 
 def list_folders(path: str) -> list[str]:
