@@ -7,8 +7,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from dataprep import storage
+from dataprep.verify.check import ShardCheck
 from dataprep.verify.problems import Problem, ProblemList
-from dataprep.verify.records import ShardCheck, check_records, first_difference, read_index
+from dataprep.verify.record import first_difference
+from dataprep.verify.records import check_records, read_index
 from manifests.dali_index import format_index
 from manifests.errors import DatasetError, TableError, UnreachableError
 from manifests.files import INDEX, TABLE, FileKind

@@ -1,0 +1,93 @@
+"""What to check of a shard, and how to fix what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from dataprep.formats import FORMATS, RecordFormat
+from dataprep.images.base import MAX_PIXELS
+from dataprep.verify.problems import Problem
+from manifests.errors import ManifestError
+from manifests.schema import Manifest, Shard
+from manifests.text import shown
+
+
+@dataclass(frozen=True, slots=True)
+class ShardCheck:
+    """A shard to check.
+
+    Attributes:
+        folder: the dataset folder.
+        shard: the shard with its index and table, from the manifest.
+        manifest: the manifest of the dataset.
+        decode: whether to decode every image.
+        given_max_pixels: images with more pixels are not valid; `None` uses the limit in the manifest.
+
+    """
+
+    folder: str
+    shard: Shard
+    manifest: Manifest
+    decode: bool
+    given_max_pixels: int | None
+
+    @property
+    def format(self) -> RecordFormat:
+        """The record format of the shard."""
+        return FORMATS[self.manifest.format]
+
+    @property
+    def was_converted(self) -> bool:
+        """Whether `dataprep convert` wrote the shard. If so, the table row determines every byte around an image."""
+        return self.manifest.creator == "convert"
+
+    @property
+    def converted_max_pixels(self) -> int:
+        """The limit that the dataset was converted with, as the manifest states it."""
+        limit = self.manifest.options.get("max_pixels")
+        return limit if isinstance(limit, int) else MAX_PIXELS
+
+    @property
+    def max_pixels(self) -> int:
+        """Images with more pixels are not valid.
+
+        The manifest is as untrusted as the images, so only the user can raise the limit above its default.
+        """
+        return self.given_max_pixels or min(self.converted_max_pixels, MAX_PIXELS)
+
+    @property
+    def shard_hint(self) -> str:
+        """How to fix a damaged shard."""
+        if self.was_converted:
+            return f"remove {self.shard.table.name} and run the same `dataprep convert` again to write this shard again"
+        return "restore the shard from a copy, or make it again"
+
+    @property
+    def index_hint(self) -> str:
+        """How to fix a damaged index or table."""
+        return self.shard_hint if self.was_converted else "run `dataprep index --overwrite` again"
+
+    @property
+    def label_key(self) -> str | None:
+        """The member of a sample's ``.json`` that contains the label, if ``dataprep index`` was told so."""
+        key = self.manifest.options.get("label_key")
+        if key is not None and not isinstance(key, str):
+            raise ManifestError(f"options.label_key of the manifest is not text, but {shown(key)}")
+        return key
+
+    def path(self, name: str) -> str:
+        """Return the path of a file of the dataset."""
+        return os.path.join(self.folder, name)
+
+    def shard_problem(self, message: str, *, record: int | None = None, byte: int | None = None) -> Problem:
+        """Return a problem of the shard itself."""
+        return Problem(self.shard.name, message, record, byte, self.shard_hint)
+
+    def index_problem(self, message: str, *, byte: int | None = None) -> Problem:
+        """Return a problem of the DALI index."""
+        return Problem(self.shard.index.name, message, None, byte, self.index_hint)
+
+    def table_problem(self, message: str, *, record: int | None = None) -> Problem:
+        """Return a problem of the sample table."""
+        return Problem(self.shard.table.name, message, record, None, self.index_hint)
