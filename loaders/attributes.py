@@ -82,7 +82,8 @@ class LoaderAttributes:
     def dataset(self) -> DatasetInfo:
         """The dataset; its length is the number of samples in the split, over all ranks."""
         split = self._spec.split
-        return DatasetInfo(split.folder, split.name, split.samples, split.manifest.classes)
+        manifest = split.manifest
+        return DatasetInfo(split.folder, split.name, split.samples, manifest.classes, manifest.label_type)
 
     @property
     def split(self) -> str:

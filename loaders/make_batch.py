@@ -12,8 +12,9 @@ from loaders.frameworks import Framework
 from loaders.progress import Position
 from loaders.samplers.order import PlannedOrder
 from loaders.spec import LoaderSpec
-from loaders.transforms.soft_labels import mixed_labels
+from loaders.transforms.soft_labels import mixed_labels, mixed_values
 from manifests.errors import CallError
+from manifests.labels import LABEL_FIELDS
 
 
 def make_batch(outputs: Sequence[Any], spec: LoaderSpec, framework: Framework, position: Position) -> tuple[Any, ...]:
@@ -41,6 +42,9 @@ def make_batch(outputs: Sequence[Any], spec: LoaderSpec, framework: Framework, p
     if arrays and "label" in values:
         labels = np.asarray(values["label"])
         values["label"] = mixed_labels(labels, arrays[0], arrays[1], spec.num_classes, spec.recipe.smoothing)
+    for name, smoothing in {"labels": spec.recipe.smoothing, "values": 0.0}.items():
+        if arrays and name in values and name == LABEL_FIELDS[spec.split.manifest.label_type]:
+            values[name] = mixed_values(np.asarray(values[name]), arrays[0], arrays[1], smoothing)
 
     def value(name: str) -> Any:
         if name == "image":

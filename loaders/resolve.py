@@ -106,7 +106,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         view_fusions=tuple(view_fusions),
         options=options,
         order=order,
-        num_classes=_num_classes(split, recipe),
+        num_classes=_num_classes(split, recipe) if split.manifest.label_type == "class" else 0,
         fields=Fields(split, tables, options.fields, planned=planned),
         records=records,
         sizes=sizes if device.is_gpu else None,

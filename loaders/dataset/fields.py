@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.dataset.labels import multi_hot, numbers
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import TABLE_DTYPES, VERIFY, SampleTables
 from manifests.errors import DamagedError
-from manifests.schema import MAX_LABEL
+from manifests.schema import COLUMN_PREFIX, MAX_LABEL
 
 Labels: TypeAlias = NDArray[np.int64]
 
@@ -55,21 +56,33 @@ class Fields:
         """
         self._split = split
         self._names = tuple(names)
-        self.stored_label = "label" in names and split.manifest.components.label is not None and not planned
+        self._label_type = split.manifest.label_type
+        has_class = "label" in names and self._label_type == "class"
+        self.stored_label = has_class and split.manifest.components.label is not None and not planned
         columns = [name for name in names if name not in BUILT_IN_FIELDS]
         if "label" in names and not self.stored_label:
             columns.append("label")
         # DALI's pipeline must have an output, so it returns the origin if nothing else is read.
         nothing = not (self.stored_label or "image" in names)
         self.source = not planned and (bool(columns) or "index" in names or nothing)
-        others = [name for name in columns if name not in TABLE_DTYPES]
-        self._columns = tables.columns(others, requested_by="fields", other_names=BUILT_IN_FIELDS)
-        self._lazy, lazy = tables.lazy_columns([name for name in columns if name in TABLE_DTYPES])
+        listed = {"multi-label": "labels", "regression": "values"}.get(self._label_type)
+        self._lists = {name: tables.list_column(name) for name in columns if name == listed}
+        others = [
+            name
+            for name in columns
+            if name not in self._lists and tables.stored_name(name, "fields", self._known()) not in TABLE_DTYPES
+        ]
+        self._columns = tables.columns(others, requested_by="fields")
+        self._lazy, lazy = tables.lazy_columns([name for name in columns if name not in (*others, *self._lists)])
         self._columns |= lazy
         self._ends = np.cumsum([shard.samples for shard in split.shards])
         self._row_finder = (
             RowFinder(split, tables.columns(["offset"], requested_by="fields")["offset"]) if self.source else None
         )
+
+    def _known(self) -> tuple[str, ...]:
+        """Return the names of the fields that the loader defines for this dataset."""
+        return BUILT_IN_FIELDS if self._label_type == "class" else tuple(n for n in BUILT_IN_FIELDS if n != "label")
 
     def rows(self, source: NDArray[np.generic]) -> NDArray[np.int64]:
         """Return the rows of records by their origin.
@@ -108,10 +121,17 @@ class Fields:
                 values[name] = rows if name == "index" else self._column(name, rows)
         return values
 
+    def _list(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        if name == "labels":
+            return multi_hot(self._lists[name], rows, len(self._split.manifest.classes))
+        return numbers(self._lists[name], rows)
+
     def _column(self, name: str, rows: NDArray[np.int64]) -> Values:
+        if name in self._lists:
+            return self._list(name, rows)
         values = self._columns[name][rows]
         values = values.astype(TABLE_DTYPES.get(name, values.dtype), copy=False)
-        if name == "label":
+        if name == "label" and self._label_type == "class":
             return self._checked(values)
         return values.tolist() if values.dtype == object else values
 
@@ -134,8 +154,8 @@ def shadowed_columns(tables: SampleTables, names: Sequence[str]) -> list[str]:
     """Return a warning for each field that hides a column of the same name."""
     meanings = {"index": "the row of the sample in the split", "valid": "false for samples that fill up a batch"}
     return [
-        f'the field "{name}" is {meaning}, not the column "{name}" of the sample tables; to read that column, rename '
-        "it in the source"
+        f'the field "{name}" is {meaning}, not the column "{name}" of the sample tables; that column is the field '
+        f'"{COLUMN_PREFIX}{name}"'
         for name, meaning in meanings.items()
         if name in names and name in tables.column_names
     ]

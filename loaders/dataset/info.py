@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from manifests.labels import LabelType
+
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
@@ -14,6 +16,8 @@ class DatasetInfo:
         split: name of the split.
         samples: number of samples, over all ranks.
         classes: class names in label order. Empty if the dataset does not name them.
+        label_type: what the labels are: ``"class"``, ``"none"``, ``"multi-label"``, ``"regression"``, ``"caption"``,
+            ``"boxes"``, ``"mask"`` or ``"depth"``.
 
     """
 
@@ -21,6 +25,7 @@ class DatasetInfo:
     split: str
     samples: int
     classes: tuple[str, ...]
+    label_type: LabelType = "class"
 
     @property
     def class_to_idx(self) -> dict[str, int]:

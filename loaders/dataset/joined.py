@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from loaders.dataset.split import OpenSplit
 from manifests.errors import CallError, TableError
+from manifests.labels import has_classes
 from manifests.schema import File, Shard
 
 
@@ -76,13 +77,20 @@ def join_splits(parts: Sequence[OpenSplit]) -> JoinedSplit:
     for number, part in enumerate(parts[1:], 1):
         if any(part.root == other.root for other in parts[:number]):
             raise CallError(f"dataset contains {part.folder} twice", hint="list each dataset once; mix sets its share")
+        if part.manifest.label_type != first.manifest.label_type:
+            raise CallError(
+                f"{first.folder} has the label type {first.manifest.label_type}, but {part.folder} has "
+                f"{part.manifest.label_type}",
+                hint="convert both with the same --label-type",
+            )
         if (part.manifest.store, part.manifest.pixels) != (first.manifest.store, first.manifest.pixels):
             raise CallError(
                 f"{first.folder} stores {_stored(first)}, but {part.folder} stores {_stored(part)}",
                 hint="convert both with the same --store and --resize options",
             )
+    # Labels of other types do not name classes, so there is nothing to match.
     unnamed = [part.folder for part in parts if not part.manifest.classes]
-    if unnamed and len(unnamed) < len(parts):
+    if has_classes(first.manifest.label_type) and unnamed and len(unnamed) < len(parts):
         raise CallError(
             f"{unnamed[0]} does not name its classes, so they cannot be matched with those of the other datasets",
             hint="convert it with --classes",

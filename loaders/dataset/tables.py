@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.dataset.labels import ListColumn, concat_lists
 from loaders.dataset.lazy_columns import LazyColumns
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes
 from manifests.errors import CallError, TableError
+from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, LABEL_FIELDS, LabelType
+from manifests.parquet_lists import is_list
+from manifests.schema import COLUMN_PREFIX
 from manifests.tables import TableFile
 from manifests.text import plural, suggest
 
@@ -57,6 +61,7 @@ class SampleTables:
     def __init__(self, split: OpenSplit) -> None:
         self._split = split
         self._others: dict[str, NDArray[Any]] = {}
+        self._lists: dict[str, ListColumn] = {}
         self._is_eager = len(split.shards) <= MAX_EAGER_SHARDS
         # The content of many tables would take too much memory.
         self._keeps_files = self._is_eager
@@ -93,21 +98,95 @@ class SampleTables:
             TableError: a table is missing or damaged.
 
         """
-        defined = [name for name in names if name in TABLE_DTYPES]
-        for name in names:
-            if name not in TABLE_DTYPES and name not in self.column_names:
-                raise CallError(
-                    f"{requested_by} uses {name!r}, which is not a column of the sample tables",
-                    hint=suggest(name, dict.fromkeys((*other_names, *self.column_names))),
-                )
+        stored = {name: self.stored_name(name, requested_by, other_names) for name in names}
+        defined = [name for name in stored.values() if name in TABLE_DTYPES]
         arrays = self._lazy.add({name: self._dtype(name) for name in defined})
         if defined:
             self._lazy.load()
-        missing = [name for name in names if name not in TABLE_DTYPES and name not in self._others]
+        others = {name for name in stored.values() if name not in TABLE_DTYPES}
+        lists = {name for name in others if LABEL_COLUMNS[self.label_type].get(name) in ("integers", "floats", "boxes")}
+        self._others |= {name: self.list_column(name).objects() for name in lists - {*self._others}}
+        missing = [name for name in dict.fromkeys(stored.values()) if name in others - {*self._others}]
         if missing:
             tables = [self._read(number, missing) for number in range(len(self._split.shards))]
             self._others |= {name: _joined([table[name] for table in tables]) for name in missing}
-        return {name: arrays[name] if name in arrays else self._others[name] for name in names}
+        return {name: arrays[own] if own in arrays else self._others[own] for name, own in stored.items()}
+
+    def stored_name(self, name: str, requested_by: str, other_names: Sequence[str] = ()) -> str:
+        """Return the name of a column in the tables. ``column:NAME`` is the source's own column of any name.
+
+        Args:
+            name: the name that a field or a sampler gives.
+            requested_by: what uses the column, for the message.
+            other_names: further valid names, to suggest in the message.
+
+        Raises:
+            CallError: there is no such column.
+
+        """
+        own = name.removeprefix(COLUMN_PREFIX)
+        if name in TABLE_DTYPES and (name != "label" or self.label_type == "class"):
+            return name
+        if name in self.column_names:
+            return name
+        if name != own and own in self.column_names and own not in TABLE_DTYPES:
+            return own
+        if name == "label":
+            if f"{COLUMN_PREFIX}label" in self.column_names:
+                return f"{COLUMN_PREFIX}label"
+            field = LABEL_FIELDS[self.label_type]
+            raise CallError(
+                f"{requested_by} uses 'label', but the labels of {self._split.folder} are not classes: its label type "
+                f"is {self.label_type}",
+                hint=f"use {field!r} instead" if field else "name another column, or leave it out",
+            )
+        raise CallError(
+            f"{requested_by} uses {name!r}, which is not a column of the sample tables",
+            hint=suggest(name, dict.fromkeys((*other_names, *self.column_names))),
+        )
+
+    def list_column(self, name: str) -> ListColumn:
+        """Return a column of lists that holds labels. Reads all tables.
+
+        Raises:
+            TableError: a table is missing or damaged, or a label is not a class of the dataset.
+
+        """
+        if name not in self._lists:
+            parts = [self._list_part(number, name) for number in range(len(self._split.shards))]
+            self._lists[name] = concat_lists(parts)
+        return self._lists[name]
+
+    def _list_part(self, number: int, name: str) -> ListColumn:
+        import pyarrow.compute as pc
+
+        column = self._read(number, [name])[name].combine_chunks()
+        counts = np.asarray(pc.list_value_length(column)).astype(np.int64)
+        items = pc.list_flatten(column)
+        # Boxes are lists of lists.
+        values = np.asarray(pc.list_flatten(items)).reshape(-1, 4) if is_list(column.type.value_type) else items
+        values = np.asarray(values)
+        if name == CLASS_COLUMNS.get(self.label_type):
+            values = self._checked_classes(number, values, counts)
+        return ListColumn(values, np.concatenate([[0], np.cumsum(counts)]))
+
+    def _checked_classes(self, number: int, labels: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
+        labels = self._split.joined_labels(number, labels)
+        classes = len(self._split.manifest.classes)
+        if labels.max(initial=-1) >= classes:
+            at = int(np.searchsorted(np.cumsum(counts), int(labels.argmax()), side="right"))
+            raise TableError(
+                f"the table has the label {labels.max()}, but labels go from 0 to {classes - 1}",
+                file=self._split.path(self._split.shards[number].table),
+                record=at,
+                hint=VERIFY,
+            )
+        return labels.astype(np.int32)
+
+    @property
+    def label_type(self) -> LabelType:
+        """Label type of the dataset."""
+        return self._split.manifest.label_type
 
     def lazy_columns(self, names: Sequence[str]) -> tuple[LazyColumns, dict[str, NDArray[Any]]]:
         """Return columns that the format defines, by name. Reads their tables if there are few.
@@ -176,7 +255,7 @@ class SampleTables:
                 file=self._split.path(shard.table),
                 hint=VERIFY,
             )
-        return table.read(names)
+        return table.read(names, self.label_type)
 
     def _read_defined(self, number: int, names: Sequence[str]) -> Mapping[str, NDArray[Any]]:
         """Read columns that the format defines, of one shard."""
@@ -205,7 +284,7 @@ def outside_error(split: OpenSplit, shard: int, record: int) -> TableError:
 
 
 def _joined(parts: Sequence[pa.ChunkedArray]) -> NDArray[Any]:
-    arrays = [part.to_numpy() if not part.null_count else _objects(part) for part in parts]
+    arrays = [_objects(part) if part.null_count or is_list(part.type) else part.to_numpy() for part in parts]
     # No NumPy type contains every int64 and every float64.
     if len({array.dtype.kind for array in arrays}) > 1 or arrays[0].dtype.kind not in "iufb":
         arrays = [array if array.dtype == object else array.astype(object) for array in arrays]
@@ -213,6 +292,4 @@ def _joined(parts: Sequence[pa.ChunkedArray]) -> NDArray[Any]:
 
 
 def _objects(part: pa.ChunkedArray) -> NDArray[Any]:
-    array = np.empty(len(part), object)
-    array[:] = part.to_pylist()
-    return array
+    return np.fromiter(part.to_pylist(), object, len(part))

@@ -17,6 +17,7 @@ from loaders.dataset.records import Records
 from loaders.dataset.tables import SampleTables
 from loaders.options import require_int
 from loaders.preview.display import Display
+from loaders.preview.labels import class_name, label_texts, short
 from loaders.preview.originals import show_original
 from loaders.preview.preview import Draw, Group, Item, Preview
 from loaders.samplers.order import PlannedOrder
@@ -117,7 +118,7 @@ def _grouped_rows(
     rows = spec.order.filled(0, epoch)
     values = tables.columns([by], requested_by="a preview")[by][rows].tolist()
     classes = spec.split.manifest.classes if by == "label" else ()
-    texts = [f"{_class_name(value, classes)} (label {value})" if classes else f"{by} {value}" for value in values]
+    texts = [f"{class_name(value, classes)} (label {value})" if classes else f"{by} {value}" for value in values]
     names = list(dict.fromkeys(texts))[:groups]
     place = {name: number for number, name in enumerate(names)}
     kept = sorted((place[text], number) for number, text in enumerate(texts) if text in place)
@@ -132,7 +133,8 @@ def _run(
 
     repeated = np.repeat(rows, draws)
     world = spec.options.ranks.world_size
-    names = ("image", "label", "key", "source")
+    has_class = spec.split.manifest.label_type == "class"
+    names = ("image", *(("label",) if has_class else ()), "key", "source")
     options = replace(
         spec.options, batch_size=len(repeated), last_batch="pad", fields=names, prefetch=1, memory_limit=math.inf,
         on_error="raise",
@@ -147,9 +149,10 @@ def _run(
     originals = [np.array(data) for data in records.images(rows)]
     with Loader[Any](changed) as loader:
         loader._agreed = True  # no comparison with the loaders of other ranks, which need not make a preview
-        images, labels, keys, sources = next(iter(loader))
+        images, *label, keys, sources = next(iter(loader))
         shown, notes = _show(spec, images, len(repeated))
-        batch = _Batch(shown, _array(labels), {"key": list(keys), "source": list(sources)}, notes)
+        labels = _array(label[0]) if label else np.zeros(len(repeated), np.int64)
+        batch = _Batch(shown, labels, {"key": list(keys), "source": list(sources)}, notes)
     return batch, originals
 
 
@@ -204,18 +207,21 @@ def _items(
     spec: LoaderSpec, rows: NDArray[np.int64], batch: _Batch, originals: Sequence[NDArray[np.uint8]], draws: int
 ) -> list[Item]:
     classes, raw = spec.split.manifest.classes, spec.split.manifest.pixels
-    lazy, columns = SampleTables(spec.split).lazy_columns(("label", "width", "height"))
-    lazy.load(np.searchsorted(np.cumsum([shard.samples for shard in spec.split.shards]), rows, side="right"))
+    tables = SampleTables(spec.split)
+    shards = np.searchsorted(np.cumsum([shard.samples for shard in spec.split.shards]), rows, side="right")
+    labels = label_texts(tables, rows, shards, classes)
+    lazy, columns = tables.lazy_columns(("width", "height"))
+    lazy.load(shards)
     items = []
     for number, row in enumerate(rows.tolist()):
         own = range(number * draws, (number + 1) * draws)
         mixed = [_mixture(batch.labels[at], classes) if batch.labels.ndim == 2 else "" for at in own]
         items.append(
             Item(
-                key=_short(batch.names["key"][own[0]]),
-                label=_class_name(int(columns["label"][row]), classes),
+                key=short(batch.names["key"][own[0]]),
+                label=labels[number],
                 size=f"{columns['width'][row]} x {columns['height'][row]}",
-                source=_short(batch.names["source"][own[0]]),
+                source=short(batch.names["source"][own[0]]),
                 original=show_original(originals[number], raw),
                 draws=tuple(
                     replace(draw, caption=" ".join(filter(None, [draw.caption, text])))
@@ -230,15 +236,7 @@ def _items(
 def _mixture(weights: NDArray[np.float32], classes: Sequence[str]) -> str:
     """Name the classes of a mixed label with their weights, the largest first."""
     order = np.argsort(-weights, kind="stable")[:_MIXED]
-    return ", ".join(f"{weights[at]:.2f} {_class_name(int(at), classes)}" for at in order if weights[at] >= 0.01)
-
-
-def _class_name(label: int, classes: Sequence[str]) -> str:
-    return _short(classes[label]) if label < len(classes) else f"label {label}"
-
-
-def _short(text: object) -> str:
-    return cut_middle(printable(cut_middle(str(text), 100)), 200)
+    return ", ".join(f"{weights[at]:.2f} {class_name(int(at), classes)}" for at in order if weights[at] >= 0.01)
 
 
 def _group(items: list[Item], titles: list[str]) -> tuple[Group, ...]:
@@ -246,12 +244,12 @@ def _group(items: list[Item], titles: list[str]) -> tuple[Group, ...]:
         return (Group("", tuple(items)),)
     pairs = list(zip(titles, items, strict=True))
     names = dict.fromkeys(titles)
-    return tuple(Group(_short(name), tuple(item for title, item in pairs if title == name)) for name in names)
+    return tuple(Group(short(name), tuple(item for title, item in pairs if title == name)) for name in names)
 
 
 def _describe(spec: LoaderSpec, by: str | None) -> Iterator[str]:
     if by is not None and isinstance(spec.order, PlannedOrder):
-        yield f"The first batch of {_short(spec.order.text)}, grouped by {_short(by)}."
+        yield f"The first batch of {short(spec.order.text)}, grouped by {short(by)}."
     else:
         yield f"Random samples of {plural(spec.split.samples, 'sample')}."
     operations = [short_repr(each) for each in (*spec.recipe.operations, *spec.recipe.mixing)]

@@ -25,6 +25,7 @@ from loaders.samplers.base import (
 )
 from loaders.samplers.groups import Groups, count_within, group, read_codes
 from loaders.samplers.quotas import QUOTA_BITS, draw_by_quota, quota_ends, round_quotas
+from loaders.samplers.repeat_factors import RepeatFactorPlan, has_lists, repeat_factors
 from loaders.samplers.shuffle import random_words, shuffled, shuffled_within, uniform
 from manifests.errors import CallError
 from manifests.text import agree, plural
@@ -37,8 +38,11 @@ _ORDER, _ROUNDING, _MEMBERS, _DRAW = 0, 1, 2, 3
 class ClassBalancedSampler:
     """Oversamples rare classes, by one of three weightings.
 
+    Samples with several classes, as the column ``"labels"`` of a multi-label dataset has them, need `threshold`: the
+    rarest class of a sample decides how often it is repeated (repeat-factor sampling).
+
     Args:
-        by: column of the sample tables that names the class.
+        by: column of the sample tables that names the class, or the classes.
         alpha: exponent from 0 to 1. Each sample of a class of n samples gets the weight ``n ** -alpha``. 0 keeps the
             class frequencies, 0.5 is square-root sampling, 1 makes all classes equally frequent. The default is 1 if
             neither `beta` nor `threshold` is given.
@@ -87,16 +91,32 @@ class ClassBalancedSampler:
         """Fit the sampler to a split; see `Sampler`.
 
         Raises:
-            CallError: the split has no samples, or the column is missing or has missing values.
+            CallError: the split has no samples, the column is missing or has missing values, or samples have several
+                classes and `threshold` is not set.
 
         """
         check_not_empty(samples)
+        if self.by in columns and has_lists(np.asarray(columns[self.by])):
+            return self._plan_of_lists(np.asarray(columns[self.by]), batch_size * world_size, seed)
         classes = group(read_codes(columns, self.by, samples))
         weights = classes.sizes * self._weights(classes.sizes)
         length = self.samples or (samples if self.threshold is None else round(float(weights.sum())))
         quotas = _Quotas(self, classes, quota_ends(weights, length), length)
         make = _DrawnPlan if self.replacement else _QuotaPlan
         return make(quotas, batch_size * world_size, seed)
+
+    def _plan_of_lists(self, column: NDArray[Any], global_batch: int, seed: int) -> Plan:
+        if self.threshold is None:
+            raise CallError(
+                f"column {self.by!r} has several classes in a sample, which {self.weighting} cannot balance",
+                hint="set threshold, for example threshold=0.001: classes in less than this share of the samples are "
+                "repeated",
+            )
+        weights, sizes = repeat_factors(self.by, column, self.threshold)
+        length = self.samples or round(float(weights.sum()))
+        return RepeatFactorPlan(
+            self.by, sizes, self.threshold, weights, length, global_batch, seed, replacement=self.replacement
+        )
 
     @property
     def weighting(self) -> str:

@@ -98,7 +98,7 @@ def planned_order(split: OpenSplit, tables: SampleTables, batching: Batching, sa
 def sampler_warnings(split: OpenSplit, tables: SampleTables, sampler: Sampler, order: PlannedOrder) -> tuple[str, ...]:
     """Return the warnings of a fitted sampler, and one if some classes have no sample."""
     notes: tuple[str, ...] = tuple(getattr(order.plan, "notes", ()))
-    if "label" not in sampler.columns:
+    if "label" not in sampler.columns or split.manifest.label_type != "class":
         return notes
     classes = len(split.manifest.classes)
     present = int(np.count_nonzero(np.bincount(tables.columns(["label"], requested_by="a sampler")["label"])))

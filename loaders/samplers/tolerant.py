@@ -13,6 +13,7 @@ from loaders.progress import Position
 from loaders.samplers.groups import Groups, group, read_codes
 from loaders.samplers.order import PlannedOrder
 from loaders.samplers.pk import PKSampler
+from loaders.samplers.repeat_factors import has_lists
 from loaders.samplers.shuffle import random_words
 from loaders.samplers.subset import SubsetSampler
 from manifests.errors import CallError, DamagedError
@@ -210,8 +211,10 @@ def tolerant_order(
         )
     peers = None
     if mode == "replace":
-        by = getattr(drawing, "by", "label")
-        peers = Peers.of(tables.columns([by], requested_by=type(sampler).__name__), by, order.rows)
+        by = getattr(drawing, "by", "label" if tables.label_type == "class" else None)
+        columns = {} if by is None else tables.columns([by], requested_by=type(sampler).__name__)
+        # Samples with several classes have no peers, and neither have those without a class.
+        peers = None if by is None or has_lists(columns[by]) else Peers.of(columns, by, order.rows)
     values = {each.name: getattr(order, each.name) for each in fields(PlannedOrder)}
     drawable = getattr(order.plan, "drawable", None)
     return TolerantOrder(**values, mode=mode, peers=peers, seed=seed, drawable=drawable)

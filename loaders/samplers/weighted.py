@@ -88,7 +88,9 @@ class WeightedSampler(ComparedByText):
                 f"WeightedSampler has {len(weights):,} weights, but the split has {samples:,} samples",
                 hint="pass one weight per row of the split, in stored order",
             )
-        return _WeightedPlan(self, weights, self.samples or samples, batch_size * world_size, seed)
+        return WeightedPlan(
+            weights, self.samples or samples, batch_size * world_size, seed, replacement=self.replacement
+        )
 
 
 def _as_weights(values: Any, name: str) -> NDArray[np.float64]:
@@ -115,18 +117,22 @@ def _as_weights(values: Any, name: str) -> NDArray[np.float64]:
     return weights
 
 
-class _WeightedPlan(EpochPlan):
+class WeightedPlan(EpochPlan):
+    """Draws each row in proportion to its weight."""
+
     def __init__(
-        self, sampler: WeightedSampler, weights: NDArray[np.float64], samples: int, global_batch: int, seed: int
+        self, weights: NDArray[np.float64], samples: int, global_batch: int, seed: int, *, replacement: bool
     ) -> None:
+        """Plan epochs of `samples` samples; `weights` has one number for each row of the split."""
         super().__init__(samples, global_batch, seed)
         self._ends: Rows = quota_ends(weights, samples)
-        self._replacement = sampler.replacement
+        self.replacement = replacement
 
     @property
     def lines(self) -> tuple[str, ...]:
+        """Lines for ``explain()``."""
         quotas = np.diff(self._ends) / 2**QUOTA_BITS
-        how = "with" if self._replacement else "without"
+        how = "with" if self.replacement else "without"
         drawn = int(np.count_nonzero(quotas))
         return (
             f"An epoch has {self.samples:,} samples, drawn {how} replacement from {drawn:,} samples with a positive "
@@ -140,8 +146,9 @@ class _WeightedPlan(EpochPlan):
         return mask
 
     def draw_epoch(self, epoch: int) -> Indices:
+        """Return the rows of an epoch; see `EpochPlan.draw_epoch`."""
         dtype = index_dtype(len(self._ends))
-        if self._replacement:
+        if self.replacement:
             # Searching 10 million ends in ascending order, sort included, takes 6% of the time of a random order.
             draws = np.sort(uniform(random_words(self.samples, self.seed, epoch, _DRAW)))
             rows = draw_by_quota(self._ends, draws).astype(dtype)

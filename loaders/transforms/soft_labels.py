@@ -40,3 +40,19 @@ def mixed_labels(
     mixed[rows, labels] += (1 - smoothing) * share
     mixed[rows, labels[partner]] += (1 - smoothing) * (1 - share)
     return mixed
+
+
+def mixed_values(values: Shares, partner: NDArray[np.int32], share: Shares, smoothing: float = 0.0) -> Shares:
+    """Return the values of B mixed samples, such as multi-hot labels or numbers: float32 [B, N].
+
+    Args:
+        values: values of each sample, float32 [B, N].
+        partner: index in the batch of each sample's partner, int32 [B].
+        share: share of the sample's own values, float32 [B]; the rest are the partner's.
+        smoothing: fraction of each row that is replaced by ``1 / N`` in every column.
+
+    """
+    own = share[:, None]
+    mixed = own * values + (1 - own) * values[partner]
+    smooth: Shares = ((1 - smoothing) * mixed + smoothing / values.shape[1]).astype(np.float32)
+    return smooth
