@@ -108,9 +108,11 @@ def test_a_column_with_the_name_of_a_field(tmp_path, dataprep):
     options = {"batch_size": 1, "transforms": TO_32}
     ((images, _),) = build(tmp_path / "out", **options)
     assert images.shape == (1, 3, 32, 32)
-    with pytest.warns(UserWarning, match='"index" is the row of the sample in the split, not .* rename it in'):
+    with pytest.warns(UserWarning, match='"index" is the row of the sample in the split, not .*column:index'):
         loader = build(tmp_path / "out", fields=("index",), **options)
     assert [index.tolist() for (index,) in loader] == [[0]]
+    loader = build(tmp_path / "out", fields=("column:index", "column:image"), **options)
+    assert [(index.tolist(), image) for index, image in loader] == [([77], ["x"])]
 
 
 @pytest.mark.parametrize(
