@@ -1,0 +1,68 @@
+"""Files about the project itself: Dockerfile, CITATION.cff, CONTRIBUTING.md."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def copied() -> list[str]:
+    """What the Dockerfile copies into the image, relative to the root."""
+    lines = re.findall(r"^COPY (.+)$", (ROOT / "Dockerfile").read_text("utf-8"), re.M)
+    return [source for line in lines for source in line.split()[:-1]]
+
+
+def test_the_image_contains_what_the_build_needs(copied):
+    packages = {pattern.removesuffix("*") for pattern in PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]}
+    files = {PROJECT["project"]["readme"], *PROJECT["project"]["license-files"], "pyproject.toml", "constraints.txt"}
+    assert set(copied) >= packages | files
+    assert all((ROOT / source).exists() for source in copied)
+
+
+def test_nothing_that_is_copied_is_kept_from_the_builder(copied):
+    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")]
+    assert all(any(fnmatch(source, pattern) for pattern in allowed) for source in copied)
+
+
+def test_the_base_image_has_a_tested_python():
+    (version,) = re.findall(r"^FROM python:(3\.\d+)-slim", (ROOT / "Dockerfile").read_text("utf-8"), re.M)
+    assert f"Programming Language :: Python :: {version}" in PROJECT["project"]["classifiers"]
+
+
+def test_hadolint_accepts_the_dockerfile():
+    hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
+    if hadolint is None:
+        pytest.skip("hadolint is not installed")
+    done = subprocess.run([hadolint, ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert set(citation) >= {"cff-version", "message", "title", "authors"}  # what the format requires
+    assert (citation["version"], citation["license"]) == (PROJECT["project"]["version"], PROJECT["project"]["license"])
+
+
+def test_the_scripts_that_contributing_names_exist():
+    named = set(re.findall(r"scripts/[\w-]+", (ROOT / "CONTRIBUTING.md").read_text("utf-8")))
+    assert len(named) > 5
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_links_of_the_pages_at_the_root_lead_to_files():
+    for page in ("README.md", "CONTRIBUTING.md"):
+        links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text("utf-8"))
+        assert links
+        assert [link for link in links if not (ROOT / link).exists()] == [], page
