@@ -1,0 +1,40 @@
+"""docs/tour.ipynb runs as it is stored, and its stored outputs are those that it gives."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def kinds(cell):
+    """What a cell shows: the name of a stream, or the types of a picture or a value."""
+    return {output.get("name") or tuple(sorted(output["data"])) for output in cell["outputs"]}
+
+
+@pytest.fixture
+def script():
+    pytest.importorskip("ipykernel")
+    pytest.importorskip("nbclient")
+    return runpy.run_path(str(ROOT / "scripts" / "notebook.py"))
+
+
+def test_the_tour_runs_and_shows_what_is_stored(script, tmp_path, monkeypatch):
+    import nbformat
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # the notebook makes its dataset there
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    stored = nbformat.read(script["NOTEBOOK"], as_version=4)
+    made = script["run"](script["NOTEBOOK"])
+    cells = [(a, b) for a, b in zip(stored.cells, made.cells, strict=True) if a.cell_type == "code"]
+    assert [kinds(a) for a, _ in cells] == [kinds(b) for _, b in cells]
+    shown = [text for _, cell in cells for output in cell.outputs if (text := output.get("data", {}).get("text/html"))]
+    assert len(shown) == 1
+    assert shown[0].count('src="data:image/jpeg;base64,') == 3 * (1 + 2)
+    printed = "".join(output.get("text", "") for _, cell in cells for output in cell.outputs)
+    assert "1 image of val is also in train" in printed
+    assert "the same images, bit for bit: True" in printed
+    assert "balanced         {'astronaut': 24" in printed
