@@ -1,7 +1,4 @@
-"""Run docs/tour.ipynb and store its outputs, which GitHub shows. The tests run it too.
-
-    .venv/bin/python scripts/notebook.py
-"""
+"""Run docs/tour.ipynb with ``.venv/bin/python scripts/notebook.py``, and store its outputs. The tests run it too."""
 
 from __future__ import annotations
 
