@@ -20,6 +20,13 @@ Fit = Literal["crop", "pad"]
 #: of the source image, and the changes made to the image, separated by spaces.
 CHANGE_COLUMNS = ("original_width", "original_height", "original_format", "change")
 
+#: Additional column of a sample table with the perceptual hash of each stored image: 64 hex digits. Null if the image
+#: is too flat to have one.
+HASH_COLUMN = "perceptual_hash"
+
+#: How hashes are computed; see `dataprep.images.perceptual_hash`. Hashes of different recipes cannot be compared.
+HASH_RECIPE = "dct256-1"
+
 #: Repairs as the column ``change`` names them, and what each is. Its other words explain themselves.
 REPAIRS = {
     "turned": "rotated upright",
@@ -110,6 +117,7 @@ class Options:
         downscale: store large images at a smaller size.
         raw: store pixels instead of encoded images; excludes `downscale`.
         where: the filter that was applied to the source; see `dataprep.plan.where.filter_source`.
+        hash: add `HASH_COLUMN`.
 
     """
 
@@ -126,6 +134,7 @@ class Options:
     downscale: Downscale | None = None
     raw: Raw | None = None
     where: str | None = None
+    hash: bool = False
 
     @property
     def store(self) -> Store:
@@ -137,6 +146,17 @@ class Options:
         """Whether stored images may differ from the source images."""
         return bool(self.downscale or self.raw)
 
+    @property
+    def reads_pixels(self) -> bool:
+        """Whether images are decoded, so that the CPU and not the disk limits the speed."""
+        return self.changes_images or self.hash or self.validate == "decode"
+
+    @property
+    def added_columns(self) -> tuple[str, ...]:
+        """Columns that are added to the sample tables and records."""
+        changes = CHANGE_COLUMNS if self.changes_images else ()
+        return (*changes, HASH_COLUMN) if self.hash else changes
+
     def as_json(self) -> dict[str, Any]:
         """Return the options as the manifest stores them. The plan's fingerprint is computed from the same members."""
         members = asdict(self)
@@ -147,12 +167,15 @@ class Options:
             "raw",
             "test_fraction",
             "where",
+            "hash",
         ):  # omitted unless used: older releases did not have them
             if not members[name]:
                 del members[name]
         if (self.val_fraction or self.test_fraction) and not self.split_by:
             members["stratified"] = True  # older releases chose the images of val at random
-        if self.changes_images:
+        if self.hash:
+            members["hash"] = HASH_RECIPE
+        if self.changes_images or self.hash:
             members["made_by"] = library_versions()
         return members
 

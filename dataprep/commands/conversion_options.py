@@ -137,6 +137,12 @@ _OPTIONS = (
         "of a prepared dataset. Needs the extra [sql].",
     ),
     click.option(
+        "--hash",
+        "hash_",
+        is_flag=True,
+        help="Store a perceptual hash of each image in the sample tables. dataprep duplicates and report use it.",
+    ),
+    click.option(
         "--validate",
         type=click.Choice(get_args(Validation)),
         default="header",
@@ -216,6 +222,7 @@ def read_inputs(
     test_fraction: float,
     split_by: str | None,
     where: str | None,
+    hash_: bool,
     validate: Validation,
     max_pixels: int,
     resize_shorter: int | None,
@@ -266,6 +273,7 @@ def read_inputs(
         downscale=downscale,
         raw=raw,
         where=where,
+        hash=hash_,
     )
     if out == "":
         raise CallError("--out is empty", hint="set a folder")
@@ -274,6 +282,7 @@ def read_inputs(
 
     from dataprep.plan.where import filter_source
     from dataprep.sources import SourceOptions, read_source
+    from dataprep.sources.hash_column import without_hashes
 
     source = read_source(
         src,
@@ -289,6 +298,8 @@ def read_inputs(
     )
     if where is not None:
         source = filter_source(source, where)
+    if not options.hash:
+        source = without_hashes(source)
     contents = f"{plural(len(source), 'image')} in {plural(len(source.classes), 'class')}"
     console.info(f"{src}: {source.layout}, {contents}")
     for notice in source.notices:

@@ -134,7 +134,7 @@ def _print(summary: Summary, places: dict[int, Place], datasets: tuple[str, ...]
 
 
 def _print_match(match: Match, places: dict[int, Place], *, is_one: bool) -> None:
-    words = ["same bytes" if match.distance is None else f"{match.distance} bits"]
+    words = ["same bytes" if match.distance is None else plural(match.distance, "bit")]
     words += [match.symmetry] * (match.symmetry != "identical")
     words += ["conflicting labels"] * match.has_conflict + ["different splits"] * match.is_leak
     print_line(f"{', '.join(words)}:")

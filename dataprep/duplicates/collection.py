@@ -7,22 +7,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.duplicates.content import Content, describe, map_images
 from dataprep.duplicates.symmetries import WORDS, parse_hashes
-from dataprep.images.perceptual_hash import HASH_COLUMN
+from dataprep.options import HASH_COLUMN
 from dataprep.progress import Progress
 from dataprep.sources import Source
 from manifests.errors import CallError
+from manifests.labels import LABEL_COLUMNS, LabelType
 
 #: Splits of all sources together.
 MAX_PARTS = 64
-
-#: Hex digits of a hash.
-_DIGITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +45,8 @@ class Collection:
         starts: the first image of each source, and the number of images.
         parts: all splits.
         part: position in `parts` of each image, int8.
-        classes: the class names of all sources.
-        label: position in `classes` of each image, int32.
+        labels: the labels of all sources as text: names of classes; empty for labels that cannot conflict.
+        label: position in `labels` of each image, int32.
         size: bytes, int64.
         crc32c: checksum, uint32.
         readable: whether the image could be read, and has a checksum.
@@ -64,7 +61,7 @@ class Collection:
     starts: NDArray[np.int64]
     parts: tuple[Part, ...]
     part: NDArray[np.int8]
-    classes: tuple[str, ...]
+    labels: tuple[str, ...]
     label: NDArray[np.int32]
     size: NDArray[np.int64]
     crc32c: NDArray[np.uint32]
@@ -106,16 +103,16 @@ def collect(sources: Sequence[Source], *, workers: int | None = None, progress: 
     counts = [len(source) for source in sources]
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     first_part = np.cumsum([0, *(len(source.splits) for source in sources)])
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(n for s in sources for n in s.classes))}
-    labels = [np.array([numbers[name] for name in source.classes], np.int32)[source.label] for source in sources]
+    labels = [_labels(source) for source in sources]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(name for names, _ in labels for name in names))}
     joined: dict[str, NDArray[Any]] = {name: np.concatenate([each.arrays[name] for each in columns]) for name in _TYPES}
     return Collection(
         sources=tuple(sources),
         starts=starts,
         parts=tuple(parts),
         part=np.concatenate([first_part[n] + s.split.astype(np.int64) for n, s in enumerate(sources)]).astype(np.int8),
-        classes=tuple(numbers),
-        label=np.concatenate(labels),
+        labels=tuple(numbers),
+        label=np.concatenate([np.array([numbers[name] for name in names], np.int32)[at] for names, at in labels]),
         **joined,
         problems={int(starts[n]) + row: why for n, each in enumerate(columns) for row, why in each.problems.items()},
     )
@@ -130,6 +127,25 @@ _TYPES = {
     "has_hash": np.bool_,
     "shorter": np.int32,
 }
+
+
+#: Label types other than classes of which a copy must have the same. Two captions of one image may differ.
+_COMPARED: tuple[LabelType, ...] = ("multi-label", "regression")
+
+
+def _labels(source: Source) -> tuple[list[str], NDArray[np.int32]]:
+    """Return the different labels as text, and the position among them of the label of each image."""
+    if source.label_type == "class":
+        return [*source.classes], source.label
+    if source.label_type not in _COMPARED:
+        return [""], np.zeros(len(source), np.int32)
+    (column,) = LABEL_COLUMNS[source.label_type]
+    values = source.extra[column].to_pylist()
+    if source.label_type == "multi-label":
+        values = [sorted(source.classes[number] for number in value) for value in values]
+    texts = [", ".join(map(str, value)) for value in values]
+    names = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    return [*names], np.array([names[text] for text in texts], np.int32)
 
 
 class _Columns(NamedTuple):
@@ -168,10 +184,8 @@ def _known(source: Source) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
     has_column = source.prepared and HASH_COLUMN in source.extra.column_names
     if not has_column or source.location is None or source.measured is None:
         return arrays, np.zeros(count, np.bool_)
-    text = source.extra[HASH_COLUMN]
-    if not _are_hashes(text):
-        return arrays, np.zeros(count, np.bool_)
-    crc, hashed = source.location["crc32c"], np.asarray(pc.is_valid(text))
+    crc, text = source.location["crc32c"], source.extra[HASH_COLUMN]
+    hashed = np.asarray(pc.is_valid(text))
     arrays["hashes"][hashed] = parse_hashes("".join(text.drop_null().to_pylist()).encode())
     arrays["has_hash"] = hashed
     arrays["crc32c"] = np.asarray(pc.fill_null(crc, 0)).astype(np.uint32)
@@ -179,10 +193,3 @@ def _known(source: Source) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
     width, height = (np.asarray(source.measured[name]) for name in ("width", "height"))
     arrays["shorter"] = np.minimum(width, height).astype(np.int32)
     return arrays, arrays["readable"].copy()
-
-
-def _are_hashes(text: pa.ChunkedArray) -> bool:
-    """Return whether a column has only hashes and nulls: a sample table may come from anybody."""
-    if not pa.types.is_string(text.type):
-        return False
-    return bool(pc.all(pc.match_substring_regex(text, f"^[0-9a-f]{{{_DIGITS}}}$")).as_py())

@@ -21,7 +21,7 @@ class Place(NamedTuple):
         split: name of the split.
         path: where the image came from; in a source, its path.
         key: key of the sample; `None` in a source that is not a prepared dataset.
-        label: name of the class.
+        label: the label as text, usually the name of the class.
 
     """
 
@@ -44,7 +44,7 @@ def find_places(images: Collection, datasets: Sequence[str], numbers: Iterable[i
         for number, row in zip(some, rows, strict=True):
             split = source.splits[source.split[row]]
             path = source.path[row].as_py()
-            places[number] = Place(datasets[at], split, path, keys[row], images.classes[images.label[number]])
+            places[number] = Place(datasets[at], split, path, keys[row], images.labels[images.label[number]])
     return places
 
 

@@ -5,7 +5,8 @@ frequencies of their discrete cosine transform (DCT). Mirroring an image only ch
 and transposing it transposes the DCT, so `dataprep.duplicates.symmetries` computes the hashes of the rotated and
 mirrored image from this one.
 
-All arithmetic is exact, so the same bytes give the same hash on every CPU.
+All arithmetic is exact, so the same bytes give the same hash on every CPU. Whoever changes the hashes also changes
+`dataprep.options.HASH_RECIPE`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,6 @@ from dataprep.images.jpeg import check_scans
 from dataprep.images.pixel_memory import pixels_of
 from dataprep.images.pixels import decode
 from dataprep.images.resampling import as_image
-
-#: Column of the sample table with the hash of each image: 64 hex digits. Null if the image has none.
-HASH_COLUMN = "perceptual_hash"
-
-#: How hashes are computed, as the manifest states it. Hashes of different recipes cannot be compared.
-RECIPE = "dct256-1"
 
 #: Pixels per side that a JPEG is decoded to at least, and then reduced to.
 _DECODED, SIDE = 128, 32

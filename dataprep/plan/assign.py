@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dataprep.options import CHANGE_COLUMNS, Options
+from dataprep.options import HASH_COLUMN, Options
 from dataprep.plan.random_order import ORDER_STREAM, permutation
 from dataprep.plan.splits import assign_splits
 from dataprep.sources import Source
@@ -85,7 +85,7 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
 
     Raises:
         CallError: `val_fraction`, `test_fraction` or `split_by` does not fit the source, the source already has one
-            of the `CHANGE_COLUMNS` that the options add, or the manifest would be too long.
+            of the columns that the options add, or the manifest would be too long.
 
     """
     _check_columns(source, options)
@@ -124,12 +124,13 @@ def _check_columns(source: Source, options: Options) -> None:
             f"the source stores raw pixels of {source.pixels[1]}x{height}, which cannot be encoded or resized again",
             hint=f"set --store raw --raw-size {height}, or make the dataset from the original images",
         )
-    if not options.changes_images or source.prepared:
+    if source.prepared:
         return
-    for name in CHANGE_COLUMNS:
+    for name in options.added_columns:
         if name in source.extra.column_names:
+            added_by = "--hash" if name == HASH_COLUMN else "resizing or --store raw"
             raise CallError(
-                f"the source has a column {name!r}, and resizing or --store raw adds a column of that name",
+                f"the source has a column {name!r}, and {added_by} adds a column of that name",
                 hint="rename the column of the source",
             )
 

@@ -222,6 +222,7 @@ def options_from_json(body: Member) -> Options:
         downscale=_downscale(downscale) if downscale else None,
         raw=_raw(raw) if raw else None,
         where=where.text() if where else None,
+        hash=body.get("hash") is not None,  # the value is compared below
     )
     known, members = ({**members, "made_by": None} for members in (options.as_json(), body.mapping()))
     if known != members or (downscale and raw):

@@ -18,7 +18,7 @@ from dataprep import storage
 from dataprep.containers import Location
 from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
-from dataprep.options import CHANGE_COLUMNS, Options
+from dataprep.options import HASH_COLUMN, Options
 from dataprep.progress import report_images
 from dataprep.shards.second_image import load_second_image
 from dataprep.shards.source_image import load_image, start_reading
@@ -62,7 +62,7 @@ class Batch:
     label_type: LabelType = "class"
 
 
-#: Columns of the sample table that are known when a record is written, with `CHANGE_COLUMNS` if images change.
+#: Columns of the sample table that are known when a record is written, with `Options.added_columns`.
 COLUMNS = ("offset", "size", "width", "height", "crc32c")
 
 
@@ -74,7 +74,7 @@ class Segment:
         length: bytes of the segment.
         crc: CRC-32C of these bytes, as they were read back.
         rows: index in the shard's task of the image of each record.
-        columns: columns of the sample table: `COLUMNS`, `CHANGE_COLUMNS` if images change, and those of a second image.
+        columns: columns of the sample table: `COLUMNS`, `Options.added_columns`, and those of a second image.
         index_lines: lines of the DALI index.
         formats: formats of the images as stored.
         rejected: rows for ``rejected.jsonl``.
@@ -153,7 +153,10 @@ def _prepare(batch: Batch) -> _Prepared:
     images = zip(batch.paths, batch.sizes, batch.locations, pending, strict=True)
     for row, (source, size, location, reading) in enumerate(images):
         try:
-            data, info, changes = load_image(batch.root, source, size, batch.options, location, pending=reading)
+            known_hash = batch.extra[row].get(HASH_COLUMN)
+            data, info, changes = load_image(
+                batch.root, source, size, batch.options, location, pending=reading, known_hash=known_hash
+            )
             mask = b""
             if batch.label_type in MASK_TYPES:
                 mask = load_second_image(batch.root, batch.extra[row], info, batch.options, location)
@@ -207,8 +210,7 @@ def _describe(batch: Batch, prepared: _Prepared, start: int) -> Segment:
         "height": [sample.info.height for sample in samples],
         "crc32c": [sample.crc32c for sample in samples],
     }
-    if batch.options.changes_images:
-        columns |= {name: [sample.extra[name] for sample in samples] for name in CHANGE_COLUMNS}
+    columns |= {name: [sample.extra[name] for sample in samples] for name in batch.options.added_columns}
     if batch.label_type in MASK_TYPES:
         mask_start = FORMATS[batch.options.fmt].mask_start
         columns["mask_offset"] = [start + record.start + mask_start(record.sample, record.frame) for record in records]

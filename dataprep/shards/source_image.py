@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dataprep.containers import Location, checked, read_location
 from dataprep.containers import start_reading as start_location
-from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
+from dataprep.images.base import FAILED, MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
-from dataprep.options import Options, Raw
+from dataprep.options import HASH_COLUMN, Options, Raw
 from manifests.errors import SourceVanishedError
 from manifests.faults import raise_machine_fault
 from manifests.remote import is_url, join_path, parse_url
@@ -30,13 +30,13 @@ class LoadedImage(NamedTuple):
     Attributes:
         data: its bytes.
         info: format and size.
-        changes: values for `CHANGE_COLUMNS`; empty if the options store images unchanged.
+        changes: values for `Options.added_columns`.
 
     """
 
     data: bytes
     info: ImageInfo
-    changes: Mapping[str, str | int]
+    changes: Mapping[str, str | int | None]
 
 
 def start_reading(
@@ -59,6 +59,7 @@ def load_image(
     location: Location | None = None,
     *,
     pending: Future[Buffer] | None = None,
+    known_hash: str | None = None,
 ) -> LoadedImage:
     """Read a source image and prepare it for a shard.
 
@@ -69,6 +70,7 @@ def load_image(
         options: how to check the image and how to store it.
         location: where the image is inside a container; `None` if it is a file of its own.
         pending: what `start_reading` returned for the image.
+        known_hash: the perceptual hash of the source image, if it is known.
 
     Raises:
         Rejected: the image must not go into a shard.
@@ -77,12 +79,29 @@ def load_image(
     """
     data = _read(root, source, size, location, pending)
     if location is not None and location.reader == "pixels" and options.raw:
-        return _carry_pixels(data, options.raw)
-    if not options.changes_images:
-        return LoadedImage(data, inspect(data, options.validate, options.max_pixels), {})
-    from dataprep.images.downscale import prepare  # imports imaging libraries that most runs do not need
+        image = _carry_pixels(data, options.raw)
+    elif options.changes_images:
+        from dataprep.images.downscale import prepare  # imports imaging libraries that most runs do not need
 
-    return LoadedImage(*prepare(data, options))
+        image = LoadedImage(*prepare(data, options))
+    else:
+        image = LoadedImage(data, inspect(data, options.validate, options.max_pixels), {})
+    if not options.hash:
+        return image
+    return image._replace(
+        changes={**image.changes, HASH_COLUMN: _hash(image, known_hash if image.data is data else None)}
+    )
+
+
+def _hash(image: LoadedImage, known: str | None) -> str | None:
+    from dataprep.images.perceptual_hash import hash_image  # imports imaging libraries
+
+    try:
+        return known or hash_image(image.data, image.info)
+    except Rejected as error:
+        if error.reason == FAILED:
+            raise
+        return None  # `Options.validate` decides whether images that do not decode are kept
 
 
 def _carry_pixels(data: bytes, raw: Raw) -> LoadedImage:

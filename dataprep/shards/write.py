@@ -19,7 +19,7 @@ from dataprep.containers import Location
 from dataprep.engines.base import Pool
 from dataprep.engines.inline import InlinePool
 from dataprep.formats import FORMATS, ScanOptions, components
-from dataprep.options import CHANGE_COLUMNS, Options
+from dataprep.options import HASH_COLUMN, Options
 from dataprep.shards.segments import (
     COLUMNS,
     MAX_BATCH_BYTES,
@@ -94,7 +94,7 @@ def divides(options: Options, shards_left: int, workers: int) -> bool:
         workers: processes of the engine.
 
     """
-    return options.changes_images or options.validate == "decode" or shards_left < workers
+    return options.reads_pixels or shards_left < workers
 
 
 #: A process takes as long to start as it takes to resize about this many images.
@@ -285,8 +285,9 @@ def _table_columns(task: ShardTask, records: Segment) -> dict[str, Any]:
     if task.extra is not None:
         extra = task.extra.take(pa.array(records.rows, pa.int64()))
         columns |= {name: extra[name] for name in extra.column_names}
-    if task.options.changes_images:
-        columns |= {name: records.columns.get(name, []) for name in CHANGE_COLUMNS}
+    columns |= {name: records.columns.get(name, []) for name in task.options.added_columns}
+    if task.options.hash:
+        columns[HASH_COLUMN] = pa.array(columns[HASH_COLUMN], pa.string())  # it may have no value at all
     if task.label_type in MASK_TYPES:
         for name, kind in LABEL_COLUMNS[task.label_type].items():
             columns[name] = pa.array(records.columns.get(name, []), arrow_type(kind))

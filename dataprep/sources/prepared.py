@@ -18,6 +18,7 @@ from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.columns import concat, number_labels, stats_of
+from dataprep.sources.hash_column import without_foreign_hashes
 from dataprep.storage.completion import INCOMPLETE_NAME
 from manifests.errors import DamagedError, SourceError
 from manifests.files import MANIFEST, open_file
@@ -78,7 +79,9 @@ def read_prepared(src: str, options: SourceOptions) -> Source:
         label=label,
         split=np.array([split for split, _ in shards], np.int8)[number],
         size=np.asarray(table["size"]).astype(np.int64),
-        extra=labels.drop_columns([name for name in TABLE_COLUMNS if name in labels.column_names]),
+        extra=without_foreign_hashes(
+            labels.drop_columns([name for name in TABLE_COLUMNS if name in labels.column_names]), manifest
+        ),
         stamp=np.array(stats, np.int64).reshape(-1, 2)[number],
         location=location_table(
             container,
