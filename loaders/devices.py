@@ -141,16 +141,35 @@ def _paddle_gpus() -> Gpus:
     return Gpus(paddle.device.cuda.device_count(), lambda: int(paddle.device.get_device().partition(":")[2] or 0))
 
 
+def gpu_name(index: int) -> str:
+    """Return the name of a GPU, as the CUDA driver says it. Empty without a driver."""
+    return _gpu_text(index, "cuDeviceGetName")
+
+
+def gpu_bus_id(index: int) -> str:
+    """Return the PCI address of a GPU, by which other programs know it. Empty without a driver."""
+    return _gpu_text(index, "cuDeviceGetPCIBusId")
+
+
+def _gpu_text(index: int, function: str) -> str:
+    driver, device, text = _cuda_driver(), ctypes.c_int(), ctypes.create_string_buffer(256)
+    if driver is None or driver.cuDeviceGet(ctypes.byref(device), index):
+        return ""
+    return "" if getattr(driver, function)(text, len(text), device) else text.value.decode(errors="replace")
+
+
 def _cuda_count() -> int:
     """Return the number of GPUs that the CUDA driver offers to this process. 0 without a driver."""
+    driver, count = _cuda_driver(), ctypes.c_int()
+    return 0 if driver is None or driver.cuDeviceGetCount(ctypes.byref(count)) else count.value
+
+
+def _cuda_driver() -> ctypes.CDLL | None:
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return 0
-    count = ctypes.c_int()
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
-        return 0
-    return count.value
+        return None
+    return None if driver.cuInit(0) else driver
 
 
 _FIND = {"torch": _torch_gpus, "numpy": _numpy_gpus, "jax": _jax_gpus, "paddle": _paddle_gpus}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from loaders.cache.images import CachedImages
 from loaders.dataset.fields import Fields
+from loaders.dataset.memory_images import MemoryImages
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes, LoadSettings
@@ -20,6 +22,9 @@ from loaders.transforms.fuse import Fusion, fuse
 from loaders.transforms.parse import Recipe
 from loaders.transforms.parse.adjusted import adjusted
 from manifests.errors import CallError
+
+#: Random access to the encoded images of a split: `images(rows)` returns them.
+Images: TypeAlias = Records | CachedImages | MemoryImages
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class LoaderSpec:
     options: ResolvedOptions
     order: StoredOrder | PlannedOrder
     fields: Fields
-    records: Records | CachedImages | None
+    records: Images | None
     num_classes: int
     sizes: ImageSizes | None
     settings: LoadSettings

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.cache.images import CachedImages
 from loaders.dali.decode import decode
 from loaders.dali.decode_errors import decode_failure
 from loaders.dali.graph import GraphContext, Pipeline, RandomStreams, dali, fn, types
@@ -20,7 +19,7 @@ from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.fuse import DecodeCrop
 
 if TYPE_CHECKING:
-    from loaders.spec import LoaderSpec
+    from loaders.spec import Images, LoaderSpec
 
 #: Name of the input of the decoding pipeline.
 _ENCODED = "encoded"
@@ -82,7 +81,7 @@ def _replayed(
     return np.concatenate(rows)
 
 
-def _undecodable(spec: LoaderSpec, records: Records | CachedImages, rows: NDArray[np.int64]) -> dict[int, str]:
+def _undecodable(spec: LoaderSpec, records: Images, rows: NDArray[np.int64]) -> dict[int, str]:
     bad: dict[int, str] = {}
     pipeline = None
     for row in rows.tolist():

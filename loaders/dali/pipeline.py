@@ -49,17 +49,7 @@ def make_pipeline(
         TypeError: the recipe does not start with decoding.
 
     """
-    # With the dynamic executor each batch has its own memory, so users may keep a batch.
-    pipeline: Pipeline = dali.Pipeline(
-        batch_size=options.batch_size,
-        num_threads=options.num_threads,
-        device_id=options.device.index if options.device.is_gpu else None,
-        seed=seed,
-        prefetch_queue_depth=options.prefetch,
-        exec_dynamic=True,
-        enable_checkpointing=True,
-        checkpoint=checkpoint or None,
-    )
+    pipeline = new_pipeline(options, seed, checkpoint)
     context = GraphContext(gpu=options.device.is_gpu, batch_size=options.batch_size, random=RandomStreams(seed))
     with_images = "image" in options.fields
     with pipeline:
@@ -82,6 +72,21 @@ def make_pipeline(
         # DALI computes only what the outputs need. If they contain no images, it decodes none.
         pipeline.set_outputs(*(images if with_images else []), *records.metadata, *extra)
     return pipeline
+
+
+def new_pipeline(options: ResolvedOptions, seed: int, checkpoint: bytes = b"") -> Pipeline:
+    """Return an empty pipeline with the options of a loader; see `make_pipeline`."""
+    # With the dynamic executor each batch has its own memory, so users may keep a batch.
+    return dali.Pipeline(
+        batch_size=options.batch_size,
+        num_threads=options.num_threads,
+        device_id=options.device.index if options.device.is_gpu else None,
+        seed=seed,
+        prefetch_queue_depth=options.prefetch,
+        exec_dynamic=True,
+        enable_checkpointing=True,
+        checkpoint=checkpoint or None,
+    )
 
 
 def _apply_all(

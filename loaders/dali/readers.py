@@ -15,14 +15,13 @@ import nvidia.dali.tfrecord as _tfrecord
 from loaders.cache.fetcher import Upcoming
 from loaders.cache.images import CachedImages
 from loaders.dali.graph import Node, fn, types
-from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.samplers.shuffle import shuffled
 from manifests.schema import Shard
 
 if TYPE_CHECKING:
-    from loaders.spec import LoaderSpec
+    from loaders.spec import Images, LoaderSpec
 
 # DALI's type stubs are incomplete.
 tfrecord: Any = _tfrecord
@@ -143,7 +142,7 @@ def read_stored(
 
 
 def read_planned(
-    planned: PlannedOrder, records: Records | CachedImages, *, started: int, prefetch: int, skipped: int = 0
+    planned: PlannedOrder, records: Images, *, started: int, prefetch: int, skipped: int = 0
 ) -> ReaderOutputs:
     """Add a reader to the graph that returns the batches of a sampler's plan.
 
@@ -171,7 +170,7 @@ def read_planned(
 class _PlannedBatches:
     """The callbacks of `fn.external_source`. DALI calls them once per batch, on the thread that uses the loader."""
 
-    def __init__(self, upcoming: Upcoming, records: Records | CachedImages, prefetch: int) -> None:
+    def __init__(self, upcoming: Upcoming, records: Images, prefetch: int) -> None:
         self._upcoming = upcoming
         self._rows = lru_cache(PREFETCH_BATCHES + 2)(upcoming.own)
         self._records = records

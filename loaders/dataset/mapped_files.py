@@ -20,6 +20,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint)
 
@@ -91,6 +92,22 @@ def is_readable(address: int) -> bool:
     Reading such a page would end the process. Always true before Linux 5.14, which cannot tell.
     """
     return not _libc.madvise(address & -mmap.PAGESIZE, 1, _POPULATE_READ) or ctypes.get_errno() != errno.EFAULT
+
+
+def resident_bytes(file: MappedFile) -> int:
+    """Return how many bytes of a mapped file are in the page cache, rounded up to pages.
+
+    The system tells this only about files that the user owns or may write; of others, it claims that all are.
+
+    Raises:
+        OSError: the system does not tell.
+
+    """
+    pages = np.empty(-(-len(file.data) // mmap.PAGESIZE), np.uint8)
+    if _libc.mincore(file.address, len(file.data), pages.ctypes.data):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return min(len(file.data), int(np.count_nonzero(pages & 1)) * mmap.PAGESIZE)
 
 
 def prefetch(addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:

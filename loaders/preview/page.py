@@ -9,19 +9,11 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
+from loaders.html import generator, make_page
 from loaders.preview.preview import Group, Item, Pixels, Preview
 
 #: By this element, the command recognizes a file that it may replace.
-GENERATOR = '<meta name="generator" content="loaders preview">'
-
-_PAGE = Markup(
-    '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{generator}\n'
-    '<meta http-equiv="Content-Security-Policy" '
-    "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\n"
-    '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
-    "<title>{title}</title>\n<style>body {{ margin: 0; padding: 16px; color-scheme: light dark }}</style>\n"
-    "</head>\n<body>\n{body}\n</body>\n</html>\n"
-)
+GENERATOR = generator("loaders preview")
 
 _STYLE = Markup("""<style>
 .loaders-preview { font: 14px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere; }
@@ -42,13 +34,7 @@ _IMAGE = Markup('<img src="data:image/jpeg;base64,{data}" alt="{alt}" loading="l
 
 def page(preview: Preview) -> str:
     """Return a whole page. It loads nothing from the network and runs no script."""
-    return str(
-        _PAGE.format(
-            generator=Markup(GENERATOR),  # noqa: S704
-            title=preview.title,
-            body=fragment(preview),
-        )
-    )
+    return make_page(GENERATOR, preview.title, fragment(preview))
 
 
 def fragment(preview: Preview) -> Markup:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from manifests.errors import CallError, StorageError
+from loaders.output_files import write_output
+from manifests.errors import CallError
 
 #: Pixels of a picture, uint8 [H, W, 3].
 Pixels = NDArray[np.uint8]
@@ -99,16 +100,7 @@ class Preview:
 
         """
         name = os.fspath(path)
-        data = encoder(name)(self)
-        partial = f"{name}.{os.getpid()}.partial"
-        try:
-            with open(partial, "wb") as file:
-                file.write(data)
-            os.replace(partial, name)
-        except OSError as error:
-            if os.path.exists(partial):
-                os.unlink(partial)
-            raise StorageError(f"the preview cannot be written: {error.strerror}", file=name) from None
+        write_output(name, encoder(name)(self), "the preview")
 
     def _repr_html_(self) -> str:
         from loaders.preview.page import fragment

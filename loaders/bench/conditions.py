@@ -1,0 +1,136 @@
+"""The machine, and what else affects a measurement on it: the page cache, and programs that run beside it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+
+from loaders.dataset.mapped_files import map_file, resident_bytes
+from loaders.dataset.split import OpenSplit
+from loaders.devices import Device, gpu_bus_id, gpu_name
+
+#: Most shards that are asked for their pages, evenly spaced.
+_MAX_SHARDS = 64
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a measurement ran on.
+
+    Attributes:
+        device: name of the GPU, or of the CPU if that transforms the images.
+        cpu: name of the CPU.
+        cores: cores that this process may use.
+
+    """
+
+    device: str
+    cpu: str
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What else affected a measurement.
+
+    Attributes:
+        cached_before: share of the shards that was in the page cache before, from 0 to 1. `None` if not known.
+        cached_after: the same after the measurement.
+        other_cores: cores that other programs used meanwhile, on average. `None` if not known.
+        gpu_busy: how busy the GPU was before the measurement, from 0 to 1. `None` if not known.
+
+    """
+
+    cached_before: float | None
+    cached_after: float | None
+    other_cores: float | None
+    gpu_busy: float | None
+
+
+def find_machine(device: Device, cores: int) -> Machine:
+    """Return what this process runs on."""
+    cpu = cpu_name()
+    return Machine(gpu_name(device.index) if device.is_gpu else cpu, cpu, cores)
+
+
+def cpu_name() -> str:
+    """Return the name of the CPU."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+            return next(names, "") or platform.machine()
+    except OSError:
+        return platform.machine()
+
+
+class Watch:
+    """Watches what else affects a measurement: call it before and `conditions` after."""
+
+    def __init__(self, split: OpenSplit, device: Device) -> None:
+        self._split = split
+        self._cached = cached_share(split)
+        self._gpu_busy = _gpu_busy(device) if device.is_gpu else None
+        self._start = (time.monotonic(), _busy_seconds(), _own_seconds())
+
+    def conditions(self) -> Conditions:
+        """Return the conditions since the beginning."""
+        return Conditions(self._cached, cached_share(self._split), self._other_cores(), self._gpu_busy)
+
+    def _other_cores(self) -> float | None:
+        start, busy, own = self._start
+        now_busy, elapsed = _busy_seconds(), time.monotonic() - start
+        if busy is None or now_busy is None or elapsed <= 0:
+            return None
+        return max(0.0, (now_busy - busy) - (_own_seconds() - own)) / elapsed
+
+
+def cached_share(split: OpenSplit) -> float | None:
+    """Return the share of the shards of a split that is in the page cache; of many shards, of some of them.
+
+    `None` if the system does not tell, which it does only to those who may write the files.
+    """
+    step = -(-len(split.shards) // _MAX_SHARDS)
+    resident = total = 0
+    for shard in split.shards[::step]:
+        path = split.path(shard.file)
+        if not os.access(path, os.W_OK):
+            return None
+        try:
+            found = resident_bytes(map_file(path, shard.file.bytes))
+        except (OSError, ValueError):
+            return None
+        resident, total = resident + found, total + shard.file.bytes
+    return resident / total if total else None
+
+
+def _busy_seconds() -> float | None:
+    """Return the time that all cores of the machine have worked."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            user, nice, system, _, _, interrupts, soft_interrupts, *_ = map(int, file.readline().split()[1:])
+    except (OSError, ValueError):
+        return None
+    return (user + nice + system + interrupts + soft_interrupts) / _TICKS
+
+
+def _own_seconds() -> float:
+    return sum(os.times()[:4])
+
+
+def _gpu_busy(device: Device) -> float | None:
+    """Ask nvidia-smi how busy the GPU is. Without the program, it is not known."""
+    program, bus_id = shutil.which("nvidia-smi"), gpu_bus_id(device.index)
+    if program is None or not bus_id:
+        return None
+    query = [program, "-i", bus_id, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=20)  # noqa: S603
+        return int(done.stdout.strip()) / 100
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None

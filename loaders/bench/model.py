@@ -1,0 +1,115 @@
+"""The model that training feeds: a model of torchvision, or a step in a script of the user."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from manifests.errors import CallError
+from manifests.text import printable, suggest
+
+#: Number of classes of the model if the dataset does not name its classes.
+_CLASSES = 1000
+
+_INSTALL = "install torchvision, or pass --model script.py:step with a function that takes a batch"
+
+
+class Model:
+    """Runs a training step on a batch."""
+
+    def __init__(self, name: str, step: Callable[..., Any]) -> None:
+        self.name = name
+        self._step = step
+
+    def __call__(self, batch: tuple[Any, ...]) -> int:
+        """Train on a batch, images and labels, and return its number of images.
+
+        Raises:
+            CallError: the user's function raises an exception.
+
+        """
+        try:
+            self._step(*batch)
+        except Exception as error:  # of the user's script
+            raise _error_of(self.name, error) from error
+        return len(batch[-1])
+
+
+def load_model(text: str, classes: int, *, gpu: int | None) -> Model:
+    """Return the model that ``--model`` names.
+
+    Args:
+        text: name of a model of torchvision, or a script and a function in it: ``script.py:step``.
+        classes: number of classes of the dataset, 0 if it does not name them.
+        gpu: number of the GPU. `None` means the CPU.
+
+    Raises:
+        CallError: there is no such model or function, or a library is not installed.
+
+    """
+    path, colon, function = text.rpartition(":")
+    if colon or text.endswith(".py"):
+        return Model(text, _function(path if colon else text, function if colon else "step"))
+    return Model(text, _torchvision_step(text, classes or _CLASSES, gpu))
+
+
+def _function(path: str, name: str) -> Callable[..., Any]:
+    shown = printable(path)
+    spec = importlib.util.spec_from_file_location("model_script", path) if os.path.isfile(path) else None
+    if spec is None or spec.loader is None:
+        raise CallError(f"--model: {shown} is not a Python script", hint="pass script.py:step, or a name like resnet50")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # of the user's script
+        raise _error_of(path, error) from error
+    found = getattr(module, name, None)
+    if not callable(found):
+        names = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
+        raise CallError(f"--model: {shown} has no function {printable(name)}", hint=suggest(name, names))
+    step: Callable[..., Any] = found
+    return step
+
+
+def _error_of(place: str, error: Exception) -> CallError:
+    lines = traceback.extract_tb(error.__traceback__)
+    where = f" in line {lines[-1].lineno} of {printable(lines[-1].filename)}" if lines else ""
+    return CallError(
+        f"--model {printable(place)} raised {type(error).__name__}: {error}{where}",
+        hint="a step takes images and labels, as the loader returns them",
+    )
+
+
+def _torchvision_step(name: str, classes: int, gpu: int | None) -> Callable[..., Any]:
+    """Return a training step with the mixed precision that ImageNet is trained with: bfloat16, channels last, SGD."""
+    import torch
+
+    try:
+        models = importlib.import_module("torchvision.models")
+    except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another torch
+        raise CallError(f"--model {printable(name)} needs torchvision ({error})", hint=_INSTALL) from None
+    known = models.list_models(module=models)
+    if name not in known:
+        raise CallError(f"--model: torchvision has no model {printable(name)}", hint=suggest(name, known, quote=False))
+    device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
+    if gpu is not None:
+        torch.backends.cudnn.benchmark = True
+    net = models.get_model(name, weights=None, num_classes=classes)
+    net = net.to(device=device, memory_format=torch.channels_last).train()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+
+    def step(images: Any, labels: Any) -> None:
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            results = net(images.to(dtype=torch.bfloat16, memory_format=torch.channels_last))
+            loss: Any = torch.nn.functional.cross_entropy(results, labels)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    return step
