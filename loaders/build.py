@@ -84,6 +84,7 @@ def build(
     mmap: bool | None = None,
     cache: str | os.PathLike[str] | None = None,
     cache_limit: int | str | None = None,
+    tuning: str | os.PathLike[str] | None = None,
     on_error: OnError = "raise",
     **other: Any,
 ) -> Loader[Any]:
@@ -174,6 +175,9 @@ def build(
             the folder.
         cache_limit: most bytes that everything in the cache may take on disk, or text such as ``"200GiB"``. If the
             dataset is larger, images that are needed latest are evicted. `None` means no limit.
+        tuning: file that ``loaders tune`` wrote. Its `num_threads`, `prefetch` and `hw_decoder_load` replace the
+            defaults of these arguments. A file for another machine, dataset or transforms is an error that says what
+            differs.
         on_error: what to do with an image that cannot be decoded. ``"raise"`` raises a `DamagedError` that names shard,
             record and key. ``"skip"`` leaves the image out: the later samples of this rank move up, so every other
             sample is read as often as without it, and only the end of the epoch changes: the last batch is shorter, or
@@ -227,6 +231,7 @@ def build(
         mmap=mmap,
         cache=cache,
         cache_limit=cache_limit,
+        tuning=tuning,
         on_error=on_error,
     )
     from loaders.resolve import resolve

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -129,6 +130,133 @@ def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
     made = make_preview(dataset, **options)
     made.save(out)
     click.echo(one_line(f"{out} is written: {len(made.items)} samples"))
+
+
+def _loader_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name a loader to measure."""
+    options = (
+        click.argument("dataset"),
+        click.option(
+            "--transforms", required=True, metavar="NAME|FILE", help="A preset such as imagenet-train, or a YAML file."
+        ),
+        click.option("--split", metavar="NAME", default="train", show_default=True, help="The split to read."),
+        click.option(
+            "--batch-size",
+            type=click.IntRange(1, 2**20),
+            metavar="N",
+            help="Images per batch.  [default: 256, or the split if it is smaller]",
+        ),
+        click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True),
+        click.option("--cache", metavar="DIR", help="Folder on a local disk, if DATASET is in an object store."),
+        click.option(
+            "--model",
+            metavar="NAME|FILE:FUNCTION",
+            help="Model that trains on the batches: one of torchvision, such as resnet50, or script.py:step with a "
+            "function that takes images and labels.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _method_options(seconds: float, repeats: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options that say how long to measure."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        command = click.option(
+            "--repeats",
+            type=click.IntRange(1, 100),
+            metavar="N",
+            default=repeats,
+            show_default=True,
+            help="Repeats of each measurement.",
+        )(command)
+        return click.option(
+            "--seconds",
+            type=click.FloatRange(0.01, 3600),
+            metavar="S",
+            default=seconds,
+            show_default=True,
+            help="Least duration of the warm-up and of each repeat.",
+        )(command)
+
+    return add
+
+
+@main.command(cls=Command)
+@_loader_options
+@click.option("--torchvision", is_flag=True, help="Compare with torchvision's DataLoader on the same images.")
+@click.option("--tuning", metavar="FILE", help="File of `loaders tune` that gives the options of the loader.")
+@click.option("--html", metavar="FILE", help="Also write a page with a chart.")
+@click.option("--overwrite", is_flag=True, help="Replace a file that is not such a page.")
+@click.option("--json", "json_output", is_flag=True, help="Print JSON, with all repeats in images per second.")
+@_method_options(1.0, 5)
+def bench(
+    dataset: str, *, html: str | None, overwrite: bool, json_output: bool, seconds: float, repeats: int, **options: Any
+) -> None:
+    """Measure how fast each stage of loading DATASET is, and say which one limits training.
+
+    Measures reading, with decoding, with augmentation, and the delivery to torch; with --model, also a training step
+    on one batch in memory, and training that the loader feeds. Then it tries changes of what is the limit, such as
+    smaller images, and says in one sentence what to do.
+    """
+    from loaders.bench.command import bench as measure
+    from loaders.bench.page import GENERATOR, page
+    from loaders.bench.rates import Method
+    from loaders.bench.rows import as_json
+    from loaders.bench.text import as_text, print_status
+    from manifests.outputs import check_output_file, write_output_file
+
+    if html is not None:
+        check_output_file(html, "page of `loaders bench`", [GENERATOR.encode()], overwrite=overwrite, option="--html")
+    results = measure(dataset, method=Method(seconds, repeats), announce=print_status, **options)
+    print_status("")
+    if html is not None:
+        write_output_file(html, page(results).encode(), "page")
+    click.echo(json.dumps(as_json(results), indent=1, ensure_ascii=False) if json_output else as_text(results))
+
+
+@main.command(cls=Command)
+@_loader_options
+@click.option(
+    "--objective",
+    type=click.Choice(["images", "model"]),
+    help="images: most images per second of the loader alone. model: most images per second of --model beside it, so "
+    "that the loader disturbs it least.  [default: model with --model, else images]",
+)
+@click.option(
+    "--out",
+    metavar="FILE",
+    default="tune.json",
+    show_default=True,
+    help="File to write. Results for other machines, datasets and transforms in it are kept.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a file that `loaders tune` did not write.")
+@click.option("--json", "json_output", is_flag=True, help="Print JSON, with all repeats in images per second.")
+@_method_options(0.5, 3)
+def tune(
+    dataset: str, *, out: str, overwrite: bool, json_output: bool, seconds: float, repeats: int, **options: Any
+) -> None:
+    """Find the number of threads, the prefetching and the share of the hardware decoder that suit DATASET best.
+
+    Begins with the defaults, tries neighboring values as long as the gain is more than the noise, and writes what it
+    found. `loaders.build(..., tuning="tune.json")` uses the file on the same kind of machine, for the same dataset and
+    transforms.
+    """
+    from loaders.bench.rates import Method
+    from loaders.bench.text import print_status
+    from loaders.tune.command import as_json, as_text, kept_entries
+    from loaders.tune.command import tune as measure
+    from loaders.tune.file import MARK, with_entry
+    from manifests.outputs import check_output_file, write_output_file
+
+    check_output_file(out, "file of `loaders tune`", [f'"{MARK}"'.encode()], overwrite=overwrite)
+    entries = kept_entries(out, overwrite=overwrite)
+    tuned = measure(dataset, method=Method(seconds, repeats), announce=print_status, **options)
+    print_status("")
+    write_output_file(out, with_entry(entries, tuned.entry), "file")
+    click.echo(json.dumps(as_json(tuned), indent=1, ensure_ascii=False) if json_output else as_text(tuned, out))
 
 
 def run() -> NoReturn:

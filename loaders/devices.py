@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -139,6 +140,21 @@ def _paddle_gpus() -> Gpus:
     if not paddle.is_compiled_with_cuda():
         return Gpus(0)
     return Gpus(paddle.device.cuda.device_count(), lambda: int(paddle.device.get_device().partition(":")[2] or 0))
+
+
+def device_name(device: Device) -> str:
+    """Return the name of a GPU, or of the CPU."""
+    return gpu_name(device.index) if device.is_gpu else cpu_name()
+
+
+def cpu_name() -> str:
+    """Return the name of the CPU."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+            return next(names, "") or platform.machine()
+    except OSError:
+        return platform.machine()
 
 
 def gpu_name(index: int) -> str:

@@ -70,6 +70,8 @@ def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
         f"A batch: {tensors}{options.batch_size} x {' and '.join(shapes)} {options.dtype}, {batch_bytes / 2**20:,.1f} "
         f"MiB; prefetch: {options.prefetch}; threads: {options.num_threads}{hardware if options.device.is_gpu else ''}"
     )
+    if options.tuning:
+        yield f"threads, prefetch and hardware decoder from {options.tuning}, unless given"
     if spec.sizes is not None:
         yield from _memory_lines(spec.sizes, spec.settings)
 

@@ -23,11 +23,10 @@ def sampling_choices(spec: LoaderSpec) -> dict[str, Any]:
 
 def checkpoint_choices(spec: LoaderSpec) -> dict[str, Any]:
     """Return the choices that another loader must share to resume from a checkpoint of this one."""
-    options, recipe = spec.options, spec.written
-    views = [operation for view in recipe.views for operation in view.operations]
+    options = spec.options
     return {
         **sampling_choices(spec),
-        "transforms": " ".join(map(repr, (*recipe.operations, *recipe.mixing, *views))),
+        "transforms": spec.written.text,
         "rank": options.ranks.rank,
         "world_size": options.ranks.world_size,
         "dtype": options.dtype,

@@ -93,6 +93,7 @@ class BuildRequest:
     mmap: bool | None = None
     cache: str | os.PathLike[str] | None = None
     cache_limit: int | str | None = None
+    tuning: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         self._check_datasets()
@@ -158,8 +159,10 @@ class BuildRequest:
             raise CallError(f"hw_decoder_load must be a number from 0 to 1, got {load!r}")
 
     def _check_choices(self) -> None:
-        if self.cache is not None and (not isinstance(self.cache, (str, os.PathLike)) or not os.fspath(self.cache)):
-            raise CallError(f"cache must be a path, got {self.cache!r}", hint="pass a folder on a local disk")
+        for name, hint in (("cache", "pass a folder on a local disk"), ("tuning", "pass a file of `loaders tune`")):
+            path = getattr(self, name)
+            if path is not None and (not isinstance(path, (str, os.PathLike)) or not os.fspath(path)):
+                raise CallError(f"{name} must be a path, got {path!r}", hint=hint)
         if self.mmap is not None and not isinstance(self.mmap, bool):
             raise CallError(f"mmap must be True, False or None, got {self.mmap!r}")
         if not (self.shuffle is None or isinstance(self.shuffle, bool) or self.shuffle == "buffer"):
@@ -210,6 +213,7 @@ class BuildOptions(TypedDict, total=False):
     mmap: bool | None
     cache: str | os.PathLike[str] | None
     cache_limit: int | str | None
+    tuning: str | os.PathLike[str] | None
     on_error: OnError
     drop_last: bool
 
@@ -240,6 +244,7 @@ class ResolvedOptions:
         cache: folder for the shards of an object store; empty for a dataset on disk.
         cache_limit: most bytes on disk of everything in the cache. `math.inf` means no limit.
         on_error: what happens to an image that cannot be decoded.
+        tuning: path of the file of `loaders tune` in use; empty without one.
 
     """
 
@@ -261,6 +266,7 @@ class ResolvedOptions:
     cache: str
     cache_limit: float
     on_error: OnError
+    tuning: str
 
 
 def first_given(*values: T | None) -> T:

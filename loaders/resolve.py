@@ -14,7 +14,7 @@ from loaders.dataset.joined import join_splits
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import SampleTables
-from loaders.devices import find_device, find_gpus
+from loaders.devices import Device, device_name, find_device, find_gpus
 from loaders.memory import HW_DECODER_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, ImageSizes
 from loaders.options import BuildRequest, ResolvedOptions, first_given, require_int
 from loaders.ranks import usable_cores
@@ -27,6 +27,7 @@ from loaders.transforms.cost import computes_on_cpu, order_warnings, works_on_wh
 from loaders.transforms.fuse import Fusion
 from loaders.transforms.limits import MAX_PIXELS
 from loaders.transforms.parse import Recipe
+from loaders.tune.file import Tuning, TuningKey, read_tuning
 from manifests.errors import CallError
 from manifests.remote import is_url
 from manifests.text import parse_bytes
@@ -66,6 +67,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     gpus = find_gpus(request.framework)
     device = find_device(request.device, request.device_id, batching.ranks, gpus)
     cores = usable_cores(batching.ranks, gpus.count)
+    tuned = _tuning(request, device, cores, split, recipe)
     whole_images = works_on_whole_images(fusion.operations)
     sizes = tables.image_sizes() if device.is_gpu or whole_images else None
     decoded_sizes = sizes if device.is_gpu and recipe.raw_size is None else None
@@ -75,21 +77,30 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         device=device,
         ranks=batching.ranks,
         seed=request.seed,
-        num_threads=first_given(request.num_threads, _default_threads(fusion, decoded_sizes, cores, gpu=device.is_gpu)),
+        num_threads=first_given(
+            request.num_threads,
+            tuned.num_threads,
+            _default_threads(fusion, decoded_sizes, cores, gpu=device.is_gpu),
+        ),
         dtype=request.dtype,
         layout=request.layout,
         last_batch=batching.last_batch,
         fields=tuple(request.fields),
         framework=request.framework,
-        prefetch=first_given(request.prefetch, PREFETCH_RAW if device.is_gpu and recipe.raw_size else PREFETCH),
+        prefetch=first_given(
+            request.prefetch, tuned.prefetch, PREFETCH_RAW if device.is_gpu and recipe.raw_size else PREFETCH
+        ),
         hw_decoder_load=first_given(
-            request.hw_decoder_load, decoded_sizes.hardware_load if decoded_sizes else HW_DECODER_LOAD
+            request.hw_decoder_load,
+            tuned.hw_decoder_load,
+            decoded_sizes.hardware_load if decoded_sizes else HW_DECODER_LOAD,
         ),
         memory_limit=_size("memory_limit", request.memory_limit),
         mmap=first_given(request.mmap, not on_network(split)),
         cache="" if split.cached is None else split.cached.dataset.cache,
         cache_limit=_size("cache_limit", request.cache_limit),
         on_error=request.on_error,
+        tuning="" if request.tuning is None else os.fspath(request.tuning),
     )
     settings = load_settings(recipe, fusion, options, spread=isinstance(order, PlannedOrder) and order.spread)
     planned = isinstance(order, PlannedOrder)
@@ -137,6 +148,17 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         options.num_threads,
     )
     return spec
+
+
+def tuning_key(device: Device, cores: int, split: OpenSplit, recipe: Recipe) -> TuningKey:
+    """Return what a file of ``loaders tune`` must have been measured for, to be used by a loader."""
+    return TuningKey(device_name(device), cores, split.fingerprint, recipe.text)
+
+
+def _tuning(request: BuildRequest, device: Device, cores: int, split: OpenSplit, recipe: Recipe) -> Tuning:
+    if request.tuning is None:
+        return Tuning()
+    return read_tuning(request.tuning, tuning_key(device, cores, split, recipe))
 
 
 def _one_size(split: OpenSplit, tables: SampleTables) -> Size | None:

@@ -55,6 +55,7 @@ SOURCE_LIST = FileKind("list", 16 << 30, SourceError, _GIVE_FILE)
 SOURCE_ARCHIVE = FileKind("archive", 1 << 43, SourceError, "give a regular file")
 CLASS_NAMES = FileKind("--classes file", 1 << 27, CallError, _GIVE_FILE)
 CONFIG = FileKind("config file", 1 << 20, CallError, "give a YAML file")
+TUNING = FileKind("tuning file", 1 << 24, CallError, "give a file that `loaders tune` wrote")
 MANIFEST = FileKind("manifest", 1 << 28, ManifestError, _REMAKE)
 SHARD_LIST = FileKind("list of shards", 1 << 28, ManifestError, _REMAKE)
 SHARD = FileKind("shard", 1 << 40, ShardError, "restore the shard from a copy, or make it again")
@@ -70,6 +71,7 @@ KINDS = (
     SOURCE_ARCHIVE,
     CLASS_NAMES,
     CONFIG,
+    TUNING,
     MANIFEST,
     SHARD_LIST,
     SHARD,

@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from manifests.errors import CallError
+from manifests.errors import CallError, StorageError
 from manifests.text import printable
 
 #: Bytes at the beginning of a file in which it says what it is.
 _HEAD = 1024
 
 
-def check_output_file(path: str, what: str, marks: Sequence[bytes], *, overwrite: bool) -> None:
-    """Check that the file of ``--out`` can be written, and replaces no file of another kind.
+def check_output_file(path: str, what: str, marks: Sequence[bytes], *, overwrite: bool, option: str = "--out") -> None:
+    """Check that a file that the user names can be written, and replaces no file of another kind.
 
     Args:
         path: the file.
         what: what messages call it, such as ``"report"``.
         marks: each file of this kind has one of these texts in its first KiB.
         overwrite: any file may be replaced.
+        option: the option that names it.
 
     Raises:
         CallError: the folder does not exist or cannot be written, or there is a folder or another file of this name.
@@ -27,17 +28,43 @@ def check_output_file(path: str, what: str, marks: Sequence[bytes], *, overwrite
     """
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
-        raise CallError(f"--out {printable(path)}: the folder {printable(folder)} does not exist", hint="make it first")
+        raise CallError(
+            f"{option} {printable(path)}: the folder {printable(folder)} does not exist", hint="make it first"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CallError(
-            f"--out {printable(path)}: this user cannot write to {printable(folder)}", hint="choose another"
+            f"{option} {printable(path)}: this user cannot write to {printable(folder)}", hint="choose another"
         )
     if os.path.isdir(path):
-        raise CallError(f"--out: {printable(path)} is a folder", hint="choose another name")
+        raise CallError(f"{option}: {printable(path)} is a folder", hint="choose another name")
     if os.path.lexists(path) and not overwrite and not _has_mark(path, marks):
         raise CallError(
-            f"--out: {printable(path)} exists, and is not a {what}", hint="choose another name, or use --overwrite"
+            f"{option}: {printable(path)} exists, and is not a {what}", hint="choose another name, or use --overwrite"
         )
+
+
+def write_output_file(path: str | os.PathLike[str], data: bytes, what: str) -> None:
+    """Write a file, which appears complete or not at all. A file of this name is replaced.
+
+    Args:
+        path: the file.
+        data: its content.
+        what: what messages call it, such as ``"report"``.
+
+    Raises:
+        StorageError: it cannot be written.
+
+    """
+    name = os.fspath(path)
+    partial = f"{name}.{os.getpid()}.partial"
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+        os.replace(partial, name)
+    except OSError as error:
+        if os.path.exists(partial):
+            os.unlink(partial)
+        raise StorageError(f"the {what} cannot be written: {error.strerror}", file=name) from None
 
 
 def _has_mark(path: str, marks: Sequence[bytes]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import time
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 
 from loaders.dataset.mapped_files import map_file, resident_bytes
 from loaders.dataset.split import OpenSplit
-from loaders.devices import Device, gpu_bus_id, gpu_name
+from loaders.devices import Device, cpu_name, device_name, gpu_bus_id
 
 #: Most shards that are asked for their pages, evenly spaced.
 _MAX_SHARDS = 64
@@ -55,18 +54,7 @@ class Conditions:
 
 def find_machine(device: Device, cores: int) -> Machine:
     """Return what this process runs on."""
-    cpu = cpu_name()
-    return Machine(gpu_name(device.index) if device.is_gpu else cpu, cpu, cores)
-
-
-def cpu_name() -> str:
-    """Return the name of the CPU."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
-            return next(names, "") or platform.machine()
-    except OSError:
-        return platform.machine()
+    return Machine(device_name(device), cpu_name(), cores)
 
 
 class Watch:
@@ -74,13 +62,13 @@ class Watch:
 
     def __init__(self, split: OpenSplit, device: Device) -> None:
         self._split = split
-        self._cached = cached_share(split)
+        self.cached_before = cached_share(split)
         self._gpu_busy = _gpu_busy(device) if device.is_gpu else None
         self._start = (time.monotonic(), _busy_seconds(), _own_seconds())
 
     def conditions(self) -> Conditions:
         """Return the conditions since the beginning."""
-        return Conditions(self._cached, cached_share(self._split), self._other_cores(), self._gpu_busy)
+        return Conditions(self.cached_before, cached_share(self._split), self._other_cores(), self._gpu_busy)
 
     def _other_cores(self) -> float | None:
         start, busy, own = self._start

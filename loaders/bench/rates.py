@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 #: Least number of batches in a repeat, so that the batch that DALI has prefetched weighs little.
@@ -55,28 +55,60 @@ class Rate:
         return self.median > other.median * (1 + max(self.noise, other.noise))
 
 
-def measure(batch: Callable[[], int], finish: Callable[[], None], method: Method, *, prefetched: int) -> Rate:
-    """Measure a source.
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What gives images.
 
-    Args:
-        batch: takes a batch from the source, and returns its number of images.
-        finish: waits until the device has finished all work.
-        method: how long and how often.
-        prefetched: batches that the source may have ready; the warm-up takes at least twice as many.
+    Attributes:
+        batch: takes a batch, and returns its number of images.
+        prefetched: batches that the source may have ready.
 
     """
+
+    batch: Callable[[], int]
+    prefetched: int
+
+
+def measure(source: Source, finish: Callable[[], None], method: Method) -> Rate:
+    """Measure a source; see `measure_in_turn`."""
+    return measure_in_turn({"": source}, finish, method)[""]
+
+
+def measure_in_turn(sources: Mapping[str, Source], finish: Callable[[], None], method: Method) -> dict[str, Rate]:
+    """Measure sources in turn, so that a slow moment of the machine affects all of them.
+
+    Args:
+        sources: the sources by name.
+        finish: waits until the device has finished all work.
+        method: how long and how often.
+
+    """
+    batches = {name: _warm_up(source, finish, method.seconds) for name, source in sources.items()}
+    repeats: dict[str, list[float]] = {name: [] for name in sources}
+    for _ in range(method.repeats):
+        for name, source in sources.items():
+            if len(sources) > 1:  # what is ready was made while another source was measured
+                _take(source, source.prefetched + 1)
+                finish()
+            start = time.perf_counter()
+            images = _take(source, batches[name])
+            finish()
+            repeats[name].append(images / (time.perf_counter() - start))
+    return {name: Rate(tuple(rates)) for name, rates in repeats.items()}
+
+
+def _warm_up(source: Source, finish: Callable[[], None], seconds: float) -> int:
+    """Return how many batches take this long."""
+    _take(source, 1)  # of a new pipeline, it takes longer than the others
+    finish()
     start, taken = time.perf_counter(), 0
-    while taken < max(_LEAST_BATCHES, 2 * prefetched) or time.perf_counter() - start < method.seconds:
-        batch()
+    while taken < max(_LEAST_BATCHES, 2 * source.prefetched) or time.perf_counter() - start < seconds:
+        _take(source, 1)
         taken += 1
     finish()
     per_batch = (time.perf_counter() - start) / taken
-    batches = max(_LEAST_BATCHES, math.ceil(method.seconds / per_batch))
-    return Rate(tuple(_repeat(batch, finish, batches) for _ in range(method.repeats)))
+    return max(_LEAST_BATCHES, math.ceil(seconds / per_batch))
 
 
-def _repeat(batch: Callable[[], int], finish: Callable[[], None], batches: int) -> float:
-    start = time.perf_counter()
-    images = sum(batch() for _ in range(batches))
-    finish()
-    return images / (time.perf_counter() - start)
+def _take(source: Source, batches: int) -> int:
+    return sum(source.batch() for _ in range(batches))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import Any, get_args
 
 from loaders.bench.model import Model
-from loaders.bench.rates import Method, Rate, measure
+from loaders.bench.rates import Method, Rate, Source, measure, measure_in_turn
 from loaders.dali.pipeline import release_memory
 from loaders.dali.run import take_batch
 from loaders.dali.stages import Stage, start_stage
@@ -20,46 +20,32 @@ from loaders.spec import LoaderSpec
 MakeSpec = Callable[[], LoaderSpec]
 
 
-def measure_stage(make_spec: MakeSpec, stage: Stage, method: Method) -> Rate:
-    """Measure a pipeline that ends after a stage."""
-    spec = make_spec()
-    try:
-        return _measure_pipeline(spec, stage, method)
-    finally:
-        if spec.records is not None:
-            spec.records.close()
-        release_memory()
-
-
-def _measure_pipeline(spec: LoaderSpec, stage: Stage, method: Method) -> Rate:
-    pipeline = start_stage(spec, stage)
-
-    def batch() -> int:
-        take_batch(pipeline, spec.split, None)
-        return spec.options.batch_size
-
-    return measure(batch, wait_for_device, method, prefetched=spec.options.prefetch)
+def measure_stages(make_spec: MakeSpec, method: Method) -> dict[str, Rate]:
+    """Measure a pipeline that ends after each stage, and the loader, in turn; see `loaders.bench.results.STAGES`."""
+    with ExitStack() as stack:
+        sources = {name: stack.enter_context(_pipeline(make_spec(), name)) for name in get_args(Stage)}
+        sources["delivery"] = _source_of(stack.enter_context(_loader(make_spec())))
+        return measure_in_turn(sources, wait_for_device, method)
 
 
 def measure_loader(make_spec: MakeSpec, method: Method) -> Rate:
     """Measure a loader: the whole pipeline, and the delivery to the framework."""
-    with _endless(make_spec()) as (batches, loader):
-        return measure(
-            lambda: len(next(batches)[-1]), wait_for_device, method, prefetched=loader.options.prefetch
-        )
+    with _loader(make_spec()) as loader:
+        return measure(_source_of(loader), wait_for_device, method)
 
 
 def measure_model(make_spec: MakeSpec, model: Model, method: Method) -> Rate:
     """Measure a model with one batch that is in memory: its limit."""
-    with _endless(make_spec()) as (batches, _):
-        cached = next(batches)
-    return measure(lambda: model(cached), wait_for_device, method, prefetched=1)
+    with _loader(make_spec()) as loader:
+        cached = next(iter(loader))
+    return measure(Source(lambda: model(cached), 1), wait_for_device, method)
 
 
 def measure_training(make_spec: MakeSpec, model: Model, method: Method) -> Rate:
     """Measure a model that a loader feeds."""
-    with _endless(make_spec()) as (batches, loader):
-        return measure(lambda: model(next(batches)), wait_for_device, method, prefetched=loader.options.prefetch)
+    with _loader(make_spec()) as loader:
+        batches = _endless(loader)
+        return measure(Source(lambda: model(next(batches)), loader.options.prefetch), wait_for_device, method)
 
 
 def wait_for_device() -> None:
@@ -70,6 +56,32 @@ def wait_for_device() -> None:
 
 
 @contextmanager
-def _endless(spec: LoaderSpec) -> Iterator[tuple[Iterator[Any], Loader[Any]]]:
+def _pipeline(spec: LoaderSpec, stage: Stage) -> Iterator[Source]:
+    pipelines = [start_stage(spec, stage)]
+
+    def batch() -> int:
+        take_batch(pipelines[0], spec.split, None)
+        return spec.options.batch_size
+
+    try:
+        yield Source(batch, spec.options.prefetch)
+    finally:
+        pipelines.clear()  # `batch` must not keep it
+        if spec.records is not None:
+            spec.records.close()
+        release_memory()
+
+
+@contextmanager
+def _loader(spec: LoaderSpec) -> Iterator[Loader[Any]]:
     with Loader[Any](spec) as loader:
-        yield itertools.chain.from_iterable(itertools.repeat(loader)), loader
+        yield loader
+
+
+def _source_of(loader: Loader[Any]) -> Source:
+    batches = _endless(loader)
+    return Source(lambda: len(next(batches)[-1]), loader.options.prefetch)
+
+
+def _endless(loader: Loader[Any]) -> Iterator[Any]:
+    return itertools.chain.from_iterable(itertools.repeat(loader))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.output_files import write_output
 from manifests.errors import CallError
+from manifests.outputs import write_output_file
 
 #: Pixels of a picture, uint8 [H, W, 3].
 Pixels = NDArray[np.uint8]
@@ -100,7 +100,7 @@ class Preview:
 
         """
         name = os.fspath(path)
-        write_output(name, encoder(name)(self), "the preview")
+        write_output_file(name, encoder(name)(self), "preview")
 
     def _repr_html_(self) -> str:
         from loaders.preview.page import fragment

@@ -199,7 +199,7 @@ def run_python(code: str, folder: Path) -> None:
 
 def test_every_command_is_shown():
     shown = {line.split()[1] for page in PAGES for block in blocks(page) for line in commands(block) if " " in line}
-    assert shown >= {"convert", "index", "verify", "info", "report", "memory", "preview"}
+    assert shown >= {"convert", "index", "verify", "info", "report", "memory", "preview", "bench", "tune"}
 
 
 def messages() -> list[str]:

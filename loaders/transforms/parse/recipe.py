@@ -97,6 +97,12 @@ class Recipe:
         return tuple(each for item in self.items for each in item.operations if isinstance(each, Mixing))
 
     @property
+    def text(self) -> str:
+        """All operations as text, which identifies them in checkpoints and in files of ``loaders tune``."""
+        views = (operation for view in self.views for operation in view.operations)
+        return " ".join(map(repr, (*self.operations, *self.mixing, *views)))
+
+    @property
     def smoothing(self) -> float:
         """Label smoothing of mixed labels, a fraction from 0 to 1."""
         return max((each.smoothing for each in self.mixing), default=0.0)

@@ -1,0 +1,126 @@
+"""What ``loaders bench`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from loaders.bench.conditions import Watch, find_machine
+from loaders.bench.model import Model, load_model
+from loaders.bench.rates import Method, Rate
+from loaders.bench.remedies import Candidate, close, disturbance_candidates, find_candidates
+from loaders.bench.request import make_request
+from loaders.bench.results import ModelRates, Remedy, Results, Subject
+from loaders.bench.sources import MakeSpec, measure_loader, measure_model, measure_stages, measure_training
+from loaders.bench.verdict import ENOUGH, limiting_stage
+from loaders.options import BuildRequest, ResolvedOptions
+from loaders.ranks import usable_cores
+from loaders.resolve import resolve
+from loaders.spec import LoaderSpec
+
+#: Told what is measured next.
+Announce = Callable[[str], None]
+
+
+def bench(
+    dataset: str,
+    *,
+    transforms: str,
+    model: str | None,
+    torchvision: bool,
+    method: Method,
+    announce: Announce,
+    tuning: str | None = None,
+    **options: Any,
+) -> Results:
+    """Measure a loader stage by stage, a model, and changes of what limits them.
+
+    Args:
+        dataset: folder or URL of the dataset.
+        transforms: name of a preset, or a YAML file.
+        model: what ``--model`` names. `None` measures no model.
+        torchvision: whether to compare with torchvision.
+        method: how long and how often each rate is measured.
+        announce: called before each measurement.
+        tuning: file of `loaders tune`.
+        options: the other arguments of `make_request`.
+
+    Raises:
+        CallError: an option is wrong, or a library is missing.
+        DamagedError: the dataset is damaged.
+
+    """
+    if torchvision:
+        from loaders.bench.torchvision_side import check_comparable
+
+        check_comparable(transforms, dataset)
+    request = replace(make_request(dataset, transforms=transforms, **options), tuning=tuning)
+    spec = resolve(request)
+    close(spec)
+    device = spec.options.device
+    stepper = load_model(model, spec.num_classes, gpu=device.index if device.is_gpu else None) if model else None
+    make_spec = lambda: resolve(request)  # noqa: E731
+    watch = Watch(spec.split, device)
+    announce("reading, decoding, augmentation, delivery")
+    stages = measure_stages(make_spec, method)
+    rates = _measure_model(request, stepper, stages["delivery"], method, announce) if stepper else None
+    stage = limiting_stage(stages)
+    candidates = find_candidates(request, stage, watch.cached_before)
+    remedies = _measure_remedies(candidates, lambda make: measure_loader(make, method), announce)
+    conditions = watch.conditions()
+    compared = _compare(spec, transforms, method, announce) if torchvision else None
+    machine = find_machine(device, usable_cores(spec.options.ranks, 1))
+    return Results(
+        _subject(spec, transforms), machine, method, conditions, stages, remedies, model=rates, torchvision=compared
+    )
+
+
+def _measure_model(
+    request: BuildRequest, model: Model, delivered: Rate, method: Method, announce: Announce
+) -> ModelRates:
+    make_spec = lambda: resolve(request)  # noqa: E731
+    announce(f"{model.name} alone")
+    alone = measure_model(make_spec, model, method)
+    announce(f"{model.name} fed by the loader")
+    fed = measure_training(make_spec, model, method)
+    remedies: tuple[Remedy, ...] = ()
+    if fed.median < ENOUGH * alone.median <= delivered.median:
+        candidates = disturbance_candidates(request)
+        remedies = _measure_remedies(candidates, lambda make: measure_training(make, model, method), announce)
+    return ModelRates(model.name, alone, fed, remedies)
+
+
+def _measure_remedies(
+    candidates: Iterable[Candidate], measure: Callable[[MakeSpec], Rate], announce: Announce
+) -> tuple[Remedy, ...]:
+    remedies = []
+    for candidate in candidates:
+        announce(candidate.text)
+        remedies.append(Remedy(candidate.text, candidate.action, measure(candidate.make_spec)))
+    return tuple(remedies)
+
+
+def _compare(spec: LoaderSpec, preset: str, method: Method, announce: Announce) -> Rate:
+    from loaders.bench.torchvision_side import measure_torchvision
+
+    announce("torchvision")
+    return measure_torchvision(spec, preset, usable_cores(spec.options.ranks, 1), method)
+
+
+def _subject(spec: LoaderSpec, transforms: str) -> Subject:
+    return Subject(
+        dataset=spec.split.folder,
+        split=spec.split.name,
+        samples=spec.split.samples,
+        transforms=transforms,
+        batch_size=spec.options.batch_size,
+        options=_speed_options(spec.options),
+        raw=spec.recipe.raw_size is not None,
+    )
+
+
+def _speed_options(options: ResolvedOptions) -> dict[str, Any]:
+    """Return the arguments of `loaders.build` that affect the speed."""
+    names = ["num_threads", "prefetch", *(["hw_decoder_load"] if options.device.is_gpu else []), "dtype", "shuffle"]
+    return {"device": str(options.device), **{name: getattr(options, name) for name in names}}

@@ -1,0 +1,58 @@
+"""The loader that a command measures: the arguments of `loaders.build` that its options give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loaders.dataset.split import open_splits
+from loaders.options import BuildRequest
+from manifests.remote import is_url
+
+#: Batch size if the user gives none. Of a smaller split, one batch.
+_BATCH_SIZE = 256
+
+
+def make_request(
+    dataset: str,
+    *,
+    transforms: str,
+    split: str,
+    batch_size: int | None,
+    device: Any,
+    cache: str | None = None,
+) -> BuildRequest:
+    """Return a request with the defaults of `loaders.build`, for one process.
+
+    Raises:
+        CallError: an option is wrong, or the dataset does not exist.
+        DamagedError: the manifest is damaged.
+
+    """
+    if batch_size is None:
+        samples = _BATCH_SIZE if is_url(dataset) else open_splits(dataset, split)[0].samples
+        batch_size = max(1, min(_BATCH_SIZE, samples))
+    return BuildRequest(
+        dataset=dataset,
+        mix=None,
+        split=split,
+        batch_size=batch_size,
+        transforms=transforms,
+        sampler=None,
+        shuffle=None,
+        device=device,
+        device_id=None,
+        rank=0,
+        world_size=1,
+        seed=0,
+        num_threads=None,
+        dtype="float16",
+        layout="NCHW",
+        last_batch="drop",
+        fields=("image", "label"),
+        framework="torch",
+        prefetch=None,
+        hw_decoder_load=None,
+        memory_limit=None,
+        on_error="raise",
+        cache=cache,
+    )

@@ -1,0 +1,87 @@
+"""What was measured as rows of a table and of a chart, as lines for people, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from loaders.bench.conditions import Conditions
+from loaders.bench.rates import Rate
+from loaders.bench.results import STAGES, Results
+from loaders.bench.verdict import added_times, disturbed, limiting_stage, sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A measured rate.
+
+    Attributes:
+        name: what was measured.
+        rate: images per second.
+        kind: ``"stage"``, ``"model"``, ``"remedy"`` or ``"other"``.
+        added: microseconds per image that a stage adds to the one before. `None` for other kinds.
+        limit: whether this is the stage that limits the loader.
+
+    """
+
+    name: str
+    rate: Rate
+    kind: str
+    added: float | None = None
+    limit: bool = False
+
+
+def all_rows(results: Results) -> list[Row]:
+    """Return everything that was measured, in the order in which people read it."""
+    return list(_rows(results))
+
+
+def _rows(results: Results) -> Iterator[Row]:
+    added, limit = added_times(results.stages), limiting_stage(results.stages)
+    for number, stage in enumerate(STAGES):
+        name = "copying to the device" if stage == "decoding" and results.subject.raw else stage
+        text = f"+ {name}" if number else name
+        yield Row(text, results.stages[stage], "stage", 1e6 * added[stage], stage == limit)
+    if results.model is not None:
+        yield Row(f"{results.model.name} alone, one cached batch", results.model.alone, "model")
+        yield Row(f"{results.model.name} fed by the loader", results.model.fed, "model")
+        yield from (Row(f"... {each.text}", each.rate, "remedy") for each in results.model.remedies)
+    yield from (Row(f"loader {each.text}", each.rate, "remedy") for each in results.remedies)
+    if results.torchvision is not None:
+        yield Row("torchvision, the same images", results.torchvision, "other")
+
+
+def as_json(results: Results) -> dict[str, Any]:
+    """Return all values as JSON has them, with the sentence; each rate as its repeats."""
+    return {"sentence": sentence(results), "limit": limiting_stage(results.stages), **asdict(results)}
+
+
+def how_measured(results: Results) -> list[str]:
+    """Return lines that say on what and how was measured, and what else affected it."""
+    subject, machine, method = results.subject, results.machine, results.method
+    options = ", ".join(f"{name}={value}" for name, value in subject.options.items())
+    device = machine.device if machine.device == machine.cpu else f"{machine.device}, {machine.cpu}"
+    return [
+        f"{subject.dataset}, split {subject.split}: {subject.samples:,} samples, {subject.transforms}, batches of "
+        f"{subject.batch_size:,}",
+        f"{device}, {machine.cores} cores; {options}",
+        f"each rate: warm-up of at least {method.seconds:g} s, then {method.repeats} repeats of at least "
+        f"{method.seconds:g} s; median, lowest, highest",
+        f"page cache: {_share(results.conditions)}; other programs: {_load(results)}",
+    ]
+
+
+def _share(conditions: Conditions) -> str:
+    if conditions.cached_before is None or conditions.cached_after is None:
+        return "not known how much of the shards it contains"
+    return f"{conditions.cached_before:.0%} of the shards before, {conditions.cached_after:.0%} after"
+
+
+def _load(results: Results) -> str:
+    conditions = results.conditions
+    gpu = "" if conditions.gpu_busy is None else f"; the GPU was {conditions.gpu_busy:.0%} busy before"
+    if conditions.other_cores is None:
+        return f"load not known{gpu}"
+    slower = ", so rates are lower than on an idle machine" if disturbed(results) else ""
+    return f"{conditions.other_cores:.1f} cores on average{gpu}{slower}"

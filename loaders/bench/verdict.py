@@ -1,0 +1,92 @@
+"""Which stage limits a loader, and what to do about it: pure functions of what was measured."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from loaders.bench.rates import Rate
+from loaders.bench.results import STAGES, ModelRates, Remedy, Results
+
+#: A model that gets at least this share of what it can take has no problem.
+ENOUGH = 0.95
+
+#: Other programs that use more than this share of the cores or of the GPU make rates unreliable.
+_BUSY = 0.2
+
+_TUNE = "run `loaders tune`"
+
+
+def added_times(stages: Mapping[str, Rate]) -> dict[str, float]:
+    """Return the time in seconds that each stage adds to an image, at least 0."""
+    times = [0.0, *(1 / stages[name].median for name in STAGES)]
+    return {
+        name: max(0.0, after - before) for name, (before, after) in zip(STAGES, itertools.pairwise(times), strict=True)
+    }
+
+
+def limiting_stage(stages: Mapping[str, Rate]) -> str:
+    """Return the stage that adds the most time, of those that are slower than the stage before by more than noise."""
+    added = added_times(stages)
+    slower = [STAGES[0], *(name for before, name in itertools.pairwise(STAGES) if stages[before].beats(stages[name]))]
+    return max(slower, key=added.__getitem__)
+
+
+def sentence(results: Results) -> str:
+    """Say which stage is the limit, what would be faster, and whether that matters, with measured rates."""
+    delivered, model = results.stages["delivery"], results.model
+    stage = limiting_stage(results.stages)
+    name = "copying to the device" if stage == "decoding" and results.subject.raw else stage
+    parts = [f"{name} is the limit: {_number(delivered)} images/s"]
+    starved = model is not None and delivered.median < ENOUGH * model.alone.median
+    best = choose_remedy(delivered, results.remedies, needed=model.alone if model else None)
+    if best is not None:
+        parts.append(f"{_number(best.rate)} {best.text}")
+    action = best.action if best is not None else _TUNE
+    if model is None:
+        parts[-1] += f": {action}"
+    elif starved:
+        parts.append(f"your model could take {_number(model.alone)} and gets {_number(model.fed)}: {action}")
+    else:
+        parts.append(_beside(model))
+    if disturbed(results):
+        parts.append("other programs were busy, so measure again on an idle machine before you act")
+    return "; ".join(parts)
+
+
+def disturbed(results: Results) -> bool:
+    """Return whether other programs took so much of the machine that the rates may mislead."""
+    conditions = results.conditions
+    cores = conditions.other_cores or 0.0
+    return cores > _BUSY * results.machine.cores or (conditions.gpu_busy or 0.0) > _BUSY
+
+
+def choose_remedy(current: Rate, remedies: Sequence[Remedy], *, needed: Rate | None) -> Remedy | None:
+    """Return the first remedy that is fast enough for the model, else the fastest. `None` if none is faster than now.
+
+    Args:
+        current: rate without a remedy.
+        remedies: the cheapest first.
+        needed: what the model can take. `None` means that the first one that helps is fast enough.
+
+    """
+    faster = [each for each in remedies if each.rate.beats(current)]
+    if not faster:
+        return None
+    enough = (each for each in faster if needed is None or each.rate.median >= needed.median)
+    return next(enough, max(faster, key=lambda each: each.rate.median))
+
+
+def _beside(model: ModelRates) -> str:
+    needs = f"your model needs {_number(model.alone)}"
+    if model.fed.median >= ENOUGH * model.alone.median:
+        return f"{needs}: nothing to do"
+    best = choose_remedy(model.fed, model.remedies, needed=None)
+    gets = f"{needs} and gets {_number(model.fed)}, because the loader works beside it"
+    if best is None:
+        return f"{gets}: {_TUNE} with --model"
+    return f"{gets}, {_number(best.rate)} {best.text}: {best.action}"
+
+
+def _number(rate: Rate) -> str:
+    return f"{rate.median:,.0f}"

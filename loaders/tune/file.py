@@ -1,0 +1,175 @@
+"""The file that `loaders tune` writes and `loaders.build` reads: options for a machine, a dataset and transforms."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from manifests.errors import CallError
+from manifests.faults import raise_machine_fault
+from manifests.files import TUNING, read_file
+from manifests.members import Member, MemberError, parse_json
+from manifests.text import plural, printable
+
+#: Version of the file.
+_VERSION = 1
+#: First member of the file, by which the command recognizes one that it may replace.
+MARK = "loaders_tuning"
+#: Most entries; more are a mistake.
+_MAX_ENTRIES = 10_000
+
+_AGAIN = "run `loaders tune` again for this machine, dataset and transforms, or remove tuning"
+
+
+@dataclass(frozen=True, slots=True)
+class TuningKey:
+    """What a tuning is for. A loader uses it only if all of these are equal.
+
+    Attributes:
+        device: name of the GPU, or of the CPU if that transforms the images.
+        cores: cores that the process may use.
+        dataset: fingerprint of the split.
+        transforms: the operations, as text.
+
+    """
+
+    device: str
+    cores: int
+    dataset: str
+    transforms: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The tuned arguments of `loaders.build`. `None` leaves the default.
+
+    Attributes:
+        num_threads: CPU threads that read and decode.
+        prefetch: batches prepared in advance.
+        hw_decoder_load: share of the JPEG images for the GPU's hardware decoder.
+
+    """
+
+    num_threads: int | None = None
+    prefetch: int | None = None
+    hw_decoder_load: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A tuning and what it is for.
+
+    Attributes:
+        key: what it is for.
+        tuning: the options.
+        notes: how it was found, for people. `loaders.build` does not use them.
+
+    """
+
+    key: TuningKey
+    tuning: Tuning
+    notes: Mapping[str, Any]
+
+
+def read_tuning(path: str | os.PathLike[str], key: TuningKey) -> Tuning:
+    """Return the tuning of a file for a loader.
+
+    Raises:
+        CallError: the file does not exist or is damaged, or is for another machine, dataset or transforms. The message
+            says what differs.
+
+    """
+    entries = read_entries(path)
+    for entry in entries:
+        if entry.key == key:
+            return entry.tuning
+    if not entries:
+        raise _damaged(path, "it has no entries")
+    differences = min((list(_differences(entry.key, key)) for entry in entries), key=len)
+    which = "it was" if len(entries) == 1 else "the most similar of its entries was"
+    raise CallError(
+        f"tuning: {which} measured for something else: {'; '.join(differences)}", file=os.fspath(path), hint=_AGAIN
+    )
+
+
+def read_entries(path: str | os.PathLike[str]) -> list[Entry]:
+    """Return everything in a file; see `read_tuning` for its errors."""
+    try:
+        body = parse_json(read_file(path, TUNING))
+        return _entries(body)
+    except MemberError as error:
+        raise _damaged(path, str(error)) from None
+    except ValueError as error:
+        if isinstance(error, CallError):
+            raise
+        raise _damaged(path, f"it is not JSON ({error})") from None
+    except OSError as error:
+        raise_machine_fault(error)
+        raise CallError(
+            f"tuning: the file cannot be read ({error.strerror})",
+            file=os.fspath(path),
+            hint="write it with `loaders tune`",
+        ) from None
+
+
+def with_entry(entries: list[Entry], entry: Entry) -> bytes:
+    """Return the content of a file with an entry, which replaces one with the same key."""
+    kept = [each for each in entries if each.key != entry.key]
+    body = {MARK: _VERSION, "entries": [_entry_to_json(each) for each in (*kept, entry)]}
+    return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _entry_to_json(entry: Entry) -> dict[str, Any]:
+    return {**asdict(entry.key), "options": asdict(entry.tuning), "notes": dict(entry.notes)}
+
+
+def _entries(body: Member) -> list[Entry]:
+    version = body[MARK].integer()
+    if version != _VERSION:
+        raise MemberError(f"its version is {version}, and this program reads version {_VERSION}")
+    items = body["entries"].items()
+    if len(items) > _MAX_ENTRIES:
+        raise MemberError(f"entries has {plural(len(items), 'item')}, more than {_MAX_ENTRIES:,}")
+    return [_entry(item) for item in items]
+
+
+def _entry(item: Member) -> Entry:
+    options = item["options"]
+    tuning = Tuning(
+        num_threads=_optional_integer(options["num_threads"], 1, 1024),
+        prefetch=_optional_integer(options["prefetch"], 1, 64),
+        hw_decoder_load=_optional_share(options["hw_decoder_load"]),
+    )
+    texts = {name: item[name].text() for name in ("device", "dataset", "transforms")}
+    return Entry(TuningKey(cores=item["cores"].integer(1), **texts), tuning, item["notes"].mapping())
+
+
+def _optional_integer(member: Member, low: int, high: int) -> int | None:
+    return None if member.value is None else member.integer(low, high)
+
+
+def _optional_share(member: Member) -> float | None:
+    value = member.value
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
+        member.fail("a number from 0 to 1")
+    return float(value)
+
+
+def _differences(there: TuningKey, here: TuningKey) -> Iterator[str]:
+    if there.device != here.device:
+        yield f"the device was {printable(there.device)!r}, and here it is {printable(here.device)!r}"
+    if there.cores != here.cores:
+        yield f"there were {plural(there.cores, 'core')}, and this process may use {here.cores:,}"
+    if there.dataset != here.dataset:
+        yield "the dataset or its split was another one, or has changed"
+    if there.transforms != here.transforms:
+        yield "the transforms were others"
+
+
+def _damaged(path: str | os.PathLike[str], problem: str) -> CallError:
+    return CallError(f"tuning: the file is damaged: {problem}", file=os.fspath(path), hint=_AGAIN)

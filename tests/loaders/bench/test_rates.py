@@ -1,0 +1,79 @@
+"""How rates are measured: with a clock that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from loaders.bench import rates
+from loaders.bench.rates import Method, Rate, Source, measure, measure_in_turn
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = 0.0
+
+    monkeypatch.setattr(rates.time, "perf_counter", lambda: Clock.now)
+    return Clock
+
+
+def test_a_steady_source(clock):
+    def batch() -> int:
+        clock.now += 0.25
+        return 50
+
+    assert measure(Source(batch, 2), lambda: None, Method(1.0, 3)) == Rate((200.0, 200.0, 200.0))
+
+
+def test_work_that_the_device_finishes_later_counts(clock):
+    pending = []
+
+    def batch() -> int:
+        pending.append(0.1)
+        return 10
+
+    def finish() -> None:
+        clock.now += sum(pending)
+        pending.clear()
+
+    rate = measure(Source(batch, 1), finish, Method(0.0, 2))
+    assert rate.median == pytest.approx(100)
+
+
+def test_what_was_prefetched_meanwhile_does_not_count(clock):
+    """Two sources: while one is measured, the other makes batches, which then come at once."""
+    ready = {"a": 0, "b": 0}
+
+    def source(name: str, other: str) -> Source:
+        def batch() -> int:
+            ready[other] = 3
+            if ready[name]:
+                ready[name] -= 1
+            else:
+                clock.now += 0.1
+            return 10
+
+        return Source(batch, 3)
+
+    measured = measure_in_turn({"a": source("a", "b"), "b": source("b", "a")}, lambda: None, Method(1.0, 3))
+    assert [each.median for each in measured.values()] == pytest.approx([100, 100])
+
+
+def test_the_first_batch_does_not_count(clock):
+    times = iter([100.0])
+
+    def batch() -> int:
+        clock.now += next(times, 0.5)
+        return 1
+
+    taken = measure(Source(batch, 1), lambda: None, Method(2.0, 1))
+    assert taken == Rate((2.0,))
+    assert clock.now < 110  # the slow start has not made repeats longer or shorter
+
+
+def test_noise():
+    assert Rate((100.0, 110.0, 90.0)).noise == pytest.approx(0.1)
+    assert Rate((100.0,)).noise == rates.LEAST_NOISE
+    assert Rate((103.0, 103.0)).beats(Rate((100.0,)))
+    assert not Rate((103.0, 113.0, 93.0)).beats(Rate((100.0,)))
+    assert not Rate((100.5,)).beats(Rate((100.0,)))

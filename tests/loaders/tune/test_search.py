@@ -1,0 +1,103 @@
+"""The search of `loaders tune` on functions whose best point is known, with and without noise."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loaders.bench.rates import Rate
+from loaders.tune.file import Tuning
+from loaders.tune.search import axes_for, search
+
+START = Tuning(8, 2, 0.65)
+
+
+def exact(function):
+    return lambda point: Rate((function(point),) * 3)
+
+
+def measured(threads: int, load: float) -> float:
+    """An H200: rates that `docs/speed.md` and the facts about DALI give, between which it is linear."""
+    by_threads = np.interp(threads, [1, 2, 4, 8, 12, 16], [3_700, 9_300, 15_600, 21_900, 22_400, 21_500])
+    by_load = np.interp(load, [0, 0.5, 0.65, 0.8, 1.0], [9_600, 18_800, 21_300, 20_400, 18_400]) / 21_300
+    return float(by_threads * by_load)
+
+
+def hill(point: Tuning) -> float:
+    return measured(point.num_threads, point.hw_decoder_load) * (1.0 if point.prefetch >= 2 else 0.8)
+
+
+@pytest.mark.parametrize("start", [START, Tuning(1, 1, 0.0), Tuning(16, 8, 1.0), Tuning(2, 5, 1.0)])
+def test_finds_the_top_of_a_hill_from_everywhere(start):
+    axes = axes_for(16, gpu=True, encoded=True, start=start)
+    found = search(exact(hill), axes, start)
+    grid = max(hill(Tuning(*point)) for point in itertools.product(*(axes[name] for name in
+               ("num_threads", "prefetch", "hw_decoder_load"))))  # fmt: skip
+    assert found.best.rate.median >= 0.98 * grid
+    assert found.best.rate.median >= hill(start)
+    assert len(found.trials) < len(axes["num_threads"]) * len(axes["prefetch"]) * len(axes["hw_decoder_load"]) / 4
+
+
+@given(st.integers(0, 2**32), st.sampled_from([0.005, 0.02, 0.05]))
+def test_noise_costs_little(seed, noise):
+    random = np.random.default_rng(seed)
+
+    def noisy(point: Tuning) -> Rate:
+        return Rate(tuple(hill(point) * random.normal(1, noise, 3)))
+
+    axes = axes_for(16, gpu=True, encoded=True, start=START)
+    found = search(noisy, axes, START)
+    top = max(hill(replace(START, num_threads=threads)) for threads in axes["num_threads"])
+    # What the noise hides is what it may cost.
+    assert hill(found.best.tuning) >= (1 - 2 * noise - 0.02) * top
+
+
+def test_stops_at_once_on_a_plateau_and_keeps_the_start():
+    axes = axes_for(16, gpu=True, encoded=True, start=START)
+    found = search(exact(lambda point: 40_000.0), axes, START)
+    assert found.best.tuning == START
+    # Two neighbors in each direction of each option.
+    assert len(found.trials) <= 1 + 3 * 4
+
+
+def test_crosses_a_level_part():
+    def steps(point: Tuning) -> float:
+        return 100.0 + 50.0 * (point.num_threads >= 12)
+
+    axes = axes_for(16, gpu=False, encoded=True, start=Tuning(8, 2))
+    found = search(exact(steps), axes, Tuning(8, 2))
+    assert found.best.tuning.num_threads >= 12
+
+
+def test_a_lucky_measurement_does_not_win():
+    luck = iter([1.0, 1.0, 1.3])  # the warm-up, the start, then its first neighbor
+
+    def lucky(point: Tuning) -> Rate:
+        return Rate((1_000.0 * next(luck, 1.0),))
+
+    found = search(lucky, axes_for(4, gpu=False, encoded=True, start=Tuning(2, 2)), Tuning(2, 2))
+    assert found.best.tuning == Tuning(2, 2)
+    assert max(trial.rate.median for trial in found.trials) == 1_300
+
+
+@pytest.mark.parametrize(
+    ("gpu", "encoded", "names"),
+    [
+        (True, True, {"num_threads", "prefetch", "hw_decoder_load"}),
+        (True, False, {"num_threads", "prefetch"}),
+        (False, True, {"num_threads", "prefetch"}),
+    ],
+)
+def test_axes(gpu, encoded, names):
+    start = Tuning(7, 4, 0.7 if gpu and encoded else None)
+    axes = axes_for(6, gpu=gpu, encoded=encoded, start=start)
+    assert axes.keys() == names
+    assert axes["num_threads"] == (1, 2, 3, 4, 6, 7)
+    for name, values in axes.items():
+        assert getattr(start, name) in values
+        assert list(values) == sorted(set(values))
