@@ -32,7 +32,7 @@ _LSUN_NAME = re.compile(r"(?P<name>.+)_(?P<split>train|val|test)(_lmdb)?")
 #: Bytes of a value that are read: of a ``Datum``, the fields before the image.
 _PEEK = 64
 
-_HINT = "export the images to folders, or to one of the sources that docs/convert.md lists"
+_HINT = "export the images to folders, or to one of the sources that docs/sources.md lists"
 
 
 class _Image(NamedTuple):
