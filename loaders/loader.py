@@ -194,8 +194,9 @@ class Loader(LoaderState, Generic[BatchT_co]):
         with delayed_interrupts():
             self._pipeline = None
         RESERVATIONS.remove(self)
-        if self._spec.records is not None:
-            self._spec.records.close()
+        for records in (self._spec.records, self._spec.label_images):
+            if records is not None:
+                records.close()
         if os.getpid() == self._process:
             release_memory()
 

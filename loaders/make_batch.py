@@ -33,10 +33,13 @@ def make_batch(outputs: Sequence[Any], spec: LoaderSpec, framework: Framework, p
     """
     names, outputs, size = spec.options.fields, list(outputs), spec.order.size(position)
     images = [outputs.pop(0) for _ in spec.recipe.outputs] if "image" in names else []
+    label_image = outputs.pop(0) if spec.fields.label_image else None
     arrays = [np.asarray(each.as_tensor()) for each in outputs]
     stored_label = arrays.pop(0) if spec.fields.stored_label else None
     rows = _take_rows(arrays, spec)
     values = spec.fields.values(stored_label, rows)
+    if spec.fields.has_boxes and rows is not None:
+        values |= spec.fields.boxes(rows, arrays.pop(0))
     if "valid" in names:
         values["valid"] = spec.order.valid(position)
     if arrays and "label" in values:
@@ -49,6 +52,8 @@ def make_batch(outputs: Sequence[Any], spec: LoaderSpec, framework: Framework, p
     def value(name: str) -> Any:
         if name == "image":
             return _all_images(images, spec, framework, size)
+        if name == spec.fields.label_image:
+            return framework.images(label_image, "uint8", spec.options.device)[:size]
         first = values[name][:size]
         return first if isinstance(first, list) else framework.numbers(first, spec.options.device)
 

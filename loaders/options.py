@@ -48,6 +48,8 @@ Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Shuffle: TypeAlias = Literal["buffer"] | bool
 LastBatch: TypeAlias = Literal["drop", "partial", "pad"]
 OnError: TypeAlias = Literal["raise", "skip", "replace"]
+#: Fields that are a second image of the sample.
+LabelImage: TypeAlias = Literal["mask", "depth"]
 FrameworkName: TypeAlias = Literal["torch", "numpy", "jax", "paddle"]
 
 #: Bytes of one value of an image.

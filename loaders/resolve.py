@@ -27,6 +27,7 @@ from loaders.transforms.cost import computes_on_cpu, order_warnings, works_on_wh
 from loaders.transforms.fuse import Fusion
 from loaders.transforms.limits import MAX_PIXELS
 from loaders.transforms.parse import Recipe
+from loaders.transforms.targets import require_followed
 from loaders.tune.file import Tuning, TuningKey, read_tuning
 from manifests.errors import CallError
 from manifests.remote import is_url
@@ -108,6 +109,11 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         check_limit(sizes, settings, options)
     slow_orders = order_warnings(recipe, fusion.operations, sizes, order.batch_size) if sizes and whole_images else ()
     deviations = ("the transforms are not exact: " + "; ".join(recipe.all_notes),) if recipe.all_notes else ()
+    fields = Fields(split, tables, options.fields, planned=planned)
+    if fields.label_image:
+        require_followed(recipe, "masks")
+    if fields.has_boxes:
+        require_followed(recipe, "boxes")
     records = _images(split, tables, request, options) if planned else None
     cache_warning = records.warning if isinstance(records, CachedImages) else None
     spec = LoaderSpec(
@@ -118,8 +124,9 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         options=options,
         order=order,
         num_classes=_num_classes(split, recipe) if split.manifest.label_type == "class" else 0,
-        fields=Fields(split, tables, options.fields, planned=planned),
+        fields=fields,
         records=records,
+        label_images=_label_images(split, tables, fields, options) if planned else None,
         sizes=sizes if device.is_gpu else None,
         settings=settings,
         order_warnings=slow_orders,
@@ -227,6 +234,17 @@ def _images(
     images = CachedImages(split, tables, mmap=options.mmap, tolerant=tolerant)
     images.require_room(options.batch_size * options.ranks.world_size)
     return images
+
+
+def _label_images(split: OpenSplit, tables: SampleTables, fields: Fields, options: ResolvedOptions) -> Records | None:
+    if fields.label_image is None:
+        return None
+    if split.cached is not None:
+        raise CallError(
+            f"the field {fields.label_image!r} cannot be read from an object store",
+            hint="copy the dataset to a local disk, or leave the field out",
+        )
+    return Records(split, tables, mmap=options.mmap, tolerant=options.on_error != "raise", second=True)
 
 
 def _default_threads(fusion: Fusion, decoded_sizes: ImageSizes | None, cores: int, *, gpu: bool) -> int:

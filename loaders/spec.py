@@ -40,6 +40,7 @@ class LoaderSpec:
         order: which samples a batch contains.
         fields: where labels and table columns come from.
         records: random access to the encoded images. `None` if DALI's own readers read them.
+        label_images: random access to the masks or depth maps. `None` if no field needs them, or DALI reads them.
         num_classes: columns of a mixed label. 0 if the dataset does not name its classes.
         sizes: sizes of the images. `None` on the CPU, or if the sample tables do not have them.
         settings: how batches are made, for the estimate of GPU memory.
@@ -64,6 +65,7 @@ class LoaderSpec:
     order_warnings: tuple[str, ...]
     warnings: tuple[str, ...]
     written: Recipe
+    label_images: Records | None = None
     adjustment: Adjustment = AS_WRITTEN
 
 

@@ -52,6 +52,8 @@ _GIVE_FILE = "write its content to a regular file, and give that file"
 
 SOURCE_TABLE = FileKind("table", 16 << 30, SourceError, _GIVE_FILE)
 SOURCE_LIST = FileKind("list", 16 << 30, SourceError, _GIVE_FILE)
+SOURCE_ANNOTATIONS = FileKind("annotation file", 16 << 30, SourceError, _GIVE_FILE)
+SOURCE_VOC = FileKind("annotation file", 16 << 20, SourceError, _GIVE_FILE)
 SOURCE_ARCHIVE = FileKind("archive", 1 << 43, SourceError, "give a regular file")
 CLASS_NAMES = FileKind("--classes file", 1 << 27, CallError, _GIVE_FILE)
 CONFIG = FileKind("config file", 1 << 20, CallError, "give a YAML file")
@@ -68,6 +70,8 @@ PLAN_TABLE = FileKind("source table of the plan", 16 << 30, PlanError, _PLAN_AGA
 KINDS = (
     SOURCE_TABLE,
     SOURCE_LIST,
+    SOURCE_ANNOTATIONS,
+    SOURCE_VOC,
     SOURCE_ARCHIVE,
     CLASS_NAMES,
     CONFIG,

@@ -96,7 +96,7 @@ def plural(number: int, noun: str) -> str:
         return f"1 {noun}"
     if noun.endswith("ity"):
         return f"{number:,} {noun[:-1]}ies"
-    return f"{number:,} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
+    return f"{number:,} {noun}{'es' if noun.endswith(('s', 'ch', 'x')) else 's'}"
 
 
 def agree(number: int, singular: str, plural_form: str) -> str:

@@ -67,6 +67,7 @@ REASONS = {
     "corrupt": "the content contradicts itself or does not decode",
     "too-large": "more pixels, bytes, tags, scans or color stages than the limit",
     "unreadable": "the file cannot be read",
+    "bad-label": "the image has no label, or its boxes do not fit it",
     "mask-size": "the mask or depth of the image has another size",
     "bad-name": "the file name is not valid UTF-8",
     "failed": "dataprep itself failed on the image, which is a bug",

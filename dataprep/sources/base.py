@@ -39,6 +39,7 @@ class SourceOptions:
         classes: class names in label order; `None` takes them from the source.
         pattern: pattern of the file names, as in `dataprep.sources.patterns.parse_pattern`.
         max_classes: integer labels in a list or table must be less than this, unless `classes` is given.
+        label_type: what the labels are; `None` detects it.
 
     """
 
@@ -49,6 +50,7 @@ class SourceOptions:
     classes: tuple[str, ...] | None = None
     pattern: str | None = None
     max_classes: int = DEFAULT_MAX_CLASSES
+    label_type: LabelType | None = None
 
 
 @dataclass(frozen=True)

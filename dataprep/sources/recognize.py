@@ -9,6 +9,7 @@ from dataprep import storage
 from dataprep.sources.archive_folders import read_archive
 from dataprep.sources.archives import is_archive
 from dataprep.sources.base import Source, SourceOptions
+from dataprep.sources.coco import read_coco
 from dataprep.sources.filenames import add_columns, has_class_folders, read_by_pattern
 from dataprep.sources.folders import read_image_folders
 from dataprep.sources.hugging_face import read_hugging_face
@@ -26,7 +27,9 @@ from dataprep.sources.recordio import SUFFIX, find_recordio, read_recordio
 from dataprep.sources.refusals import refuse_other_files
 from dataprep.sources.reid_folders import find_reid_layout, read_reid_folders
 from dataprep.sources.scan import has_folders, list_folders
+from dataprep.sources.segmentation import read_segmentation
 from dataprep.sources.tables import TABLE_SUFFIXES, read_table
+from dataprep.sources.voc import read_voc
 from manifests.errors import CallError
 from manifests.remote import is_url, parent_folder
 
@@ -94,6 +97,10 @@ def _read_image_folders(src: str, folders: Sequence[str], options: SourceOptions
         return read_msmt17(src, train_and_test, options)
     if (layout := find_reid_layout(src, folders)) is not None:
         return read_reid_folders(src, folders, layout, options)
+    annotated_readers = () if options.label_type == "class" else (read_coco, read_voc, read_segmentation)
+    for read in annotated_readers:
+        if (annotated := read(src, folders, options)) is not None:
+            return annotated
     refuse_other_layouts(src, folders)
     return read_image_folders(src, folders, options)
 

@@ -15,17 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dali.conditional import select, where
-from loaders.dali.graph import GraphContext, Node, apply
+from loaders.dali.graph import GraphContext, Node, apply, apply_all
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
 
 
 def apply_chain(chain: Sequence[Operation], image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     """Add operations to the graph, one after another."""
-    for operation in chain:
-        image = apply(operation, image, spec, context)
-        spec = operation.output(spec)
-    return image
+    return apply_all(chain, image, spec, context)[0]
 
 
 @apply.register

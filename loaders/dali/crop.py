@@ -126,12 +126,13 @@ def _crop_start(crop: Crop, sides: Node, context: GraphContext, *, fits: bool) -
     return start if fits else math.max(start, math.min(math.ceil(half), 0.0))
 
 
-def _cut(image: Node, region: Region) -> Node:
-    return fn.slice(image, region.start, region.shape, out_of_bounds_policy="pad", **region.kwargs)
+def _cut(image: Node, region: Region, context: GraphContext) -> Node:
+    fill = {} if context.mask_fill is None else {"fill_values": context.fill([])}
+    return fn.slice(image, region.start, region.shape, out_of_bounds_policy="pad", **fill, **region.kwargs)
 
 
 def _apply_crop(crop: Crop | RandomResizedCrop | CropAtRatio, image: Node, context: GraphContext) -> Node:
-    return _cut(image, find_region(crop, lambda dtype: image.shape(dtype=dtype), context))
+    return _cut(image, find_region(crop, lambda dtype: image.shape(dtype=dtype), context), context)
 
 
 @apply.register
@@ -154,7 +155,7 @@ def _(operation: MultiCrop, image: Node, spec: ImageSpec, context: GraphContext)
     room = sides - constant(operation.size)
     starts = [room * constant(corner) for corner in ((0, 0), (0, 1), (1, 0), (1, 1))]
     region = Region(center, constant(operation.size))
-    crops = [_cut(each, replace(region, start=start)) for each in images for start in (*starts, center)]
+    crops = [_cut(each, replace(region, start=start), context) for each in images for start in (*starts, center)]
     return fn.reshape(fn.stack(*crops, axis=0), layout="FHWC")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from loaders.dali.conditional import select, where
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
-from loaders.dali.resize import INTERPOLATION
+from loaders.dali.resize import interpolation
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
 
@@ -31,10 +31,11 @@ def flip_coin(operation: Flip, context: GraphContext) -> Node:
 @apply.register
 def _(operation: Rotate, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     angle = context.random.uniform(operation, "angle", *operation.degrees)
-    interp_type = INTERPOLATION[operation.filter]
+    interp_type = interpolation(operation, operation.filter, context)
+    (fill,) = context.fill([operation.fill])
 
     def rotate(image: Node, angle: Node) -> Node:
-        return fn.rotate(image, angle=angle, keep_size=True, fill_value=operation.fill, interp_type=interp_type)
+        return fn.rotate(image, angle=angle, keep_size=True, fill_value=fill, interp_type=interp_type)
 
     if operation.probability == 1:
         return rotate(image, angle)
@@ -61,12 +62,17 @@ def _(operation: Pad, image: Node, spec: ImageSpec, context: GraphContext) -> No
         return _pad_from_image(image, operation)
     added = constant((operation.top + operation.bottom, operation.left + operation.right))
     start = constant((-operation.top, -operation.left))
-    return _pad_constant(image, start, image_sides(image) + added, operation.fill)
+    return _pad_constant(image, start, image_sides(image) + added, context.fill(operation.fill))
 
 
 @apply.register
 def _(operation: PadTo, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    sides = image_sides(image)
+    start, target = padded_region(operation, image_sides(image))
+    return _pad_constant(image, start, target, context.fill(operation.fill))
+
+
+def padded_region(operation: PadTo, sides: Node) -> tuple[Node, Node]:
+    """Return where the output of `operation` begins in an image with these sides, and the sides of the output."""
     if operation.size is not None:
         target = constant(operation.size)
     else:
@@ -81,17 +87,17 @@ def _(operation: PadTo, image: Node, spec: ImageSpec, context: GraphContext) -> 
             start = room * 0.0
         case (top, left):
             start = room * 0.0 - constant((top, left))
-    return _pad_constant(image, start, target + start * 0.0, operation.fill)
+    return start, target + start * 0.0
 
 
-def _pad_constant(image: Node, start: Node, shape: Node, fill: tuple[float, ...]) -> Node:
+def _pad_constant(image: Node, start: Node, shape: Node, fill: list[float]) -> Node:
     """Return the region that starts at `start`, which may be negative, and has the shape `shape`.
 
     Pixels outside the image have the value `fill`.
     """
     return fn.slice(
         image, start, shape, axes=[0, 1], normalized_anchor=False, normalized_shape=False,
-        out_of_bounds_policy="pad", fill_values=list(fill),
+        out_of_bounds_policy="pad", fill_values=fill,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import nvidia.dali.math
 from numpy.typing import ArrayLike, NDArray
 
 from loaders.transforms.base import ImageSpec, Operation
+from loaders.transforms.targets import CONTAINERS, moves_pixels
 
 # DALI's type stubs are incomplete.
 dali: Any = nvidia.dali
@@ -105,12 +106,21 @@ class GraphContext:
         gpu: `True` if decoded images are on the GPU, `False` if the whole graph runs on the CPU.
         batch_size: samples in every batch that the pipeline computes.
         random: the random values.
+        mask_fill: value of the pixels that a mask gets from outside, if the nodes are masks and not images. Operations
+            then take the nearest pixel instead of a mean, which would be another class. `None` for images.
+        frames: whether the nodes are frames (`loaders.dali.boxes`) and not images.
 
     """
 
     gpu: bool
     batch_size: int
     random: RandomStreams
+    mask_fill: int | None = None
+    frames: bool = False
+
+    def fill(self, values: Sequence[float]) -> list[float]:
+        """Return the value of pixels from outside the image: one per channel, or the one of a mask."""
+        return list(values) if self.mask_fill is None else [float(self.mask_fill)]
 
     def to_device(self, node: Node) -> Node:
         """Move a CPU node to the device of the images, for arithmetic with them."""
@@ -135,6 +145,46 @@ def apply(operation: Operation, image: Node, spec: ImageSpec, context: GraphCont
 
     """
     raise TypeError(f"{type(operation).__name__} has no DALI implementation")
+
+
+@singledispatch
+def move_frame(operation: Operation, frame: Node, context: GraphContext) -> Node:
+    """Add to the graph what an operation that moves pixels does to the frames of `loaders.dali.boxes`.
+
+    Raises:
+        TypeError: no module of this package implements it.
+
+    """
+    raise TypeError(f"boxes cannot follow {type(operation).__name__}")
+
+
+def apply_all(
+    operations: Sequence[Operation], node: Node, spec: ImageSpec, context: GraphContext
+) -> tuple[Node, ImageSpec]:
+    """Add operations to the graph, one after another: what they do to images, masks or frames, as `context` says.
+
+    Args:
+        operations: what to do.
+        node: HWC images that match `spec`; or masks or frames of such images.
+        spec: size, channels, dtype and color space of the images.
+        context: where the graph runs, its random values, and what `node` is.
+
+    Returns:
+        The result, and the spec of the images after the operations.
+
+    """
+    for operation in operations:
+        node = _apply_one(operation, node, spec, context)
+        spec = operation.output(spec)
+    return node, spec
+
+
+def _apply_one(operation: Operation, node: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    if (context.mask_fill is not None or context.frames) and not moves_pixels(operation):
+        return node
+    if context.frames and not isinstance(operation, CONTAINERS):
+        return move_frame(operation, node, context)
+    return apply(operation, node, spec, context)
 
 
 def constant(values: ArrayLike) -> Node:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
 
+from loaders.dali.boxes import frames
 from loaders.dali.decode import decode
-from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply, dali
+from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply_all, dali
+from loaders.dali.label_images import label_image as make_label_image
 from loaders.dali.mixing import mix
 from loaders.dali.normalize import finish
 from loaders.dali.readers import ReaderOutputs
-from loaders.options import ResolvedOptions
+from loaders.options import LabelImage, ResolvedOptions
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
 from loaders.transforms.fuse import DecodeCrop, FlipNormalize
@@ -26,6 +28,8 @@ def make_pipeline(
     seed: int,
     views: Sequence[Sequence[Operation]] = (),
     checkpoint: bytes = b"",
+    label_image: LabelImage | None = None,
+    with_frames: bool = False,
 ) -> Pipeline:
     """Return a loader's pipeline, not yet built.
 
@@ -33,8 +37,10 @@ def make_pipeline(
 
     1. the images, if `"image"` is one of the fields: on the GPU if there is one, in the dtype and layout of the batch;
        one output for each view if the recipe has views,
-    2. the reader's other outputs (`ReaderOutputs.metadata`), on the CPU,
-    3. if the recipe mixes images: each sample's int32 partner and float32 share of its own label, on the CPU.
+    2. the masks or depth maps, if they are one of the fields, on the same device; see `loaders.dali.label_images`,
+    3. the reader's other outputs (`ReaderOutputs.metadata`), on the CPU,
+    4. the frames of the images, if the fields contain boxes, on the CPU; see `loaders.dali.boxes`,
+    5. if the recipe mixes images: each sample's int32 partner and float32 share of its own label, on the CPU.
 
     Args:
         read: adds the reader to the graph and returns its outputs.
@@ -44,6 +50,8 @@ def make_pipeline(
         seed: seed of the transforms; different on each rank.
         views: the operations of each of the recipe's views, fused.
         checkpoint: a checkpoint of an equal pipeline to resume from; empty to start with the first epoch.
+        label_image: what the second image of a sample is, if a field needs it.
+        with_frames: whether to return the frames.
 
     Raises:
         TypeError: the recipe does not start with decoding.
@@ -61,16 +69,20 @@ def make_pipeline(
         spec = first.output(ImageSpec())
         extra: list[Node] = []
         if views:
-            image, spec = _apply_all(remaining, image, spec, context)
+            image, spec = apply_all(remaining, image, spec, context)
             images = [_finished(each, image, spec, context, options) for each in views]
         elif recipe.mixing:
-            image, spec = _apply_all(remaining, image, spec, context)
+            image, spec = apply_all(remaining, image, spec, context)
             image, *extra = mix(recipe.mixing, image, spec, context, with_images=with_images)
             images = [finish(image, None, spec, context, dtype=options.dtype, layout=options.layout)]
         else:
             images = [_finished(remaining, image, spec, context, options)]
+        second = []
+        if label_image is not None and records.label_image is not None:
+            second = [make_label_image(records.label_image, label_image, recipe.operations, context, seed)]
+        moved = [frames(records.encoded, recipe.operations, context, seed)] if with_frames else []
         # DALI computes only what the outputs need. If they contain no images, it decodes none.
-        pipeline.set_outputs(*(images if with_images else []), *records.metadata, *extra)
+        pipeline.set_outputs(*(images if with_images else []), *second, *records.metadata, *moved, *extra)
     return pipeline
 
 
@@ -89,21 +101,12 @@ def new_pipeline(options: ResolvedOptions, seed: int, checkpoint: bytes = b"") -
     )
 
 
-def _apply_all(
-    operations: Sequence[Operation], image: Node, spec: ImageSpec, context: GraphContext
-) -> tuple[Node, ImageSpec]:
-    for operation in operations:
-        image = apply(operation, image, spec, context)
-        spec = operation.output(spec)
-    return image, spec
-
-
 def _finished(
     operations: Sequence[Operation], image: Node, spec: ImageSpec, context: GraphContext, options: ResolvedOptions
 ) -> Node:
     """Apply operations and convert the images to the dtype and layout of the batch, with a last normalization."""
     last = operations[-1] if operations and isinstance(operations[-1], (Normalize, FlipNormalize)) else None
-    image, spec = _apply_all(operations[:-1] if last else operations, image, spec, context)
+    image, spec = apply_all(operations[:-1] if last else operations, image, spec, context)
     return finish(image, last, spec, context, dtype=options.dtype, layout=options.layout)
 
 

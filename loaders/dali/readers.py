@@ -50,6 +50,7 @@ class ReaderOutputs:
             the sample tables contain labels, or if no field needs it.
         source: the file and position of each record: uint8 [W] text. `None` if no field needs it.
         row: each sample's row in the split: an int64 scalar. `None` without a sampler.
+        label_image: encoded masks or depth maps: uint8 [bytes]. `None` if no field needs them.
 
     """
 
@@ -57,10 +58,11 @@ class ReaderOutputs:
     label: Node | None = None
     source: Node | None = None
     row: Node | None = None
+    label_image: Node | None = None
 
     @property
     def metadata(self) -> list[Node]:
-        """All outputs except the images: label, source and row, without those that are `None`."""
+        """All outputs that are no images: label, source and row, without those that are `None`."""
         return [node for node in (self.label, self.source, self.row) if node is not None]
 
 
@@ -84,10 +86,18 @@ def add_reader(spec: LoaderSpec, *, seed: int, started: int, skipped: int = 0) -
             mmap=spec.options.mmap,
             with_label=spec.fields.stored_label,
             with_source=spec.fields.source,
+            with_label_image=spec.fields.label_image is not None,
         )
     if spec.records is None:
         raise TypeError("a planned order needs records")
-    return read_planned(spec.order, spec.records, started=started, skipped=skipped, prefetch=spec.options.prefetch)
+    return read_planned(
+        spec.order,
+        spec.records,
+        started=started,
+        skipped=skipped,
+        prefetch=spec.options.prefetch,
+        label_images=spec.label_images,
+    )
 
 
 def derive_seed(*numbers: int) -> int:
@@ -104,6 +114,7 @@ def read_stored(
     started: int,
     with_label: bool,
     with_source: bool,
+    with_label_image: bool = False,
     mmap: bool = True,
 ) -> ReaderOutputs:
     """Add the native reader of a split to the graph.
@@ -116,6 +127,7 @@ def read_stored(
         started: epoch of the first batch.
         with_label: whether to read the labels that the shards store.
         with_source: whether to return the file and position of each record.
+        with_label_image: whether to read the masks or depth maps.
         mmap: whether to map the shards instead of reading them.
 
     """
@@ -134,15 +146,24 @@ def read_stored(
     shards = split.shards
     if order.shuffle:
         shards = tuple(shards[number] for number in shuffled(len(shards), shard_seed, started, _SHARD_ORDER))
-    label = split.manifest.components.label if with_label else None
+    components = split.manifest.components
+    label = components.label if with_label else None
+    label_image = components.mask if with_label_image else None
     read = _read_tfrecord if split.manifest.format == "tfrecord" else _read_webdataset
-    encoded, *labels = read(split, shards, label, kwargs)
+    encoded, *others = read(split, shards, label, label_image, kwargs)
+    labels = others.pop(0) if label is not None else None
     source = fn.pad(fn.get_property(encoded, key="source_info")) if with_source else None
-    return ReaderOutputs(encoded, labels[0] if labels else None, source)
+    return ReaderOutputs(encoded, labels, source, label_image=others[0] if others else None)
 
 
 def read_planned(
-    planned: PlannedOrder, records: Images, *, started: int, prefetch: int, skipped: int = 0
+    planned: PlannedOrder,
+    records: Images,
+    *,
+    started: int,
+    prefetch: int,
+    skipped: int = 0,
+    label_images: Images | None = None,
 ) -> ReaderOutputs:
     """Add a reader to the graph that returns the batches of a sampler's plan.
 
@@ -152,6 +173,7 @@ def read_planned(
         started: the epoch of the pipeline's first batch.
         prefetch: batches that the pipeline computes ahead of the one in use.
         skipped: batches of the epoch `started` that come before the first batch.
+        label_images: random access to the masks or depth maps. `None` if no field needs them.
 
     """
     upcoming = Upcoming(
@@ -162,9 +184,14 @@ def read_planned(
     )
     batches = _PlannedBatches(upcoming, records, prefetch)
     kwargs: dict[str, Any] = {"batch": True, "batch_info": True, "no_copy": True}
-    # Two sources, so that DALI drops the one that no output needs.
+    # Several sources, so that DALI drops those that no output needs.
     encoded = fn.external_source(batches.images, dtype=types.UINT8, ndim=1, **kwargs)
-    return ReaderOutputs(encoded, row=fn.external_source(batches.rows, dtype=types.INT64, ndim=0, **kwargs))
+    row = fn.external_source(batches.rows, dtype=types.INT64, ndim=0, **kwargs)
+    if label_images is None:
+        return ReaderOutputs(encoded, row=row)
+    seconds = _PlannedBatches(upcoming, label_images, prefetch)
+    second = fn.external_source(seconds.images, dtype=types.UINT8, ndim=1, **kwargs)
+    return ReaderOutputs(encoded, row=row, label_image=second)
 
 
 class _PlannedBatches:
@@ -200,11 +227,15 @@ class _PlannedBatches:
         self._requested = number + PREFETCH_BATCHES + 1
 
 
-def _read_tfrecord(split: OpenSplit, shards: Sequence[Shard], label: str | None, kwargs: dict[str, Any]) -> list[Node]:
+def _read_tfrecord(
+    split: OpenSplit, shards: Sequence[Shard], label: str | None, label_image: str | None, kwargs: dict[str, Any]
+) -> list[Node]:
     features = {split.manifest.components.image[0]: tfrecord.FixedLenFeature((), tfrecord.string, "")}
     if label is not None:
         # With shape [1], a record without the feature gives an empty tensor. With a scalar it would give 0.
         features[label] = tfrecord.FixedLenFeature([1], tfrecord.int64, -1)
+    if label_image is not None:
+        features[label_image] = tfrecord.FixedLenFeature((), tfrecord.string, "")
     outputs = fn.readers.tfrecord(
         path=[split.path(shard.file) for shard in shards],
         index_path=[split.path(shard.index) for shard in shards],
@@ -215,11 +246,13 @@ def _read_tfrecord(split: OpenSplit, shards: Sequence[Shard], label: str | None,
 
 
 def _read_webdataset(
-    split: OpenSplit, shards: Sequence[Shard], label: str | None, kwargs: dict[str, Any]
+    split: OpenSplit, shards: Sequence[Shard], label: str | None, label_image: str | None, kwargs: dict[str, Any]
 ) -> list[Node]:
     extensions = [";".join(split.manifest.components.image)]
     if label is not None:
         extensions.append(label)
+    if label_image is not None:
+        extensions.append(label_image)
     outputs = fn.readers.webdataset(
         paths=[split.path(shard.file) for shard in shards],
         index_paths=[split.path(shard.index) for shard in shards],
@@ -228,5 +261,7 @@ def _read_webdataset(
         missing_component_behavior="error",
         **kwargs,
     )
-    encoded, *labels = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-    return [encoded, *(fn.pad(label) for label in labels)]
+    encoded, *others = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    if label is not None:
+        others[0] = fn.pad(others[0])
+    return [encoded, *others]

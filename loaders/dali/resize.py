@@ -32,9 +32,13 @@ def round_half_even(values: Node) -> Node:
 def resize_target(operation: Resize, image: Node, spec: ImageSpec) -> Node | Size:
     """Return the height and width that `operation` gives an image: a tuple if known, else float32 [2] per sample."""
     size = operation.output(spec).size
-    if size is not None:
-        return size
-    sides = image_sides(image)
+    return size if size is not None else resized_sides(operation, image_sides(image))
+
+
+def resized_sides(operation: Resize, sides: Node) -> Node:
+    """Return the height and width, float32 [2], that `operation` gives an image with these sides."""
+    if operation.size is not None:
+        return sides * 0.0 + constant(operation.size)
     exact = sides * float(operation.shorter or 1) / fn.reductions.min(sides)
     target = math.floor(exact) if operation.rounding == "down" else round_half_even(exact)
     if not isinstance(operation, ResizeWithin):
@@ -57,6 +61,8 @@ def resize(operation: Resize, image: Node, target: Node | Size, context: GraphCo
 
 def interpolation(owner: Operation, name: Filter, context: GraphContext) -> Any:
     """Return DALI's interpolation type: a constant, or one per sample for `"random"` (linear or cubic)."""
+    if context.mask_fill is not None:
+        return INTERPOLATION["nearest"]
     if name != "random":
         return INTERPOLATION[name]
     coin = context.random.coin(owner, "filter", 0.5)
@@ -71,17 +77,20 @@ def _(operation: Resize, image: Node, spec: ImageSpec, context: GraphContext) ->
 
 @apply.register
 def _(operation: ScaleJitter, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    sides = image_sides(image)
-    factor = fn.reductions.min(constant(operation.target[::-1]) / sides)
-    scale = context.random.uniform(operation, "scale", *operation.scale)
-    # An image has at least one pixel.
-    size = math.max(math.floor(sides * (factor * scale) + _EPSILON), 1.0)
     return fn.resize(
         image,
-        size=size,
+        size=jittered_sides(operation, image_sides(image), context),
         interp_type=interpolation(operation, operation.filter, context),
         antialias=operation.antialias,
     )
+
+
+def jittered_sides(operation: ScaleJitter, sides: Node, context: GraphContext) -> Node:
+    """Return the height and width, float32 [2], that `operation` gives an image with these sides."""
+    factor = fn.reductions.min(constant(operation.target[::-1]) / sides)
+    scale = context.random.uniform(operation, "scale", *operation.scale)
+    # An image has at least one pixel.
+    return math.max(math.floor(sides * (factor * scale) + _EPSILON), 1.0)
 
 
 @apply.register

@@ -41,6 +41,8 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
         seed=seed,
         views=[each.operations for each in spec.view_fusions],
         checkpoint=progress.checkpoint,
+        label_image=spec.fields.label_image,
+        with_frames=spec.fields.has_boxes,
     )
     try:
         pipeline.build()

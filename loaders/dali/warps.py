@@ -5,7 +5,7 @@ Positions are in pixels from the top left corner of the image, so the center of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,6 @@ from loaders.dali.conditional import where
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, types
 from loaders.dali.resize import INTERPOLATION, round_half_even
 from loaders.transforms.base import ImageSpec
-from loaders.transforms.policies import Color
 from loaders.transforms.warps import Elastic, RandomAffine, RandomAffineAround, RandomPerspective
 
 _Floats = NDArray[np.float64]
@@ -46,6 +45,8 @@ def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphConte
     def warp(image: Node, filter_: str, border: dict[str, Any]) -> Node:
         return fn.warp_affine(image, matrix=matrix, interp_type=INTERPOLATION[filter_], **border)
 
+    if context.mask_fill is not None:
+        return warp(image, "nearest", {"fill_value": context.mask_fill})
     return _warp_and_fill(image, partial(warp, border={}), partial(warp, border={"fill_value": 0}), operation)
 
 
@@ -83,12 +84,16 @@ def _(operation: RandomPerspective, image: Node, spec: ImageSpec, context: Graph
         function=lambda shape, drawn: perspective(drawn, (int(shape[0]), int(shape[1])), operation.distortion),
     )
 
+    fill = {} if context.mask_fill is None else {"fill_value": context.mask_fill}
+
     def warp_all(image: Node, matrix: Node) -> Node:
         def warp(image: Node, filter_: str, border: str) -> Node:
             return fn.experimental.warp_perspective(
-                image, matrix=matrix, interp_type=INTERPOLATION[filter_], border_mode=border
+                image, matrix=matrix, interp_type=INTERPOLATION[filter_], border_mode=border, **fill
             )
 
+        if context.mask_fill is not None:
+            return warp(image, "nearest", "constant")
         return _warp_and_fill(image, partial(warp, border="replicate"), partial(warp, border="constant"), operation)
 
     if operation.probability == 1:
@@ -160,14 +165,15 @@ def _(operation: Elastic, image: Node, spec: ImageSpec, context: GraphContext) -
             sigmas = [max(0.01, each) for each in operation.sigma[::-1]]
             noise = fn.gaussian_blur(fn.reshape(noise, layout="HWC"), window_size=[window] * 2, sigma=sigmas)
         shifts.append(noise * (alpha / 2))
-    return elastic(image, fn.cat(*shifts, axis=2), operation.filter, operation.fill, context)
+    filter_ = operation.filter if context.mask_fill is None else "nearest"
+    return elastic(image, fn.cat(*shifts, axis=2), filter_, context.fill(operation.fill), context)
 
 
-def elastic(image: Node, shift: Node, filter_: str, fill: Color, context: GraphContext) -> Node:
+def elastic(image: Node, shift: Node, filter_: str, fill: Sequence[float], context: GraphContext) -> Node:
     """Take each pixel from a place that is shifted.
 
     Args:
-        image: uint8 HWC.
+        image: uint8 HWC; int16 for a mask of that type.
         shift: float32 [H, W, 2] on the CPU, pixels to the right and down.
         filter_: ``"nearest"`` or ``"linear"``.
         fill: color of pixels from outside the image.
@@ -185,7 +191,7 @@ def elastic(image: Node, shift: Node, filter_: str, fill: Color, context: GraphC
         image, places[:, :, 0], places[:, :, 1], interp=INTERPOLATION[filter_], pixel_origin="center"
     )
     inside = places[:, :, 2:3]
-    return fn.cast(moved * inside + constant(fill).gpu() * (1.0 - inside), dtype=types.UINT8)
+    return fn.cast_like(moved * inside + constant(fill).gpu() * (1.0 - inside), image)
 
 
 def places_inside(shift: NDArray[np.float32], filter_: str) -> NDArray[np.float32]:
@@ -214,23 +220,23 @@ def pixel_numbers(height: int, width: int) -> NDArray[np.float32]:
     return np.stack([columns, rows], axis=-1).astype(np.float32)
 
 
-def shifted(pixels: NDArray[np.uint8], shift: NDArray[np.float32], filter_: str, fill: Color) -> NDArray[np.uint8]:
+def shifted(pixels: NDArray[Any], shift: NDArray[np.float32], filter_: str, fill: Sequence[float]) -> NDArray[Any]:
     """Compute `elastic` with NumPy, for one image."""
-    height, width = pixels.shape[:2]
+    height, width, channels = pixels.shape
     place = pixel_numbers(height, width) + shift
-    padded = np.empty((height + 2, width + 2, 3), np.float32)
+    padded = np.empty((height + 2, width + 2, channels), np.float32)
     padded[:] = np.array(fill, np.float32)
     padded[1:-1, 1:-1] = pixels
     # The border of one pixel stands for everything outside.
     place = np.clip(place + 1, 0, [width + 1, height + 1])
     if filter_ == "nearest":
         column, row = np.moveaxis(np.rint(place).astype(int), -1, 0)
-        taken: NDArray[np.uint8] = padded[row, column].astype(np.uint8)
+        taken: NDArray[Any] = padded[row, column].astype(pixels.dtype)
         return taken
     start = np.minimum(place.astype(int), [width, height])
     right, down = np.moveaxis((place - start)[..., None], 2, 0)
     column, row = np.moveaxis(start, -1, 0)
     top = padded[row, column] * (1 - right) + padded[row, column + 1] * right
     bottom = padded[row + 1, column] * (1 - right) + padded[row + 1, column + 1] * right
-    mixed: NDArray[np.uint8] = np.rint(top * (1 - down) + bottom * down).astype(np.uint8)
+    mixed: NDArray[Any] = np.rint(top * (1 - down) + bottom * down).astype(pixels.dtype)
     return mixed

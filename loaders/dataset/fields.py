@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.dataset.boxes import Boxes, moved, padded
 from loaders.dataset.labels import multi_hot, numbers
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import TABLE_DTYPES, VERIFY, SampleTables
+from loaders.options import LabelImage
 from manifests.errors import DamagedError
+from manifests.labels import LabelType
 from manifests.schema import COLUMN_PREFIX, MAX_LABEL
 
 Labels: TypeAlias = NDArray[np.int64]
@@ -22,6 +25,14 @@ Values: TypeAlias = "NDArray[Any] | list[Any]"
 
 #: Fields that the loader itself defines. Any other field is a column of the sample tables.
 BUILT_IN_FIELDS = ("image", "label", "index", "valid")
+
+_LABEL_IMAGES: tuple[LabelImage, ...] = ("mask", "depth")
+
+#: Fields that follow the pixels of the image, for the label types that have them.
+PLACED_FIELDS: Mapping[LabelType, tuple[str, ...]] = {
+    "boxes": ("boxes", "box_labels", "box_counts"),
+    **{name: (name,) for name in _LABEL_IMAGES},
+}
 
 #: DALI's ``source_info`` without the folder: for a file in a WebDataset shard, and for a record in a TFRecord shard.
 _MEMBER = re.compile(r"(.+?):(\d+):", re.DOTALL)
@@ -37,6 +48,8 @@ class Fields:
     Attributes:
         stored_label: whether DALI's reader must return the label that the shards store.
         source: whether DALI's reader must return the origin of each record (``source_info``).
+        label_image: what the second image of each sample is, if it is one of the fields. `None` if it is not.
+        has_boxes: whether the boxes, their labels or their number are among the fields.
 
     """
 
@@ -59,12 +72,16 @@ class Fields:
         self._label_type = split.manifest.label_type
         has_class = "label" in names and self._label_type == "class"
         self.stored_label = has_class and split.manifest.components.label is not None and not planned
-        columns = [name for name in names if name not in BUILT_IN_FIELDS]
+        placed = [name for name in names if name in PLACED_FIELDS.get(self._label_type, ())]
+        self.has_boxes = bool(placed) and self._label_type == "boxes"
+        self.label_image: LabelImage | None = next((each for each in _LABEL_IMAGES if each in placed), None)
+        self._boxes = [tables.list_column(name) for name in ("boxes", "box_labels")] if self.has_boxes else []
+        columns = [name for name in names if name not in (*BUILT_IN_FIELDS, *placed)]
         if "label" in names and not self.stored_label:
             columns.append("label")
         # DALI's pipeline must have an output, so it returns the origin if nothing else is read.
-        nothing = not (self.stored_label or "image" in names)
-        self.source = not planned and (bool(columns) or "index" in names or nothing)
+        nothing = not (self.stored_label or "image" in names or self.label_image)
+        self.source = not planned and (bool(columns) or "index" in names or nothing or self.has_boxes)
         listed = {"multi-label": "labels", "regression": "values"}.get(self._label_type)
         self._lists = {name: tables.list_column(name) for name in columns if name == listed}
         others = [
@@ -98,6 +115,24 @@ class Fields:
             raise TypeError("no field needs the rows")
         return self._row_finder.find(source)
 
+    def boxes(self, rows: NDArray[np.int64], frames: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+        """Return the boxes of a batch in its images.
+
+        Args:
+            rows: rows of the samples in the split, int64 [B].
+            frames: how the transforms change coordinates, float32 [B, 5, 2]; see `loaders.dali.boxes`.
+
+        Returns:
+            ``boxes``, float32 [B, n, 4], ``box_labels``, int64 [B, n], and ``box_counts``, int64 [B], where n is the
+            largest number of boxes of an image of the batch.
+
+        """
+        corners, labels = self._boxes
+        items, counts = corners.take(rows)
+        visible = moved(Boxes(items, labels.take(rows)[0], counts), frames)
+        padded_corners, padded_labels = padded(visible)
+        return {"boxes": padded_corners, "box_labels": padded_labels, "box_counts": visible.counts}
+
     def values(self, stored: NDArray[np.generic] | None, rows: NDArray[np.int64] | None) -> dict[str, Values]:
         """Return the fields of a batch by name, except ``"image"`` and ``"valid"``.
 
@@ -117,7 +152,7 @@ class Fields:
         for name in self._names:
             if name == "label" and stored is not None:
                 values[name] = self._checked(self._parsed(stored))
-            elif name not in ("image", "valid") and rows is not None:
+            elif rows is not None and (name == "index" or name in self._columns or name in self._lists):
                 values[name] = rows if name == "index" else self._column(name, rows)
         return values
 

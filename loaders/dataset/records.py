@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from loaders.dataset.mapped_files import MappedFile, Mappings, is_readable, prefetch
 from loaders.dataset.read_files import OpenFiles
 from loaders.dataset.split import OpenSplit
-from loaders.dataset.tables import NO_CHECKSUM, SampleTables, outside_error
+from loaders.dataset.tables import MASK_DTYPES, NO_CHECKSUM, SampleTables, outside_error
 from manifests.errors import ShardError
 from manifests.faults import raise_machine_fault
 
@@ -34,7 +34,14 @@ class Records:
     """
 
     def __init__(
-        self, split: OpenSplit, tables: SampleTables, *, mmap: bool = True, tolerant: bool = False, check: bool = True
+        self,
+        split: OpenSplit,
+        tables: SampleTables,
+        *,
+        mmap: bool = True,
+        tolerant: bool = False,
+        check: bool = True,
+        second: bool = False,
     ) -> None:
         """Prepare to read the location of each image from the sample tables, all of them now if there are few shards.
 
@@ -44,6 +51,7 @@ class Records:
             mmap: whether to map the shards instead of reading them.
             tolerant: whether a single damaged image is no error.
             check: whether to compare the checksum of the first requested image of each shard.
+            second: whether to read the second image of each sample, its mask or depth map.
 
         Raises:
             TableError: a table is missing or damaged, or points outside its shard.
@@ -54,7 +62,8 @@ class Records:
         self._check = check
         self._bytes = np.array([shard.file.bytes for shard in split.shards], np.int64)
         self._ends = np.cumsum([shard.samples for shard in split.shards])
-        self._columns, arrays = tables.lazy_columns(("offset", "size", "crc32c"))
+        names = MASK_DTYPES if second else ("offset", "size", "crc32c")
+        self._columns, arrays = tables.lazy_columns([*names])
         self._offsets, self._sizes, self._checksums = arrays.values()
         self._columns.check(self._check_bounds)
         paths = [split.path(shard.file) for shard in split.shards]

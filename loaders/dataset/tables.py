@@ -47,6 +47,8 @@ TABLE_DTYPES = {
     "source": "O",
     "crc32c": "u4",
 }
+#: The same for the columns of datasets with a second image of each sample.
+MASK_DTYPES = {"mask_offset": "i8", "mask_size": "i8", "mask_crc32c": "u4"}
 _NARROW_LABEL = "i4"
 #: `offset` and `size` of images in shards of less than 4 GiB.
 _NARROW_POSITION = "u4"
@@ -192,7 +194,7 @@ class SampleTables:
         """Return columns that the format defines, by name. Reads their tables if there are few.
 
         Args:
-            names: names of the columns, of `TABLE_DTYPES`.
+            names: names of the columns, of `TABLE_DTYPES` or `MASK_DTYPES`.
 
         Returns:
             What loads the rows of a shard, and the arrays as in `columns`.
@@ -236,7 +238,7 @@ class SampleTables:
             return np.dtype(_NARROW_LABEL)
         if name in ("offset", "size") and max(shard.file.bytes for shard in self._split.shards) < 2**32:
             return np.dtype(_NARROW_POSITION)
-        return np.dtype(TABLE_DTYPES[name])
+        return np.dtype({**TABLE_DTYPES, **MASK_DTYPES}[name])
 
     def _file(self, number: int) -> TableFile:
         file = self._files.get(number)

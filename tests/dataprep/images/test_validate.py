@@ -43,7 +43,13 @@ def test_reason(case: Case):
 
 def test_cases_have_unique_names_and_cover_all_reasons():
     assert len(set(NAMES)) == len(NAMES) > 60
-    assert {case.decode for case in CASES} - {""} == set(REASONS) - {"unreadable", "bad-name", "failed"}
+    assert {case.decode for case in CASES} - {""} == set(REASONS) - {
+        "unreadable",
+        "bad-name",
+        "bad-label",
+        "mask-size",
+        "failed",
+    }
 
 
 def test_kept_cases_cover_all_formats():

@@ -1,4 +1,4 @@
-"""Folders of datasets for detection, segmentation and captions never become classes."""
+"""Folders of datasets for detection and segmentation that are not converted never become classes."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from helpers.sources import read
 from manifests.errors import SourceError
 
 LAYOUTS = {
-    "coco": ("COCO annotations", ["annotations/instances_train2017.json", "train2017/1.jpg", "val2017/2.jpg"]),
-    "coco captions": ("COCO annotations", ["annotations/captions_val2017.json", "val2017/2.jpg"]),
-    "coco of Roboflow": ("COCO annotations", ["train/_annotations.coco.json", "train/1.jpg", "valid/2.jpg", "a/1.jpg"]),
-    "voc": ("Pascal VOC", ["JPEGImages/1.jpg", "Annotations/1.xml", "ImageSets/Main/train.txt"]),
-    "vocdevkit": ("Pascal VOC", ["VOCdevkit/VOC2012/JPEGImages/1.jpg", "VOCdevkit/VOC2012/Annotations/1.xml"]),
-    "VOC2007": ("Pascal VOC", ["VOC2007/JPEGImages/1.jpg", "VOC2007/Annotations/1.xml"]),
+    "coco panoptic": ("COCO annotations", ["annotations/panoptic_train2017.json", "train2017/1.jpg"]),
+    "voc": ("Pascal VOC", ["JPEGImages/1.jpg", "ImageSets/Main/train.txt"]),
     "yolo": ("YOLO boxes", ["images/train/1.jpg", "labels/train/1.txt", "data.yaml"]),
     "yolo of Roboflow": ("YOLO boxes", ["train/images/1.jpg", "train/labels/1.txt", "valid/images/2.jpg"]),
-    "cityscapes": ("Cityscapes", ["leftImg8bit/train/aachen/a_leftImg8bit.png", "gtFine/train/aachen/a_labelIds.png"]),
-    "ade20k": ("ADE20K", ["images/training/1.jpg", "annotations/training/1.png"]),
-    "ade20k folder": ("ADE20K", ["ADEChallengeData2016/images/training/1.jpg"]),
-    "masks": ("images with masks", ["images/1.jpg", "masks/1.png"]),
+    "cityscapes": ("Cityscapes", ["gtFine/train/aachen/a_gtFine_labelIds.png"]),
+    "ade20k": ("ADE20K", ["ADE20K_2021_17_01/images/training/1.jpg"]),
+    "masks": ("images with masks", ["images/1.jpg", "masks/1.npy"]),
     "masks in splits": ("images with masks", ["train/images/1.jpg", "train/masks/1.png", "val/images/1.jpg"]),
-    "pets": ("images with masks", ["images/Abyssinian_1.jpg", "annotations/trimaps/Abyssinian_1.png"]),
+    "two kinds of masks": ("images with masks", ["images/1.jpg", "masks/1.png", "labels/1.png"]),
     "dogs": ("images with masks.* that folder", ["Images/n02085620/1.jpg", "Annotation/n02085620/1"]),
     "tiny": (
         "Tiny ImageNet",
@@ -43,8 +38,8 @@ def test_layouts_are_named(name, make_tree):
 
 
 def test_convert_writes_nothing(make_tree, invoke, tmp_path):
-    result = invoke("convert", "--src", make_tree(LAYOUTS["coco"][1]), "--out", tmp_path / "out", status=2)
-    assert "looks like COCO annotations (annotations/instances_train2017.json), which is not converted" in result.output
+    result = invoke("convert", "--src", make_tree(LAYOUTS["yolo"][1]), "--out", tmp_path / "out", status=2)
+    assert "looks like YOLO boxes (images/ and labels/*.txt), which is not converted" in result.output
     assert not (tmp_path / "out").exists()
 
 
@@ -63,7 +58,7 @@ def test_class_folders_with_similar_names_are_read(files, make_tree):
     assert len(read(make_tree(files))) == sum(name.endswith(".jpg") for name in files)
 
 
-@pytest.mark.parametrize("name", ["coco", "yolo", "masks"])
+@pytest.mark.parametrize("name", ["yolo", "masks"])
 def test_a_pattern_says_what_the_names_mean(name, make_tree):
     source = read(make_tree(LAYOUTS[name][1]), pattern="{label}")
     assert set(source.classes) <= {"1", "2"}

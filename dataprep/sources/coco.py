@@ -1,0 +1,300 @@
+"""COCO's annotations: boxes (``instances_*.json``) or captions (``captions_*.json``) of folders of images."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataprep import storage
+from dataprep.sources.base import Source, SourceOptions
+from dataprep.sources.box_labels import ANNOTATED, box_columns
+from dataprep.sources.coco_json import EXPORT, AnnotationReader, Annotations
+from dataprep.sources.columns import check_paths, concat, file_stats
+from dataprep.sources.entries import is_folder, scan_folder
+from dataprep.sources.select import take_rows
+from dataprep.sources.tables import check_split_names
+from manifests.errors import CallError, SourceError
+from manifests.labels import LabelType
+from manifests.members import shorten
+from manifests.remote import parent_folder
+from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.text import plural, printable
+
+#: Names of annotation files, as far as they say what is in them.
+_NAME = re.compile(r"(instances|captions|person_keypoints|panoptic|stuff|image_info|pixelmaps)_(.+)\.json")
+_ROBOFLOW = "_annotations.coco.json"
+
+#: The kind of annotations by the label type.
+_PREFIXES: dict[LabelType, str] = {"boxes": "instances", "caption": "captions"}
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationFile:
+    """An annotation file, and where its images are.
+
+    Attributes:
+        path: path of the file.
+        split: name of the split.
+        folders: folders in which its images may be, relative to the root of the source.
+
+    """
+
+    path: str
+    split: str
+    folders: tuple[str, ...]
+
+
+def read_coco(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
+    """Read a folder with COCO's annotations; `None` if it has none.
+
+    Raises:
+        CallError: `label_type` is neither boxes nor captions.
+        SourceError: an annotation is not valid, or an image is missing.
+
+    """
+    found = _find_files(src, folders)
+    if not found:
+        return None
+    label_type = _label_type(src, found, options)
+    files = [each for prefix, each in found if prefix in ("", _PREFIXES[label_type])]
+    if not files:
+        names = ", ".join(sorted(os.path.basename(each.path) for _, each in found))
+        raise CallError(
+            f"--label-type {label_type}: {src} has no {_PREFIXES[label_type]}_*.json, only {names}",
+            hint="give another label type, or add the file",
+        )
+    source = _read_files(src, files, label_type, options)
+    both = {prefix for prefix, _ in found} >= {*_PREFIXES.values()}
+    other = "caption" if label_type == "boxes" else "boxes"
+    notices = (f"the annotations have captions and boxes; --label-type {other} converts the others",) if both else ()
+    return replace(source, notices=(*source.notices, *notices))
+
+
+def read_coco_file(file: str, options: SourceOptions) -> Source:
+    """Read one annotation file in COCO's format; see `read_coco`."""
+    root = options.image_root or parent_folder(file) or "."
+    label_type = options.label_type or ("caption" if os.path.basename(file).startswith("captions_") else "boxes")
+    if label_type not in _PREFIXES:
+        raise _wrong_type(file, label_type)
+    name = _NAME.fullmatch(os.path.basename(file))
+    stem = name[2] if name else os.path.splitext(os.path.basename(file))[0]
+    split = _split_name(stem) or "train"
+    return _read_files(root, [AnnotationFile(file, split, ("", stem, "images"))], label_type, options)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _find_files(src: str, folders: Sequence[str]) -> list[tuple[str, AnnotationFile]]:
+    """Return the annotation files with the kinds that their names tell, which may be empty."""
+    found = []
+    for folder in [name for name in folders if name.lower() == "annotations"]:
+        names = [name for name in _json_files(f"{src}/{folder}") if not name.startswith(("panoptic_", "image_info_"))]
+        for name in names:
+            match = _NAME.fullmatch(name)
+            stem = match[2] if match else os.path.splitext(name)[0]
+            places = (stem, f"images/{stem}", *_alias_folders(stem, folders), "images", "")
+            split = _split_name(stem) or ("train" if len(names) == 1 else stem)
+            found.append((match[1] if match else "", AnnotationFile(f"{src}/{folder}/{name}", split, places)))
+    for folder in folders:
+        if storage.is_file(f"{src}/{folder}/{_ROBOFLOW}"):
+            split = SPLIT_ALIASES.get(folder.lower(), folder)
+            found.append(("", AnnotationFile(f"{src}/{folder}/{_ROBOFLOW}", split, (folder,))))
+    if not found and storage.is_file(f"{src}/{_ROBOFLOW}"):
+        found.append(("", AnnotationFile(f"{src}/{_ROBOFLOW}", "train", ("",))))
+    return found
+
+
+def _json_files(folder: str) -> list[str]:
+    with scan_folder(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.name.endswith(".json") and not is_folder(entry))
+
+
+def _split_name(stem: str) -> str | None:
+    """Return the split that the name of a file tells, such as ``train2017``."""
+    return SPLIT_ALIASES.get(re.sub(r"[-_.]?\d*$", "", stem.lower()))
+
+
+def _alias_folders(stem: str, folders: Sequence[str]) -> list[str]:
+    split = _split_name(stem)
+    names = [name for name in folders if split and SPLIT_ALIASES.get(name.lower()) == split]
+    return [*names, *(f"images/{name}" for name in (split, stem) if name)]
+
+
+def _label_type(src: str, found: Sequence[tuple[str, AnnotationFile]], options: SourceOptions) -> LabelType:
+    if options.label_type is not None and options.label_type not in _PREFIXES:
+        raise _wrong_type(src, options.label_type)
+    kinds = {prefix for prefix, _ in found}
+    return options.label_type or ("caption" if kinds == {"captions"} else "boxes")
+
+
+def _wrong_type(src: str, label_type: LabelType) -> CallError:
+    return CallError(
+        f"--label-type {label_type}: COCO's annotations in {printable(src)} are boxes or captions",
+        hint="give --label-type boxes or --label-type caption",
+    )
+
+
+# --- sources -------------------------------------------------------------------------------------
+
+
+def _read_files(root: str, files: Sequence[AnnotationFile], label_type: LabelType, options: SourceOptions) -> Source:
+    names = split_order({each.split for each in files})
+    check_split_names(names, os.path.dirname(files[0].path))
+    if len(names) < len(files):
+        raise SourceError(
+            f"several annotation files are of the split {names[0]!r}",
+            file=os.path.dirname(files[0].path),
+            hint="keep one file for each split, or give one of them as --src with --image-root",
+        )
+    parts: list[Source] = []
+    notices = []
+    for each in sorted(files, key=lambda file: names.index(file.split)):
+        annotations = AnnotationReader(each.path, label_type).read()
+        folder = _folder_of_images(root, each, annotations)
+        if folder is None and len(files) > 1:
+            notices.append(f"skipped {os.path.basename(each.path)}: its images are not there")
+        else:
+            source = _source(root, each, annotations, folder or "")
+            add = _with_captions if label_type == "caption" else _with_boxes
+            parts.append(replace(add(source, each, annotations, options), label_type=label_type))
+    if not parts:
+        raise SourceError(
+            f"no folder has the images of {os.path.basename(files[0].path)}",
+            file=root,
+            hint=f"put them into {files[0].folders[0]}/, or give the file as --src, with --image-root",
+        )
+    return _joined(root, parts, notices)
+
+
+def _folder_of_images(root: str, file: AnnotationFile, annotations: Annotations) -> str | None:
+    if not annotations.names:
+        return None
+    first = annotations.names[0]
+    return next((name for name in file.folders if storage.is_file(os.path.join(root, name, first))), None)
+
+
+def _source(
+    root: str,
+    file: AnnotationFile,
+    annotations: Annotations,
+    folder: str,
+) -> Source:
+    path = pa.array([os.path.normpath(os.path.join(folder, name)) for name in annotations.names], pa.large_string())
+    stats = file_stats(root, path)
+    images = np.array([*annotations.ids], np.int64)
+    source = Source(
+        root=root,
+        layout="COCO",
+        classes=(),
+        splits=(file.split,),
+        path=path,
+        label=np.zeros(len(path), np.int32),
+        split=np.zeros(len(path), np.int8),
+        size=stats[:, 0],
+        stamp=stats[:, 1:],
+        extra=pa.table({"image_id": images}),
+        label_origin=os.path.basename(file.path),
+    )
+    check_paths(source, lambda row: (f"{file.path}, images[{row}]", None))
+    return source
+
+
+def _with_captions(source: Source, file: AnnotationFile, annotations: Annotations, options: SourceOptions) -> Source:
+    del file, options
+    rows = sorted(annotations.captions)
+    missing = sorted({*range(len(source))} - {*rows})
+    captions = pa.array(["\n".join(annotations.captions[row]) for row in rows], pa.string())
+    rejected = tuple(
+        {"source": source.path[row].as_py(), "reason": "bad-label", "detail": "no annotation has a caption of it"}
+        for row in missing
+    )
+    kept = take_rows(source, np.array(rows, np.int64))
+    count = sum(map(len, annotations.captions.values()))
+    notices = (f"{plural(count, 'caption')} of {plural(len(rows), 'image')}; those of an image are lines of one text",)
+    return replace(kept, extra=kept.extra.append_column("caption", captions), rejected=rejected, notices=notices)
+
+
+def _with_boxes(source: Source, file: AnnotationFile, annotations: Annotations, options: SourceOptions) -> Source:
+    classes, label_of, notices = _classes(file, annotations, options)
+    boxes = annotations.boxes
+    for at, category in enumerate(boxes.label):
+        boxes.label[at] = label_of[category]
+    sizes = np.array(annotations.sizes, np.int64).reshape(-1, 2)
+    columns = box_columns(boxes, sizes)
+    rejected = tuple(
+        {
+            "source": source.path[row].as_py(),
+            "reason": "bad-label",
+            "detail": f"annotations[{place}].bbox of {os.path.basename(file.path)} is outside of the image of "
+            f"{sizes[row, 0]}x{sizes[row, 1]} pixels",
+        }
+        for row, place in sorted(columns.outside.items())
+    )
+    extra = source.extra.append_column("boxes", columns.boxes).append_column("box_labels", columns.labels)
+    for name, values in zip(ANNOTATED, sizes.T, strict=True):
+        extra = extra.append_column(name, pa.array(values))
+    if annotations.crowds:
+        notices.append(f"left out {plural(annotations.crowds, 'box')} around crowds (iscrowd)")
+    without = int((np.asarray(pc.list_value_length(columns.boxes)) == 0).sum()) - len(columns.outside)
+    if without > 0:
+        notices.append(f"{plural(without, 'image')} without a box")
+    kept = np.array([row for row in range(len(source)) if row not in columns.outside], np.int64)
+    source = replace(source, extra=extra, classes=classes, rejected=rejected, notices=(*notices, *columns.notices))
+    return take_rows(source, kept) if rejected else source
+
+
+def _classes(
+    file: AnnotationFile, annotations: Annotations, options: SourceOptions
+) -> tuple[tuple[str, ...], dict[int, int], list[str]]:
+    """Return the class names, the label of each category by its id, and notices."""
+    ids = sorted(annotations.categories)
+    names = [annotations.categories[each] for each in ids]
+    if len({*names}) < len(names):
+        name = next(name for name in names if names.count(name) > 1)
+        raise SourceError(f"two categories have the name {shorten(name)}", file=file.path, hint=EXPORT)
+    classes = options.classes or tuple(names)
+    if unknown := sorted({*names} - {*classes}):
+        raise SourceError(
+            f"category {shorten(unknown[0])} is not in --classes ({len(unknown)} in total)",
+            file=file.path,
+            hint="add it to the class names",
+        )
+    number = {name: label for label, name in enumerate(classes)}
+    label_of = {category: number[name] for category, name in annotations.categories.items()}
+    notices = []
+    if not options.classes and ids and ids != [*range(ids[0], ids[0] + len(ids))]:
+        notices.append(f"the ids of the categories, {ids[0]} to {ids[-1]}, have holes: labels are 0 to {len(ids) - 1}")
+    return classes, label_of, notices
+
+
+def _joined(root: str, parts: Sequence[Source], notices: Sequence[str]) -> Source:
+    rejected = tuple(row for part in parts for row in part.rejected)
+    parts = [part for part in parts if len(part)] or [*parts[:1]]
+    first = parts[0]
+    other = next((part for part in parts if part.classes != first.classes), None)
+    if other is not None:
+        raise SourceError(
+            f"{first.label_origin} and {other.label_origin} have different categories",
+            file=root,
+            hint="give --classes with the names of all categories, or convert the files one by one",
+        )
+    return replace(
+        first,
+        splits=tuple(name for part in parts for name in part.splits),
+        path=concat([part.path for part in parts]),
+        label=np.concatenate([part.label for part in parts]),
+        split=np.repeat(np.arange(len(parts), dtype=np.int8), [len(part) for part in parts]),
+        size=np.concatenate([part.size for part in parts]),
+        stamp=np.concatenate([part.stamp for part in parts if part.stamp is not None]),
+        extra=pa.concat_tables([part.extra for part in parts]),
+        notices=(*notices, *(f"{part.label_origin}: {text}" for part in parts for text in part.notices)),
+        rejected=rejected,
+        label_origin=", ".join(part.label_origin for part in parts),
+    )

@@ -1,0 +1,196 @@
+"""Folders of images with a mask or a depth map of each: Cityscapes, ADE20K, Pascal VOC, and plain folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+
+from dataprep import storage
+from dataprep.sources.base import Source, SourceOptions
+from dataprep.sources.image_pairs import PairedFolders, read_pairs
+from dataprep.sources.scan import list_folders, list_images
+from dataprep.sources.segmentation_classes import CITYSCAPES_IDS, CITYSCAPES_TRAIN_IDS
+from manifests.files import SOURCE_LIST, read_lines
+from manifests.labels import LabelType
+from manifests.schema import SPLIT_ALIASES, split_order
+
+#: Folders of images, of masks, and of depth maps, in plain layouts.
+IMAGE_FOLDERS = frozenset(("images", "image", "imgs", "img", "rgb", "jpegimages", "jpg", "jpgs", "jpeg"))
+MASK_FOLDERS = frozenset(
+    (
+        *("masks", "mask", "labels", "annotations", "annotation", "gt", "ground_truth", "groundtruth"),
+        *("segmentations", "segmentation", "segmentationclass", "trimaps"),
+    )
+)
+DEPTH_FOLDERS = frozenset(("depth", "depths", "disparity"))
+
+#: Masks are stored as PNG, and other files of these folders are annotations of another kind.
+_PNG = ".png"
+
+
+def read_segmentation(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
+    """Read a folder of images with masks or depth maps; `None` if it is not known to be one.
+
+    Args:
+        src: the folder.
+        folders: names of the folders in it.
+        options: `label_type` chooses between masks and depth maps, and `classes` names the values of masks.
+
+    Raises:
+        SourceError: two masks belong to one image, or no image has one.
+
+    """
+    readers = (_read_cityscapes, _read_ade20k, _read_plain)
+    for read in readers:
+        source = read(src, folders, options)
+        if source is not None:
+            return source
+    return None
+
+
+def _wants(options: SourceOptions, label_type: LabelType) -> bool:
+    return options.label_type in (None, label_type)
+
+
+# --- Cityscapes ----------------------------------------------------------------------------------
+
+_CITYSCAPES_SPLITS = ("train", "train_extra", "val")
+
+
+def _read_cityscapes(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
+    if "leftImg8bit" not in folders:
+        return None
+    seconds = next((name for name in ("gtFine", "gtCoarse") if name in folders), None)
+    if seconds is not None and _wants(options, "mask"):
+        ending = _cityscapes_ending(f"{src}/{seconds}")
+        classes = CITYSCAPES_TRAIN_IDS if ending == "labelTrainIds" else CITYSCAPES_IDS
+        suffix = f"_{seconds}_{ending}"
+        return _cityscapes(src, seconds, suffix, "mask", options.classes or classes)
+    if "disparity" in folders and _wants(options, "depth"):
+        return _cityscapes(src, "disparity", "_disparity", "depth", ())
+    return None
+
+
+def _cityscapes_ending(folder: str) -> str:
+    """Return the ending of the masks to read: those with the 19 classes of the benchmark if somebody made them."""
+    for split in _CITYSCAPES_SPLITS:
+        for city in list_folders(f"{folder}/{split}")[:1] if storage.is_folder(f"{folder}/{split}") else []:
+            if any(name.endswith("_labelTrainIds.png") for name in list_images(f"{folder}/{split}/{city}")):
+                return "labelTrainIds"
+    return "labelIds"
+
+
+def _cityscapes(src: str, seconds: str, suffix: str, label_type: LabelType, classes: tuple[str, ...]) -> Source:
+    # The masks of test/ are not published: what is there has no classes.
+    pairs = [
+        PairedFolders(split, f"leftImg8bit/{split}", f"{seconds}/{split}")
+        for split in _CITYSCAPES_SPLITS
+        if storage.is_folder(f"{src}/leftImg8bit/{split}") and storage.is_folder(f"{src}/{seconds}/{split}")
+    ]
+    return read_pairs(
+        src,
+        pairs,
+        label_type,
+        layout="Cityscapes",
+        classes=classes,
+        name_of_image=lambda stem: stem.removesuffix("_leftImg8bit"),
+        image_of=partial(_without, suffix),
+    )
+
+
+def _without(suffix: str, stem: str) -> str | None:
+    return stem.removesuffix(suffix) if stem.endswith(suffix) else None
+
+
+# --- ADE20K --------------------------------------------------------------------------------------
+
+#: The folder in the archive.
+_ADE20K = "ADEChallengeData2016"
+
+
+def _read_ade20k(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
+    if _ADE20K in folders:
+        src = f"{src}/{_ADE20K}"
+        folders = list_folders(src)
+    if not {"images", "annotations"} <= {*folders} or not _wants(options, "mask"):
+        return None
+    inside = [name for name in ("training", "validation") if storage.is_folder(f"{src}/annotations/{name}")]
+    if not inside:
+        return None
+    pairs = [PairedFolders(SPLIT_ALIASES[name], f"images/{name}", f"annotations/{name}") for name in inside]
+    classes = options.classes or _ade20k_classes(f"{src}/objectInfo150.txt")
+    return read_pairs(src, pairs, "mask", layout="ADE20K", classes=classes)
+
+
+def _ade20k_classes(file: str) -> tuple[str, ...]:
+    """Return the names in objectInfo150.txt, after that of the value 0; empty if there is no such file."""
+    if not storage.is_file(file):
+        return ()
+    rows = [line.decode("utf-8", "replace").rstrip("\n").split("\t") for line in read_lines(file, SOURCE_LIST)]
+    names = [row[-1].split(",")[0].strip() for row in rows[1:] if row[0].strip().isdigit()]
+    return ("other", *names)
+
+
+# --- plain folders -------------------------------------------------------------------------------
+
+
+def _read_plain(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
+    """Read ``images/`` and ``masks/``. There may be folders of splits in both, or around them."""
+    if (found := _image_and_second(src, folders, options)) is not None:
+        images, seconds, label_type = found
+        inside = _split_folders(list_folders(f"{src}/{images}"))
+        pairs = [PairedFolders("train", images, seconds)]
+        if inside:
+            pairs = [
+                PairedFolders(split, f"{images}/{inside[split]}", f"{seconds}/{inside[split]}")
+                for split in split_order({*inside})
+            ]
+    else:
+        pairs, label_type = [], "mask"
+        splits = _split_folders(folders)
+        for split in split_order({*splits}):
+            name = splits[split]
+            found = _image_and_second(f"{src}/{name}", list_folders(f"{src}/{name}"), options)
+            if found is None:
+                return None
+            images, seconds, label_type = found
+            pairs.append(PairedFolders(split, f"{name}/{images}", f"{name}/{seconds}"))
+    if not pairs:
+        return None
+    layout = "images with masks" if label_type == "mask" else "images with depth maps"
+    classes = (options.classes or ()) if label_type == "mask" else ()
+    return read_pairs(src, pairs, label_type, layout=layout, classes=classes)
+
+
+def _split_folders(folders: Sequence[str]) -> dict[str, str]:
+    return {SPLIT_ALIASES[name.lower()]: name for name in folders if name.lower() in SPLIT_ALIASES}
+
+
+def _image_and_second(src: str, folders: Sequence[str], options: SourceOptions) -> tuple[str, str, LabelType] | None:
+    """Return the folders of images and of masks or depth maps, and which these are."""
+    images = [name for name in folders if name.lower() in IMAGE_FOLDERS]
+    masks = [_mask_folder(src, name) for name in folders if name.lower() in MASK_FOLDERS]
+    masks = [name for name in masks if _has_png(f"{src}/{name}")]
+    depths = [name for name in folders if name.lower() in DEPTH_FOLDERS and _has_png(f"{src}/{name}")]
+    if len(images) != 1:
+        return None
+    if len(masks) == 1 and _wants(options, "mask"):
+        return images[0], masks[0], "mask"
+    if len(depths) == 1 and _wants(options, "depth"):
+        return images[0], depths[0], "depth"
+    return None
+
+
+def _mask_folder(src: str, name: str) -> str:
+    """Return the folder of the masks, which Oxford-IIIT Pet has in another one."""
+    return f"{name}/trimaps" if "trimaps" in list_folders(f"{src}/{name}") else name
+
+
+def _has_png(folder: str) -> bool:
+    """Return whether a folder, or a folder in it, contains PNGs."""
+    return any(
+        name.lower().endswith(_PNG)
+        for part in ("", *list_folders(folder)[:10])
+        for name in list_images(os.path.join(folder, part) if part else folder)
+    )

@@ -1,0 +1,209 @@
+"""Pascal VOC: ``JPEGImages/`` with boxes in ``Annotations/``, or masks in ``SegmentationClass/``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from dataprep import storage
+from dataprep.sources.base import MASK_SOURCE, Source, SourceOptions
+from dataprep.sources.box_labels import ANNOTATED, BoxList, box_columns
+from dataprep.sources.entries import scan_folder
+from dataprep.sources.scan import Scan, list_folders
+from dataprep.sources.segmentation_classes import VOC as VOC_CLASSES
+from dataprep.sources.select import take_rows
+from dataprep.sources.voc_xml import read_voc_xml
+from manifests.errors import CallError, SourceError
+from manifests.files import SOURCE_LIST, read_lines
+from manifests.members import shorten
+from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.text import plural, printable
+
+_IMAGES, _BOXES, _MASKS, _SETS = "JPEGImages", "Annotations", "SegmentationClass", "ImageSets"
+
+
+def read_voc(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
+    """Read a folder of Pascal VOC, or the only year of a ``VOCdevkit``; `None` if it is neither.
+
+    Raises:
+        CallError: `label_type` is neither boxes nor masks.
+        SourceError: an annotation or a list is not valid, or there are several years.
+
+    """
+    root = _find_root(src, folders)
+    if root is None:
+        return None
+    inside = {*list_folders(root)}
+    label_type = options.label_type or ("boxes" if _BOXES in inside else "mask")
+    needed = {"boxes": _BOXES, "mask": _MASKS}.get(label_type)
+    if needed is None or needed not in inside:
+        raise CallError(
+            f"--label-type {label_type}: {printable(root)} has {' and '.join(sorted(inside & {_BOXES, _MASKS}))}/",
+            hint="give --label-type boxes for Annotations/, or --label-type mask for SegmentationClass/",
+        )
+    sets = _read_sets(root, "Main" if label_type == "boxes" else "Segmentation")
+    source = _list_images(root, sets, needed)
+    if label_type == "mask":
+        return _with_masks(source, options)
+    return _with_boxes(source, options, both=_MASKS in inside)
+
+
+def _find_root(src: str, folders: Sequence[str]) -> str | None:
+    if _IMAGES in folders and {_BOXES, _MASKS} & {*folders}:
+        return src
+    places = [src, *([f"{src}/VOCdevkit"] if "VOCdevkit" in folders else [])]
+    years = [
+        f"{place}/{name}"
+        for place in places
+        for name in list_folders(place)
+        if name.startswith("VOC20") and _IMAGES in list_folders(f"{place}/{name}")
+    ]
+    if len(years) > 1:
+        raise SourceError(
+            f"there are several years: {', '.join(os.path.basename(year) for year in years)}",
+            file=src,
+            hint="give one of them as --src, or each as a --src of its own",
+        )
+    return years[0] if years else None
+
+
+def _read_sets(root: str, name: str) -> dict[str, str]:
+    """Return the split of each image by its name without suffix; empty if there are no lists."""
+    folder = f"{root}/{_SETS}/{name}"
+    if not storage.is_folder(folder):
+        return {}
+    found: dict[str, str] = {}
+    lists = [split for split in SPLIT_ALIASES if storage.is_file(f"{folder}/{split}.txt")]
+    both = storage.is_file(f"{folder}/trainval.txt") and not {"train", "val"} & {*lists}
+    for each in [*lists, *(["trainval"] if both else [])]:
+        split = SPLIT_ALIASES.get(each, "train")
+        for number, line in enumerate(read_lines(f"{folder}/{each}.txt", SOURCE_LIST), 1):
+            stem = line.decode("utf-8", "replace").split(maxsplit=1)[:1]
+            if stem and found.setdefault(stem[0], split) != split:
+                raise SourceError(
+                    f"image {shorten(stem[0])} is also in the split {found[stem[0]]!r}",
+                    file=f"{folder}/{each}.txt",
+                    line=number,
+                    hint="remove one of the lines",
+                )
+    return found
+
+
+def _list_images(root: str, sets: dict[str, str], labels: str) -> Source:
+    """Return the images that are in a list, or that have a label if there are no lists."""
+    scan = Scan(root)
+    scan.add(_IMAGES)
+    stems = [os.path.splitext(os.path.relpath(path, _IMAGES))[0] for path in scan.path.to_pylist()]
+    missing = sorted({*sets} - {*stems})
+    if missing:
+        raise SourceError(
+            f"image {shorten(missing[0])} of a list in {_SETS}/ is not in {_IMAGES}/ ({len(missing):,} in total)",
+            file=root,
+            hint=f"unpack {_IMAGES}/ again, or remove the line",
+        )
+    names = split_order({*sets.values()} or {"train"})
+    splits = [sets.get(stem) if sets else names[0] for stem in stems]
+    kept = np.array([row for row, split in enumerate(splits) if split is not None], np.int64)
+    notices = (
+        [f"skipped {plural(len(stems) - len(kept), 'image')} that no list names"] if len(kept) < len(stems) else []
+    )
+    source = Source(
+        root=root,
+        layout="Pascal VOC",
+        classes=(),
+        splits=names,
+        path=scan.path,
+        label=np.zeros(len(stems), np.int32),
+        split=np.array([0 if split is None else names.index(split) for split in splits], np.int8),
+        size=scan.size,
+        extra=pa.table({"image": pa.array(stems, pa.string())}),
+        notices=(*scan.notices, *notices),
+        rejected=tuple(scan.rejected),
+        scanned=True,
+        stamp=scan.stamp,
+        folders=frozenset(scan.folders),
+        label_origin=f"{labels}/",
+    )
+    return take_rows(source, kept)
+
+
+def _without_label(source: Source, folder: str, suffix: str) -> tuple[Source, list[str]]:
+    """Return the samples that have a label, and their names. The others are rejected."""
+    found = _names_in(f"{source.root}/{folder}", suffix)
+    stems = source.extra["image"].to_pylist()
+    has = np.array([stem in found for stem in stems], bool)
+    rejected = tuple(
+        {"source": path, "reason": "bad-label", "detail": f"{folder}/{stem}{suffix} does not exist"}
+        for path, stem, ok in zip(source.path.to_pylist(), stems, has.tolist(), strict=True)
+        if not ok
+    )
+    if not has.any():
+        raise SourceError(f"no image has a label in {folder}/", file=source.root, hint=f"unpack {folder}/ again")
+    source = replace(take_rows(source, np.flatnonzero(has)), rejected=(*source.rejected, *rejected))
+    return source, source.extra["image"].to_pylist()
+
+
+def _names_in(folder: str, suffix: str) -> set[str]:
+    with scan_folder(folder) as entries:
+        return {entry.name.removesuffix(suffix) for entry in entries if entry.name.endswith(suffix)}
+
+
+def _with_masks(source: Source, options: SourceOptions) -> Source:
+    source, stems = _without_label(source, _MASKS, ".png")
+    paths = pa.array([f"{_MASKS}/{stem}.png" for stem in stems], pa.string())
+    return replace(
+        source, classes=options.classes or VOC_CLASSES, extra=pa.table({MASK_SOURCE: paths}), label_type="mask"
+    )
+
+
+def _with_boxes(source: Source, options: SourceOptions, *, both: bool) -> Source:
+    source, stems = _without_label(source, _BOXES, ".xml")
+    files = [read_voc_xml(f"{source.root}/{_BOXES}/{stem}.xml") for stem in stems]
+    classes = options.classes or tuple(sorted({each.name for file in files for each in file.objects}))
+    number = {name: label for label, name in enumerate(classes)}
+    # The first pixel has the number 1, and edges are pixels of the object. Some tools count from 0 instead.
+    from_zero = any(0 in each.edges[:2] for file in files for each in file.objects)
+    boxes = BoxList()
+    for image, (stem, file) in enumerate(zip(stems, files, strict=True)):
+        for place, each in enumerate(file.objects):
+            if each.name not in number:
+                raise SourceError(
+                    f"the class {shorten(each.name)} of object {place} is not in --classes",
+                    file=f"{source.root}/{_BOXES}/{stem}.xml",
+                    hint="add it to the class names",
+                )
+            left, top, right, bottom = each.edges
+            start = 0 if from_zero else 1
+            boxes.add(image, number[each.name], (left - start, top - start, right, bottom), place)
+    sizes = np.array([(file.width, file.height) for file in files], np.int64).reshape(-1, 2)
+    columns = box_columns(boxes, sizes)
+    rejected = tuple(
+        {
+            "source": source.path[image].as_py(),
+            "reason": "bad-label",
+            "detail": f"the box of object {place} in {_BOXES}/{stems[image]}.xml is outside of the image of "
+            f"{sizes[image, 0]}x{sizes[image, 1]} pixels",
+        }
+        for image, place in sorted(columns.outside.items())
+    )
+    extra = {"boxes": columns.boxes, "box_labels": columns.labels}
+    extra |= {name: pa.array(values) for name, values in zip(ANNOTATED, sizes.T, strict=True)}
+    notices = [*source.notices, *columns.notices]
+    if from_zero:
+        notices.append("boxes begin at 0, so their coordinates count from 0 and not from 1")
+    if both:
+        notices.append("the source also has masks; --label-type mask converts them")
+    source = replace(
+        source,
+        classes=classes,
+        extra=pa.table(extra),
+        rejected=(*source.rejected, *rejected),
+        notices=tuple(notices),
+        label_type="boxes",
+    )
+    kept = np.array([row for row in range(len(source)) if row not in columns.outside], np.int64)
+    return take_rows(source, kept) if rejected else source

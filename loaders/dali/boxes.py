@@ -1,0 +1,113 @@
+"""Boxes: where the geometric transforms of an image put them.
+
+The graph knows no boxes. It computes for each image how coordinates change, a frame, and NumPy applies that to the
+boxes of a batch (`loaders.dataset.boxes`). A frame is float32 [5, 2] on the CPU, height before width:
+
+- row 0: the sides of the image.
+- row 1: the scale. A coordinate of the stored image times the scale plus the offset is the one in the result. It is
+  negative after a flip.
+- row 2: the offset.
+- rows 3 and 4: two opposite corners of the rectangle of the result that shows pixels of the stored image. What a crop
+  cuts off stays outside of it, even if a later operation pads the image again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from loaders.dali.crop import find_region
+from loaders.dali.geometry import flip_coin, padded_region
+from loaders.dali.graph import GraphContext, Node, RandomStreams, apply_all, constant, fn, math, move_frame, types
+from loaders.dali.resize import jittered_sides, resized_sides
+from loaders.transforms.base import ImageSpec, Operation
+from loaders.transforms.crop import Crop, CropAtRatio, KeepSize, RandomResizedCrop
+from loaders.transforms.decode_normalize import Unpack
+from loaders.transforms.geometry import Flip, Pad, PadTo
+from loaders.transforms.resize import Resize, ScaleJitter
+
+
+def frames(encoded: Node, operations: Sequence[Operation], context: GraphContext, seed: int) -> Node:
+    """Return how the operations of a recipe change the coordinates of each image: float32 [5, 2], on the CPU.
+
+    Args:
+        encoded: the images, uint8 [bytes] per sample, on the CPU. Only their headers are read.
+        operations: the operations on the image, in order, not fused.
+        context: where the graph runs.
+        seed: seed of the context's random values.
+
+    """
+    first = operations[0]
+    size = first.size if isinstance(first, Unpack) else None
+    sides = fn.peek_image_shape(encoded, dtype=types.FLOAT)[:2] if size is None else constant(size)
+    start = constant([[0, 0], [1, 1], [0, 0], [0, 0], [0, 0]])
+    # The constants are those of an image without an area; its sides are also its second corner.
+    frame = start + fn.stack(sides, sides * 0.0, sides * 0.0, sides * 0.0, sides)
+    frame, _ = apply_all(operations, frame, ImageSpec(), replace(context, random=RandomStreams(seed), frames=True))
+    return frame
+
+
+def _rows(*parts: Node) -> Node:
+    return fn.cat(*(fn.reshape(part, shape=[-1, 2]) for part in parts), axis=0)
+
+
+def _cut(frame: Node, start: Node, shape: Node) -> Node:
+    """Return the frames of the regions that start at `start`, which may be negative, and have the sides `shape`."""
+    corners = math.min(math.max(frame[3:5] - start, 0.0), shape)
+    return _rows(shape, frame[1], frame[2] - start, corners)
+
+
+def _scale(frame: Node, sides: Node) -> Node:
+    return _rows(sides, frame[1:5] * (sides / frame[0]))
+
+
+@move_frame.register
+def _(operation: Flip, frame: Node, context: GraphContext) -> Node:
+    axes = {"vertical": (1, 0), "horizontal": (0, 1), "both": (1, 1)}[operation.axis]
+    flipped = fn.cast(flip_coin(operation, context), dtype=types.FLOAT) * constant(axes)
+    moved = frame[1:5] * (1.0 - 2.0 * flipped) + constant([[0], [1], [1], [1]]) * (flipped * frame[0])
+    return _rows(frame[0], moved)
+
+
+@move_frame.register
+def _(operation: Crop | RandomResizedCrop | CropAtRatio, frame: Node, context: GraphContext) -> Node:
+    sides = frame[0]
+    shape = fn.cat(sides, constant([3]))
+    region = find_region(operation, lambda dtype: fn.cast(shape, dtype=dtype), context)
+    if region.normalized:
+        # DALI rounds both ends of the region to pixels.
+        start = math.floor(region.start * sides + 0.5)
+        end = math.floor((region.start + region.shape) * sides + 0.5)
+        frame = _cut(frame, start, end - start)
+    else:
+        frame = _cut(frame, *(fn.cast(each, dtype=types.FLOAT) for each in (region.start, region.shape)))
+    if isinstance(operation, Crop):
+        return frame
+    size = operation.size if isinstance(operation, RandomResizedCrop) else (operation.size, operation.size)
+    return _scale(frame, constant(size))
+
+
+@move_frame.register
+def _(operation: KeepSize, frame: Node, context: GraphContext) -> Node:
+    return frame
+
+
+@move_frame.register
+def _(operation: Resize, frame: Node, context: GraphContext) -> Node:
+    return _scale(frame, resized_sides(operation, frame[0]))
+
+
+@move_frame.register
+def _(operation: ScaleJitter, frame: Node, context: GraphContext) -> Node:
+    return _scale(frame, jittered_sides(operation, frame[0], context))
+
+
+@move_frame.register
+def _(operation: Pad, frame: Node, context: GraphContext) -> Node:
+    added = constant((operation.top + operation.bottom, operation.left + operation.right))
+    return _cut(frame, constant((-operation.top, -operation.left)), frame[0] + added)
+
+
+@move_frame.register
+def _(operation: PadTo, frame: Node, context: GraphContext) -> Node:
+    return _cut(frame, *padded_region(operation, frame[0]))

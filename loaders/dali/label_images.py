@@ -1,0 +1,48 @@
+"""Masks and depth maps: a second image of each sample, which gets the geometric transforms of the first.
+
+The operations of the recipe are added to the graph once more, with a second `RandomStreams` of the same seed, so they
+draw the same values as for the image. `GraphContext.mask_fill` makes them take the nearest pixel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from loaders.dali.graph import GraphContext, Node, RandomStreams, apply_all, fn, types
+from loaders.options import LabelImage
+from loaders.transforms.base import ImageSpec, Operation
+
+#: Value of pixels from outside the image: the class that losses and metrics ignore, and no measurement.
+FILLS: dict[LabelImage, int] = {"mask": 255, "depth": 0}
+
+
+def label_image(
+    encoded: Node, kind: LabelImage, operations: Sequence[Operation], context: GraphContext, seed: int
+) -> Node:
+    """Decode and transform the masks or depth maps of a batch.
+
+    Args:
+        encoded: uint8 [bytes] per sample, on the CPU: PNGs with one channel, of the size of the upright image.
+        kind: masks have 8 bits per pixel, depth maps 16.
+        operations: the operations on the image, in order, not fused: a fused operation may read pixels in between.
+        context: where the graph runs.
+        seed: seed of the context's random values.
+
+    Returns:
+        uint8 [H, W] masks, or uint16 [H, W] depth maps, on the device of the images.
+
+    """
+    is_depth = kind == "depth"
+    pixels = fn.decoders.image(
+        encoded,
+        device="mixed" if context.gpu else "cpu",
+        output_type=types.GRAY,
+        dtype=types.UINT16 if is_depth else types.UINT8,
+    )
+    # DALI rotates int16 but not uint16. No operation computes with the values.
+    pixels = fn.reinterpret(pixels, dtype=types.INT16) if is_depth else pixels
+    as_masks = replace(context, random=RandomStreams(seed), mask_fill=FILLS[kind])
+    pixels, _ = apply_all(operations, pixels, ImageSpec(), as_masks)
+    pixels = fn.reinterpret(pixels, dtype=types.UINT16) if is_depth else pixels
+    return fn.squeeze(pixels, axes=[2])

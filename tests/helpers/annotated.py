@@ -1,0 +1,140 @@
+"""Sources with boxes, masks, depth maps and captions, made of photographs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from helpers.photographs import photograph
+
+#: Height and width of the images.
+SIZES = ((120, 160), (97, 131), (150, 110), (80, 200), (101, 101))
+
+
+def pictures() -> list[np.ndarray]:
+    """Return photographs of several sizes: uint8 [H, W, 3]."""
+    names = ("astronaut", "chelsea", "coffee", "astronaut", "chelsea")
+    return [
+        np.ascontiguousarray(photograph(name)[20 : 20 + height, 30 : 30 + width])
+        for name, (height, width) in zip(names, SIZES, strict=True)
+    ]
+
+
+def masks() -> list[np.ndarray]:
+    """Return a mask of each picture: uint8 [H, W], in which most pixels differ from their neighbors."""
+    rng = np.random.default_rng(7)
+    return [rng.integers(0, 21, size).astype(np.uint8) for size in SIZES]
+
+
+def depths() -> list[np.ndarray]:
+    """Return a depth map of each picture: uint16 [H, W]."""
+    rng = np.random.default_rng(8)
+    return [rng.integers(0, 65536, size).astype(np.uint16) for size in SIZES]
+
+
+def boxes() -> list[np.ndarray]:
+    """Return the boxes of each picture as x1, y1, x2, y2: float32 [n, 4]. The third has none."""
+    rng = np.random.default_rng(9)
+    counts = (3, 1, 0, 5, 2)
+    found = []
+    for (height, width), count in zip(SIZES, counts, strict=True):
+        start = rng.integers(0, 40, (count, 2))
+        size = rng.integers(8, 40, (count, 2))
+        found.append(np.concatenate([start, start + size], 1).clip(0, [width, height] * 2).astype(np.float32))
+    return found
+
+
+def box_labels() -> list[list[int]]:
+    """Return the class of each box."""
+    return [[number % 3 for number in range(len(each))] for each in boxes()]
+
+
+def save(path: Path, pixels: np.ndarray) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def make_pairs(folder: Path, images: str = "images", seconds: str = "masks", *, kind: str = "mask") -> Path:
+    """Write ``images/0.png`` and ``masks/0.png`` and so on. The images are lossless, so tests can compare pixels."""
+    for number, (image, second) in enumerate(zip(pictures(), masks() if kind == "mask" else depths(), strict=True)):
+        save(folder / images / f"{number}.png", image)
+        save(folder / seconds / f"{number}.png", second)
+    return folder
+
+
+#: Ids of COCO's categories, with a hole, not in the order of their names.
+CATEGORIES = {1: "person", 2: "bicycle", 7: "train"}
+
+
+def coco_json(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the annotations of the pictures as COCO has them."""
+    annotations = []
+    for image, (corners, labels) in enumerate(zip(boxes(), box_labels(), strict=True)):
+        for (x1, y1, x2, y2), label in zip(corners.tolist(), labels, strict=True):
+            box = [x1, y1, x2 - x1, y2 - y1]
+            annotations.append(
+                {
+                    "id": len(annotations) + 100,
+                    "image_id": 1000 + image,
+                    "category_id": [*CATEGORIES][label],
+                    "bbox": box,
+                    "iscrowd": 0,
+                    "segmentation": [[1.5, 2, 3, 4]],
+                }
+            )
+    images = [
+        {"id": 1000 + number, "file_name": f"{number:012d}.png", "width": width, "height": height}
+        for number, (height, width) in enumerate(SIZES)
+    ]
+    categories = [{"id": each, "name": name, "supercategory": "x"} for each, name in CATEGORIES.items()]
+    info = {"info": {"year": 2017}, "licenses": [{"id": 1}]}
+    return {**info, "images": images, "annotations": annotations, "categories": categories, **(changes or {})}
+
+
+def make_coco(folder: Path, splits: Sequence[str] = ("train2017",), annotations: dict[str, Any] | None = None) -> Path:
+    """Write ``annotations/instances_train2017.json`` and the images of ``train2017/``."""
+    for split in splits:
+        for number, image in enumerate(pictures()):
+            save(folder / split / f"{number:012d}.png", image)
+        path = folder / "annotations" / f"instances_{split}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(annotations or coco_json()))
+    return folder
+
+
+def voc_xml(number: int, *, first: int = 1) -> str:
+    """Return the annotations of a picture as Pascal VOC has them; `first` is the number of the first pixel."""
+    height, width = SIZES[number]
+    objects = "".join(
+        f"<object><name>{[*CATEGORIES.values()][label]}</name><difficult>0</difficult>"
+        f"<bndbox><xmin>{x1 + first:g}</xmin><ymin>{y1 + first:g}</ymin><xmax>{x2:g}</xmax><ymax>{y2:g}</ymax></bndbox>"
+        "<part><name>head</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>2</xmax><ymax>2</ymax></bndbox></part>"
+        "</object>"
+        for (x1, y1, x2, y2), label in zip(boxes()[number].tolist(), box_labels()[number], strict=True)
+    )
+    size = f"<size><width>{width}</width><height>{height}</height><depth>3</depth></size>"
+    return f"<annotation><filename>{number}.jpg</filename>{size}{objects}</annotation>"
+
+
+def make_voc(folder: Path) -> Path:
+    """Write ``JPEGImages/``, ``Annotations/``, ``SegmentationClass/`` and ``ImageSets/``."""
+    for number, (image, mask) in enumerate(zip(pictures(), masks(), strict=True)):
+        save(folder / f"JPEGImages/{number}.png", image)
+        path = folder / f"Annotations/{number}.xml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(voc_xml(number))
+        palette = Image.fromarray(mask, "P")
+        palette.putpalette([value for color in range(256) for value in (color, 255 - color, 7 * color % 256)])
+        (folder / "SegmentationClass").mkdir(exist_ok=True)
+        palette.save(folder / f"SegmentationClass/{number}.png")
+    for name in ("Main", "Segmentation"):
+        (folder / f"ImageSets/{name}").mkdir(parents=True)
+        (folder / f"ImageSets/{name}/train.txt").write_text("0\n1\n2\n")
+        (folder / f"ImageSets/{name}/val.txt").write_text("3\n4\n")
+    return folder

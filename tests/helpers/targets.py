@@ -1,0 +1,76 @@
+"""Run a recipe on images with masks and boxes, as a loader does: image, mask and frame of each sample."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import nvidia.dali as dali
+from nvidia.dali import fn
+from PIL import Image
+
+from loaders.dali.boxes import frames
+from loaders.dali.decode import decode
+from loaders.dali.graph import GraphContext, RandomStreams, apply_all
+from loaders.dali.label_images import label_image
+from loaders.options import LabelImage
+from loaders.transforms.base import ImageSpec, Operation
+from loaders.transforms.decode_normalize import Decode
+from loaders.transforms.fuse import fuse
+
+
+class Transformed(NamedTuple):
+    """A sample after the transforms: uint8 [H, W, 3], uint8 or uint16 [H, W], and float32 [5, 2]."""
+
+    image: np.ndarray
+    mask: np.ndarray
+    frame: np.ndarray = np.zeros((5, 2), np.float32)
+
+
+def png(pixels: np.ndarray) -> np.ndarray:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png")
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
+def transform(
+    chains: Sequence[Sequence[Operation]],
+    images: Sequence[np.ndarray],
+    masks: Sequence[np.ndarray],
+    *,
+    kind: LabelImage = "mask",
+    with_frames: bool = True,
+    seed: int = 3,
+    runs: int = 2,
+    fused: bool = True,
+    gpu: bool = False,
+) -> list[list[Transformed]]:
+    """Transform images with their masks by each of several chains of operations; `runs` batches of all images."""
+    pipeline = dali.Pipeline(
+        batch_size=len(images), num_threads=2, device_id=0 if gpu else None, seed=1, exec_dynamic=True
+    )
+    encoded, encoded_masks = [png(each) for each in images], [png(each) for each in masks]
+    outputs = []
+    with pipeline:
+        image = fn.external_source(lambda: encoded, batch=True)
+        mask = fn.external_source(lambda: encoded_masks, batch=True)
+        for operations in chains:
+            chain = (Decode(), *operations)
+            context = GraphContext(gpu=gpu, batch_size=len(images), random=RandomStreams(seed))
+            run: Any = fuse(chain).operations if fused else chain
+            pixels = decode(image, run[0], context, 0.0)
+            pixels, _ = apply_all(run[1:], pixels, run[0].output(ImageSpec()), context)
+            outputs += [pixels, label_image(mask, kind, chain, context, seed)]
+            outputs += [frames(image, chain, context, seed)] if with_frames else []
+        pipeline.set_outputs(*outputs)
+    pipeline.build()
+    found: list[list[Transformed]] = [[] for _ in chains]
+    each = 3 if with_frames else 2
+    for _ in range(runs):
+        arrays = [[np.array(out.as_cpu().at(number)) for number in range(len(images))] for out in pipeline.run()]
+        for at, results in enumerate(found):
+            part = arrays[at * each : (at + 1) * each]
+            results += [Transformed(*values) for values in zip(*part, strict=True)]
+    return found

@@ -1,0 +1,359 @@
+"""Masks and boxes get exactly the geometric transforms of their image; compared with torchvision on photographs.
+
+Each ``check_*`` function takes `gpu`, so that tests/gpu can run it on a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.photographs import photograph
+from helpers.targets import transform
+from helpers.torchvision_oracle import import_torchvision
+
+import loaders.transforms
+from loaders.dataset.boxes import Boxes, moved, padded
+from loaders.transforms import (
+    ColorJitter,
+    Crop,
+    CropAtRatio,
+    Cutmix,
+    Elastic,
+    Flip,
+    KeepSize,
+    MultiCrop,
+    Normalize,
+    Operation,
+    Pad,
+    PadTo,
+    RandomAffine,
+    RandomAffineAround,
+    RandomApply,
+    RandomChoice,
+    RandomErasing,
+    RandomOrder,
+    RandomPerspective,
+    RandomResizedCrop,
+    RandomRightAngle,
+    Resize,
+    ResizeWithin,
+    Rotate,
+    ScaleJitter,
+)
+from loaders.transforms.parse import read_recipe
+from loaders.transforms.targets import CONTAINERS, moves_pixels, require_followed
+from manifests.errors import CallError
+
+_, v2 = import_torchvision()
+from torchvision import tv_tensors  # noqa: E402
+from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
+
+NEAREST = v2.InterpolationMode.NEAREST_EXACT
+
+
+def photographs() -> list[np.ndarray]:
+    return [
+        np.ascontiguousarray(photograph("astronaut")[40:240, 100:301]),
+        np.ascontiguousarray(photograph("chelsea")[50:171, 60:300]),
+        np.ascontiguousarray(photograph("coffee")[100:200, 200:350]),
+    ]
+
+
+def class_masks(kind: type[np.generic] = np.uint8) -> list[np.ndarray]:
+    """Return masks in which most pixels differ from their neighbors, so that every shift shows."""
+    rng = np.random.default_rng(5)
+    return [
+        rng.integers(1, np.iinfo(kind).max - 300 * (kind != np.uint8), each.shape[:2], kind) for each in photographs()
+    ]
+
+
+def nearest(operation: Operation) -> Operation:
+    return replace(
+        operation, **{"filter": "nearest", **({"antialias": False} if hasattr(operation, "antialias") else {})}
+    )  # type: ignore[type-var]
+
+
+FILL = (255.0, 255.0, 255.0)
+
+#: Operations that move pixels, with the filters and the fill colors of masks, so that an image whose channels are the
+#: mask must become that mask.
+MOVING: tuple[tuple[Operation, ...], ...] = (
+    (Flip(), Flip(axis="vertical"), Flip(axis="both", probability=0.3)),
+    (Flip(), Flip()),
+    (Rotate((-40, 40), filter="nearest", fill=255),),
+    (Rotate((-40, 40), probability=0.5, fill=255),),
+    (RandomRightAngle(),),
+    (Pad(3, 4, 5, 6, fill=FILL),),
+    (Pad(3, 4, 5, 6, mode="edge"),),
+    (Pad(3, 4, 5, 6, mode="reflect"),),
+    (Pad(3, 4, 5, 6, mode="symmetric"),),
+    (PadTo((260, 250), at="center", fill=FILL),),
+    (PadTo(divisor=64, at="end", fill=FILL),),
+    (PadTo((150, 150), at=(7, 5), fill=FILL),),
+    (Crop((90, 80)),),
+    (Crop((90, 80), at="random"),),
+    (nearest(RandomResizedCrop((64, 96))),),
+    (nearest(RandomResizedCrop((64, 96), sampling="bounded")),),
+    (nearest(CropAtRatio(50, 0.8)),),
+    (nearest(Resize((70, 133))), KeepSize((70, 133))),
+    (nearest(Resize(shorter=60)), Crop((50, 50), at="random")),
+    (nearest(ResizeWithin(shorter=150, longest=200)), Flip()),
+    (nearest(ScaleJitter((80, 80))),),
+    (RandomAffine((-30, 30), (0.1, 0.2), (0.7, 1.4), (-10, 10, -5, 5), fill=FILL),),
+    (RandomAffineAround((-30, 30), center=(10, 20), fill=FILL),),
+    (RandomPerspective(probability=0.7, filter="nearest", fill=FILL),),
+    (Elastic(alpha=(60, 60), filter="nearest", fill=FILL),),
+    (RandomApply((Flip(), RandomRightAngle()), 0.5),),
+    (RandomChoice(((Flip(1.0),), (nearest(Resize((50, 50))),), ())),),
+    (RandomOrder(((Flip(),), (Rotate((-20, 20), fill=255),), (Flip(axis="vertical"),))),),
+    (ColorJitter(), Flip(), RandomErasing(1.0), nearest(RandomResizedCrop((32, 32))), Flip()),
+)
+
+
+def is_exact(chain: tuple[Operation, ...]) -> bool:
+    """Return whether a chain changes no values."""
+    return all(moves_pixels(each) for each in chain)
+
+
+def check_masks_as_images(gpu: bool = False) -> None:
+    masks = class_masks()
+    images = [np.repeat(mask[..., None], 3, axis=2) for mask in masks]
+    chains = [*filter(is_exact, MOVING)]
+    # Where the center of a pixel is exactly between two others, a fused operation may take the other one.
+    for fused, least in ((False, 1.0), (True, 0.97)):
+        found = transform(chains, images, masks, with_frames=False, fused=fused, gpu=gpu)
+        for chain, results in zip(chains, found, strict=True):
+            for image, mask, _ in results:
+                assert mask.shape == image.shape[:2], chain
+                assert (mask == image[..., 0]).mean() >= least, (chain, (mask == image[..., 0]).mean())
+
+
+def test_a_mask_is_transformed_as_an_image_of_its_values() -> None:
+    check_masks_as_images()
+
+
+def check_depths(gpu: bool = False) -> None:
+    """Depth maps have 16 bits: the low and the high byte of each value must come from the same pixel."""
+    masks = [np.where(mask == 255, 0, mask) for mask in class_masks()]
+    depths = [mask.astype(np.uint16) * 257 for mask in masks]
+    images = photographs()
+    as_masks = transform(MOVING, images, masks, with_frames=False, runs=1, gpu=gpu)
+    as_depths = transform(MOVING, images, depths, kind="depth", with_frames=False, runs=1, gpu=gpu)
+    for chain, bytes_, words in zip(MOVING, as_masks, as_depths, strict=True):
+        for first, second in zip(bytes_, words, strict=True):
+            # Pixels from outside are 255 in a mask, and 0 in a depth map.
+            expected = np.where(first.mask == 255, 0, first.mask).astype(np.uint16) * 257
+            assert second.mask.dtype == np.uint16
+            assert (second.mask == expected).all(), chain
+
+
+def test_depth_maps_keep_their_16_bits() -> None:
+    check_depths()
+
+
+# torchvision ----------------------------------------------------------------------------------------------------------
+
+
+def boxes_of(image: np.ndarray, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    height, width = image.shape[:2]
+    corners = np.sort(rng.uniform(0, 1, (12, 2, 2)), axis=1) * (width, height)
+    return corners.reshape(-1, 4).astype(np.float32)
+
+
+def found_boxes(boxes: np.ndarray, frame: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the boxes in the transformed image, and which of the given ones they are."""
+    given = Boxes(boxes, np.arange(len(boxes)), np.array([len(boxes)]))
+    result = moved(given, frame[None])
+    return result.corners, result.labels
+
+
+#: Chains that torchvision also has, with the parameters that a frame tells.
+STRAIGHT: tuple[tuple[tuple[Operation, ...], Any], ...] = (
+    ((Flip(1.0),), lambda s, _: F.horizontal_flip(s)),
+    ((Flip(1.0, axis="vertical"),), lambda s, _: F.vertical_flip(s)),
+    ((Crop((90, 80)),), lambda s, _: F.center_crop(s, [90, 80])),
+    ((Pad(3, 4, 5, 6, fill=FILL),), lambda s, _: F.pad(s, [3, 4, 5, 6], fill=255)),
+    ((Resize((64, 96)),), lambda s, _: resized(s, [64, 96])),
+    ((Resize(shorter=60), Crop((50, 50))), lambda s, _: F.center_crop(resized(s, [60]), [50, 50])),
+    (
+        (ResizeWithin(shorter=150, longest=200), Crop((90, 90))),
+        lambda s, _: F.center_crop(resized(s, [150], 200), [90, 90]),
+    ),
+    ((RandomResizedCrop((64, 96)),), lambda s, frame: cropped(s, frame, (64, 96))),
+    ((RandomResizedCrop((64, 96), sampling="bounded"),), lambda s, frame: cropped(s, frame, (64, 96))),
+    ((Crop((90, 80), at="random"),), lambda s, frame: cropped(s, frame, (90, 80))),
+)
+
+SEVERAL = (RandomResizedCrop((64, 64)), Flip(), Pad(2, 2, 2, 2, fill=FILL), Crop((60, 60), at="random"))
+
+
+class ExactMask(tv_tensors.Image):
+    """A mask for the filter "nearest-exact". torchvision resizes a `Mask` with the older "nearest", which is shifted.
+
+    It takes the pixel at the top left corner of each target pixel, not the one at its center, as for images.
+    """
+
+
+def resized(sample: Any, size: list[int], max_size: int | None = None) -> Any:
+    filter_ = NEAREST if isinstance(sample, ExactMask) else v2.InterpolationMode.BILINEAR
+    return F.resize(sample, size, interpolation=filter_, max_size=max_size)
+
+
+def cropped(sample: Any, frame: np.ndarray, size: tuple[int, int]) -> Any:
+    """Apply the crop and the resize that a frame describes."""
+    _, scale, offset, *_ = frame.astype(float)
+    top, left = np.rint(-offset / scale).astype(int)
+    height, width = np.rint(np.array(size) / scale).astype(int)
+    filter_ = NEAREST if isinstance(sample, ExactMask) else v2.InterpolationMode.BILINEAR
+    return F.resized_crop(sample, int(top), int(left), int(height), int(width), list(size), interpolation=filter_)
+
+
+def test_masks_and_boxes_are_those_of_torchvision() -> None:
+    check_torchvision()
+
+
+def check_torchvision(gpu: bool = False) -> None:
+    images, masks = photographs(), class_masks()
+    found = transform([chain for chain, _ in STRAIGHT], images, masks, gpu=gpu)
+    for (chain, oracle), results in zip(STRAIGHT, found, strict=True):
+        for number, (image, mask, frame) in enumerate(results):
+            source = number % len(images)
+            assert tuple(frame[0]) == image.shape[:2] == mask.shape
+            compare_boxes(chain, oracle, boxes_of(images[source], number), images[source].shape[:2], frame)
+            resizes = any("size=(64" in str(each) or isinstance(each, Resize) for each in chain)
+            kind = ExactMask if resizes else tv_tensors.Mask
+            expected = oracle(kind(torch.tensor(masks[source])[None]), frame)[0].numpy()
+            clear = np.ix_(*(not_between(frame, axis) for axis in (0, 1)))
+            assert (expected[clear] == mask[clear]).all(), chain
+            picture = oracle(tv_tensors.Image(torch.tensor(images[source]).permute(2, 0, 1)), frame)
+            difference = np.abs(picture.permute(1, 2, 0).numpy().astype(int) - image)
+            assert difference.mean() < 1, (chain, difference.mean())
+
+
+def compare_boxes(chain: Any, oracle: Any, boxes: np.ndarray, size: tuple[int, ...], frame: np.ndarray) -> None:
+    sample = tv_tensors.BoundingBoxes(torch.tensor(boxes), format="XYXY", canvas_size=size)
+    expected = F.clamp_bounding_boxes(oracle(sample, frame))
+    visible = v2.SanitizeBoundingBoxes(labels_getter=lambda inputs: inputs["labels"])
+    kept = visible({"boxes": expected, "labels": torch.arange(len(boxes))})
+    corners, labels = found_boxes(boxes, frame)
+    assert labels.tolist() == kept["labels"].tolist(), chain
+    np.testing.assert_allclose(corners, kept["boxes"].numpy(), atol=2e-3)
+
+
+def not_between(frame: np.ndarray, axis: int) -> np.ndarray:
+    """Return for which rows or columns the center is not exactly between two of the source: torchvision rounds there.
+
+    The centers are also those before a crop, because the crop moves them by whole pixels.
+    """
+    size, scale, offset, *_ = frame[:, axis].astype(float)
+    centers = (np.arange(int(size)) + 0.5 - offset) / scale
+    return np.abs(centers - np.rint(centers)) > 1e-3
+
+
+def check_painted_boxes(gpu: bool = False) -> None:
+    """Boxes end where their pixels end, for chains of several operations, containers included."""
+    chains = [SEVERAL, *(chain for chain in MOVING if not reason_of(chain))]
+    images, rng = photographs(), np.random.default_rng(1)
+    masks, boxes = [], []
+    for image in images:
+        x, y = rng.integers(20, 60, 2)
+        mask = np.zeros(image.shape[:2], np.uint8)
+        mask[y : y + 30, x : x + 40] = 1
+        masks.append(mask)
+        boxes.append(np.array([[x, y, x + 40, y + 30]], np.float32))
+    for chain, results in zip(chains, transform(chains, images, masks, gpu=gpu), strict=True):
+        for number, (_, mask, frame) in enumerate(results):
+            corners, _ = found_boxes(boxes[number % len(boxes)], frame)
+            painted = np.argwhere(mask == 1)
+            if not len(corners):
+                assert min(np.ptp(painted, axis=0) if len(painted) else (0, 0)) <= 2, chain
+                continue
+            (low_y, low_x), (high_y, high_x) = painted.min(0), painted.max(0) + 1
+            np.testing.assert_allclose(corners[0], (low_x, low_y, high_x, high_y), atol=1.01)
+
+
+def test_boxes_end_where_their_pixels_end() -> None:
+    check_painted_boxes()
+
+
+def reason_of(chain: tuple[Operation, ...]) -> str:
+    try:
+        require_followed(read_recipe([*chain, Resize((32, 32))]), "boxes")
+    except CallError as error:
+        return error.message
+    return ""
+
+
+def test_a_box_outside_of_a_crop_does_not_come_back_with_its_border() -> None:
+    ((found, *_),) = transform([(Crop((50, 50)), Pad(40, 40, 40, 40))], photographs()[:1], class_masks()[:1])
+    corners, labels = found_boxes(np.array([[0, 0, 70, 70], [80, 80, 120, 120]], np.float32), found.frame)
+    assert labels.tolist() == [1]
+    # The crop begins at row 75 and column 76 (half to even), and the border is 40 pixels wide.
+    np.testing.assert_allclose(corners, [[44, 45, 84, 85]])
+
+
+def test_padded_boxes() -> None:
+    corners = np.arange(12, dtype=np.float32).reshape(3, 4)
+    boxes, labels = padded(Boxes(corners, np.array([5, 6, 7]), np.array([2, 0, 1])))
+    assert labels.tolist() == [[5, 6], [-1, -1], [7, -1]]
+    assert boxes.tolist() == [corners[:2].tolist(), [[0] * 4] * 2, [corners[2].tolist(), [0] * 4]]
+    boxes, labels = padded(Boxes(corners[:0], np.zeros(0, np.int64), np.zeros(4, np.int64)))
+    assert (boxes.shape, labels.shape) == ((4, 0, 4), (4, 0))
+
+
+# What cannot be followed ----------------------------------------------------------------------------------------------
+
+REFUSED = [
+    ("boxes", "RandomRotation", {"degrees": 10}, "parallel"),
+    ("boxes", "RandomAffine", {"degrees": 10}, "parallel"),
+    ("boxes", "RandomPerspective", {}, "parallel"),
+    ("boxes", "ElasticTransform", {}, "parallel"),
+    ("boxes", "RandAugment", {}, "'shear_x' moves pixels"),
+    ("masks", "RandAugment", {}, "'shear_x' moves pixels"),
+    ("masks", "TrivialAugmentWide", {}, "'shear_x' moves pixels"),
+    ("masks", "AugMix", {}, "moves pixels"),
+    ("masks", "FiveCrop", {"size": 32}, "several crops"),
+    ("boxes", "TenCrop", {"size": 32}, "several crops"),
+    ("boxes", "Pad", {"padding": 4, "padding_mode": "reflect"}, "second time"),
+]
+
+
+@pytest.mark.parametrize(("targets", "name", "arguments", "reason"), REFUSED, ids=lambda value: str(value)[:20])
+def test_refused_words(targets: Any, name: str, arguments: dict[str, Any], reason: str) -> None:
+    items = [{"Resize": {"size": [40, 40]}}, {name: arguments}]
+    with pytest.raises(CallError) as caught:
+        require_followed(read_recipe(items), targets)
+    assert caught.value.message.startswith(f"transforms[1]: {name}(")
+    assert f"cannot keep {targets} right" in caught.value.message
+    assert reason in caught.value.message
+
+
+def test_mixing_and_views_are_refused() -> None:
+    with pytest.raises(CallError, match=r"cannot keep masks right: it mixes each image"):
+        require_followed(read_recipe([Resize((32, 32)), Cutmix()]), "masks")
+    inside = RandomApply((Rotate((0, 9)),))
+    with pytest.raises(CallError, match=r"RandomApply.* cannot keep boxes right"):
+        require_followed(read_recipe([inside, Resize((32, 32))]), "boxes")
+
+
+def test_every_operation_is_known() -> None:
+    """An operation that is neither known to move pixels nor to keep them is refused, so a new one must be sorted in."""
+    unknown = type("Unknown", (Operation,), {})()
+    recipe = read_recipe([unknown, Resize((32, 32))])
+    with pytest.raises(CallError, match="not known"):
+        require_followed(recipe, "masks")
+    samples = {type(each): each for chain in MOVING for each in chain}
+    from loaders.transforms import targets
+
+    known = {*targets._STRAIGHT, *targets._TILTING, *targets._VALUES, *targets._POLICIES, *CONTAINERS, MultiCrop}
+    records = {getattr(loaders.transforms, name) for name in loaders.transforms.__all__}
+    operations = {each for each in records if issubclass(each, Operation) and each is not Operation}
+    mixing = {each for each in operations if each.__module__.endswith("mixing")}
+    assert not [each for each in operations - mixing if not issubclass(each, tuple(known))]
+    assert {each for each in operations if issubclass(each, (*targets._STRAIGHT, *targets._TILTING))} <= {*samples}
+    assert not moves_pixels(Normalize((0, 0, 0), (1, 1, 1)))
