@@ -55,19 +55,27 @@ SOURCE_OPTIONS = (
     ),
     classes_option,
     max_classes_option,
+    click.option(
+        "--rename-classes",
+        type=path_or_url,
+        metavar="FILE",
+        help="File of class names to rename, lines of `old,new`. Classes with the same new name become one. --classes "
+        "then lists the new names.",
+    ),
 )
 
 _OPTIONS = (
     click.option(
         "--src",
         required=True,
+        multiple=True,
         type=path_or_url,
         metavar="SRC",
         help="The images: an ImageFolder, a folder with train/ and val/, a tar or zip archive of class folders, "
         "ImageNet in its archives or as Kaggle or PaddleClas arrange it, Market-1501 and similar re-ID datasets, "
         "Parquet files with images (Hugging Face), MXNet RecordIO, LMDB of Caffe or LSUN, a prepared dataset, a list, "
         "or a CSV, TSV, JSON Lines or Parquet table. A path, or a URL: s3://, gs://, az://; https:// for lists and "
-        "tables.",
+        "tables. Several --src are merged by class name.",
     ),
     click.option(
         "--fmt",
@@ -211,7 +219,7 @@ def _given_fields() -> frozenset[str]:
 def read_inputs(
     *,
     append: bool = False,
-    src: str,
+    src: tuple[str, ...],
     fmt: Format,
     out: str | None,
     shard_size: int,
@@ -241,6 +249,7 @@ def read_inputs(
     pattern: str | None,
     classes: str | None,
     max_classes: int,
+    rename_classes: str | None,
 ) -> Inputs:
     """Read the source, print what was found to stderr, and combine the options.
 
@@ -280,11 +289,16 @@ def read_inputs(
     if append:
         options = _appended_options(out, options)
 
-    from dataprep.plan.where import filter_source
-    from dataprep.sources import SourceOptions, read_source
-    from dataprep.sources.hash_column import without_hashes
+    if out is None and len(src) > 1:
+        raise CallError("several --src require --out", hint="set --out to the folder of the new dataset")
 
-    source = read_source(
+    from dataprep.plan.where import filter_source
+    from dataprep.resume.output import check_output
+    from dataprep.sources import SourceOptions
+    from dataprep.sources.hash_column import without_hashes
+    from dataprep.sources.merge import Part, merge_sources, read_parts
+
+    parts = read_parts(
         src,
         SourceOptions(
             image_root=image_root,
@@ -295,16 +309,21 @@ def read_inputs(
             pattern=pattern,
             max_classes=max_classes,
         ),
+        rename_classes,
     )
+    source = merge_sources(parts)
     if where is not None:
         source = filter_source(source, where)
     if not options.hash:
         source = without_hashes(source)
-    contents = f"{plural(len(source), 'image')} in {plural(len(source.classes), 'class')}"
-    console.info(f"{src}: {source.layout}, {contents}")
+    for each in parts if len(parts) > 1 else [Part(src[0], source)]:
+        contents = f"{plural(len(each.source), 'image')} in {plural(len(each.source.classes), 'class')}"
+        console.info(f"{each.src}: {each.source.layout}, {contents}")
+        if len(parts) > 1 and out is not None:  # the folder above all sources is not one of them
+            check_output(each.source, out)
     for notice in source.notices:
         print_note(notice)
-    return Inputs(source, options, out or _default_out(src, fmt), _name_of(src))
+    return Inputs(source, options, out or _default_out(src[0], fmt), " + ".join(map(_name_of, src)))
 
 
 def _appended_options(out: str | None, options: Options) -> Options:

@@ -22,12 +22,25 @@ def _add_source_options(callback: Any) -> Any:
 
 @click.command(cls=Command)
 @click.argument("out", type=path_or_url)
-@click.option("--src", type=path_or_url, metavar="SRC", help="The source that the dataset was made from.")
+@click.option(
+    "--src",
+    type=path_or_url,
+    multiple=True,
+    metavar="SRC",
+    help="The source that the dataset, or one of its revisions, was made from; several if it was made from several.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be repaired; write nothing.")
 @_add_source_options
 @workers_option
 def repair(
-    out: str, *, src: str | None, dry_run: bool, workers: int | None, classes: str | None, **reading: Any
+    out: str,
+    *,
+    src: tuple[str, ...],
+    dry_run: bool,
+    workers: int | None,
+    classes: str | None,
+    rename_classes: str | None,
+    **reading: Any,
 ) -> ExitStatus:
     """Replace damaged and missing files of a dataset.
 
@@ -39,11 +52,17 @@ def repair(
     from dataprep.repair.dataset import repair_dataset
 
     source = None
-    if src is not None:
-        from dataprep.sources import SourceOptions, read_source
+    if src:
+        from dataprep.sources import SourceOptions
+        from dataprep.sources.merge import merge_sources, read_parts
 
-        source = read_source(src, SourceOptions(classes=read_classes(classes), **reading))
-    elif classes is not None or any(value for name, value in reading.items() if name != "max_classes"):
+        options = SourceOptions(classes=read_classes(classes), **reading)
+        source = merge_sources(read_parts(src, options, rename_classes))
+    elif (
+        classes is not None
+        or rename_classes is not None
+        or any(value for name, value in reading.items() if name != "max_classes")
+    ):
         raise CallError("options that say how to read the source require --src", hint="set --src")
     with ProgressBar("checking") as bar, cleanup_on_interrupt():
         result = repair_dataset(out, source, dry_run=dry_run, workers=workers, progress=bar)

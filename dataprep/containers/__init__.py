@@ -5,7 +5,6 @@ A worker opens a container when it needs the first image of it, and keeps the la
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from importlib import import_module
@@ -54,7 +53,7 @@ def read_location(root: str, location: Location, size: int) -> bytes:
         SourceVanishedError: the container has changed since the source was scanned.
 
     """
-    return checked(_reader(os.path.join(root, location.container), location.reader).read(location, size), location)
+    return checked(_reader(join_path(root, location.container), location.reader).read(location, size), location)
 
 
 def start_reading(root: str, location: Location) -> Future[Buffer] | None:

@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.sources.base import Source
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
+from manifests.labels import CLASS_COLUMNS, arrow_type
 from manifests.text import printable, suggest
 
 _NUMBER = re.compile(r"[0-9]+")
@@ -22,7 +25,12 @@ RENAME_HINT = "rename one of them with --rename-classes FILE, lines of `old,new`
 
 
 def used_classes(source: Source) -> NDArray[np.int64]:
-    """Return the labels of the classes that have samples, ascending, int64 [N]."""
+    """Return the labels of the classes that have samples, ascending, int64 [N]. Nobody knows those of masks: all."""
+    column = CLASS_COLUMNS.get(source.label_type)
+    if column is not None:
+        return np.unique(np.asarray(pc.list_flatten(source.extra[column]))).astype(np.int64)
+    if source.label_type != "class":
+        return np.arange(len(source.classes))
     return np.unique(source.label).astype(np.int64)
 
 
@@ -85,12 +93,32 @@ def _plain(name: str) -> str:
 
 
 def relabel(source: Source, classes: tuple[str, ...]) -> Source:
-    """Return a source whose labels number `classes`, which contain the names of all its samples."""
+    """Return a source whose labels number `classes`, which contain the names of all its samples.
+
+    Raises:
+        SourceError: the pixels of its masks would have to be changed.
+
+    """
     if source.classes == classes:
         return source
     numbers = {name: number for number, name in enumerate(classes)}
     mapping = np.array([numbers.get(name, -1) for name in source.classes], np.int32)
-    return replace(source, classes=classes, label=mapping[source.label])
+    column = CLASS_COLUMNS.get(source.label_type)
+    if source.label_type == "mask" and not np.array_equal(mapping, np.arange(len(mapping))):
+        raise SourceError(
+            "its classes have other numbers than those of the first source, and the pixels of masks are not changed",
+            file=source.root,
+            hint="give sources whose masks number the same classes alike",
+        )
+    if column is None:
+        label = mapping[source.label] if source.label_type == "class" else source.label
+        return replace(source, classes=classes, label=label)
+    lists = source.extra[column].combine_chunks()
+    ends = np.cumsum(np.asarray(pc.list_value_length(lists)))
+    values = pa.array(mapping[np.asarray(pc.list_flatten(lists))], pa.int64())
+    lists = pa.ListArray.from_arrays(pa.array([0, *ends.tolist()], pa.int32()), values).cast(arrow_type("integers"))
+    place = source.extra.column_names.index(column)
+    return replace(source, classes=classes, extra=source.extra.set_column(place, column, lists))
 
 
 # --- rename ---------------------------------------------------------------------------------------

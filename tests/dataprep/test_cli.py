@@ -58,11 +58,11 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("convert", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
                     "validate max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter "
                     "where store raw-size raw-fit image-root path-column label-column split-column pattern classes "
-                    "max-classes workers engine address overwrite check-shards append dry-run"),
+                    "max-classes rename-classes workers engine address overwrite check-shards append dry-run"),
         ("plan", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
                  "where validate max-pixels resize-shorter max-side only-above quality subsampling filter "
                  "store raw-size raw-fit image-root path-column label-column split-column pattern classes "
-                 "max-classes overwrite"),
+                 "max-classes rename-classes overwrite"),
         ("work", "task claim beat workers"),
         ("finish", "max-rejected workers"),
         ("index", "image label label-key label-offset classes max-classes split validate workers overwrite"),
@@ -70,7 +70,8 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("info", "json"),
         ("diff", "json limit"),
         ("revert", ""),
-        ("repair", "src dry-run image-root path-column label-column split-column pattern classes max-classes workers"),
+        ("repair", "src dry-run image-root path-column label-column split-column pattern classes max-classes "
+                   "rename-classes workers"),
         ("report", "out source sample batch-size max-size seed overwrite json workers"),
     ],
 )  # fmt: skip
