@@ -95,7 +95,18 @@ def options_members(members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 #: Options that say how images are stored. Those that choose and divide images belong to one source.
-_INHERITED = ("fmt", "shard_bytes", "shard_samples", "shuffle", "seed", "validate", "max_pixels", "downscale", "raw")
+_INHERITED = (
+    "fmt",
+    "shard_bytes",
+    "shard_samples",
+    "shuffle",
+    "seed",
+    "validate",
+    "max_pixels",
+    "downscale",
+    "raw",
+    "hash",
+)
 
 
 def inherited_options(base: Base, given: Options, names: frozenset[str]) -> Options:

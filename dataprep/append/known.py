@@ -109,8 +109,10 @@ def _comparable(base: Base, members: Mapping[str, object], pairs: pa.Table) -> O
     except MemberError as error:
         reason = str(error)
     else:
-        if made_by in (None, library_versions()):
-            return options if options.changes_images else replace(options, validate="none")
+        if not options.changes_images:
+            return replace(options, validate="none")
+        if made_by == library_versions():
+            return options
         reason = f"they were stored with {made_by}"
     path = pairs["source"][0].as_py()
     raise CallError(

@@ -204,6 +204,7 @@ _FIELDS = {
     "seed": ("seed",),
     "validate": ("validate",),
     "max_pixels": ("max_pixels",),
+    "hash_": ("hash",),
     **dict.fromkeys(("resize_shorter", "max_side", "only_above", "quality", "subsampling", "filter"), ("downscale",)),
     **dict.fromkeys(("store", "raw_size", "raw_fit"), ("raw",)),
 }
