@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 
@@ -9,6 +10,8 @@ from loaders.bench.results import Results
 from loaders.bench.rows import Row, all_rows, how_measured
 from loaders.bench.verdict import sentence
 from manifests.text import one_line
+
+_logger = logging.getLogger(__name__)
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -36,6 +39,8 @@ def as_text(results: Results, *, width: int | None = None, blocks: bool | None =
 
 def print_status(what: str) -> None:
     """Print what is measured next, to stderr if it is a terminal, in place of what was printed before."""
+    if what:
+        _logger.info("measuring %s", what)
     if sys.stderr.isatty():
         line = f"measuring: {one_line(what, 60)}" if what else ""
         sys.stderr.write(f"\r\x1b[K{line}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -15,21 +15,19 @@ from loaders.bench.sources import measure_loader, measure_training
 from loaders.ranks import usable_cores
 from loaders.resolve import resolve, tuning_key
 from loaders.tune.file import Entry, Tuning, TuningKey, read_entries
-from loaders.tune.search import Found, axes_for, search
+from loaders.tune.search import Found, Measure, axes_for, search
 from manifests.errors import CallError
-
-#: What a tuning may aim at: the loader alone, or a model that trains beside it.
-OBJECTIVES = ("images", "model")
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
-    """The result of a tuning.
+class Problem:
+    """What to search.
 
     Attributes:
-        key: what it is for.
-        objective: one of `OBJECTIVES`.
-        found: the options, and everything that was measured.
+        key: what the result is for.
+        start: the defaults.
+        axes: the values to try for each option.
+        measure: measures a point.
         folder: the dataset, as the user wrote it.
         batch_size: images per batch.
         model: the model beside the loader, as the user wrote it. `None` without one.
@@ -37,64 +35,90 @@ class Tuned:
     """
 
     key: TuningKey
-    objective: str
-    found: Found
+    start: Tuning
+    axes: Mapping[str, Sequence[Any]]
+    measure: Measure
     folder: str
     batch_size: int
     model: str | None
 
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The result of a search.
+
+    Attributes:
+        problem: what was searched.
+        found: the options, and everything that was measured.
+
+    """
+
+    problem: Problem
+    found: Found
+
     @property
     def entry(self) -> Entry:
         """What the file gets."""
-        best, start = self.found.best, self.found.start
+        problem, best, start = self.problem, self.found.best, self.found.start
         notes = {
-            "folder": self.folder,
-            "objective": self.objective,
-            "model": self.model,
-            "batch_size": self.batch_size,
+            "folder": problem.folder,
+            "objective": "images" if problem.model is None else "model",
+            "model": problem.model,
+            "batch_size": problem.batch_size,
             "images_per_second": round(best.rate.median, 1),
             "images_per_second_by_default": round(start.rate.median, 1),
             "noise": round(max(best.rate.noise, start.rate.noise), 4),
             "trials": len(self.found.trials),
         }
-        return Entry(self.key, best.tuning, notes)
+        return Entry(problem.key, best.tuning, notes)
 
 
-def tune(
-    dataset: str,
-    *,
-    transforms: str,
-    model: str | None,
-    objective: str | None,
-    method: Method,
-    announce: Callable[[str], None],
-    **options: Any,
-) -> Tuned:
+def tune(dataset: str, *, model: str | None, objective: str | None, **options: Any) -> Tuned:
     """Find the options with which a loader, or a model beside it, is fastest.
 
     Args:
         dataset: folder or URL of the dataset.
-        transforms: name of a preset, or a YAML file.
         model: what ``--model`` names. `None` measures the loader alone.
-        objective: one of `OBJECTIVES`. `None` means ``"model"`` if there is one.
-        method: how long and how often each point is measured.
-        announce: called before each measurement.
-        options: the other arguments of `make_request`.
+        objective: ``"images"`` or ``"model"``, which must agree with `model`. `None` means what agrees.
+        options: the other arguments of `make_problem`.
 
     Raises:
         CallError: an option is wrong, or a library is missing.
         DamagedError: the dataset is damaged.
 
     """
-    objective = _objective(objective, model)
+    _check_objective(objective, model)
+    problem = make_problem(dataset, model=model, **options)
+    return Tuned(problem, search(problem.measure, problem.axes, problem.start))
+
+
+def make_problem(
+    dataset: str,
+    *,
+    transforms: str,
+    model: str | None,
+    method: Method,
+    announce: Callable[[str], None],
+    **options: Any,
+) -> Problem:
+    """Return what to search for a loader.
+
+    Args:
+        dataset: folder or URL of the dataset.
+        transforms: name of a preset, or a YAML file.
+        model: what ``--model`` names.
+        method: how long and how often each point is measured.
+        announce: called before each measurement.
+        options: the other arguments of `make_request`.
+
+    """
     request = make_request(dataset, transforms=transforms, **options)
     spec = resolve(request)
     close(spec)
     resolved = spec.options
     gpu, encoded = resolved.device.is_gpu, spec.recipe.raw_size is None
     cores = usable_cores(resolved.ranks, 1)
-    load = resolved.hw_decoder_load if gpu and encoded else None
-    start = Tuning(resolved.num_threads, resolved.prefetch, load)
+    start = Tuning(resolved.num_threads, resolved.prefetch, resolved.hw_decoder_load if gpu and encoded else None)
     stepper = load_model(model, spec.num_classes, gpu=resolved.device.index if gpu else None) if model else None
 
     def measure(point: Tuning) -> Rate:
@@ -104,9 +128,15 @@ def tune(
             return measure_loader(lambda: resolve(changed), method)
         return measure_training(lambda: resolve(changed), stepper, method)
 
-    found = search(measure, axes_for(cores, gpu=gpu, encoded=encoded, start=start), start)
-    key = tuning_key(resolved.device, cores, spec.split, spec.recipe)
-    return Tuned(key, objective, found, spec.split.folder, resolved.batch_size, model)
+    return Problem(
+        key=tuning_key(resolved.device, cores, spec.split, spec.recipe),
+        start=start,
+        axes=axes_for(cores, gpu=gpu, encoded=encoded, start=start),
+        measure=measure,
+        folder=spec.split.folder,
+        batch_size=resolved.batch_size,
+        model=model,
+    )
 
 
 def kept_entries(path: str, *, overwrite: bool) -> list[Entry]:
@@ -133,7 +163,7 @@ def describe(tuning: Tuning) -> str:
 
 def as_text(tuned: Tuned, path: str) -> str:
     """Return the trials, and what was found, for people."""
-    found = tuned.found
+    found, model = tuned.found, tuned.problem.model
     names = [describe(trial.tuning) for trial in found.trials]
     width = max(map(len, names))
     lines = [
@@ -141,7 +171,7 @@ def as_text(tuned: Tuned, path: str) -> str:
         for name, trial in zip(names, found.trials, strict=True)
     ]
     best, start = found.best, found.start
-    what = "images/s" if tuned.model is None else f"images/s of {tuned.model} fed by the loader"
+    what = "images/s" if model is None else f"images/s of {model} fed by the loader"
     if best.tuning == start.tuning:
         result = f"the defaults are the best: {describe(best.tuning)}, {best.rate.median:,.0f} {what}"
     else:
@@ -160,11 +190,11 @@ def as_json(tuned: Tuned) -> dict[str, Any]:
     return {**asdict(entry.key), "options": asdict(entry.tuning), **entry.notes, "measured": trials}
 
 
-def _objective(objective: str | None, model: str | None) -> str:
-    if objective is None:
-        return "images" if model is None else "model"
-    if (objective == "model") != (model is not None):
-        wrong = "needs --model" if objective == "model" else "measures the loader alone, but --model is given"
-        hint = "add --model, for example --model resnet50" if objective == "model" else "remove --model"
-        raise CallError(f"--objective {objective} {wrong}", hint=hint)
-    return objective
+def _check_objective(objective: str | None, model: str | None) -> None:
+    if objective is None or (objective == "model") == (model is not None):
+        return
+    if objective == "model":
+        raise CallError("--objective model needs --model", hint="add --model, for example --model resnet50")
+    raise CallError(
+        "--objective images measures the loader alone, but --model is given", hint="remove --model or --objective"
+    )

@@ -1,0 +1,111 @@
+"""`loaders tune` against the defaults of `loaders.build` and against the best point of a full grid.
+
+    python scripts/bench/tune.py --images PHOTOS/ --count 5120
+    python scripts/bench/tune.py --images PHOTOS/ --stores 256 --threads 8 12 16 --loads 0.5 0.65 0.8 --prefetch 2 3
+    python scripts/bench/tune.py --images PHOTOS/ --count 64 --batch-size 8 --device cpu --threads 1 2 --prefetch 2
+
+PHOTOS is a folder of JPEGs, which are repeated up to the count and converted: as they are, resized to 256 pixels, and
+as raw pixels. For each dataset, tune searches, then every point of the grid is measured once. The default, what tune
+has found and the best point of the grid are measured again, in turn, because the highest of many noisy rates is too
+high.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from pathlib import Path
+
+from load_data import prepare
+from report import Report, make_parser
+
+from loaders.bench.rates import Method, Rate
+from loaders.tune.command import describe, make_problem
+from loaders.tune.file import Tuning
+from loaders.tune.search import search
+
+STORES = ("full", "256", "raw")
+#: Rounds of the last comparison.
+ROUNDS = 3
+
+
+def main() -> None:
+    args = parse()
+    with Report("tune", args.json) as report:
+        for store in args.stores:
+            compare(report, store, args)
+
+
+def compare(report: Report, store: str, args: argparse.Namespace) -> None:
+    args.store = "raw" if store == "raw" else "encoded"
+    args.resize_shorter = 256 if store == "256" else None
+    _, dataset = prepare(args)
+    problem = make_problem(
+        str(dataset),
+        transforms="imagenet-train",
+        split="train",
+        batch_size=args.batch_size,
+        device=args.device,
+        model=args.model,
+        method=Method(args.seconds, args.repeats),
+        announce=lambda _: None,
+    )
+    started = time.perf_counter()
+    found = search(problem.measure, problem.axes, problem.start)
+    searched = time.perf_counter()
+    loads = args.loads if "hw_decoder_load" in problem.axes else [None]
+    grid = [Tuning(*point) for point in itertools.product(args.threads, args.prefetch, loads)]
+    rates = {point: problem.measure(point) for point in grid}
+    print(
+        f"{store}: tune tried {len(found.trials)} points in {searched - started:.0f} s; the {len(grid)} points of the grid "
+        f"took {time.perf_counter() - searched:.0f} s"
+    )
+    tried = [{"tried by tune": describe(each.tuning), "images/s": each.rate.median} for each in found.trials]
+    report.table(f"{store}: points of tune", tried)
+    measured = [{"grid": describe(point), "images/s": rate.median} for point, rate in rates.items()]
+    report.table(f"{store}: points of the grid", measured)
+    named = {
+        "default": problem.start,
+        "tune": found.best.tuning,
+        "best of the grid": max(rates, key=lambda point: rates[point].median),
+    }
+    final = measure_in_rounds(problem.measure, list(dict.fromkeys(named.values())))
+    rows = [
+        {
+            f"{store}, {ROUNDS} rounds": name, "options": describe(point), "images/s": final[point].median,
+            "lowest": min(final[point].repeats), "highest": max(final[point].repeats),
+        }
+        for name, point in named.items()
+    ]  # fmt: skip
+    report.table(f"{store}: default, tune, best of the grid", rows)
+    tuned = final[named["tune"]].median
+    report.check(f"{store}: tune / default", tuned / final[named["default"]].median, "default")
+    report.check(f"{store}: tune / best of the grid", tuned / final[named["best of the grid"]].median, "grid")
+
+
+def measure_in_rounds(measure, points: list[Tuning]) -> dict[Tuning, Rate]:
+    rounds = [{point: measure(point) for point in points} for _ in range(ROUNDS)]
+    return {point: Rate(tuple(rate for each in rounds for rate in each[point].repeats)) for point in points}
+
+
+def parse() -> argparse.Namespace:
+    parser = make_parser(__doc__)
+    parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
+    parser.add_argument("--count", type=int, default=5_120, help="images of each dataset")
+    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-tune"), help="folder for the datasets")
+    parser.add_argument("--fmt", choices=["tfrecord", "webdataset"], default="tfrecord")
+    parser.add_argument("--stores", nargs="+", choices=STORES, default=list(STORES))
+    parser.add_argument("--device", choices=["auto", "gpu", "cpu"], default="auto")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--model", help="as `loaders tune --model`")
+    parser.add_argument("--seconds", type=float, default=0.5, help="duration of a repeat")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, nargs="+", default=[4, 8, 12, 16], help="grid: values of num_threads")
+    parser.add_argument("--prefetch", type=int, nargs="+", default=[2, 3, 5], help="grid: values of prefetch")
+    parser.add_argument("--loads", type=float, nargs="+", default=[0.5, 0.65, 0.8, 1.0], help="grid: hw_decoder_load")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

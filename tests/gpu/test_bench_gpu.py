@@ -1,0 +1,80 @@
+"""`loaders bench` and `loaders tune` on a GPU."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from helpers import handmade
+from helpers.pictures import encode, photo
+
+import loaders
+from loaders.bench.conditions import find_machine
+from loaders.cli import main
+from loaders.devices import Device, gpu_bus_id, gpu_name
+
+pytestmark = pytest.mark.gpu
+
+QUICK = (
+    "--transforms",
+    "imagenet-train",
+    "--device",
+    "gpu",
+    "--batch-size",
+    "16",
+    "--seconds",
+    "0.05",
+    "--repeats",
+    "2",
+)
+
+SCRIPT = """
+import torch
+net = torch.nn.Linear(3, 3).cuda()
+def step(images, labels):
+    torch.nn.functional.cross_entropy(net(images.float().mean((2, 3))), labels).backward()
+"""
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    samples = [("jpg", encode(photo(number, 480, 360), "JPEG"), number % 3) for number in range(48)]
+    return handmade.make_dataset(tmp_path / "photographs", "tfrecord", samples, shards=2)
+
+
+def run(*arguments):
+    done = CliRunner().invoke(main, [*map(str, arguments)], standalone_mode=False)
+    assert (done.exception, done.return_value or 0) == (None, 0), done.output
+    return done.stdout
+
+
+def test_the_name_of_the_gpu():
+    import torch
+
+    assert gpu_name(0) == torch.cuda.get_device_name(0)
+    assert gpu_bus_id(0).count(":") == 2
+    assert find_machine(Device("gpu", 0), 4).device == gpu_name(0)
+
+
+def test_bench(photographs, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    results = json.loads(run("bench", photographs, *QUICK, "--model", f"{script}:step", "--json"))
+    assert [*results["stages"]] == ["reading", "decoding", "augmentation", "delivery"]
+    assert results["machine"]["device"] == gpu_name(0)
+    assert 0 <= results["subject"]["options"]["hw_decoder_load"] <= 1
+    assert min(results["model"]["alone"]["repeats"] + results["model"]["fed"]["repeats"]) > 0
+
+
+def test_tune(photographs, tmp_path):
+    out = tmp_path / "tune.json"
+    run("tune", photographs, *QUICK, "--out", out)
+    (entry,) = json.loads(out.read_text())["entries"]
+    assert entry["device"] == gpu_name(0)
+    options = {"transforms": "imagenet-train", "batch_size": 16, "tuning": out}
+    with loaders.build(photographs, device="gpu", **options) as loader:
+        assert loader.options.hw_decoder_load == entry["options"]["hw_decoder_load"]
+        assert loader.options.num_threads == entry["options"]["num_threads"]
+    with pytest.raises(loaders.CallError, match=f"the device was '{gpu_name(0)}', and here it is "):
+        loaders.build(photographs, device="cpu", **options)
