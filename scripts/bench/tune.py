@@ -58,8 +58,8 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
     grid = [Tuning(*point) for point in itertools.product(args.threads, args.prefetch, loads)]
     rates = {point: problem.measure(point) for point in grid}
     print(
-        f"{store}: tune tried {len(found.trials)} points in {searched - started:.0f} s; the {len(grid)} points of the grid "
-        f"took {time.perf_counter() - searched:.0f} s"
+        f"{store}: tune tried {len(found.trials)} points in {searched - started:.0f} s; "
+        f"the {len(grid)} points of the grid took {time.perf_counter() - searched:.0f} s"
     )
     tried = [{"tried by tune": describe(each.tuning), "images/s": each.rate.median} for each in found.trials]
     report.table(f"{store}: points of tune", tried)
