@@ -16,6 +16,15 @@ Filter = Literal["lanczos", "bicubic", "bilinear", "box"]
 Subsampling = Literal["keep", "444", "422", "420"]
 Fit = Literal["crop", "pad"]
 
+#: What to do with images that occur more than once; see `dataprep.duplicates.resolve`.
+Resolution = Literal["keep", "drop", "same-split"]
+
+#: Bits in which the perceptual hashes of two copies differ at most, by default, and the largest number to search for.
+DEFAULT_DISTANCE, MAX_DISTANCE = 31, 63
+
+#: The value of `Options.split_by` that stands for groups of copies, unless the source has such a column.
+BY_DUPLICATES = "duplicates"
+
 #: Additional columns of a sample table if images are resized or stored as pixels: width and height in pixels and format
 #: of the source image, and the changes made to the image, separated by spaces.
 CHANGE_COLUMNS = ("original_width", "original_height", "original_format", "change")
@@ -118,6 +127,8 @@ class Options:
         raw: store pixels instead of encoded images; excludes `downscale`.
         where: the filter that was applied to the source; see `dataprep.plan.where.filter_source`.
         hash: add `HASH_COLUMN`.
+        duplicates: what to do with images that occur more than once.
+        distance: hashes of copies differ in at most this many bits. -1 finds only equal bytes.
 
     """
 
@@ -135,6 +146,8 @@ class Options:
     raw: Raw | None = None
     where: str | None = None
     hash: bool = False
+    duplicates: Resolution = "keep"
+    distance: int = DEFAULT_DISTANCE
 
     @property
     def store(self) -> Store:
@@ -145,6 +158,11 @@ class Options:
     def changes_images(self) -> bool:
         """Whether stored images may differ from the source images."""
         return bool(self.downscale or self.raw)
+
+    @property
+    def finds_duplicates(self) -> bool:
+        """Whether the images of the source have to be compared before the plan is made."""
+        return self.duplicates != "keep" or self.split_by == BY_DUPLICATES
 
     @property
     def reads_pixels(self) -> bool:
@@ -175,7 +193,11 @@ class Options:
             members["stratified"] = True  # older releases chose the images of val at random
         if self.hash:
             members["hash"] = HASH_RECIPE
-        if self.changes_images or self.hash:
+        if not self.finds_duplicates:
+            del members["distance"]
+        if self.duplicates == "keep":
+            del members["duplicates"]
+        if self.changes_images or self.hash or self.finds_duplicates:
             members["made_by"] = library_versions()
         return members
 

@@ -94,7 +94,7 @@ def plural(number: int, noun: str) -> str:
     """Format a count with its noun: ``1 class``, ``1,200 classes``."""
     if number == 1:
         return f"1 {noun}"
-    if noun.endswith("ity"):
+    if noun.endswith(("ity", "copy")):
         return f"{number:,} {noun[:-1]}ies"
     return f"{number:,} {noun}{'es' if noun.endswith(('s', 'ch', 'x')) else 's'}"
 

@@ -10,7 +10,7 @@ from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.append.base import Base
-from dataprep.convert.complete import ConvertResult, summed_changes, with_formats
+from dataprep.convert.complete import ConvertResult, count_duplicates, summed_changes, with_formats
 from dataprep.images.base import EXTENSIONS, FAILED
 from dataprep.plan.job import Job
 from dataprep.resume.finished import read_rejected
@@ -62,7 +62,8 @@ def finish_append(
         images=job.images + len(job.rejected),
         bytes=job.bytes,
         resumed=sum(result.resumed for result in results),
-        rejected=len(rejected),
+        rejected=len(rejected) - count_duplicates(rejected),
+        duplicates=count_duplicates(rejected),
         changes=summed_changes(results),
         failed=tuple(row for row in rejected if row["reason"] == FAILED),
     )

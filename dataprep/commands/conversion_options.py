@@ -15,8 +15,18 @@ from dataprep.commands.base import classes_option, max_classes_option, print_not
 from dataprep.commands.console import console
 from dataprep.commands.image_options import add_image_options, resolve_images
 from dataprep.commands.param_types import Fraction, byte_size, path_or_url
+from dataprep.commands.progress_bars import ProgressBar
 from dataprep.images.base import MAX_PIXELS, Validation
-from dataprep.options import Filter, Fit, Options, Subsampling
+from dataprep.options import (
+    BY_DUPLICATES,
+    DEFAULT_DISTANCE,
+    MAX_DISTANCE,
+    Filter,
+    Fit,
+    Options,
+    Resolution,
+    Subsampling,
+)
 from manifests.errors import CallError
 from manifests.remote import is_url, parse_url
 from manifests.schema import Format, Store
@@ -135,7 +145,25 @@ _OPTIONS = (
         "--split-by",
         metavar="COLUMN",
         help="With --val-fraction or --test-fraction: keep images with the same value of COLUMN in the same split, "
-        "instead of stratifying. Every source has the column label.",
+        "instead of stratifying. Every source has the column label. duplicates: keep copies in the same split, and "
+        "stratify.",
+    ),
+    click.option(
+        "--duplicates",
+        type=click.Choice(get_args(Resolution)),
+        default="keep",
+        show_default=True,
+        help="What to do with images that occur more than once, also in another size, quality or orientation. drop: "
+        "convert one of them, and list the others in rejected.jsonl. same-split: move them to one split.",
+    ),
+    click.option(
+        "--distance",
+        type=click.IntRange(-1, MAX_DISTANCE),
+        metavar="N",
+        default=DEFAULT_DISTANCE,
+        show_default=True,
+        help="With --duplicates or --split-by duplicates: the 256-bit perceptual hashes of copies differ in at most N "
+        "bits. -1: only images with the same bytes are copies.",
     ),
     click.option(
         "--where",
@@ -220,6 +248,7 @@ def _given_fields() -> frozenset[str]:
 def read_inputs(
     *,
     append: bool = False,
+    workers: int | None = None,
     src: tuple[str, ...],
     fmt: Format,
     out: str | None,
@@ -230,6 +259,8 @@ def read_inputs(
     val_fraction: float,
     test_fraction: float,
     split_by: str | None,
+    duplicates: Resolution,
+    distance: int,
     where: str | None,
     hash_: bool,
     validate: Validation,
@@ -284,7 +315,10 @@ def read_inputs(
         raw=raw,
         where=where,
         hash=hash_,
+        duplicates=duplicates,
+        distance=distance,
     )
+    _check_duplicates(options)
     if out == "":
         raise CallError("--out is empty", hint="set a folder")
     if append:
@@ -315,6 +349,11 @@ def read_inputs(
     source = merge_sources(parts)
     if where is not None:
         source = filter_source(source, where)
+    if options.finds_duplicates:
+        from dataprep.duplicates.resolve import resolve_duplicates
+
+        with ProgressBar("hashing") as bar:
+            source = resolve_duplicates(source, options, workers=workers, progress=bar)
     if not options.hash:
         source = without_hashes(source)
     for each in parts if len(parts) > 1 else [Part(src[0], source)]:
@@ -325,6 +364,20 @@ def read_inputs(
     for notice in source.notices:
         print_note(notice)
     return Inputs(source, options, out or _default_out(src[0], fmt), " + ".join(map(_name_of, src)))
+
+
+def _check_duplicates(options: Options) -> None:
+    if options.duplicates == "same-split" and options.split_by not in (None, BY_DUPLICATES):
+        raise CallError(
+            f"--split-by {options.split_by} excludes --duplicates same-split: copies could be in groups of different "
+            "splits",
+            hint="use --duplicates drop, or leave one of them out",
+        )
+    if not options.finds_duplicates and options.distance != DEFAULT_DISTANCE:
+        raise CallError(
+            f"--distance {options.distance} has no effect",
+            hint="add --duplicates drop, --duplicates same-split or --split-by duplicates",
+        )
 
 
 def _appended_options(out: str | None, options: Options) -> Options:

@@ -64,7 +64,7 @@ def convert(
     with closing(make_engine(engine, address, workers)) as runner:
         if not dry_run:
             runner.start("dataprep.shards.write")  # the worker starts while this process reads the source
-        inputs = read_inputs(append=append, **conversion)
+        inputs = read_inputs(append=append, workers=workers, **conversion)
         if append:
             return append_inputs(inputs, runner, max_rejected, dry_run=dry_run)
         source, options, out = inputs.source, inputs.options, inputs.out

@@ -10,6 +10,7 @@ import click
 from dataprep.commands.base import Command, print_line, print_note, workers_option
 from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ProgressBar
+from dataprep.options import DEFAULT_DISTANCE, MAX_DISTANCE
 from manifests.errors import ExitStatus
 from manifests.text import MAX_SHOWN, agree, one_line, plural
 
@@ -17,19 +18,16 @@ if TYPE_CHECKING:
     from dataprep.duplicates.places import Place
     from dataprep.duplicates.summary import Match, Summary
 
-#: Bits of a hash, and the largest ``--distance``; `dataprep.duplicates.search` has them too, but takes time to import.
-_DEFAULT, _MAX = 31, 63
-
 
 @click.command(cls=Command)
 @click.argument("datasets", nargs=-1, required=True, type=path_or_url, metavar="DATASET [OTHER]...")
 @click.option(
     "--distance",
-    type=click.IntRange(-1, _MAX),
+    type=click.IntRange(-1, MAX_DISTANCE),
     metavar="N",
-    default=_DEFAULT,
+    default=DEFAULT_DISTANCE,
     show_default=True,
-    help=f"Images are near copies if their 256-bit perceptual hashes differ in at most N bits. At most {_MAX}; -1 "
+    help=f"Images are near copies if their 256-bit perceptual hashes differ in at most N bits, 0 to {MAX_DISTANCE}. -1 "
     "finds only images with the same bytes.",
 )
 @click.option("--across", is_flag=True, help="Look for near copies in different splits and datasets only.")

@@ -48,6 +48,8 @@ def print_result(result: ConvertResult, out: str, max_rejected: float, *, append
     if result.changes:
         for line in _change_table(result):
             print_line(line)
+    if result.duplicates:
+        print_line(f"copies left out: {result.duplicates:,} of {plural(result.images, 'image')}")
     if result.rejected:
         fraction = result.rejected / result.images
         images = f"{result.rejected:,} of {plural(result.images, 'image')} ({fraction:.2%})"

@@ -11,7 +11,7 @@ from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.formats import components
-from dataprep.images.base import EXTENSIONS, FAILED
+from dataprep.images.base import DUPLICATE, EXTENSIONS, FAILED
 from dataprep.options import Options
 from dataprep.plan.job import Job
 from dataprep.resume.finished import has_checksum, read_rejected
@@ -32,7 +32,8 @@ class ConvertResult:
         images: number of images in the source, including rejected ones.
         bytes: total size of the images that were read, in bytes.
         resumed: number of shards that earlier runs wrote.
-        rejected: number of images that were not written.
+        rejected: number of images that were not written, without `duplicates`.
+        duplicates: number of images that were left out because they are copies.
         changes: for each value of the column ``change``: number of samples, their total size in bytes in the source,
             and as stored. Empty if the options store every image unchanged.
         notices: messages about the new splits, one line each.
@@ -45,6 +46,7 @@ class ConvertResult:
     bytes: int
     resumed: int
     rejected: int
+    duplicates: int
     changes: Mapping[str, tuple[int, int, int]]
     failed: tuple[Mapping[str, str], ...] = ()
     notices: tuple[str, ...] = ()
@@ -77,10 +79,16 @@ def read_result(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
         images=job.images + len(job.rejected),
         bytes=job.bytes,
         resumed=sum(result.resumed for result in results),
-        rejected=len(rejected),
+        rejected=len(rejected) - count_duplicates(rejected),
+        duplicates=count_duplicates(rejected),
         changes=summed_changes(results),
         failed=tuple(row for row in rejected if row["reason"] == FAILED),
     )
+
+
+def count_duplicates(rejected: Iterable[Mapping[str, str]]) -> int:
+    """Return the number of rows of ``rejected.jsonl`` with images that were left out because they are copies."""
+    return sum(row["reason"] == DUPLICATE for row in rejected)
 
 
 def _write_rejected(out: str, rows: Sequence[Mapping[str, str]]) -> File | None:

@@ -192,4 +192,5 @@ def _known(source: Source) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
     arrays["readable"] = np.asarray(pc.is_valid(crc))
     width, height = (np.asarray(source.measured[name]) for name in ("width", "height"))
     arrays["shorter"] = np.minimum(width, height).astype(np.int32)
-    return arrays, arrays["readable"].copy()
+    # No hash means that the image is flat, or that the shard was appended without --hash.
+    return arrays, arrays["readable"] & hashed

@@ -22,11 +22,9 @@ from dataprep.duplicates.groups import connected, numbered
 from dataprep.duplicates.search import BANDS, Pairs, band_order, find_pairs, join_pairs
 from dataprep.duplicates.symmetries import SYMMETRIES, Symmetry, transform_hashes, transform_pixels
 from dataprep.engines import LocalEngine
+from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress
 from manifests.errors import CallError
-
-#: Bits in which the hashes of two images differ at most, by default. See docs/duplicates.md.
-DEFAULT_DISTANCE = 31
 
 #: Images whose shorter side has fewer pixels are compared by their pixels as well.
 SMALL = 64

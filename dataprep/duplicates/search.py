@@ -20,9 +20,6 @@ from dataprep.duplicates.symmetries import WORDS
 #: Bands of a hash, and bits of a band.
 BANDS, BAND_BITS = 16, 16
 
-#: Largest distance that `find_pairs` accepts: with more, most pairs of bands would have to be compared.
-MAX_DISTANCE = 4 * BANDS - 1
-
 #: Cost of visiting a bucket, in comparisons of two hashes.
 _BUCKET_COST = 8_000
 

@@ -70,8 +70,10 @@ REASONS = {
     "bad-label": "the image has no label, or its boxes do not fit it",
     "mask-size": "the mask or depth of the image has another size",
     "bad-name": "the file name is not valid UTF-8",
+    "duplicate": "a copy of another image, left out by --duplicates drop",
     "failed": "dataprep itself failed on the image, which is a bug",
 }
+DUPLICATE = "duplicate"
 FAILED = "failed"
 FAILED_HINT = "this is a bug in dataprep; please report it with this line and the image"
 

@@ -234,6 +234,7 @@ def fingerprint_of(source: Source, options: Mapping[str, Any]) -> str:
         "label": source.label,
         "split": source.split,
         "size": source.size,
+        **({} if source.copies is None else {"copies": source.copies}),
         **{name: source.extra[name] for name in source.extra.column_names},
     }
     table = pa.table(dict(columns)).combine_chunks()

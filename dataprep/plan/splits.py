@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dataprep.options import Options
+from dataprep.options import BY_DUPLICATES, Options
 from dataprep.plan.random_order import SPLIT_STREAM, permutation
 from dataprep.sources import Source
 from dataprep.sources.base import LABEL_COLUMNS
@@ -49,7 +49,7 @@ def assign_splits(source: Source, options: Options) -> Splits:
     fractions = {"val": options.val_fraction, "test": options.test_fraction}
     new = {name: fraction for name, fraction in fractions.items() if fraction}
     if not new:
-        if options.split_by:
+        if options.split_by and options.duplicates != "same-split":
             message = "--split-by requires --val-fraction or --test-fraction"
             raise CallError(message, hint="set the fraction of train that goes to val")
         return Splits(source.splits, source.split)
@@ -62,7 +62,9 @@ def assign_splits(source: Source, options: Options) -> Splits:
             raise CallError(message, hint=f"leave out --{name}-fraction")
     train = np.flatnonzero(source.split == source.splits.index("train"))
     counts = {name: round(fraction * len(train)) for name, fraction in new.items()}
-    if options.split_by:
+    if _keeps_copies_together(source, options):
+        chosen = _choose_copies(source, train, options, counts)
+    elif options.split_by:
         chosen = _choose_groups(_split_column(source, options.split_by), train, options, counts)
     else:
         _check_counts(len(train), new, counts)
@@ -73,8 +75,9 @@ def assign_splits(source: Source, options: Options) -> Splits:
     index = np.array([names.index(name) for name in source.splits], np.int8)[source.split]
     for name, positions in chosen.items():
         index[train[positions]] = names.index(name)
+    split_by = None if _keeps_copies_together(source, options) else options.split_by
     per_split = {name: source.label[train[index[train] == names.index(name)]] for name in ("train", *new)}
-    return Splits(names, index, tuple(_notices(source.classes, per_split, options.split_by)))
+    return Splits(names, index, tuple(_notices(source.classes, per_split, split_by)))
 
 
 def _check_counts(images: int, fractions: Mapping[str, float], counts: Mapping[str, int]) -> None:
@@ -140,6 +143,31 @@ def _share(
             best_first = np.lexsort((-remainder[candidates], share[candidates] > 0))
             share[candidates[best_first[:missing]]] += 1
     return share
+
+
+# --- copies stay together -------------------------------------------------------------------------
+
+
+def _keeps_copies_together(source: Source, options: Options) -> bool:
+    has_column = BY_DUPLICATES in source.extra.column_names
+    return options.duplicates == "same-split" or (options.split_by == BY_DUPLICATES and not has_column)
+
+
+def _choose_copies(
+    source: Source, train: NDArray[np.int64], options: Options, counts: Mapping[str, int]
+) -> dict[str, NDArray[np.int64]]:
+    """Choose groups of copies, stratified by the label of their first image. Most groups have one image."""
+    if source.copies is None:
+        raise CallError("the images were not compared", hint="call `resolve_duplicates` first")
+    _, first, group = np.unique(source.copies[train], return_index=True, return_inverse=True)
+    groups = {name: max(1, round(count * len(first) / len(train))) for name, count in counts.items()}
+    if sum(groups.values()) >= len(first):
+        raise CallError(
+            f"the images of train are {plural(len(first), 'group')} of copies, too few to divide",
+            hint="choose a smaller fraction, or a smaller --distance",
+        )
+    chosen = _choose_stratified(source.label[train][first], options.seed, groups)
+    return {name: np.flatnonzero(np.isin(group, numbers)) for name, numbers in chosen.items()}
 
 
 # --- whole groups -------------------------------------------------------------------------------

@@ -9,7 +9,17 @@ from typing import Any, get_args
 
 from dataprep.attestation import Canary
 from dataprep.images.base import Validation
-from dataprep.options import Downscale, Filter, Fit, Options, Raw, Subsampling
+from dataprep.options import (
+    DEFAULT_DISTANCE,
+    MAX_DISTANCE,
+    Downscale,
+    Filter,
+    Fit,
+    Options,
+    Raw,
+    Resolution,
+    Subsampling,
+)
 from dataprep.plan.assign import PlannedShard, shard_name
 from dataprep.plan.job import Job
 from dataprep.plan.table import SHARDS_PER_FILE, PlanTable, table_name
@@ -207,7 +217,7 @@ def _boolean(member: Member) -> bool:
 def options_from_json(body: Member) -> Options:
     """Read the options. The members must be those that `Options.as_json` writes, and no others."""
     downscale, raw, test_fraction = body.get("downscale"), body.get("raw"), body.get("test_fraction")
-    where = body.get("where")
+    where, duplicates, distance = body.get("where"), body.get("duplicates"), body.get("distance")
     options = Options(
         fmt=body["fmt"].one_of(FORMAT_NAMES),
         shard_bytes=body["shard_bytes"].integer(1),
@@ -223,6 +233,8 @@ def options_from_json(body: Member) -> Options:
         raw=_raw(raw) if raw else None,
         where=where.text() if where else None,
         hash=body.get("hash") is not None,  # the value is compared below
+        duplicates=duplicates.one_of(get_args(Resolution)) if duplicates else "keep",
+        distance=distance.integer(-1, MAX_DISTANCE) if distance else DEFAULT_DISTANCE,
     )
     known, members = ({**members, "made_by": None} for members in (options.as_json(), body.mapping()))
     if known != members or (downscale and raw):

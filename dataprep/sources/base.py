@@ -82,6 +82,8 @@ class Source:
         prepared: whether the source is a dataset of this project. Then columns that a conversion adds are replaced.
         measured: width and height of each image in pixels, if they are known: an Arrow table of n rows. `None` if they
             are not.
+        copies: int64 [n]: the smallest row of the images that are copies of each other. `None` if the images were not
+            compared.
         label_type: what the labels are.
         label_origin: where the labels come from, to show to the user: ``"column 'tags', separated by '|'"``.
         pixels: height, width and channels if the images are pixels that are not encoded. `None` if they are encoded.
@@ -107,6 +109,7 @@ class Source:
     prepared: bool = False
     pixels: tuple[int, int, int] | None = None
     measured: pa.Table | None = None
+    copies: NDArray[np.int64] | None = None
     label_type: LabelType = "class"
     label_origin: str = ""
 

@@ -32,4 +32,5 @@ def take_rows(source: Source, rows: NDArray[np.int64]) -> Source:
         location=None if source.location is None else source.location.take(rows),
         group=None if source.group is None else source.group[rows],
         measured=None if source.measured is None else source.measured.take(rows),
+        copies=None if source.copies is None else source.copies[rows],
     )

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from dataprep.duplicates import search
 from dataprep.duplicates.groups import connected, numbered
-from dataprep.duplicates.search import BANDS, MAX_DISTANCE, band_order, distances, find_pairs, join_pairs, popcount
+from dataprep.duplicates.search import BANDS, band_order, distances, find_pairs, join_pairs, popcount
+from dataprep.options import MAX_DISTANCE
 
 
 def near_hashes(seed, count, copies, most):

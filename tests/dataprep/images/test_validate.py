@@ -48,6 +48,7 @@ def test_cases_have_unique_names_and_cover_all_reasons():
         "bad-name",
         "bad-label",
         "mask-size",
+        "duplicate",
         "failed",
     }
 

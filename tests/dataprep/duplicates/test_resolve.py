@@ -1,0 +1,205 @@
+"""`dataprep convert --duplicates` and `--split-by duplicates`: where copies of photographs go."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from helpers.pictures import encode
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataprep.duplicates.find import Duplicates
+from dataprep.duplicates.resolve import _originals
+from dataprep.duplicates.search import Pairs
+from manifests.store import read_manifest
+
+
+@pytest.fixture
+def convert(invoke, tmp_path):
+    def run(source, *options, name="out", status=0):
+        result = invoke("convert", "--src", source, "--out", tmp_path / name, *options, status=status)
+        return tmp_path / name, result
+
+    return run
+
+
+def samples(dataset):
+    """Return the sources of each split."""
+    return {
+        split.name: {
+            name for shard in split.shards for name in pq.read_table(dataset / shard.table.name)["source"].to_pylist()
+        }
+        for split in read_manifest(dataset).splits
+    }
+
+
+def test_keep_is_the_default(convert, source):
+    out, _ = convert(source)
+    assert sum(map(len, samples(out).values())) == 15
+    assert not {"duplicates", "distance", "hash"} & {*read_manifest(out).options}
+
+
+def test_drop(convert, invoke, source):
+    """Copies are dropped from train, so that results on val stay comparable."""
+    out, result = convert(source, "--duplicates", "drop")
+    found = samples(out)
+    assert found["val"] == {
+        "val/a/astronaut.jpg",
+        "val/b/half.jpg",
+        "val/a/mirrored.jpg",
+        "val/a/rotated.png",
+        "val/b/grass.jpg",
+    }
+    dropped = {"train/a/astronaut.jpg", "train/b/coffee.jpg", "train/b/coins.jpg", "train/a/moon.jpg"}
+    assert len(found["train"]) == 6
+    assert not found["train"] & dropped
+    rows = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
+    assert {row["source"] for row in rows} == dropped
+    assert {row["reason"] for row in rows} == {"duplicate"}
+    details = {row["source"]: row["detail"] for row in rows}
+    assert details["train/a/astronaut.jpg"] == "the same bytes as val/a/astronaut.jpg"
+    assert details["train/b/coins.jpg"].endswith("mirrored")
+    assert "1 of them has another label" in result.stderr
+    assert "copies left out: 4 of 15 images" in result.stdout
+    invoke("duplicates", out)
+    invoke("verify", out)
+    assert "is complete" in convert(source, "--duplicates", "drop")[1].stdout, "the same command again"
+
+
+def test_same_split(convert, invoke, source):
+    """Nothing is lost: what val shares with train moves to train."""
+    out, result = convert(source, "--duplicates", "same-split")
+    found = samples(out)
+    assert found["val"] == {"val/b/grass.jpg"}
+    assert len(found["train"]) == 14
+    assert "4 images moved from val to train" in result.stderr
+    assert json.loads(invoke("duplicates", out, "--json").stdout)["leaks"] == []
+
+
+@pytest.fixture
+def many(pictures, tmp_path):
+    """Each photograph in four copies of other qualities and sizes, in two classes."""
+    root = tmp_path / "many"
+    for number, (name, picture) in enumerate(pictures.items()):
+        for quality in (95, 80, 60, 40):
+            path = root / "ab"[number % 2] / f"{name}-{quality}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encode(picture.resize((picture.width - quality, picture.height - 40)), quality=quality))
+    return root
+
+
+@pytest.mark.parametrize("option", [("--split-by", "duplicates"), ("--duplicates", "same-split")])
+def test_new_splits_take_whole_groups(convert, invoke, many, option):
+    out, result = convert(many, "--val-fraction", 0.3, "--test-fraction", 0.2, *option)
+    found = samples(out)
+    assert {len(names) for names in found.values()} == {12, 8, 24}
+    names = {split: {source.rsplit("-", 1)[0] for source in sources} for split, sources in found.items()}
+    assert not names["train"] & names["val"]
+    assert not names["test"] & (names["train"] | names["val"])
+    assert "not stratified" not in result.stderr
+    assert json.loads(invoke("duplicates", out, "--json").stdout)["leaks"] == []
+    # Without the option, copies of most photographs are on both sides.
+    plain, _ = convert(many, "--val-fraction", 0.3, "--hash", name="plain")
+    assert json.loads(invoke("duplicates", plain, "--json", status=1).stdout)["leaks"]
+
+
+def test_a_prepared_dataset_with_hashes(convert, invoke, monkeypatch, many):
+    hashed, _ = convert(many, "--hash", name="hashed")
+    out, _ = convert(hashed, "--duplicates", "drop", "--hash")
+    assert len(samples(out)["train"]) == 11
+    assert read_manifest(out).options["duplicates"] == "drop"
+
+
+def test_three_steps_give_the_same_bytes(convert, invoke, source, tmp_path):
+    whole, _ = convert(source, "--duplicates", "drop", "--distance", 20)
+    steps = tmp_path / "steps"
+    invoke("plan", "--src", source, "--out", steps, "--duplicates", "drop", "--distance", 20)
+    invoke("work", steps, "--task", "0/1")
+    invoke("finish", steps)
+    assert (whole / "manifest.json").read_bytes() == (steps / "manifest.json").read_bytes()
+
+
+def test_a_changed_image_makes_another_plan(convert, many):
+    """The plan depends on which images are copies, so shards of another grouping are never mixed with it."""
+    convert(many, "--split-by", "duplicates", "--val-fraction", 0.3)
+    victim = next((many / "a").iterdir())
+    size = victim.stat().st_size
+    shutil.copy(next((many / "b").iterdir()), victim)
+    with victim.open("r+b") as file:
+        file.truncate(size)
+    result = convert(many, "--split-by", "duplicates", "--val-fraction", 0.3, status=2)[1]
+    assert "contains" in result.stderr or "another" in result.stderr
+
+
+def test_options_that_contradict_each_other(convert, source):
+    assert "has no effect" in convert(source, "--distance", 5, status=2)[1].stderr
+    stderr = convert(source, "--duplicates", "same-split", "--split-by", "label", status=2)[1].stderr
+    assert "excludes --duplicates same-split" in stderr
+    assert "requires --val-fraction" in convert(source, "--split-by", "duplicates", status=2)[1].stderr
+
+
+def test_a_column_of_that_name_is_a_column(convert, source, tmp_path):
+    table = tmp_path / "list.csv"
+    paths = sorted(str(path.relative_to(source)) for path in source.rglob("*.jpg"))
+    rows = [f"{path},x,{number % 3}" for number, path in enumerate(paths)]
+    table.write_text("\n".join(["path,label,duplicates", *rows]) + "\n")
+    out, _ = convert(
+        table,
+        "--image-root",
+        source,
+        "--split-by",
+        "duplicates",
+        "--val-fraction",
+        0.4,
+        "--classes",
+        _classes(tmp_path),
+    )
+    numbers = {
+        split.name: {
+            value for shard in split.shards for value in pq.read_table(out / shard.table.name)["duplicates"].to_pylist()
+        }
+        for split in read_manifest(out).splits
+    }
+    assert not numbers["train"] & numbers["val"]
+
+
+def _classes(folder):
+    (folder / "classes.txt").write_text("x\n")
+    return folder / "classes.txt"
+
+
+@given(
+    st.integers(1, 25).flatmap(
+        lambda n: st.tuples(
+            st.lists(st.integers(0, n - 1), min_size=n, max_size=2 * n),
+            st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1))),
+        )
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_no_two_images_that_are_kept_are_copies(case, random):
+    items, pairs = case
+    names = [*dict.fromkeys(items)]
+    item = np.array([names.index(value) for value in items])
+    first_image = np.array([items.index(name) for name in names])
+    edges = sorted({(min(a, b), max(a, b)) for a, b in pairs if a != b and max(a, b) < len(names)})
+    first, second = (np.array([edge[side] for edge in edges], np.int32) for side in (0, 1))
+    bits = np.array([random.randrange(32) for _ in edges], np.uint8)
+    found = Duplicates(item, first_image, Pairs(first, second, bits), np.zeros(len(edges), np.uint8), 31)
+    rank = np.array(random.sample(range(len(items)), len(items)))
+    original, distance, _ = _originals(found, rank)
+    is_copy = {(a, b) for a, b in edges} | {(b, a) for a, b in edges} | {(a, a) for a in range(len(names))}
+    kept = [image for image in range(len(items)) if original[image] < 0]
+    for image in range(len(items)):
+        near = [other for other in kept if other != image and (item[image], item[other]) in is_copy]
+        if original[image] < 0:
+            assert not near
+            continue
+        assert original[image] in near
+        assert rank[original[image]] < rank[image]
+        pair = tuple(sorted((int(item[image]), int(item[original[image]]))))
+        assert distance[image] == (-1 if pair[0] == pair[1] else bits[edges.index(pair)])
