@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 from click.core import ParameterSource
 
-from dataprep.commands.base import classes_option, max_classes_option, print_note, read_classes
+from dataprep.commands.base import print_note
 from dataprep.commands.console import console
 from dataprep.commands.image_options import add_image_options, resolve_images
 from dataprep.commands.param_types import Fraction, byte_size, path_or_url
 from dataprep.commands.progress_bars import ProgressBar
+from dataprep.commands.source_options import SOURCE_OPTIONS, describe_contents, source_options
 from dataprep.images.base import MAX_PIXELS, Validation
 from dataprep.options import (
     BY_DUPLICATES,
@@ -30,7 +31,6 @@ from dataprep.options import (
 from manifests.errors import CallError
 from manifests.remote import is_url, parse_url
 from manifests.schema import Format, Store
-from manifests.text import plural
 
 if TYPE_CHECKING:
     from dataprep.sources import Source
@@ -42,36 +42,6 @@ overwrite_option = click.option(
     is_flag=True,
     help="Start anew instead of resuming, and replace a dataset in OUT that was made from another source or with other "
     "options.",
-)
-
-#: How to read a source; see `SourceOptions`.
-SOURCE_OPTIONS = (
-    click.option(
-        "--image-root",
-        type=path_or_url,
-        metavar="DIR",
-        help="Folder or URL that the paths in a list or table are relative to.",
-    ),
-    click.option("--path-column", metavar="NAME", help="Table column that contains the paths."),
-    click.option(
-        "--label-column", metavar="NAME", help="Table column, or {part} of --pattern, that contains the labels."
-    ),
-    click.option("--split-column", metavar="NAME", help="Table column that contains the split names."),
-    click.option(
-        "--pattern",
-        metavar="PATTERN",
-        help="How image files in a folder are named, for example '{identity}_c{camera}s*'. A {part} becomes a column, "
-        "* matches any text, ? one character. The label is {identity} or {label}, or else the class folder.",
-    ),
-    classes_option,
-    max_classes_option,
-    click.option(
-        "--rename-classes",
-        type=path_or_url,
-        metavar="FILE",
-        help="File of class names to rename, lines of `old,new`. Classes with the same new name become one. --classes "
-        "then lists the new names.",
-    ),
 )
 
 _OPTIONS = (
@@ -274,14 +244,8 @@ def read_inputs(
     store: Store,
     raw_size: int | None,
     raw_fit: Fit | None,
-    image_root: str | None,
-    path_column: str | None,
-    label_column: str | None,
-    split_column: str | None,
-    pattern: str | None,
-    classes: str | None,
-    max_classes: int,
     rename_classes: str | None,
+    **reading: Any,
 ) -> Inputs:
     """Read the source, print what was found to stderr, and combine the options.
 
@@ -329,23 +293,10 @@ def read_inputs(
 
     from dataprep.plan.where import filter_source
     from dataprep.resume.output import check_output
-    from dataprep.sources import SourceOptions
     from dataprep.sources.hash_column import without_hashes
     from dataprep.sources.merge import Part, merge_sources, read_parts
 
-    parts = read_parts(
-        src,
-        SourceOptions(
-            image_root=image_root,
-            path_column=path_column,
-            label_column=label_column,
-            split_column=split_column,
-            classes=read_classes(classes),
-            pattern=pattern,
-            max_classes=max_classes,
-        ),
-        rename_classes,
-    )
+    parts = read_parts(src, source_options(**reading), rename_classes)
     source = merge_sources(parts)
     if where is not None:
         source = filter_source(source, where)
@@ -357,8 +308,7 @@ def read_inputs(
     if not options.hash:
         source = without_hashes(source)
     for each in parts if len(parts) > 1 else [Part(src[0], source)]:
-        contents = f"{plural(len(each.source), 'image')} in {plural(len(each.source.classes), 'class')}"
-        console.info(f"{each.src}: {each.source.layout}, {contents}")
+        console.info(f"{each.src}: {each.source.layout}, {describe_contents(each.source)}")
         if len(parts) > 1 and out is not None:  # the folder above all sources is not one of them
             check_output(each.source, out)
     for notice in source.notices:

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from dataprep.commands.base import Command, print_line, print_note, read_classes, workers_option
-from dataprep.commands.conversion_options import SOURCE_OPTIONS
+from dataprep.commands.base import Command, print_line, print_note, workers_option
 from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ProgressBar
+from dataprep.commands.source_options import SOURCE_OPTIONS, source_options
 from manifests.errors import CallError, DatasetError, ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
 from manifests.text import plural
@@ -38,7 +38,6 @@ def repair(
     src: tuple[str, ...],
     dry_run: bool,
     workers: int | None,
-    classes: str | None,
     rename_classes: str | None,
     **reading: Any,
 ) -> ExitStatus:
@@ -53,16 +52,10 @@ def repair(
 
     source = None
     if src:
-        from dataprep.sources import SourceOptions
         from dataprep.sources.merge import merge_sources, read_parts
 
-        options = SourceOptions(classes=read_classes(classes), **reading)
-        source = merge_sources(read_parts(src, options, rename_classes))
-    elif (
-        classes is not None
-        or rename_classes is not None
-        or any(value for name, value in reading.items() if name != "max_classes")
-    ):
+        source = merge_sources(read_parts(src, source_options(**reading), rename_classes))
+    elif rename_classes is not None or any(value for name, value in reading.items() if name != "max_classes"):
         raise CallError("options that say how to read the source require --src", hint="set --src")
     with ProgressBar("checking") as bar, cleanup_on_interrupt():
         result = repair_dataset(out, source, dry_run=dry_run, workers=workers, progress=bar)

@@ -19,6 +19,7 @@ from dataprep import storage
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.recognize import read_file, read_folder
 from dataprep.sources.refusals import missing_source
+from dataprep.sources.relabel import with_label_type
 from manifests.errors import SourceError
 from manifests.faults import raise_machine_fault
 from manifests.schema import UNREADABLE
@@ -47,6 +48,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
         with storage.remember(src):
             mode = storage.stat(src).st_mode
             source = read_folder(src, options) if stat.S_ISDIR(mode) else read_file(src, options)
+            source = with_label_type(source, options)
     except FileNotFoundError as error:
         raise missing_source(src, str(error.filename or src)) from None
     except OSError as error:
@@ -67,10 +69,20 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     return replace(source, notices=(*source.notices, *_class_notices(source)))
 
 
+#: A source of so many images, each with a class of its own, most likely has no classes.
+_MANY_CLASSES = 10
+
+
 def _class_notices(source: Source) -> Iterator[str]:
     """Report classes without samples, and classes that are only in some splits."""
     if source.label_type != "class":
         return
+    used = len(np.unique(source.label))
+    if used == len(source) >= _MANY_CLASSES:
+        yield (
+            f"each of the {plural(used, 'image')} has a class of its own; if the labels are not classes, set "
+            "--label-type regression or caption, or --unlabelled"
+        )
     counts = np.zeros((len(source.splits), len(source.classes)), np.int64)
     np.add.at(counts, (source.split, source.label), 1)
     empty = np.flatnonzero(counts.sum(0) == 0)

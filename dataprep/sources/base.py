@@ -39,7 +39,9 @@ class SourceOptions:
         classes: class names in label order; `None` takes them from the source.
         pattern: pattern of the file names, as in `dataprep.sources.patterns.parse_pattern`.
         max_classes: integer labels in a list or table must be less than this, unless `classes` is given.
-        label_type: what the labels are; `None` detects it.
+        label_type: what the labels are; `None` detects it. ``"none"`` leaves them out.
+        label_separator: text between the classes of an image with several, or between its numbers; `None` is ``|`` for
+            classes.
 
     """
 
@@ -51,6 +53,7 @@ class SourceOptions:
     pattern: str | None = None
     max_classes: int = DEFAULT_MAX_CLASSES
     label_type: LabelType | None = None
+    label_separator: str | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from dataprep.sources.base import LABEL_COLUMNS, Source, SourceOptions
 from dataprep.sources.columns import number_labels
+from dataprep.sources.label_columns import REGRESSION_COLUMNS
 from dataprep.sources.patterns import (
     Pattern,
     find_label,
@@ -20,6 +21,7 @@ from dataprep.sources.patterns import (
     sorted_values,
     to_integers,
 )
+from dataprep.sources.relabel import with_label_type
 from dataprep.sources.scan import Scan, has_folders, list_images, map_splits, stray_notices
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import plural, printable
@@ -128,7 +130,7 @@ def read_filenames(
     )
     # As in tables, a label column with a specific name, such as `identity`, is also kept as an extra column.
     extra_names = [name for name in pattern.names if name != label_name or name not in LABEL_COLUMNS]
-    return Source(
+    source = Source(
         root=src,
         layout=layout,
         classes=classes,
@@ -144,3 +146,6 @@ def read_filenames(
         stamp=stamp,
         folders=frozenset(scan.folders),
     )
+    if options.label_type is None and label_name.lower() in REGRESSION_COLUMNS:
+        return with_label_type(source, replace(options, label_type="regression"))
+    return source

@@ -18,15 +18,19 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.containers import location_table
-from dataprep.sources.base import LABEL_COLUMNS, RESERVED_COLUMNS, Source, SourceOptions
-from dataprep.sources.columns import Locate, number_labels, stats_of
+from dataprep.sources.base import LABEL_COLUMNS, Source, SourceOptions
+from dataprep.sources.columns import stats_of
+from dataprep.sources.label_columns import CAPTION_COLUMNS, OTHER_LABEL_COLUMNS
 from dataprep.sources.parquet_images import column_of, image_columns, opened
-from dataprep.sources.tables import check_filled, check_split_names, extra_columns, is_readable_type, label_text
+from dataprep.sources.relabel import with_labels
+from dataprep.sources.table_labels import labels_of, not_kept
+from dataprep.sources.tables import check_split_names, extra_columns, is_readable_type
 from manifests.errors import CallError, SourceError
 from manifests.members import parse_json, shorten
 from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
 from manifests.parquet_footer import GroupSize
+from manifests.parquet_lists import is_list
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.text import printable, suggest
 
@@ -36,6 +40,7 @@ _SHARD_NAME = re.compile(r"(?P<name>.+)-\d{5,}-of-\d{5,}(?:-[0-9a-f]+)?")
 #: Columns of images and of labels by the names that are common on Hugging Face, preferred if there are several.
 _IMAGE_COLUMNS = ("image", "img", "images", "picture", "photo", "jpg", "image.bytes")
 _LABEL_COLUMNS = (*LABEL_COLUMNS, "labels", "fine_label")
+_OTHER_LABEL_COLUMNS = (*OTHER_LABEL_COLUMNS, *CAPTION_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -69,14 +74,17 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
         features, names = _features(parquet), parquet.names
         leaf = image if image in parquet.binary_leaves() else f"{image}.bytes"
         columns = [name for name in names if name != image and is_readable_type(parquet.schema.field(name).type)]
+        lists = [name for name in names if name != image and is_list(parquet.schema.field(name).type)]
+        label_names = _label_names(f"{root}/{files[0]}", columns, lists, features, options)
+        columns += [name for name in lists if name in label_names]
         skipped = [name for name in names if name not in (image, *columns)]
     if skipped:
         shown = ", ".join(map(printable, skipped[:5])) + (", ..." if len(skipped) > 5 else "")
         notices.append(f"skipped columns that are not text, numbers or booleans: {shown}")
-    label_name = _label_column(f"{root}/{files[0]}", columns, features, options)
     read = [_read_file(root, file, leaf, columns) for file in files]
-    read, no_label = _without_unlabelled(read, label_name)
-    notices += no_label
+    if len(label_names) == 1:
+        read, no_label = _without_unlabelled(read, label_names[0])
+        notices += no_label
     splits = split_order({file.split for file in read})
     check_split_names(splits, root)
     read = sorted(read, key=lambda file: splits.index(file.split))  # stable
@@ -87,8 +95,9 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
         number = int(np.searchsorted(np.cumsum(rows), row, side="right"))
         return f"{root}/{read[number].path}, row {row - sum(rows[:number])}", None
 
-    label, classes = _labels(table, label_name, features.get(label_name, ()), options, locate)
-    extra, taken = _extra(table, label_name, root)
+    names_of = features.get(label_names[0]) if label_names else None
+    labels = labels_of(table, label_names, options, locate, names_of)
+    extra = extra_columns(table, {*not_kept(table, label_names, labels)}, root, labels)
     container = pa.DictionaryArray.from_arrays(
         np.repeat(np.arange(len(read), dtype=np.int32), rows), pa.array([file.path for file in read], pa.large_string())
     )
@@ -96,21 +105,22 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
     path = pc.binary_join_element_wise(
         container.cast(pa.large_string()), pa.array(position).cast(pa.large_string()), pa.scalar("/", pa.large_string())
     )
-    return Source(
+    source = Source(
         root=root,
         layout=f"Parquet with images in column {printable(image)}",
-        classes=classes,
+        classes=(),
         splits=splits,
         path=path,
-        label=label,
+        label=labels.label,
         split=np.repeat(np.array([splits.index(file.split) for file in read], np.int8), rows),
         size=np.concatenate([_estimated_sizes(file.groups) for file in read]),
         extra=extra,
-        notices=(*notices, *taken),
+        notices=tuple(notices),
         stamp=np.repeat(np.array([file.stamp for file in read], np.int64).reshape(-1, 2), rows, axis=0),
         location=location_table(container, "parquet", position=pa.array(position), key=leaf.encode()),
         group=_number_groups(read),
     )
+    return with_labels(source, labels)
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -212,19 +222,33 @@ def _features(parquet: BoundedParquet) -> dict[str, tuple[str, ...]]:
         raise ParquetError(f"the metadata of Hugging Face in it: {error}") from None
 
 
-def _label_column(
-    file: str, columns: Sequence[str], features: Mapping[str, tuple[str, ...]], options: SourceOptions
-) -> str:
+def _label_names(
+    file: str,
+    columns: Sequence[str],
+    lists: Sequence[str],
+    features: Mapping[str, tuple[str, ...]],
+    options: SourceOptions,
+) -> tuple[str, ...]:
+    """Return the columns of labels: several if the option names several; none if the images have no labels."""
+    if options.label_type == "none":
+        return ()
+    known = (*columns, *lists)
     if options.label_column is not None:
-        if options.label_column not in columns:
-            message = f"--label-column {options.label_column}: {file} has no such column"
-            raise CallError(message, hint=suggest(options.label_column, columns))
-        return options.label_column
-    names = [name for name in (*_LABEL_COLUMNS, *features) if name in columns]
-    if not names:
-        shown = ", ".join(map(printable, columns[:20])) or "none"
-        raise CallError(f"{file} has no column of labels", hint=f"set --label-column; its columns are {shown}")
-    return names[0]
+        given = options.label_column
+        names = [given] if given in known else [name.strip() for name in given.split(",")]
+        for name in names:
+            if name not in known:
+                message = f"--label-column {given}: {file} has no such column"
+                raise CallError(message, hint=suggest(name, known))
+        return tuple(names)
+    preferred = CAPTION_COLUMNS if options.label_type == "caption" else _LABEL_COLUMNS
+    found = [name for name in (*preferred, *features, *_OTHER_LABEL_COLUMNS) if name in known]
+    if not found:
+        shown = ", ".join(map(printable, known[:20])) or "none"
+        raise CallError(
+            f"{file} has no column of labels", hint=f"set --label-column or --unlabelled; its columns are {shown}"
+        )
+    return (found[0],)
 
 
 def _without_unlabelled(files: Sequence[_File], label: str) -> tuple[list[_File], list[str]]:
@@ -245,20 +269,3 @@ def _has_labels(column: pa.ChunkedArray) -> bool:
     if column.null_count == len(column):
         return False
     return not pa.types.is_integer(column.type) or pc.max(column).as_py() >= 0
-
-
-def _labels(
-    table: pa.Table, name: str, names: tuple[str, ...], options: SourceOptions, locate: Locate
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Return the labels, int32 [n], and the class names: given, or those of the metadata, or the labels themselves."""
-    check_filled(table[name], name, locate)
-    text = label_text(table, name, locate(0)[0].rsplit(", row", 1)[0])
-    return number_labels(text, options.classes or names or None, locate, max_classes=options.max_classes)
-
-
-def _extra(table: pa.Table, label: str, root: str) -> tuple[pa.Table, list[str]]:
-    """Return the extra columns, and messages about those whose names sample tables already use."""
-    used = {label} & {*LABEL_COLUMNS}
-    taken = [name for name in table.column_names if name in RESERVED_COLUMNS and name not in used]
-    notices = [f"skipped columns whose names sample tables already use: {', '.join(taken)}"] if taken else []
-    return extra_columns(table, {*used, *taken}, root), notices

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -11,7 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.columns import Locate, check_paths, concat, file_stats, normal_source_path, number_labels
+from dataprep.sources.columns import Locate, check_paths, concat, file_stats, normal_source_path
+from dataprep.sources.label_columns import read_labels
+from dataprep.sources.relabel import with_labels
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.schema import SPLIT_ALIASES
@@ -23,34 +26,34 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
     Args:
         files: the list files.
         root: the folder that paths are relative to.
-        options: `classes` applies.
+        options: `classes` and the label type apply.
 
     Raises:
         SourceError: a line or a label is not valid, or an image is missing or listed twice.
 
     """
-    paths, labels, locate = parse_lists(files)
+    paths, labels, locate = parse_lists(files, has_labels=options.label_type != "none")
     path = concat(paths)
-    label, classes = number_labels(labels, options.classes, locate, max_classes=options.max_classes)
+    read = read_labels(labels, "label", options, locate)
     stats = file_stats(root, path)
     source = Source(
         root=root,
         layout="PaddleClas lists" if len(files) > 1 else "list file",
-        classes=classes,
+        classes=(),
         splits=tuple(_split_of_list(file) for file in files),
         path=path,
-        label=label,
+        label=np.zeros(len(path), np.int32),
         split=np.repeat(np.arange(len(files), dtype=np.int8), [len(part) for part in paths]),
         size=stats[:, 0],
         stamp=stats[:, 1:],
         extra=pa.table({}),
     )
     check_paths(source, locate)
-    return source
+    return with_labels(source, replace(read, origin=read.origin.replace("column label", "the end of each line")))
 
 
-def parse_lists(files: Sequence[str]) -> tuple[list[pa.Array], pa.Array, Locate]:
-    """Read list files.
+def parse_lists(files: Sequence[str], *, has_labels: bool = True) -> tuple[list[pa.Array], pa.Array, Locate]:
+    """Read list files. Without labels, a line is a path.
 
     Returns:
         The paths of each list (large_string), the labels of all lists as text, and a function that locates a row.
@@ -59,7 +62,7 @@ def parse_lists(files: Sequence[str]) -> tuple[list[pa.Array], pa.Array, Locate]
         SourceError: a line is not valid.
 
     """
-    columns = [_parse_list(file) for file in files]
+    columns = [_parse_list(file, has_labels=has_labels) for file in files]
     ends = np.cumsum([len(lines) for _, _, lines in columns])
     lines = np.concatenate([lines for _, _, lines in columns])
 
@@ -74,12 +77,12 @@ def _split_of_list(file: str) -> str:
     return SPLIT_ALIASES.get(first, "train")
 
 
-def _parse_list(file: str) -> tuple[pa.Array, pa.Array, NDArray[np.int64]]:
+def _parse_list(file: str, *, has_labels: bool) -> tuple[pa.Array, pa.Array, NDArray[np.int64]]:
     """Return the paths, the labels as text, and the line numbers of a list file."""
     paths: list[pa.Array] = []
     labels: list[pa.Array] = []
     numbers: list[NDArray[np.int64]] = []
-    lines = _list_lines(file)
+    lines = _list_lines(file, has_labels=has_labels)
     while batch := list(islice(lines, 1 << 16)):
         paths.append(pa.array([path for _, path, _ in batch], pa.large_string()))
         labels.append(pa.array([label for _, _, label in batch], pa.large_string()))
@@ -87,7 +90,7 @@ def _parse_list(file: str) -> tuple[pa.Array, pa.Array, NDArray[np.int64]]:
     return concat(paths), concat(labels), np.concatenate([*numbers, np.empty(0, np.int64)])
 
 
-def _list_lines(file: str) -> Iterator[tuple[int, str, str]]:
+def _list_lines(file: str, *, has_labels: bool) -> Iterator[tuple[int, str, str]]:
     def locate(number: int) -> tuple[str, int | None]:
         return file, number
 
@@ -101,7 +104,7 @@ def _list_lines(file: str) -> Iterator[tuple[int, str, str]]:
                 line=number,
                 hint="save the list as UTF-8",
             ) from None
-        parts = line.strip().rsplit(maxsplit=1)
+        parts = line.strip().rsplit(maxsplit=1) if has_labels else [line.strip(), ""] * bool(line.strip())
         if len(parts) == 1 or "\0" in line:
             raise SourceError(
                 f"the line {line.strip()[:80]!r} does not have the form `path label`",

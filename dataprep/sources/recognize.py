@@ -29,6 +29,7 @@ from dataprep.sources.reid_folders import find_reid_layout, read_reid_folders
 from dataprep.sources.scan import has_folders, list_folders
 from dataprep.sources.segmentation import read_segmentation
 from dataprep.sources.tables import TABLE_SUFFIXES, read_table
+from dataprep.sources.unlabelled import read_unlabelled
 from dataprep.sources.voc import read_voc
 from manifests.errors import CallError
 from manifests.remote import is_url, parent_folder
@@ -60,6 +61,8 @@ def read_folder(src: str, options: SourceOptions) -> Source:
     folders = list_folders(src)
     _refuse(options, ("image_root", "path_column", "split_column"), f"a list or a table, but {src} is a folder")
     _refuse(options, ("label_column",), f"a table or --pattern, but {src} is a folder")
+    if options.label_type == "none":
+        return read_unlabelled(src, folders)
     return _read_image_folders(src, folders, options)
 
 
@@ -108,6 +111,8 @@ def _read_image_folders(src: str, folders: Sequence[str], options: SourceOptions
 def _read_file_names(src: str, text: str, options: SourceOptions) -> Source:
     """Read a folder with ``--pattern``: labels from the file names, or only extra columns of class folders."""
     folders, pattern = list_folders(src), parse_pattern(text)
+    if options.label_type == "none":
+        return add_columns(read_unlabelled(src, folders), pattern)
     if options.label_column or has_label(pattern) or not has_class_folders(src, folders):
         return read_by_pattern(src, folders, text, options)
     refuse_other_layouts(src, folders)

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dataprep.formats.label_features import CLASS_MEMBERS
 from dataprep.sources.base import (
-    LABEL_COLUMNS,
     MAX_COLUMN_NAME,
     MAX_SPLIT_NAME,
     RESERVED_COLUMNS,
     Source,
     SourceOptions,
 )
-from dataprep.sources.columns import Locate, check_paths, file_stats, normalize_paths, number_labels
+from dataprep.sources.columns import Locate, check_paths, file_stats, normalize_paths
 from dataprep.sources.delimited import load_csv
 from dataprep.sources.jsonl import load_jsonl
+from dataprep.sources.label_columns import Labels
+from dataprep.sources.relabel import free_name, with_labels
+from dataprep.sources.table_labels import check_filled, label_columns, labels_of, not_kept, one_array
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_TABLE, open_file
 from manifests.members import shorten
 from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
+from manifests.parquet_lists import is_list
 from manifests.parquet_values import shorten_type
 from manifests.remote import parent_folder
-from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.schema import COLUMN_PREFIX, SPLIT_ALIASES, split_order
 from manifests.text import printable, suggest
 
 #: A table may have this many rows for each of its bytes, and some more. Generated paths, compressed by Zstandard, need
@@ -53,7 +56,7 @@ def read_table(file: str, options: SourceOptions) -> Source:
     """
     table, lines = _load(file)
     path_name = _find_column(table, options.path_column, PATH_COLUMNS, "--path-column", file)
-    label_name = _find_column(table, options.label_column, LABEL_COLUMNS, "--label-column", file)
+    label_names = label_columns(table, options, file)
     split_name = options.split_column or ("split" if "split" in table.column_names else None)
     if split_name is not None:
         _find_column(table, split_name, (), "--split-column", file)
@@ -61,31 +64,31 @@ def read_table(file: str, options: SourceOptions) -> Source:
     def locate(row: int) -> tuple[str, int]:
         return file, int(lines[row])
 
-    for name in {path_name, label_name, *([split_name] if split_name else [])}:
+    for name in {path_name, *([split_name] if split_name else [])}:
         check_filled(table[name], name, locate)
         _check_one_line(table[name], name, locate)
     root = options.image_root or parent_folder(file) or "."
     path = normalize_paths(_text_column(table, path_name, file), locate)
-    label, classes = number_labels(
-        label_text(table, label_name, file), options.classes, locate, max_classes=options.max_classes
-    )
+    labels = labels_of(table, label_names, options, locate)
+    if labels.label_type == "class":
+        for name in label_names:
+            _check_one_line(table[name], name, locate)
     splits, split = _number_splits(table, split_name, file)
     stats = file_stats(root, path)
     source = Source(
         root=root,
         layout="table",
-        classes=classes,
+        classes=(),
         splits=splits,
         path=path,
-        label=label,
+        label=labels.label,
         split=split,
         size=stats[:, 0],
         stamp=stats[:, 1:],
-        # A label column with a specific name, such as `identity`, is also kept as an extra column.
-        extra=extra_columns(table, {path_name, split_name, *({label_name} & {*LABEL_COLUMNS})}, file),
+        extra=extra_columns(table, {path_name, split_name, *not_kept(table, label_names, labels)}, file, labels),
     )
     check_paths(source, locate)
-    return source
+    return with_labels(source, labels)
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -113,28 +116,31 @@ def _load_parquet(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     return table, np.arange(1, len(table) + 1)
 
 
-def _check_type(arrow_type: pa.DataType, name: str, file: str) -> None:
-    if not is_readable_type(arrow_type):
-        arrow_type = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
-        raise SourceError(
-            f"column {shorten(name)} has the type {shorten_type(arrow_type)}, which is not text, a number or a boolean",
-            file=file,
-            hint="convert or remove it",
-        )
+def _check_type(column_type: pa.DataType, name: str, file: str) -> None:
+    if not (is_readable_type(column_type) or is_list(column_type)):
+        raise _wrong_type(name, column_type.value_type if pa.types.is_dictionary(column_type) else column_type, file)
 
 
-def is_readable_type(arrow_type: pa.DataType) -> bool:
-    """Return whether a column contains text, numbers, booleans or times. Only these are read."""
+def _wrong_type(name: str, column_type: pa.DataType, file: str) -> SourceError:
+    return SourceError(
+        f"column {shorten(name)} has the type {shorten_type(column_type)}, which is not text, a number or a boolean",
+        file=file,
+        hint="convert it, remove it, or set --label-column if it has the labels",
+    )
+
+
+def is_readable_type(column_type: pa.DataType) -> bool:
+    """Return whether a column contains text, numbers, booleans or times. Besides labels, only these are read."""
     types = pa.types
-    if types.is_dictionary(arrow_type):
-        arrow_type = arrow_type.value_type
+    if types.is_dictionary(column_type):
+        column_type = column_type.value_type
     return bool(
-        _is_text(arrow_type)
-        or types.is_integer(arrow_type)
-        or types.is_floating(arrow_type)
-        or types.is_boolean(arrow_type)
-        or types.is_null(arrow_type)
-        or types.is_temporal(arrow_type)
+        _is_text(column_type)
+        or types.is_integer(column_type)
+        or types.is_floating(column_type)
+        or types.is_boolean(column_type)
+        or types.is_null(column_type)
+        or types.is_temporal(column_type)
     )
 
 
@@ -165,22 +171,6 @@ def _find_column(table: pa.Table, given: str | None, known: Sequence[str], optio
     return column_name
 
 
-def check_filled(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
-    """Check that a column has a value in every row.
-
-    Raises:
-        SourceError: it is null, empty or blank in a row.
-
-    """
-    empty = pc.is_null(column)
-    if _is_text(column.type):
-        empty = pc.or_kleene(empty, pc.equal(pc.utf8_trim_whitespace(column), ""))
-    row = pc.index(empty, True).as_py()
-    if row >= 0:
-        file, line = locate(row)
-        raise SourceError(f"column {name!r} is empty", file=file, line=line, hint="fill in a value, or remove the row")
-
-
 def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
     if not _is_text(table[name].type):
         raise SourceError(
@@ -189,23 +179,6 @@ def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
             hint="convert it to text",
         )
     return table[name].combine_chunks().cast(pa.large_string())
-
-
-def label_text(table: pa.Table, name: str, file: str) -> pa.Array:
-    """Return a column of labels as text, large_string [n].
-
-    Raises:
-        SourceError: it contains neither integers nor text.
-
-    """
-    arrow_type = table[name].type
-    if not (pa.types.is_integer(arrow_type) or _is_text(arrow_type) or pa.types.is_dictionary(arrow_type)):
-        raise SourceError(
-            f"column {name!r} has the type {arrow_type}, but labels are integers or names",
-            file=file,
-            hint="convert it, or set --label-column",
-        )
-    return _as_text(table[name], name, file)
 
 
 def _number_splits(table: pa.Table, name: str | None, file: str) -> tuple[tuple[str, ...], NDArray[np.int8]]:
@@ -240,35 +213,41 @@ def check_split_names(names: Iterable[str], file: str) -> None:
             )
 
 
-def extra_columns(table: pa.Table, used: set[str | None], file: str) -> pa.Table:
-    """Return all columns that are not in `used`, as text, numbers or booleans."""
-    names = [name for name in table.column_names if name not in used]
-    columns = {}
-    for name in names:
-        if name in RESERVED_COLUMNS or name.startswith("image/"):
-            raise SourceError(f"column {name!r} has a name that sample tables already use", file=file, hint="rename it")
-        if not name or len(name.encode()) > MAX_COLUMN_NAME:
+def extra_columns(table: pa.Table, used: set[str | None], file: str, labels: Labels) -> pa.Table:
+    """Return all columns that are not in `used`, as text, numbers or booleans.
+
+    A column whose name the sample tables or records of this label type already use is called ``column:NAME``.
+    """
+    taken = (*RESERVED_COLUMNS, *labels.columns, *(CLASS_MEMBERS[t] for t in CLASS_MEMBERS if t == labels.label_type))
+    columns: dict[str, pa.Array] = {}
+    for name in (name for name in table.column_names if name not in used):
+        own = free_name(name, taken) if not name.startswith("image/") else f"{COLUMN_PREFIX}{name}"
+        if not name or len(own.encode()) > MAX_COLUMN_NAME:
             raise SourceError(
                 f"column {name[:40]!r} has a name of {len(name.encode())} bytes, not 1 to {MAX_COLUMN_NAME}",
                 file=file,
                 hint="rename it",
             )
-        columns[name] = _extra_column(_one_array(table[name]), name, file)
+        if own in columns or (own != name and own in table.column_names):
+            raise SourceError(f"columns {name!r} and {own!r} would have the same name", file=file, hint="rename one")
+        columns[own] = _extra_column(one_array(table[name]), name, file)
     return pa.table(columns)
 
 
 def _extra_column(column: pa.Array, name: str, file: str) -> pa.Array:
-    types, arrow_type = pa.types, column.type
-    if types.is_dictionary(arrow_type) or types.is_temporal(arrow_type):
+    types, column_type = pa.types, column.type
+    if is_list(column_type):
+        raise _wrong_type(name, column_type, file)
+    if types.is_dictionary(column_type) or types.is_temporal(column_type):
         return _as_text(column, name, file)
-    if _is_text(arrow_type):
+    if _is_text(column_type):
         return _infer_type(column) if file.lower().endswith((".csv", ".tsv")) else column
     return column
 
 
 def _as_text(column: pa.Array | pa.ChunkedArray, name: str, file: str) -> pa.Array:
     try:
-        return _one_array(column.cast(pa.large_string()))
+        return one_array(column.cast(pa.large_string()))
     except pa.ArrowInvalid as error:  # for example, an unknown time zone
         reason = printable(str(error).splitlines()[0][:200])
         message = f"column {shorten(name)} cannot be converted to text ({reason})"
@@ -284,20 +263,16 @@ _FLOAT = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$"
 def _infer_type(column: pa.Array) -> pa.Array:
     """Convert a column of a CSV file to numbers or booleans if all of its values are; empty cells become null."""
     filled = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
-    for pattern, arrow_type in ((_INTEGER, pa.int64()), (_FLOAT, pa.float64()), (_BOOLEAN, pa.bool_())):
+    for pattern, column_type in ((_INTEGER, pa.int64()), (_FLOAT, pa.float64()), (_BOOLEAN, pa.bool_())):
         if filled.null_count < len(filled) and pc.all(pc.match_substring_regex(filled, pattern)).as_py():
-            number = filled.cast(arrow_type)
+            number = filled.cast(column_type)
             # Different texts must not become the same number: 1.10 and 1.1, or more digits than a float keeps.
             same = pc.count_distinct(number).as_py() == pc.count_distinct(filled).as_py()
             # A number like 1e999 would become infinite.
-            finite = arrow_type != pa.float64() or pc.all(pc.is_finite(number)).as_py()
+            finite = column_type != pa.float64() or pc.all(pc.is_finite(number)).as_py()
             return number if same and finite else column
     return column
 
 
-def _is_text(arrow_type: pa.DataType) -> bool:
-    return bool(pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type))
-
-
-def _one_array(column: Any) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+def _is_text(column_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(column_type) or pa.types.is_large_string(column_type))
