@@ -85,6 +85,7 @@ def build(
     cache: str | os.PathLike[str] | None = None,
     cache_limit: int | str | None = None,
     tuning: str | os.PathLike[str] | None = None,
+    revision: int | Sequence[int | None] | None = None,
     on_error: OnError = "raise",
     **other: Any,
 ) -> Loader[Any]:
@@ -175,6 +176,8 @@ def build(
             the folder.
         cache_limit: most bytes that everything in the cache may take on disk, or text such as ``"200GiB"``. If the
             dataset is larger, images that are needed latest are evicted. `None` means no limit.
+        revision: read an older revision of a dataset that ``dataprep convert --append`` has changed: a number from 0,
+            for several datasets a list with one for each. `None` reads the newest one. A state belongs to one revision.
         tuning: file that ``loaders tune`` wrote. Its `num_threads`, `prefetch` and `hw_decoder_load` replace the
             defaults of these arguments. A file for another machine, dataset or transforms is an error that says what
             differs.
@@ -232,6 +235,7 @@ def build(
         cache=cache,
         cache_limit=cache_limit,
         tuning=tuning,
+        revision=revision,
         on_error=on_error,
     )
     from loaders.resolve import resolve

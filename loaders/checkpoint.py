@@ -26,6 +26,7 @@ class State:
         checkpoint: DALI's checkpoint. Empty before the first batch.
         errors: why images could not be decoded, by their row in the split.
         adjustment: what `Loader.set` has changed.
+        revisions: revision of each dataset that the loader reads. Empty in a state of an older release.
 
     """
 
@@ -34,11 +35,14 @@ class State:
     checkpoint: bytes
     errors: Mapping[int, str] = field(default_factory=dict)
     adjustment: Adjustment = AS_WRITTEN
+    revisions: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
+        revision = self.revisions[0] if len(self.revisions) == 1 else list(self.revisions)
         return {
             "version": VERSION,
+            "revision": revision,
             "built": self.built,
             "position": asdict(self.position),
             # `torch.load` refuses empty bytes by default.
@@ -49,7 +53,9 @@ class State:
         }
 
 
-def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: int) -> State:
+def read_state(
+    state: Mapping[str, Any], built: Mapping[str, Any], *, batches: int, revisions: tuple[int, ...] = ()
+) -> State:
     """Parse the result of `State.to_dict` for a loader that resumes from it.
 
     A state of a sampler's order is also valid at another rank, world size or batch size per rank, if the global batch
@@ -60,6 +66,7 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
         state: what `Loader.state_dict` returned.
         built: choices of the loader that loads the state.
         batches: number of batches per epoch of that loader.
+        revisions: revision of each dataset that it reads.
 
     Raises:
         CallError: `state` is not a loader's state, has another version, or belongs to a different loader.
@@ -83,10 +90,11 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
             whole["checkpoint"].fail("the bytes that were saved")
         errors = dict(_error(member) for member in whole["errors"].items())
         adjustment = _adjustment(whole["set"])
+        saved_revisions = _revisions(whole.get("revision"))
     except MemberError as error:
         raise CallError(f"this is not the state of a loader ({error})", hint=_LOAD_ANOTHER) from None
     if _same_global_batches(saved, built):
-        return State(dict(built), _moved(position, batches), b"", errors, adjustment)
+        return State(dict(built), _moved(position, batches), b"", errors, adjustment, revisions)
     for name, value in built.items():
         stored = saved.get(name)
         if name == "sample_order" and stored != value:
@@ -95,13 +103,31 @@ def read_state(state: Mapping[str, Any], built: Mapping[str, Any], *, batches: i
                 f"{stored or 1}; this release draws order {value})",
                 hint="resume it with the release that saved it, or start a new epoch without load_state_dict()",
             )
+        if name == "dataset" and stored != value and saved_revisions not in ((), revisions):
+            saved_at, own = (_numbers(each) for each in (saved_revisions, revisions))
+            raise CallError(
+                f"the state belongs to revision {saved_at} of the dataset, but this loader reads revision {own}",
+                hint=f"build the loader with revision={saved_at}",
+            )
         if stored != value:
             raise CallError(
                 f"the state was saved by a loader with {name}={shorten(stored, 1000)}, but this loader has "
                 f"{name}={shorten(value, 1000)}",
                 hint="build the loader with the same arguments",
             )
-    return State(saved, position, checkpoint, errors, adjustment)
+    return State(saved, position, checkpoint, errors, adjustment, saved_revisions)
+
+
+def _revisions(member: Member | None) -> tuple[int, ...]:
+    """Read the revisions; older releases did not write them."""
+    if member is None:
+        return ()
+    members = member.items() if isinstance(member.value, (list, tuple)) else [member]
+    return tuple(each.integer(0, _MAX_COUNT) for each in members)
+
+
+def _numbers(revisions: tuple[int, ...]) -> str:
+    return str(revisions[0] if len(revisions) == 1 else list(revisions))
 
 
 #: Choices that say which part of a global batch a rank reads.

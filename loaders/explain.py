@@ -27,7 +27,9 @@ def explain(spec: LoaderSpec) -> str:
 
 def _data_lines(spec: LoaderSpec) -> Iterator[str]:
     split, options, ranks = spec.split, spec.options, spec.options.ranks
-    yield f"{split.folder}: {split.samples:,} samples in {plural(len(split.shards), f'{split.manifest.format} shard')}"
+    revision = f" (revision {', '.join(map(str, split.revisions))})" if any(split.revisions) else ""
+    shards = plural(len(split.shards), f"{split.manifest.format} shard")
+    yield f"{split.folder}{revision}: {split.samples:,} samples in {shards}"
     if isinstance(spec.records, CachedImages):
         yield from spec.records.lines()
     yield (

@@ -128,7 +128,12 @@ class Loader(LoaderState, Generic[BatchT_co]):
         interrupted = handled is not None and id(handled) != self._handled_at_leave
         progress = self._progress if interrupted else self._progress.resumable
         return State(
-            checkpoint_choices(self._spec), progress.saved, progress.checkpoint, self._errors, self._spec.adjustment
+            checkpoint_choices(self._spec),
+            progress.saved,
+            progress.checkpoint,
+            self._errors,
+            self._spec.adjustment,
+            self._spec.split.revisions,
         ).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -141,7 +146,8 @@ class Loader(LoaderState, Generic[BatchT_co]):
 
         """
         self._require_usable()
-        loaded = read_state(state, checkpoint_choices(self._spec), batches=len(self))
+        choices, revisions = checkpoint_choices(self._spec), self._spec.split.revisions
+        loaded = read_state(state, choices, batches=len(self), revisions=revisions)
         previous, errors, adjustment = self._progress.resumable, self._errors, self._spec.adjustment
         try:
             self._adjust(loaded.adjustment)

@@ -6,7 +6,7 @@ import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -96,6 +96,7 @@ class BuildRequest:
     cache: str | os.PathLike[str] | None = None
     cache_limit: int | str | None = None
     tuning: str | os.PathLike[str] | None = None
+    revision: int | Sequence[int | None] | None = None
 
     def __post_init__(self) -> None:
         self._check_datasets()
@@ -123,8 +124,31 @@ class BuildRequest:
                 )
         if not datasets:
             raise CallError("dataset is an empty list", hint="pass the folders of prepared datasets")
+        self._check_revision(len(datasets))
         if self.mix is not None:
             self._check_mix(self.mix, len(datasets))
+
+    @property
+    def revisions(self) -> list[int | None]:
+        """The revision of each dataset."""
+        if isinstance(self.revision, (list, tuple)):
+            return [*self.revision]
+        datasets = len(self.dataset) if isinstance(self.dataset, (list, tuple)) else 1
+        return [cast("int | None", self.revision)] * datasets
+
+    def _check_revision(self, datasets: int) -> None:
+        if self.revision is None:
+            return
+        if isinstance(self.revision, (list, tuple)) != isinstance(self.dataset, (list, tuple)) or (
+            len(self.revisions) != datasets
+        ):
+            raise CallError(
+                f"revision must be one number for each of {plural(datasets, 'dataset')}, got {self.revision!r}",
+                hint="pass a number for a folder, and a list of numbers for a list of folders",
+            )
+        for number in self.revisions:
+            if number is not None:
+                require_int("revision", number, 0)
 
     def _check_mix(self, mix: Sequence[float], datasets: int) -> None:
         shares = np.asarray(mix)
@@ -216,6 +240,7 @@ class BuildOptions(TypedDict, total=False):
     cache: str | os.PathLike[str] | None
     cache_limit: int | str | None
     tuning: str | os.PathLike[str] | None
+    revision: int | Sequence[int | None] | None
     on_error: OnError
     drop_last: bool
 

@@ -210,19 +210,21 @@ def _open(request: BuildRequest) -> OpenSplit:
     if isinstance(request.dataset, (str, os.PathLike)):
         dataset = os.fspath(request.dataset)
         if is_url(dataset):
-            return open_cached(dataset, request.split, request.cache, None if limit == math.inf else int(limit))
+            most = None if limit == math.inf else int(limit)
+            return open_cached(dataset, request.split, request.cache, most, request.revisions[0])
         if request.cache is not None or limit < math.inf:
             raise CallError(
                 f"cache and cache_limit are for datasets in an object store, but {dataset} is a folder",
                 hint="remove them, or pass the URL of the dataset",
             )
-        return open_split(dataset, request.split)
+        return open_split(dataset, request.split, request.revisions[0])
     if request.cache is not None or any(is_url(dataset) for dataset in request.dataset):
         raise CallError(
             "several datasets cannot be read from an object store at once",
             hint="join them with `dataprep convert`, or copy them to a local disk",
         )
-    return join_splits([open_split(dataset, request.split) for dataset in request.dataset])
+    datasets = zip(request.dataset, request.revisions, strict=True)
+    return join_splits([open_split(dataset, request.split, revision) for dataset, revision in datasets])
 
 
 def _images(

@@ -21,13 +21,22 @@ def read_revision(folder: str | os.PathLike[str], revision: int | None) -> Manif
 
     """
     newest = read_manifest(folder)
-    if revision in (None, newest.revision):
-        return newest
+    return newest if revision in (None, newest.revision) else read_older(folder, newest, revision)[0]
+
+
+def read_older(folder: str | os.PathLike[str], newest: Manifest, revision: int) -> tuple[Manifest, bytes]:
+    """Read the manifest of a revision that is not the newest one, parsed and as it is stored.
+
+    Raises:
+        CallError: the dataset has no such revision.
+        ManifestError: the manifest is missing or damaged.
+
+    """
     if not 0 <= revision < newest.revision:
-        hint = f"choose a revision from 0 to {newest.revision}" if newest.revision else "only `--append` makes others"
+        hint = f"choose a revision from 0 to {newest.revision}" if newest.revision else "leave out revision"
         raise CallError(f"{os.fspath(folder)} has no revision {revision}", hint=hint)
     data = read_old_manifest(folder, newest, revision)
-    return parse_manifest(data, os.path.join(folder, old_manifest_name(revision)))
+    return parse_manifest(data, os.path.join(folder, old_manifest_name(revision))), data
 
 
 def read_old_manifest(folder: str | os.PathLike[str], newest: Manifest, revision: int) -> bytes:

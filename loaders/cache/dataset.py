@@ -18,6 +18,7 @@ from loaders.cache.folder import REMOTE_NAME, open_cache
 from loaders.cache.locks import MAPPED, share_use
 from manifests.errors import CallError
 from manifests.files import MANIFEST, FileKind, kind_of
+from manifests.history import read_older
 from manifests.remote import ObjectInfo, Store
 from manifests.schema import File, Manifest
 from manifests.store import MANIFEST_NAME, checksum_text, parse_manifest
@@ -63,11 +64,16 @@ class CachedDataset:
             os.close(self.lock)
 
 
-def open_dataset(store: Store, cache: str) -> CachedDataset:
+def open_dataset(store: Store, cache: str, revision: int | None = None) -> CachedDataset:
     """Read the manifest of a dataset in an object store, and make its folder in the cache.
 
+    Args:
+        store: the dataset.
+        cache: the cache folder.
+        revision: an older revision of the dataset. `None` means the newest one.
+
     Raises:
-        CallError: the URL contains no dataset, or the cache folder cannot be used.
+        CallError: the URL contains no dataset, it has no such revision, or the cache folder cannot be used.
         ManifestError: the manifest is damaged.
         StorageError: the store or the disk cannot be used.
 
@@ -83,6 +89,8 @@ def open_dataset(store: Store, cache: str) -> CachedDataset:
             hint="give the URL that was given to `dataprep convert` as --out",
         ) from None
     manifest = parse_manifest(data, f"{url}/{MANIFEST_NAME}")
+    if revision not in (None, manifest.revision):
+        manifest, data = read_older(url, manifest, revision)
     digest = hashlib.sha256(url.encode() + b"\0" + data).hexdigest()[:16]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", store.url.name or store.url.bucket)[:60]
     folder = os.path.join(cache, f"{name}-{digest}")

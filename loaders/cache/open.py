@@ -16,7 +16,9 @@ from manifests.remote import open_store, parse_url
 from manifests.text import printable
 
 
-def open_cached(dataset: str, split: str, cache: str | os.PathLike[str] | None, limit: int | None) -> OpenSplit:
+def open_cached(
+    dataset: str, split: str, cache: str | os.PathLike[str] | None, limit: int | None, revision: int | None = None
+) -> OpenSplit:
     """Read the manifest and the sample tables, and make the shards in the cache: sparse files without any image.
 
     Args:
@@ -24,6 +26,7 @@ def open_cached(dataset: str, split: str, cache: str | os.PathLike[str] | None, 
         split: name of the split.
         cache: the cache folder.
         limit: most bytes that the cache may take on disk; `None` means no limit.
+        revision: an older revision of the dataset. `None` means the newest one.
 
     Raises:
         CallError: the URL contains no dataset, it has no such split, or the cache folder cannot be used.
@@ -36,7 +39,7 @@ def open_cached(dataset: str, split: str, cache: str | os.PathLike[str] | None, 
             f"{printable(dataset)} is in an object store, and cache is missing",
             hint='pass cache= with a folder on a local disk, for example cache="/nvme/cache"',
         )
-    opened = open_dataset(open_store(parse_url(dataset)), os.fspath(cache))
+    opened = open_dataset(open_store(parse_url(dataset)), os.fspath(cache), revision)
     try:
         selected = select_split(opened.manifest, split, dataset, opened.root)
         fetch_files(opened, [shard.table for shard in selected.shards])

@@ -32,6 +32,11 @@ class JoinedSplit(OpenSplit):
     parts: tuple[OpenSplit, ...] = ()
     labels: tuple[NDArray[np.int64], ...] = field(default=(), compare=False)
 
+    @property
+    def revisions(self) -> tuple[int, ...]:
+        """Revision of each dataset."""
+        return tuple(part.manifest.revision for part in self.parts)
+
     def _compute_fingerprint(self) -> str:
         # Identifies the content and the order of the parts, wherever they are stored.
         content = " ".join(part.fingerprint for part in self.parts) + repr(self.manifest.classes)

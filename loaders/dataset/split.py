@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from manifests.errors import CallError, DamagedError
 from manifests.faults import raise_machine_fault
 from manifests.files import INDEX, SHARD, FileKind, file_length
+from manifests.history import read_revision
 from manifests.schema import File, Manifest, Shard
-from manifests.store import read_manifest
 from manifests.text import suggest
 
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ class OpenSplit:
         return sum(shard.samples for shard in self.shards)
 
     @property
+    def revisions(self) -> tuple[int, ...]:
+        """Revision of each dataset that the split is from."""
+        return (self.manifest.revision,)
+
+    @property
     def fingerprint(self) -> str:
         """16 hex digits that identify the content: equal for copies, different for other or rebuilt splits."""
         # Every checkpoint contains it, and a hundred thousand shards take seconds.
@@ -84,20 +89,23 @@ class OpenSplit:
         return os.path.join(self.root, file.name)
 
 
-def open_splits(dataset: str | os.PathLike[str], split: str | None = None) -> list[OpenSplit]:
+def open_splits(
+    dataset: str | os.PathLike[str], split: str | None = None, revision: int | None = None
+) -> list[OpenSplit]:
     """Read the manifest, and return one split, or all of them. Checks no other file.
 
     Args:
         dataset: folder of the dataset.
         split: name of a split. `None` means all splits.
+        revision: an older revision of the dataset. `None` means the newest one.
 
     Raises:
-        CallError: the folder or the split does not exist.
+        CallError: the folder, the split or the revision does not exist.
         DamagedError: the manifest is missing or damaged.
 
     """
     folder = os.fspath(dataset)
-    return _splits_of(read_manifest(dataset), split, folder, os.path.abspath(folder))
+    return _splits_of(read_revision(dataset, revision), split, folder, os.path.abspath(folder))
 
 
 def select_split(manifest: Manifest, split: str, folder: str, root: str) -> OpenSplit:
@@ -136,19 +144,20 @@ def _require_samples(opened: OpenSplit) -> None:
         raise CallError(f"split {opened.name!r} of {opened.folder} contains no samples", hint="choose another split")
 
 
-def open_split(dataset: str | os.PathLike[str], split: str) -> OpenSplit:
+def open_split(dataset: str | os.PathLike[str], split: str, revision: int | None = None) -> OpenSplit:
     """Read the manifest, and check that every shard and index exists and has the length that the manifest states.
 
     Args:
         dataset: folder of the dataset.
         split: name of the split.
+        revision: an older revision of the dataset. `None` means the newest one.
 
     Raises:
-        CallError: the folder or the split does not exist, or the split is empty.
+        CallError: the folder, the split or the revision does not exist, or the split is empty.
         DamagedError: the manifest, a shard or an index is missing or differs from what the manifest states.
 
     """
-    (opened,) = open_splits(dataset, split)
+    (opened,) = open_splits(dataset, split, revision)
     _require_samples(opened)
     for shard in opened.shards:
         _check_length(opened, shard.file, SHARD)

@@ -58,11 +58,11 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("convert", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
                     "validate max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter "
                     "where store raw-size raw-fit image-root path-column label-column split-column pattern classes "
-                    "max-classes rename-classes workers engine address overwrite check-shards append dry-run"),
+                    "max-classes rename-classes hash workers engine address overwrite check-shards append dry-run"),
         ("plan", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
                  "where validate max-pixels resize-shorter max-side only-above quality subsampling filter "
                  "store raw-size raw-fit image-root path-column label-column split-column pattern classes "
-                 "max-classes rename-classes overwrite"),
+                 "max-classes rename-classes hash overwrite"),
         ("work", "task claim beat workers"),
         ("finish", "max-rejected workers"),
         ("index", "image label label-key label-offset classes max-classes split validate workers overwrite"),

@@ -175,9 +175,10 @@ def test_every_sequence_of_calls_keeps_the_counts_consistent(calls):
 
 def test_a_state_is_plain_values():
     errors = {7: "no data", 3: "no pixels"}
-    state = State({"batch_size": 4}, Position(epoch=1, batch=2, read=5), b"checkpoint", errors, SET)
+    state = State({"batch_size": 4}, Position(epoch=1, batch=2, read=5), b"checkpoint", errors, SET, (3,))
     assert state.to_dict() == {
         "version": 1,
+        "revision": 3,
         "built": {"batch_size": 4},
         "position": {"epoch": 1, "batch": 2, "read": 5, "started": 0, "skipped": 0},
         "checkpoint": b"checkpoint",
