@@ -43,6 +43,17 @@ def test_no_complaint_and_no_horizontal_scrolling(browser, page, width, dark):
     assert browser.evaluate("document.documentElement.scrollWidth") == width
 
 
+@pytest.mark.parametrize("width", [390, 1180])
+def test_long_numbers_stay_within_their_boxes(browser, page, width):
+    browser.open(page, width)
+    browser.evaluate("document.querySelectorAll('.stats dd').forEach(each => each.textContent = '40,320 × 30,240')")
+    overflows = (
+        "[...document.querySelectorAll('.stats div')].filter(each => each.scrollWidth > each.clientWidth).length"
+    )
+    assert browser.evaluate(overflows) == 0
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+
+
 def test_the_policy_is_in_force(browser, page, tmp_path):
     """Otherwise the other tests could not see a violation."""
     changed = tmp_path / "changed.html"
