@@ -46,7 +46,7 @@ def test_no_complaint_and_no_horizontal_scrolling(browser, page, width, dark):
 @pytest.mark.parametrize("width", [390, 1180])
 def test_long_numbers_stay_within_their_boxes(browser, page, width):
     browser.open(page, width)
-    browser.evaluate("document.querySelectorAll('.stats dd').forEach(each => each.textContent = '40,320 × 30,240')")
+    browser.evaluate("document.querySelectorAll('.stats dd').forEach(each => each.textContent = '40,320 x 30,240')")
     overflows = (
         "[...document.querySelectorAll('.stats div')].filter(each => each.scrollWidth > each.clientWidth).length"
     )
