@@ -24,13 +24,15 @@ _STYLE = Markup("""<style>
 body { font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere; }
 main { max-width: 900px; margin: 0 auto; } h1 { font-size: 1.4rem; margin: 0 0 8px; }
 .verdict { font-size: 1.1rem; border-left: 4px solid var(--limit); padding-left: 12px; }
-svg { width: 100%; max-width: 720px; height: auto; display: block; margin: 18px 0; }
+svg { width: 100%; max-width: 480px; height: auto; display: block; margin: 18px 0; }
 svg text { font-size: 11px; fill: var(--ink); } .stage { fill: var(--stage); } .model { fill: var(--model); }
 .remedy { fill: var(--remedy); } .other { fill: var(--other); } .limit { fill: var(--limit); }
 .spread { stroke: var(--ink); stroke-width: 1; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+td, thead th { white-space: nowrap; } thead th:last-child { white-space: normal; }
 th, td { text-align: right; padding: 3px 6px; border-bottom: 1px solid var(--line); font-weight: normal; }
 th:first-child { text-align: left; } thead th { font-weight: 600; } small { opacity: .8; display: block; }
+@media (max-width: 500px) { table { font-size: 12px; } th, td { padding: 3px; } }
 </style>""")
 
 _BODY = Markup(
@@ -67,10 +69,11 @@ def page(results: Results) -> str:
 
 
 def _table_row(row: Row) -> Markup:
-    added = "" if row.added is None else f"{row.added:,.1f}" + (" (limit)" if row.limit else "")
+    added = "" if row.added is None else f"{row.added:,.1f}"
+    name = f"{row.name} (limit)" if row.limit else row.name
     lowest, highest = min(row.rate.repeats), max(row.rate.repeats)
     return _ROW.format(
-        name=row.name, median=f"{row.rate.median:,.0f}", lowest=f"{lowest:,.0f}", highest=f"{highest:,.0f}", added=added
+        name=name, median=f"{row.rate.median:,.0f}", lowest=f"{lowest:,.0f}", highest=f"{highest:,.0f}", added=added
     )
 
 

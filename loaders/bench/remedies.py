@@ -74,14 +74,14 @@ def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> 
 
     """
     spec = resolve(request)
-    if stage == "augmentation":
-        yield from _without_transforms(request, spec)
-    elif stage == "delivery":
+    if stage == "delivery":
         prefetch = min(64, 2 * spec.options.prefetch + 1)
         action = f"pass prefetch={prefetch} to loaders.build"
         yield Candidate(f"with prefetch={prefetch}", action, lambda: resolve(replace(request, prefetch=prefetch)))
     else:
         yield from _with_other_images(request, spec, stage, cached)
+    if stage == "augmentation":
+        yield from _without_transforms(request, spec)
     close(spec)
 
 

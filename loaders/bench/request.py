@@ -6,6 +6,8 @@ from typing import Any
 
 from loaders.dataset.split import open_splits
 from loaders.options import BuildRequest
+from loaders.transforms.argument import parse_transforms
+from manifests.errors import CallError
 from manifests.remote import is_url
 
 #: Batch size if the user gives none. Of a smaller split, one batch.
@@ -28,7 +30,7 @@ def make_request(
         DamagedError: the manifest is damaged.
 
     """
-    if batch_size is None:
+    if batch_size is None and not _config_has_batch_size(transforms, split):
         samples = _BATCH_SIZE if is_url(dataset) else open_splits(dataset, split)[0].samples
         batch_size = max(1, min(_BATCH_SIZE, samples))
     return BuildRequest(
@@ -56,3 +58,11 @@ def make_request(
         on_error="raise",
         cache=cache,
     )
+
+
+def _config_has_batch_size(transforms: str, split: str) -> bool:
+    """Return whether the transforms are a PaddleClas config that gives a batch size, which its sampler may need."""
+    try:
+        return parse_transforms(transforms, split=split).batch_size is not None
+    except CallError:  # `resolve` raises it again, if it is one
+        return False

@@ -45,7 +45,8 @@ def _rows(results: Results) -> Iterator[Row]:
         yield Row(text, results.stages[stage], "stage", 1e6 * added[stage], stage == limit)
     if results.model is not None:
         yield Row(f"{results.model.name} alone, one cached batch", results.model.alone, "model")
-        yield Row(f"{results.model.name} fed by the loader", results.model.fed, "model")
+        share = results.model.fed.median / results.model.alone.median
+        yield Row(f"{results.model.name} fed by the loader ({share:.0%} of that)", results.model.fed, "model")
         yield from (Row(f"... {each.text}", each.rate, "remedy") for each in results.model.remedies)
     yield from (Row(f"loader {each.text}", each.rate, "remedy") for each in results.remedies)
     if results.torchvision is not None:

@@ -42,7 +42,7 @@ def sentence(results: Results) -> str:
     best = choose_remedy(delivered, results.remedies, needed=model.alone if model else None)
     if best is not None:
         parts.append(f"{_number(best.rate)} {best.text}")
-    action = best.action if best is not None else _TUNE
+    action = best.action if best is not None else _TUNE if model is None else f"{_TUNE} with --model"
     if model is None:
         parts[-1] += f": {action}"
     elif starved:

@@ -117,7 +117,8 @@ def test_candidates_for_reading(photographs, cached, number):
 
 
 def test_candidates_for_augmentation_leave_one_transform_out(photographs):
-    candidates = list(find_candidates(request_for(photographs, JITTER), "augmentation", 1.0))
+    smaller, *candidates = find_candidates(request_for(photographs, JITTER), "augmentation", 1.0)
+    assert smaller.text == "with shards at 256 px"
     assert [each.text for each in candidates] == [
         "without ColorJitter(brightness=0.4)",
         "without RandomHorizontalFlip()",
@@ -157,4 +158,18 @@ def test_build_and_bench_have_the_same_defaults(photographs):
     spec = resolve(request_for(photographs))
     with loaders.build(photographs, transforms="imagenet-train", batch_size=4, device="cpu") as loader:
         assert loader.options == replace(spec.options, ranks=loader.options.ranks)
+    close(spec)
+
+
+def test_a_config_gives_the_batch_size(photographs, tmp_path):
+    config = tmp_path / "pk.yaml"
+    config.write_text("""
+DataLoader:
+  Train:
+    dataset: {transform_ops: [{RandCropImage: {size: 64}}, {NormalizeImage: {}}]}
+    sampler: {name: PKSampler, batch_size: 6, sample_per_id: 2, drop_last: True}
+""")
+    options = {"transforms": str(config), "split": "train", "device": "cpu"}
+    spec = resolve(make_request(str(photographs), batch_size=None, **options))
+    assert spec.options.batch_size == 6
     close(spec)
