@@ -16,6 +16,9 @@ LABEL_TYPES: tuple[LabelType, ...] = get_args(LabelType)
 #: Label types whose records contain a second image.
 MASK_TYPES: tuple[LabelType, ...] = ("mask", "depth")
 
+#: Label types whose labels refer to places in the image.
+PLACED_TYPES: tuple[LabelType, ...] = ("boxes", *MASK_TYPES)
+
 _SECOND_IMAGE = {"mask_offset": "integer", "mask_size": "integer", "mask_crc32c": "checksum"}
 
 #: Columns of the sample tables that hold the labels, with the kind of their values; see `arrow_type`.

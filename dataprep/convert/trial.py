@@ -42,7 +42,7 @@ def run_trial(source: Source, shards: Sequence[ShardPlan], options: Options, sec
     measured = kept = stored = 0
     for path, size, location in _interleave(source, shards):
         try:
-            data, info, _ = load_image(source.root, path, size, options, location)
+            data, info, *_ = load_image(source.root, path, size, options, location)
             record_format.frame(PendingSample("0", 0, "", info, len(data), crc32c(data), path, {}))
             kept, stored = kept + 1, stored + len(data)
         except Rejected:

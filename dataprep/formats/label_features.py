@@ -36,8 +36,9 @@ def label_features(sample: PendingSample) -> Iterator[bytes]:
     elif sample.label_type == "caption":
         yield bytes_feature(b"image/caption", extra["caption"].encode())
     elif sample.label_type == "boxes":
-        sides = {b"xmin": (0, sample.info.width), b"ymin": (1, sample.info.height)}
-        sides |= {b"xmax": (2, sample.info.width), b"ymax": (3, sample.info.height)}
+        # The size of the upright image: that of the header is the one before its EXIF orientation is applied.
+        width, height = extra["annotated_width"], extra["annotated_height"]
+        sides = {b"xmin": (0, width), b"ymin": (1, height), b"xmax": (2, width), b"ymax": (3, height)}
         for side, (corner, length) in sides.items():
             yield float_list_feature(b"image/object/bbox/" + side, [box[corner] / length for box in extra["boxes"]])
         yield bytes_list_feature(b"image/object/class/text", names)

@@ -23,7 +23,6 @@ from dataprep.plan.splits import assign_splits
 from dataprep.sources import Source
 from dataprep.sources.base import MAX_SPLIT_NAME
 from manifests.errors import CallError
-from manifests.labels import MASK_TYPES, LabelType
 from manifests.store import MAX_SHARDS_IN_JSON, check_manifest_size
 
 __all__ = ["PLAN_FOLDER", "ConversionPlan", "Options", "PlannedShard", "ShardPlan", "key_of", "make_plan", "shard_name"]
@@ -89,7 +88,6 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
 
     """
     _check_columns(source, options)
-    _check_label_type(source, options)
     splits = assign_splits(source, options)
     _check_names(splits.names)
     shards = []
@@ -133,19 +131,6 @@ def _check_columns(source: Source, options: Options) -> None:
                 f"the source has a column {name!r}, and {added_by} adds a column of that name",
                 hint="rename the column of the source",
             )
-
-
-#: Label types whose labels refer to places in the image.
-_PLACED: tuple[LabelType, ...] = ("boxes", *MASK_TYPES)
-
-
-def _check_label_type(source: Source, options: Options) -> None:
-    if source.label_type in _PLACED and options.changes_images:
-        raise CallError(
-            f"images with the label type {source.label_type} cannot be resized or stored as raw pixels, because their "
-            "labels would stay as they are",
-            hint="leave out the options, and resize in `loaders.build`",
-        )
 
 
 def _check_names(splits: Sequence[str]) -> None:

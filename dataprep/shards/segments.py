@@ -20,10 +20,11 @@ from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.progress import report_images
+from dataprep.shards.placed_labels import BOX_COLUMNS, place_boxes
 from dataprep.shards.second_image import load_second_image
-from dataprep.shards.source_image import load_image, start_reading
+from dataprep.shards.source_image import LoadedImage, load_image, start_reading
 from manifests.errors import StorageError
-from manifests.labels import CLASS_COLUMNS, MASK_TYPES, LabelType
+from manifests.labels import CLASS_COLUMNS, MASK_TYPES, PLACED_TYPES, LabelType
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +155,24 @@ def _prepare(batch: Batch) -> _Prepared:
     for row, (source, size, location, reading) in enumerate(images):
         try:
             known_hash = batch.extra[row].get(HASH_COLUMN)
-            data, info, changes = load_image(
-                batch.root, source, size, batch.options, location, pending=reading, known_hash=known_hash
+            loaded = load_image(
+                batch.root,
+                source,
+                size,
+                batch.options,
+                location,
+                pending=reading,
+                known_hash=known_hash,
+                placed=batch.label_type in PLACED_TYPES,
             )
-            mask = b""
-            if batch.label_type in MASK_TYPES:
-                mask = load_second_image(batch.root, batch.extra[row], info, batch.options, location)
+            data, info, changes, _ = loaded
+            boxes, mask = _placed_labels(batch, row, loaded)
         except Rejected as error:
             out.rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
             continue
         image_crc = crc32c(data)
-        extra = {**batch.extra[row], **changes} if changes else batch.extra[row]
-        label, class_name, class_names = _label(batch, row)
+        extra = {**batch.extra[row], **changes, **boxes} if changes or boxes else batch.extra[row]
+        label, class_name, class_names = _label(batch, row, extra)
         sample = PendingSample(
             batch.keys[row],
             label,
@@ -189,13 +196,26 @@ def _prepare(batch: Batch) -> _Prepared:
     return out
 
 
-def _label(batch: Batch, row: int) -> tuple[int | None, str, tuple[str, ...]]:
+def _placed_labels(batch: Batch, row: int, loaded: LoadedImage) -> tuple[dict[str, Any], bytes]:
+    """Return the columns of the boxes of an image, and its mask or depth; both empty if it has other labels."""
+    if loaded.placement is None:
+        return {}, b""
+    extra = batch.extra[row]
+    if batch.label_type == "boxes":
+        return place_boxes(extra, loaded.placement), b""
+    location = batch.locations[row]
+    return {}, load_second_image(
+        batch.root, extra, loaded.placement, batch.options, location, label_type=batch.label_type
+    )
+
+
+def _label(batch: Batch, row: int, extra: Mapping[str, Any]) -> tuple[int | None, str, tuple[str, ...]]:
     """Return the label of an image, the name of its class, and those of its classes if it can have several."""
     if batch.labels is not None:
         label = batch.labels[row]
         return label, batch.class_names[label], ()
     if column := CLASS_COLUMNS.get(batch.label_type):
-        return None, "", tuple(batch.class_names[label] for label in batch.extra[row][column])
+        return None, "", tuple(batch.class_names[label] for label in extra[column])
     return None, "", ()
 
 
@@ -211,6 +231,8 @@ def _describe(batch: Batch, prepared: _Prepared, start: int) -> Segment:
         "crc32c": [sample.crc32c for sample in samples],
     }
     columns |= {name: [sample.extra[name] for sample in samples] for name in batch.options.added_columns}
+    if batch.label_type == "boxes":
+        columns |= {name: [sample.extra[name] for sample in samples] for name in BOX_COLUMNS}
     if batch.label_type in MASK_TYPES:
         mask_start = FORMATS[batch.options.fmt].mask_start
         columns["mask_offset"] = [start + record.start + mask_start(record.sample, record.frame) for record in records]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from dataprep.images.placement import Placement
+
 
 class LoadedImage(NamedTuple):
     """An image as it is stored in a shard.
@@ -31,12 +33,14 @@ class LoadedImage(NamedTuple):
         data: its bytes.
         info: format and size.
         changes: values for `Options.added_columns`.
+        placement: where it shows the pixels of the source image, if that was asked for.
 
     """
 
     data: bytes
     info: ImageInfo
     changes: Mapping[str, str | int | None]
+    placement: Placement | None = None
 
 
 def start_reading(
@@ -60,6 +64,7 @@ def load_image(
     *,
     pending: Future[Buffer] | None = None,
     known_hash: str | None = None,
+    placed: bool = False,
 ) -> LoadedImage:
     """Read a source image and prepare it for a shard.
 
@@ -71,6 +76,7 @@ def load_image(
         location: where the image is inside a container; `None` if it is a file of its own.
         pending: what `start_reading` returned for the image.
         known_hash: the perceptual hash of the source image, if it is known.
+        placed: whether to return the placement.
 
     Raises:
         Rejected: the image must not go into a shard.
@@ -86,6 +92,8 @@ def load_image(
         image = LoadedImage(*prepare(data, options))
     else:
         image = LoadedImage(data, inspect(data, options.validate, options.max_pixels), {})
+    if placed:
+        image = image._replace(placement=_placement(data, image, options))
     if not options.hash:
         return image
     return image._replace(
@@ -102,6 +110,18 @@ def _hash(image: LoadedImage, known: str | None) -> str | None:
         if error.reason == FAILED:
             raise
         return None  # `Options.validate` decides whether images that do not decode are kept
+
+
+def _placement(data: bytes, image: LoadedImage, options: Options) -> Placement:
+    from dataprep.images.placement import Placement, find_placement  # imports imaging libraries
+
+    info, changes = image.info, image.changes
+    if info.format == "raw" and image.data is data:
+        return Placement((info.width, info.height), (info.width, info.height))
+    if image.data is not data:
+        width, height, name = (changes[name] for name in ("original_width", "original_height", "original_format"))
+        info = ImageInfo(str(name), int(width or 0), int(height or 0))
+    return find_placement(data, info, image.info, options.raw, changed=image.data is not data)
 
 
 def _carry_pixels(data: bytes, raw: Raw) -> LoadedImage:

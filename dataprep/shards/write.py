@@ -20,6 +20,7 @@ from dataprep.engines.base import Pool
 from dataprep.engines.inline import InlinePool
 from dataprep.formats import FORMATS, ScanOptions, components
 from dataprep.options import HASH_COLUMN, Options
+from dataprep.shards.placed_labels import ANNOTATED
 from dataprep.shards.segments import (
     COLUMNS,
     MAX_BATCH_BYTES,
@@ -33,7 +34,7 @@ from dataprep.shards.segments import (
     write_segment,
 )
 from manifests.dali_index import format_index
-from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, MASK_TYPES, LabelType, arrow_type
+from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, PLACED_TYPES, LabelType, arrow_type
 from manifests.remote.url import is_url
 from manifests.schema import Conversion, File, Shard, TableMetadata
 from manifests.store import checksum_text
@@ -288,8 +289,10 @@ def _table_columns(task: ShardTask, records: Segment) -> dict[str, Any]:
     columns |= {name: records.columns.get(name, []) for name in task.options.added_columns}
     if task.options.hash:
         columns[HASH_COLUMN] = pa.array(columns[HASH_COLUMN], pa.string())  # it may have no value at all
-    if task.label_type in MASK_TYPES:
-        for name, kind in LABEL_COLUMNS[task.label_type].items():
+    if task.label_type in PLACED_TYPES:
+        kinds = {**LABEL_COLUMNS[task.label_type]}
+        kinds |= dict.fromkeys(ANNOTATED, "integer") if task.label_type == "boxes" else {}
+        for name, kind in kinds.items():
             columns[name] = pa.array(records.columns.get(name, []), arrow_type(kind))
     return columns
 

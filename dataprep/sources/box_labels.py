@@ -10,14 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dataprep.shards.placed_labels import TOLERANCE
 from manifests.labels import arrow_type
 from manifests.text import plural
-
-#: Columns with the width and height, in pixels, of the upright image that the boxes of a sample refer to.
-ANNOTATED = ("annotated_width", "annotated_height")
-
-#: Boxes may reach this far beyond their image, because of rounding. They are clipped.
-TOLERANCE = 1.0
 
 
 @dataclass

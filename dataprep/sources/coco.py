@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep import storage
+from dataprep.shards.placed_labels import ANNOTATED
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.box_labels import ANNOTATED, box_columns
+from dataprep.sources.box_labels import box_columns
 from dataprep.sources.coco_json import EXPORT, AnnotationReader, Annotations
 from dataprep.sources.columns import check_paths, concat, file_stats
 from dataprep.sources.entries import is_folder, scan_folder

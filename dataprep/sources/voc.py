@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from dataprep import storage
+from dataprep.shards.placed_labels import ANNOTATED
 from dataprep.sources.base import MASK_SOURCE, Source, SourceOptions
-from dataprep.sources.box_labels import ANNOTATED, BoxList, box_columns
+from dataprep.sources.box_labels import BoxList, box_columns
 from dataprep.sources.entries import scan_folder
 from dataprep.sources.scan import Scan, list_folders
 from dataprep.sources.segmentation_classes import VOC as VOC_CLASSES

@@ -9,8 +9,10 @@ from helpers import annotated
 
 import loaders
 from dataprep.convert.dataset import convert_dataset
-from dataprep.options import Options
+from dataprep.options import Downscale, Options, Raw
 from dataprep.sources import read_source
+from loaders.transforms import Flip, Normalize, RandomResizedCrop
+from manifests.errors import CallError
 
 RAW = [{"Resize": {"size": [96, 112]}}]
 ORDERS = {"stored": {"shuffle": False}, "planned": {"sampler": loaders.ShuffledSampler()}}
@@ -65,3 +67,128 @@ def test_masks_and_depth_maps(datasets, kind, fmt, order):
                 assert (second.numpy() == expected).mean() > 0.95  # centers between two pixels may take the other one
                 seen.append(number)
     assert sorted(seen) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+def test_boxes(datasets, fmt, order):
+    fields = ("image", "boxes", "box_labels", "box_counts", "image_id")
+    seen = []
+    with build(datasets["boxes", fmt], fields, order, [*RAW, {"RandomHorizontalFlip": {"p": 1.0}}]) as loader:
+        assert list(loader.classes) == ["person", "bicycle", "train"]
+        for _, boxes, labels, counts, ids in loader:
+            assert (boxes.dtype, labels.dtype, counts.dtype) == (torch.float32, torch.int64, torch.int64)
+            for number, (corners, classes, count) in enumerate(zip(boxes, labels, counts, strict=True)):
+                picture = int(ids[number]) - 1000
+                given, (height, width) = annotated.boxes()[picture], annotated.SIZES[picture]
+                expected = given * ([112 / width, 96 / height] * 2)
+                expected[:, [0, 2]] = 112 - expected[:, [2, 0]]
+                assert count == len(given)
+                np.testing.assert_allclose(corners[:count], expected, atol=1e-3)
+                assert classes[:count].tolist() == annotated.box_labels()[picture]
+                assert classes[count:].eq(-1).all()
+                assert corners[count:].eq(0).all()
+                seen.append(picture)
+    assert sorted(seen) == [0, 1, 2, 3, 4]
+
+
+def test_fields_without_images(datasets):
+    with build(datasets["boxes", "tfrecord"], ("box_counts",), "stored") as loader:
+        assert torch.cat([counts for (counts,) in loader]).sum() == sum(map(len, annotated.boxes()))
+    with build(datasets["mask", "webdataset"], ("mask",), "planned") as loader:
+        assert torch.cat([masks for (masks,) in loader]).shape == (5, 96, 112)
+
+
+CROP = [RandomResizedCrop((48, 64)), Flip(), Normalize((0, 0, 0), (1, 1, 1))]
+
+
+@pytest.mark.parametrize("kind", ["mask", "boxes"])
+def test_a_resumed_loader_returns_the_same(datasets, kind):
+    fields = ("image", kind)
+
+    def batches(loader):
+        return [[value.clone() for value in batch] for batch in loader]
+
+    with build(datasets[kind, "tfrecord"], fields, "planned", CROP) as loader:
+        whole = batches(loader)
+    with build(datasets[kind, "tfrecord"], fields, "planned", CROP) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        state = loader.state_dict()
+    with build(datasets[kind, "tfrecord"], fields, "planned", CROP) as loader:
+        loader.load_state_dict(state)
+        resumed = batches(loader)
+        following = batches(loader)
+    assert (len(whole), len(resumed)) == (3, 2)
+    for one, other in zip(whole[1:], resumed, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    assert not all(torch.equal(a[1], b[1]) for a, b in zip(whole, following, strict=True))
+
+
+def test_words_are_refused_by_name(datasets):
+    with pytest.raises(CallError, match=r"transforms\[1\]: RandomRotation\(degrees=10\) cannot keep boxes right"):
+        build(datasets["boxes", "tfrecord"], ("image", "boxes"), "stored", [*RAW, {"RandomRotation": {"degrees": 10}}])
+    rand = [*RAW, "RandAugment"]
+    with pytest.raises(CallError, match=r"transforms\[1\]: RandAugment\(\) cannot keep masks right"):
+        build(datasets["mask", "tfrecord"], ("image", "mask"), "stored", rand)
+    # Without the field, any word may be used.
+    build(datasets["mask", "tfrecord"], ("image",), "stored", rand).close()
+    with pytest.raises(CallError, match="makes several images"):
+        build(datasets["mask", "tfrecord"], ("image", "mask"), "stored", [], views=[RAW, RAW])
+
+
+def test_a_dataset_of_another_type_has_no_such_field(datasets):
+    with pytest.raises(CallError, match="'mask', which is not a column"):
+        build(datasets["boxes", "tfrecord"], ("image", "mask"), "stored")
+    with pytest.raises(CallError, match="'boxes', which is not a column"):
+        build(datasets["depth", "tfrecord"], ("image", "boxes"), "stored")
+
+
+STORED = {"downscale": {"downscale": Downscale(shorter=72)}, "crop": {"raw": Raw(72)}, "pad": {"raw": Raw(72, "pad")}}
+
+
+@pytest.mark.parametrize("how", STORED)
+@pytest.mark.parametrize("kind", ["mask", "depth", "boxes"])
+def test_resized_datasets(sources, kind, how, tmp_path):
+    """The labels of stored images that were resized are those that the loader makes of the whole images."""
+    out = str(tmp_path / "out")
+    convert_dataset(read_source(str(sources[kind])), out, Options(shard_samples=3, shuffle=False, **STORED[how]))
+    fields = ("image", *({"boxes": ("boxes", "box_counts")}.get(kind, (kind,))), "source")
+    with build(out, fields, "stored", [{"CenterCrop": {"size": 72}}], batch_size=1) as loader:
+        assert loader.samples == 5
+        for _, *values, names in loader:
+            number = int(names[0].split("/")[-1].split(".")[0])
+            height, width = annotated.SIZES[number]
+            scale, offset = placed(height, width, how)
+            if kind == "boxes":
+                boxes, counts = values
+                expected = annotated.boxes()[number] * ([scale[1], scale[0]] * 2) + [offset[1], offset[0]] * 2
+                expected = expected.clip(0, 72)
+                expected = expected[(expected[:, 2] - expected[:, 0] >= 1) & (expected[:, 3] - expected[:, 1] >= 1)]
+                assert counts.item() == len(expected)
+                np.testing.assert_allclose(boxes[0], expected, atol=0.01)
+                continue
+            given = {"mask": annotated.masks, "depth": annotated.depths}[kind]()[number]
+            rows, columns = (
+                np.floor((np.arange(72) + 0.5 - start) / factor).astype(int)
+                for start, factor in zip(offset, scale, strict=True)
+            )
+            inside = np.ix_((rows >= 0) & (rows < height), (columns >= 0) & (columns < width))
+            found = values[0][0].numpy()
+            expected = given[rows.clip(0, height - 1)][:, columns.clip(0, width - 1)]
+            assert (found[inside] == expected[inside]).mean() > 0.95
+            outside = np.ones_like(found, bool)
+            outside[inside] = False
+            assert (found[outside] == (255 if kind == "mask" else 0)).all()
+
+
+def placed(height, width, how):
+    """Return scale and offset, height before width, from the source image to 72 x 72 pixels."""
+    if how == "downscale":
+        sides = [round(side * 72 / min(height, width)) for side in (height, width)]
+        return (sides[0] / height, sides[1] / width), tuple(-round((side - 72) / 2) for side in sides)
+    if how == "crop":
+        scale = 72 / min(height, width)
+        return (scale, scale), tuple(-(side - min(height, width)) / 2 * scale for side in (height, width))
+    sides = [max(1, round(side * 72 / max(height, width))) for side in (height, width)]
+    return (sides[0] / height, sides[1] / width), tuple((72 - side) // 2 for side in sides)
