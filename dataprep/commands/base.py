@@ -10,6 +10,7 @@ import click
 
 from dataprep.commands.console import console
 from dataprep.commands.param_types import path_or_url
+from dataprep.commands.sections import write_options
 from dataprep.images.base import FAILED_HINT
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
@@ -46,6 +47,10 @@ class Command(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         add_log_options(self)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options section by section."""
+        write_options(self, ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; report wrong ones as an event if ``--log-json`` is among them."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -14,14 +12,14 @@ from click.core import ParameterSource
 from dataprep.commands.base import print_note
 from dataprep.commands.console import console
 from dataprep.commands.image_options import add_image_options, resolve_images
-from dataprep.commands.param_types import Fraction, byte_size, path_or_url
+from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ProgressBar
-from dataprep.commands.source_options import SOURCE_OPTIONS, describe_contents, source_options
-from dataprep.images.base import MAX_PIXELS, Validation
+from dataprep.commands.sections import section
+from dataprep.commands.shard_options import add_shard_options
+from dataprep.commands.source_options import add_source_options, describe_contents, source_options
+from dataprep.commands.split_options import add_split_options, check_duplicates
+from dataprep.images.base import Validation
 from dataprep.options import (
-    BY_DUPLICATES,
-    DEFAULT_DISTANCE,
-    MAX_DISTANCE,
     Filter,
     Fit,
     Options,
@@ -35,8 +33,6 @@ from manifests.schema import Format, Store
 if TYPE_CHECKING:
     from dataprep.sources import Source
 
-Callback = TypeVar("Callback", bound=Callable[..., Any])
-
 overwrite_option = click.option(
     "--overwrite",
     is_flag=True,
@@ -44,7 +40,8 @@ overwrite_option = click.option(
     "options.",
 )
 
-_OPTIONS = (
+_INPUT = section(
+    "Source and output",
     click.option(
         "--src",
         required=True,
@@ -58,82 +55,10 @@ _OPTIONS = (
         "tables. Several --src are merged by class name.",
     ),
     click.option(
-        "--fmt",
-        type=click.Choice(get_args(Format)),
-        default="tfrecord",
-        show_default=True,
-        help="Record format of the shards.",
-    ),
-    click.option(
         "--out",
         type=path_or_url,
         metavar="OUT",
         help="Output folder, or its URL: s3://, gs:// or az://.  [default: <SRC name>-<fmt> in the current folder]",
-    ),
-    click.option(
-        "--shard-size",
-        type=byte_size,
-        metavar="SIZE",
-        default="256MiB",
-        show_default=True,
-        help="Maximum total size of the images in one shard.",
-    ),
-    click.option(
-        "--samples-per-shard",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Samples per shard. Overrides --shard-size.",
-    ),
-    click.option(
-        "--seed",
-        type=click.IntRange(0),
-        metavar="N",
-        default=0,
-        show_default=True,
-        help="Random seed of the shuffle and of the new splits.",
-    ),
-    click.option(
-        "--no-shuffle",
-        is_flag=True,
-        help="Store the images in the order of the source. Readers that shuffle only within a buffer need the shuffle.",
-    ),
-    click.option(
-        "--val-fraction",
-        type=Fraction(0, 1, max_open=True),
-        default=0.0,
-        metavar="FRACTION",
-        help="Move this fraction of the train split to a new val split, stratified by label.",
-    ),
-    click.option(
-        "--test-fraction",
-        type=Fraction(0, 1, max_open=True),
-        default=0.0,
-        metavar="FRACTION",
-        help="Move this fraction of the train split to a new test split, stratified by label.",
-    ),
-    click.option(
-        "--split-by",
-        metavar="COLUMN",
-        help="With --val-fraction or --test-fraction: keep images with the same value of COLUMN in the same split, "
-        "instead of stratifying. Every source has the column label. duplicates: keep copies in the same split, and "
-        "stratify.",
-    ),
-    click.option(
-        "--duplicates",
-        type=click.Choice(get_args(Resolution)),
-        default="keep",
-        show_default=True,
-        help="What to do with images that occur more than once, also in another size, quality or orientation. drop: "
-        "convert one of them, and list the others in rejected.jsonl. same-split: move them to one split.",
-    ),
-    click.option(
-        "--distance",
-        type=click.IntRange(-1, MAX_DISTANCE),
-        metavar="N",
-        default=DEFAULT_DISTANCE,
-        show_default=True,
-        help="With --duplicates or --split-by duplicates: the 256-bit perceptual hashes of copies differ in at most N "
-        "bits. -1: only images with the same bytes are copies.",
     ),
     click.option(
         "--where",
@@ -142,37 +67,14 @@ _OPTIONS = (
         "'n01440764'\". Columns: path, label (the class name), split, size, those of the source, and width and height "
         "of a prepared dataset. Needs the extra [sql].",
     ),
-    click.option(
-        "--hash",
-        "hash_",
-        is_flag=True,
-        help="Store a perceptual hash of each image in the sample tables. dataprep duplicates and report use it.",
-    ),
-    click.option(
-        "--validate",
-        type=click.Choice(get_args(Validation)),
-        default="header",
-        show_default=True,
-        help="none: do not check the images. header: check the header and the end of each image. decode: also decode "
-        "every image.",
-    ),
-    click.option(
-        "--max-pixels",
-        type=click.IntRange(1),
-        metavar="N",
-        default=MAX_PIXELS,
-        show_default=True,
-        help="Reject images with more than N pixels, which may be decompression bombs. A value above the default also "
-        "accepts small files with very many pixels.",
-    ),
-    add_image_options,
-    *SOURCE_OPTIONS,
 )
 
 
-def add_conversion_options(callback: Callback) -> Callback:
-    """Add the options of this file to a command's callback, which passes their values to `read_inputs`."""
-    return reduce(lambda function, option: option(function), reversed(_OPTIONS), callback)
+def add_conversion_options(callback: Any) -> Any:
+    """Add the options of `convert` and `plan` to a callback, which passes their values to `read_inputs`."""
+    for add in (add_image_options, add_shard_options, add_split_options, add_source_options, _INPUT):
+        callback = add(callback)
+    return callback
 
 
 @dataclass(frozen=True)
@@ -282,7 +184,7 @@ def read_inputs(
         duplicates=duplicates,
         distance=distance,
     )
-    _check_duplicates(options)
+    check_duplicates(options)
     if out == "":
         raise CallError("--out is empty", hint="set a folder")
     if append:
@@ -314,20 +216,6 @@ def read_inputs(
     for notice in source.notices:
         print_note(notice)
     return Inputs(source, options, out or _default_out(src[0], fmt), " + ".join(map(_name_of, src)))
-
-
-def _check_duplicates(options: Options) -> None:
-    if options.duplicates == "same-split" and options.split_by not in (None, BY_DUPLICATES):
-        raise CallError(
-            f"--split-by {options.split_by} excludes --duplicates same-split: copies could be in groups of different "
-            "splits",
-            hint="use --duplicates drop, or leave one of them out",
-        )
-    if not options.finds_duplicates and options.distance != DEFAULT_DISTANCE:
-        raise CallError(
-            f"--distance {options.distance} has no effect",
-            hint="add --duplicates drop, --duplicates same-split or --split-by duplicates",
-        )
 
 
 def _appended_options(out: str | None, options: Options) -> Options:

@@ -1,21 +1,38 @@
-"""The options of ``dataprep convert`` that change the stored images: smaller images, or raw pixels."""
+"""The options of ``dataprep convert`` that check images and change them: smaller images, or raw pixels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import reduce
-from typing import Any, TypeVar, get_args
+from collections.abc import Mapping
+from typing import get_args
 
 import click
 
+from dataprep.commands.sections import section
+from dataprep.images.base import MAX_PIXELS, Validation
 from dataprep.options import Downscale, Filter, Fit, Raw, Subsampling
 from manifests.errors import CallError
 from manifests.schema import Store
 
-Callback = TypeVar("Callback", bound=Callable[..., Any])
-
 _DOWNSCALE, _RAW = Downscale(), Raw()
-_OPTIONS = (
+add_image_options = section(
+    "Images",
+    click.option(
+        "--validate",
+        type=click.Choice(get_args(Validation)),
+        default="header",
+        show_default=True,
+        help="none: do not check the images. header: check the header and the end of each image. decode: also decode "
+        "every image.",
+    ),
+    click.option(
+        "--max-pixels",
+        type=click.IntRange(1),
+        metavar="N",
+        default=MAX_PIXELS,
+        show_default=True,
+        help="Reject images with more than N pixels, which may be decompression bombs. A value above the default also "
+        "accepts small files with very many pixels.",
+    ),
     click.option(
         "--resize-shorter",
         type=click.IntRange(1),
@@ -73,11 +90,6 @@ _OPTIONS = (
         f"[default: {_RAW.fit}]",
     ),
 )
-
-
-def add_image_options(callback: Callback) -> Callback:
-    """Add the options of this file to a command's callback, which passes their values to `resolve_images`."""
-    return reduce(lambda function, option: option(function), reversed(_OPTIONS), callback)
 
 
 def resolve_images(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any
 
 import click
@@ -10,14 +9,10 @@ import click
 from dataprep.commands.base import Command, print_line, print_note, workers_option
 from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ProgressBar
-from dataprep.commands.source_options import SOURCE_OPTIONS, source_options
+from dataprep.commands.source_options import add_source_options, source_options
 from manifests.errors import CallError, DatasetError, ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
 from manifests.text import plural
-
-
-def _add_source_options(callback: Any) -> Any:
-    return reduce(lambda function, option: option(function), reversed(SOURCE_OPTIONS), callback)
 
 
 @click.command(cls=Command)
@@ -30,7 +25,7 @@ def _add_source_options(callback: Any) -> Any:
     help="The source that the dataset, or one of its revisions, was made from; several if it was made from several.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be repaired; write nothing.")
-@_add_source_options
+@add_source_options
 @workers_option
 def repair(
     out: str,

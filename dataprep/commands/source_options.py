@@ -8,6 +8,7 @@ import click
 
 from dataprep.commands.base import classes_option, max_classes_option, read_classes
 from dataprep.commands.param_types import path_or_url
+from dataprep.commands.sections import section
 from manifests.errors import CallError
 from manifests.labels import LABEL_TYPES, LabelType, has_classes
 from manifests.text import plural
@@ -15,8 +16,8 @@ from manifests.text import plural
 if TYPE_CHECKING:
     from dataprep.sources import Source, SourceOptions
 
-#: How to read a source; see `SourceOptions`.
-SOURCE_OPTIONS = (
+_READING = section(
+    "Reading the source",
     click.option(
         "--image-root",
         type=path_or_url,
@@ -24,18 +25,22 @@ SOURCE_OPTIONS = (
         help="Folder or URL that the paths in a list or table are relative to.",
     ),
     click.option("--path-column", metavar="NAME", help="Table column that contains the paths."),
-    click.option(
-        "--label-column",
-        metavar="NAME",
-        help="Table column, or {part} of --pattern, that contains the labels. Several columns, separated by commas, "
-        "are numbers of a regression, or 0 or 1 for each class.",
-    ),
     click.option("--split-column", metavar="NAME", help="Table column that contains the split names."),
     click.option(
         "--pattern",
         metavar="PATTERN",
         help="How image files in a folder are named, for example '{identity}_c{camera}s*'. A {part} becomes a column, "
         "* matches any text, ? one character. The label is {identity} or {label}, or else the class folder.",
+    ),
+)
+
+_LABELS = section(
+    "Labels",
+    click.option(
+        "--label-column",
+        metavar="NAME",
+        help="Table column, or {part} of --pattern, that contains the labels. Several columns, separated by commas, "
+        "are numbers of a regression, or 0 or 1 for each class.",
     ),
     click.option(
         "--label-type",
@@ -65,6 +70,11 @@ SOURCE_OPTIONS = (
         "then lists the new names.",
     ),
 )
+
+
+def add_source_options(callback: Any) -> Any:
+    """Add the options of this file to a command's callback, which passes their values to `source_options`."""
+    return _READING(_LABELS(callback))
 
 
 def source_options(

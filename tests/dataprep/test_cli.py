@@ -23,7 +23,10 @@ from dataprep.storage.completion import INCOMPLETE_NAME
 from manifests.errors import CallError, ExitStatus, ShardError, SourceError, StorageError
 from manifests.faults import HINTS
 
-COMMANDS = ("convert", "plan", "work", "finish", "index", "verify", "info", "report")
+COMMANDS = (
+    *("convert", "plan", "work", "finish", "index", "verify", "info", "report"),
+    *("repair", "revert", "diff", "duplicates"),
+)
 
 
 def in_one_process(*arguments):
@@ -58,26 +61,29 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("convert", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
                     "validate max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter "
                     "where store raw-size raw-fit image-root path-column label-column split-column pattern classes "
-                    "max-classes rename-classes hash workers engine address overwrite check-shards append dry-run"),
+                    "max-classes rename-classes label-type unlabelled label-separator duplicates "
+                    "distance hash workers engine address overwrite check-shards append dry-run"),
         ("plan", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
                  "where validate max-pixels resize-shorter max-side only-above quality subsampling filter "
                  "store raw-size raw-fit image-root path-column label-column split-column pattern classes "
-                 "max-classes rename-classes hash overwrite"),
+                 "max-classes rename-classes label-type unlabelled label-separator duplicates "
+                 "distance hash overwrite"),
         ("work", "task claim beat workers"),
         ("finish", "max-rejected workers"),
         ("index", "image label label-key label-offset classes max-classes split validate workers overwrite"),
         ("verify", "decode manifest-only max-pixels workers"),
         ("info", "json"),
         ("diff", "json limit"),
+        ("duplicates", "distance across limit json workers"),
         ("revert", ""),
         ("repair", "src dry-run image-root path-column label-column split-column pattern classes max-classes "
-                   "rename-classes workers"),
+                   "rename-classes label-type unlabelled label-separator workers"),
         ("report", "out source sample batch-size max-size seed overwrite json workers"),
     ],
 )  # fmt: skip
 def test_every_option_is_explained(invoke, command, options):
     text = invoke(command, "--help").stdout
-    listed = {line.split()[0].rstrip(",") for line in text.splitlines() if line.lstrip().startswith("-")}
+    listed = {line.split()[0].rstrip(",") for line in text.splitlines() if line.startswith(("  -h", "  --"))}
     assert listed == {f"--{name}" for name in (*options.split(), "quiet", "verbose", "log-json")} | {"-h"}
     assert len(text.splitlines()) > 5
 
