@@ -6,12 +6,7 @@ rotations and reflections, are near copies. Small images have few details, so th
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,24 +14,17 @@ from numpy.typing import NDArray
 from dataprep.duplicates.collection import Collection
 from dataprep.duplicates.content import digest, map_images, reduced
 from dataprep.duplicates.groups import connected, numbered
-from dataprep.duplicates.search import BANDS, Pairs, band_order, find_pairs, join_pairs
-from dataprep.duplicates.symmetries import SYMMETRIES, Symmetry, transform_hashes, transform_pixels
-from dataprep.engines import LocalEngine
+from dataprep.duplicates.near import search_hashes
+from dataprep.duplicates.search import Pairs
+from dataprep.duplicates.symmetries import SYMMETRIES, transform_pixels
 from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress
-from manifests.errors import CallError
 
 #: Images whose shorter side has fewer pixels are compared by their pixels as well.
 SMALL = 64
 
 #: Least correlation of the gradients of two small images. Pairs of CIFAR-10 that show the same have 0.6 and more.
 _MIN_CORRELATION = 0.6
-
-#: Pairs in one result, at most.
-MAX_PAIRS = 20_000_000
-
-#: Fewer comparisons than this are made in this process alone.
-_FEW_COMPARISONS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +73,16 @@ def find_duplicates(
         progress: receives the progress of the search, in images.
 
     Raises:
-        CallError: there are more than `MAX_PAIRS` pairs.
+        CallError: there are too many pairs.
         SourceVanishedError: an image is gone, or its size changed after it was read.
 
     """
     item, first_image = _items(images, workers)
-    rows = first_image[images.has_hash[first_image]] if distance >= 0 else first_image[:0]
-    found = _search(images, rows, distance, across=across, workers=workers, progress=progress)
-    number = np.full(len(images), -1, np.int64)
-    number[first_image] = np.arange(len(first_image))
-    pairs, symmetry = _closest(number[rows].astype(np.int32), found)
+    hashed = np.flatnonzero(images.has_hash[first_image]) if distance >= 0 else np.empty(0, np.int64)
+    rows = first_image[hashed]
+    side = images.part[rows] if across else None
+    near, symmetry = search_hashes(images.hashes[rows], distance, side, workers=workers, progress=progress)
+    pairs = Pairs(hashed[near.first].astype(np.int32), hashed[near.second].astype(np.int32), near.distance)
     keep = _pixels_agree(images, first_image, pairs, symmetry, workers)
     pairs = Pairs(pairs.first[keep], pairs.second[keep], pairs.distance[keep])
     return Duplicates(item, first_image, pairs, symmetry[keep], distance)
@@ -121,136 +109,6 @@ def _items(images: Collection, workers: int | None) -> tuple[NDArray[np.int64], 
             else:  # it was readable before; it is not a copy of anything now
                 digests[:, start + row] = row + 1, number
     return numbered(candidate, digests[0], digests[1])
-
-
-# --- near copies ----------------------------------------------------------------------------------
-
-
-class SearchTask(NamedTuple):
-    """A part of a search: one band, one symmetry.
-
-    Attributes:
-        folder: has the hashes in `band_order`, in one file for each symmetry and one for each split.
-
-    """
-
-    first: str
-    second: str
-    distance: int
-    band: int
-    symmetry: int
-    is_same: bool
-
-
-class Found(NamedTuple):
-    """Pairs that a task found, as rows of its hashes."""
-
-    task: SearchTask
-    pairs: Pairs
-
-
-def search_part(task: SearchTask) -> Found:
-    """Find the pairs of a task."""
-    a, b = (np.load(path, mmap_mode="r") for path in (task.first, task.second))
-    return Found(task, find_pairs(a, b, task.distance, task.band, is_same=task.is_same))
-
-
-class _Numbered(NamedTuple):
-    """Pairs of hashed items, by their numbers among these, with the symmetry."""
-
-    pairs: Pairs
-    symmetry: NDArray[np.uint8]
-
-
-def _search(
-    images: Collection,
-    rows: NDArray[np.int64],
-    distance: int,
-    *,
-    across: bool,
-    workers: int | None,
-    progress: Progress | None,
-) -> _Numbered:
-    """Find the near pairs of some images; `first` and `second` count the rows."""
-    part = images.part[rows]
-    sides = [np.flatnonzero(part == number) for number in np.unique(part)] if across else [np.arange(len(rows))]
-    parts: list[Pairs] = []
-    symmetries: list[NDArray[np.uint8]] = []
-    total = 0
-    with tempfile.TemporaryDirectory(prefix="dataprep-") as folder, closing(LocalEngine(workers)) as engine:
-        tasks = list(_search_tasks(folder, images.hashes[rows], sides, distance))
-        few = len(rows) ** 2 < _FEW_COMPARISONS
-        if progress:
-            progress.start(len(rows), len(tasks))
-        done = 0
-        for number, found in enumerate(engine.run(search_part, tasks, 1 if few else len(tasks)), 1):
-            first, second = (
-                int(os.path.basename(path).split("-")[0]) for path in (found.task.first, found.task.second)
-            )
-            pairs = found.pairs
-            parts.append(Pairs(_int32(sides[first][pairs.first]), _int32(sides[second][pairs.second]), pairs.distance))
-            symmetries.append(np.full(len(pairs.first), found.task.symmetry, np.uint8))
-            total += len(pairs.first)
-            if total > MAX_PAIRS:
-                raise CallError(
-                    f"more than {MAX_PAIRS:,} pairs of images differ in at most {distance} bits",
-                    hint="set a smaller --distance",
-                )
-            if progress:
-                progress.advance(str(number), len(rows) * number // len(tasks) - done)
-                done = len(rows) * number // len(tasks)
-    return _Numbered(join_pairs(parts), np.concatenate([np.empty(0, np.uint8), *symmetries]))
-
-
-def _int32(values: NDArray[np.integer]) -> NDArray[np.int32]:
-    return values.astype(np.int32)
-
-
-def _search_tasks(
-    folder: str, hashes: NDArray[np.uint64], sides: list[NDArray[np.int64]], distance: int
-) -> Iterator[SearchTask]:
-    """Write the hashes that the tasks share into files, and yield the tasks."""
-    for number, side in enumerate(sides):
-        for symmetry, name in enumerate(SYMMETRIES):
-            path = os.path.join(folder, f"{number}-{symmetry}.npy")
-            np.save(path, band_order(transform_hashes(hashes[side], name)))
-    within = [(number, number) for number in range(len(sides))] if len(sides) == 1 else []
-    pairs = within or [(a, b) for b in range(len(sides)) for a in range(b)]
-    for a, b in pairs:
-        for symmetry, name in enumerate(SYMMETRIES):
-            if a == b and name == _INVERSE:
-                continue
-            for band in range(BANDS):
-                first, second = (os.path.join(folder, f"{side}-{of}.npy") for side, of in ((a, 0), (b, symmetry)))
-                yield SearchTask(first, second, distance, band, symmetry, a == b and symmetry == 0)
-
-
-#: Among the same images, the pairs that this rotation finds are those of the inverse rotation, in the other order.
-_INVERSE: Symmetry = "rotated 270"
-
-
-def _closest(number: NDArray[np.int32], found: _Numbered) -> tuple[Pairs, NDArray[np.uint8]]:
-    """Keep each pair of different items once, with the symmetry in which they are closest; `first` is the smaller."""
-    first, second = number[found.pairs.first], number[found.pairs.second]
-    symmetry = found.symmetry.copy()
-    swapped = first > second
-    symmetry[swapped] = _INVERSES[symmetry[swapped]]
-    low, high = np.minimum(first, second), np.maximum(first, second)
-    order = np.lexsort((symmetry, found.pairs.distance, high, low))
-    order = order[low[order] != high[order]]  # a symmetric image is close to its own reflection
-    new = np.ones(len(order), np.bool_)
-    new[1:] = (low[order[1:]] != low[order[:-1]]) | (high[order[1:]] != high[order[:-1]])
-    kept = order[new]
-    return Pairs(low[kept], high[kept], found.pairs.distance[kept]), symmetry[kept]
-
-
-_INVERSES = np.array(
-    [
-        SYMMETRIES.index({"rotated 90": "rotated 270", "rotated 270": "rotated 90"}.get(name, name))
-        for name in SYMMETRIES
-    ],
-    np.uint8,
-)
 
 
 # --- small images ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dataprep.containers import location_table
 from dataprep.containers.base import location_schema
-from dataprep.options import CHANGE_COLUMNS
+from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN
 from dataprep.sources import read_source
 from dataprep.sources.base import MASK_SOURCE, Source, SourceOptions
 from dataprep.sources.class_names import extended_classes, read_renames, relabel, rename_classes, used_classes
@@ -245,7 +245,11 @@ def _merge_columns(parts: Sequence[Part], tables: Sequence[pa.Table]) -> pa.Tabl
                     file=src,
                     hint="write the column with one type, or rename it in one of the sources",
                 )
-            if field.name in CHANGE_COLUMNS and not source.prepared and any(part.source.prepared for part in parts):
+            if (
+                field.name in (*CHANGE_COLUMNS, HASH_COLUMN)
+                and not source.prepared
+                and any(part.source.prepared for part in parts)
+            ):
                 message = f"it has a column {field.name!r}, which prepared datasets use for another purpose"
                 raise SourceError(message, file=src, hint="rename the column of the source")
     if not types:

@@ -11,7 +11,7 @@ import pytest
 from helpers.pictures import encode
 from PIL import Image
 
-from dataprep.duplicates import find
+from dataprep.duplicates import find, near
 from dataprep.duplicates.find import correlation
 
 #: Each copy of the fixture `source`: its original, distance and symmetry. The rotation is clockwise from the copy.
@@ -141,7 +141,7 @@ def test_equal_checksums_are_not_equal_images(monkeypatch, invoke, source):
 
 
 def test_too_many_pairs(monkeypatch, invoke, source):
-    monkeypatch.setattr(find, "MAX_PAIRS", 2)
+    monkeypatch.setattr(near, "MAX_PAIRS", 2)
     output = invoke("duplicates", source, status=2).stderr
     assert "more than 2 pairs" in output
     assert "--distance" in output

@@ -1,0 +1,178 @@
+"""Duplicates: how many changed copies of photographs the perceptual hash finds, and how long the exact search takes.
+
+    python scripts/bench/duplicates.py --photos DIR
+    python scripts/bench/duplicates.py --photos DIR --search 50000x1280000 1280000x1280000
+
+Every JPEG of DIR is changed in each of several ways. `found` is the share of the copies that are found at a distance of
+31 bits, in the right symmetry where there is one. `false pairs` are pairs of different photographs of DIR, in any
+symmetry. `ms per image` is the CPU time to hash a photograph in memory.
+
+The search compares A x B hashes of images (A x A if both are equal) in all eight symmetries. The hashes are those of
+the photographs with a quarter of their bits changed, so their bits depend on each other as those of photographs do,
+but there are no near pairs except the planted ones, all of which must be found. Times are CPU seconds of all processes,
+because other programs may use the machine; `wall s` is what the run took beside them. `peak GB` is the sum of the peaks
+of the processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from images import photographs
+from numpy.typing import NDArray
+from PIL import Image, ImageEnhance
+from report import Report, make_parser
+
+from dataprep.duplicates.near import search_hashes
+from dataprep.duplicates.search import distances
+from dataprep.duplicates.symmetries import SYMMETRIES, parse_hashes, transform_hashes
+from dataprep.images.perceptual_hash import hash_image
+from dataprep.images.validate import inspect
+from dataprep.options import DEFAULT_DISTANCE
+
+
+def encode(image: Image.Image, quality: int) -> bytes:
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=quality)
+    return out.getvalue()
+
+
+def shrink(image: Image.Image, factor: float) -> Image.Image:
+    return image.resize((max(1, round(image.width * factor)), max(1, round(image.height * factor))))
+
+
+def crop(image: Image.Image, border: float) -> Image.Image:
+    x, y = image.width * border, image.height * border
+    return image.crop((round(x), round(y), round(image.width - x), round(image.height - y)))
+
+
+CHANGES: dict[str, tuple[Callable[[Image.Image], bytes], str]] = {
+    "quality 75": (lambda image: encode(image, 75), "identical"),
+    "quality 30": (lambda image: encode(image, 30), "identical"),
+    "half size, quality 60": (lambda image: encode(shrink(image, 0.5), 60), "identical"),
+    "shorter side 256": (lambda image: encode(shrink(image, 256 / min(image.size)), 90), "identical"),
+    "brightness x 1.3": (lambda image: encode(ImageEnhance.Brightness(image).enhance(1.3), 90), "identical"),
+    "brightness x 0.7": (lambda image: encode(ImageEnhance.Brightness(image).enhance(0.7), 90), "identical"),
+    "gray": (lambda image: encode(image.convert("L"), 90), "identical"),
+    "mirror": (lambda image: encode(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT), 90), "mirrored"),
+    "rotated": (lambda image: encode(image.transpose(Image.Transpose.ROTATE_270), 90), "rotated 90"),
+    "crop of 1%": (lambda image: encode(crop(image, 0.01), 90), "identical"),
+    "crop of 5%": (lambda image: encode(crop(image, 0.05), 90), "identical"),
+}
+
+
+def hashes_of(files: list[bytes]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """Return the hashes of images, and whether each has one."""
+    texts = [hash_image(data, inspect(data, "none")) for data in files]
+    hashes = parse_hashes("".join(text or "0" * 64 for text in texts).encode())
+    return hashes, np.array([text is not None for text in texts])
+
+
+def measure_changes(files: list[bytes], report: Report) -> NDArray[np.uint64]:
+    start = time.process_time()
+    hashes, has_hash = hashes_of(files)
+    milliseconds = (time.process_time() - start) / len(files) * 1e3
+    images = [Image.open(io.BytesIO(data)).convert("RGB") for data in files]
+    rows: list[dict[str, Any]] = []
+    for name, (change, symmetry) in CHANGES.items():
+        changed, changed_has = hashes_of([change(image) for image in images])
+        # The change turns the original into the copy.
+        bits = distances(changed, transform_hashes(hashes, symmetry))[has_hash & changed_has]  # type: ignore[arg-type]
+        rows.append({
+            "change": name,
+            "found": f"{np.count_nonzero(bits <= DEFAULT_DISTANCE) / len(files):.2%}",
+            "median bits": float(np.median(bits)),
+            "99% bits": float(np.percentile(bits, 99)),
+            "most": int(bits.max()),
+        })  # fmt: skip
+    report.table("Changed copies", rows)
+    own = hashes[has_hash]
+    false = {name: _near(own, transform_hashes(own, name)) for name in SYMMETRIES}
+    report.table("Different photographs", [{
+        "photographs": len(files),
+        "with a hash": int(has_hash.sum()),
+        "false pairs": sum(count for count, _ in false.values()),
+        "least bits": min(least for _, least in false.values()),
+        "ms per image": milliseconds,
+        "mean KB": sum(map(len, files)) / len(files) / 1e3,
+    }])  # fmt: skip
+    return own
+
+
+def _near(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> tuple[int, int]:
+    """Return the number of near pairs of different rows, and the least distance."""
+    bits = np.stack([distances(row, b) for row in a])
+    others = bits[np.triu_indices(len(a), 1)]
+    return int((others <= DEFAULT_DISTANCE).sum()), int(others.min())
+
+
+def many_hashes(own: NDArray[np.uint64], count: int, seed: int) -> NDArray[np.uint64]:
+    """Return hashes whose bits depend on each other as those of photographs do."""
+    rng = np.random.default_rng(seed)
+    flips = rng.integers(0, 1 << 64, (2, count, 4), dtype=np.uint64)
+    hashes: NDArray[np.uint64] = own[rng.integers(0, len(own), count)] ^ (flips[0] & flips[1])
+    return hashes
+
+
+def plant(a: NDArray[np.uint64], b: NDArray[np.uint64], copies: int) -> Iterator[tuple[int, int]]:
+    """Make hashes of b near to hashes of a, in random symmetries, and yield the pairs."""
+    rng = np.random.default_rng(2)
+    rows = rng.permutation(min(len(a), len(b)))[: 2 * copies]
+    for source, target in zip(rows[:copies].tolist(), rows[copies:].tolist(), strict=True):
+        b[target] = transform_hashes(a[source : source + 1], SYMMETRIES[rng.integers(8)])[0]
+        for bit in rng.choice(256, rng.integers(0, DEFAULT_DISTANCE + 1), replace=False):
+            b[target, bit // 64] ^= np.uint64(1) << np.uint64(bit % 64)
+        yield source, target
+
+
+def measure_search(own: NDArray[np.uint64], size: str, workers: int | None) -> dict[str, Any]:
+    first, second = map(int, size.split("x"))
+    hashes = many_hashes(own, second, 0)
+    side = None
+    if first == second:
+        planted = set(plant(hashes, hashes, 1000))
+    else:
+        queries = many_hashes(own, first, 1)
+        planted = {(source, first + target) for source, target in plant(queries, hashes, 1000)}
+        hashes, side = np.concatenate([queries, hashes]), np.repeat([0, 1], [first, second])
+    cpu, wall = sum(os.times()[:4]), time.perf_counter()
+    pairs, _ = search_hashes(hashes, DEFAULT_DISTANCE, side, workers=workers)
+    cpu, wall = sum(os.times()[:4]) - cpu, time.perf_counter() - wall
+    found = set(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True))
+    missing = {tuple(sorted(pair)) for pair in planted} - found
+    peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return {
+        "search": size,
+        "CPU s": cpu,
+        "wall s": wall,
+        "minutes on two free cores": cpu / 120,
+        "peak GB": sum(peaks) / 1e6,
+        "pairs": len(found),
+        "planted pairs missed": len(missing),
+        "load": os.getloadavg()[0],
+    }
+
+
+def main() -> None:
+    parser = make_parser(__doc__)
+    parser.add_argument("--photos", type=Path, required=True, help="folder of JPEGs")
+    parser.add_argument("--search", nargs="*", default=[], metavar="AxB", help="numbers of hashes to compare")
+    parser.add_argument("--workers", type=int, default=None, help="processes of the search")
+    args: argparse.Namespace = parser.parse_args()
+    files = [path.read_bytes() for path in photographs(args.photos)]
+    with Report("duplicates", args.json) as report:
+        own = measure_changes(files, report)
+        for size in args.search:
+            report.table("Exact search", [measure_search(own, size, args.workers)])
+
+
+if __name__ == "__main__":
+    main()
