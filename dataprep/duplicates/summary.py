@@ -73,29 +73,30 @@ def summarize(images: Collection, found: Duplicates, limit: int) -> Summary:
         limit: number of `Summary.matches`, at most.
 
     """
-    links = _links(images, found)
-    has_conflict = images.label[links.first] != images.label[links.second]
-    is_leak = images.part[links.first] != images.part[links.second]
-    order = np.lexsort((links.second, links.first, links.distance, ~is_leak, ~has_conflict))[:limit]
+    links = _join(_exact_links(images, found), _near_links(found))
     return Summary(
         images=len(images),
         hashed=int(images.has_hash.sum()),
         exact=len(images) - len(found.first_image),
         near=len(found.pairs.first),
         groups=int((np.bincount(found.group) > 1).sum()),
-        conflicts=int(has_conflict.sum()),
-        leaks=_leaks(images, found),
-        matches=tuple(
-            Match(
-                images=(int(links.first[at]), int(links.second[at])),
-                distance=None if links.distance[at] < 0 else int(links.distance[at]),
-                symmetry=SYMMETRIES[links.symmetry[at]],
-                has_conflict=bool(has_conflict[at]),
-                is_leak=bool(is_leak[at]),
-            )
-            for at in order.tolist()
-        ),
+        conflicts=int(_conflicts(images, links).sum()),
+        leaks={
+            (images.parts[later], images.parts[earlier]): len(rows)
+            for (earlier, later), rows in leaked_rows(images, found).items()
+        },
+        matches=_first_matches(images, links, limit),
     )
+
+
+def near_matches(images: Collection, found: Duplicates, limit: int) -> tuple[Match, ...]:
+    """Return the first near copies, in the order of `Summary.matches`."""
+    return _first_matches(images, _near_links(found), limit)
+
+
+def count_near_conflicts(images: Collection, found: Duplicates) -> int:
+    """Return the number of pairs of near copies with different labels."""
+    return int(_conflicts(images, _near_links(found)).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +109,48 @@ class _Links:
     symmetry: NDArray[np.uint8]
 
 
-def _links(images: Collection, found: Duplicates) -> _Links:
-    """Link each image to the first with the same bytes, and the first images of near items."""
+def _exact_links(images: Collection, found: Duplicates) -> _Links:
+    """Link each image to the first with the same bytes."""
     copies = np.setdiff1d(np.arange(len(images)), found.first_image, assume_unique=True)
+    count = len(copies)
     originals = found.first_image[found.item[copies]]
-    near_a, near_b = found.first_image[found.pairs.first], found.first_image[found.pairs.second]
+    return _Links(originals, copies, np.full(count, -1, np.int16), np.zeros(count, np.uint8))
+
+
+def _near_links(found: Duplicates) -> _Links:
+    """Link the first images of near items."""
+    first, second = found.first_image[found.pairs.first], found.first_image[found.pairs.second]
+    return _Links(first, second, found.pairs.distance.astype(np.int16), found.symmetry)
+
+
+def _join(a: _Links, b: _Links) -> _Links:
     return _Links(
-        np.concatenate([originals, near_a]),
-        np.concatenate([copies, near_b]),
-        np.concatenate([np.full(len(copies), -1, np.int16), found.pairs.distance.astype(np.int16)]),
-        np.concatenate([np.zeros(len(copies), np.uint8), found.symmetry]),
+        np.concatenate([a.first, b.first]),
+        np.concatenate([a.second, b.second]),
+        np.concatenate([a.distance, b.distance]),
+        np.concatenate([a.symmetry, b.symmetry]),
     )
 
 
-def _leaks(images: Collection, found: Duplicates) -> dict[tuple[Part, Part], int]:
-    leaks = {}
-    for (earlier, later), rows in leaked_rows(images, found).items():
-        leaks[images.parts[later], images.parts[earlier]] = len(rows)
-    return leaks
+def _conflicts(images: Collection, links: _Links) -> NDArray[np.bool_]:
+    different: NDArray[np.bool_] = images.label[links.first] != images.label[links.second]
+    return different
+
+
+def _first_matches(images: Collection, links: _Links, limit: int) -> tuple[Match, ...]:
+    has_conflict = _conflicts(images, links)
+    is_leak = images.part[links.first] != images.part[links.second]
+    order = np.lexsort((links.second, links.first, links.distance, ~is_leak, ~has_conflict))[:limit]
+    return tuple(
+        Match(
+            images=(int(links.first[at]), int(links.second[at])),
+            distance=None if links.distance[at] < 0 else int(links.distance[at]),
+            symmetry=SYMMETRIES[links.symmetry[at]],
+            has_conflict=bool(has_conflict[at]),
+            is_leak=bool(is_leak[at]),
+        )
+        for at in order.tolist()
+    )
 
 
 def leaked_rows(images: Collection, found: Duplicates) -> dict[tuple[int, int], NDArray[np.int64]]:

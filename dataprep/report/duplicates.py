@@ -1,7 +1,4 @@
-"""Find images with the same bytes, from the checksums in the sample tables.
-
-Images that only look alike need perceptual hashes. Their groups would be `CopyGroup` records too, found in another way.
-"""
+"""Find images with the same bytes, from the checksums in the sample tables. `near` finds those that look alike."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep.report.columns import Columns
-from dataprep.report.facts import Copies, CopyGroup
+from dataprep.report.copy_facts import Copies, CopyGroup
 
 #: Groups of each kind that are listed, and images of one group.
 MAX_GROUPS, MAX_IMAGES = 12, 6

@@ -138,53 +138,6 @@ class SizeGrid:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyGroup:
-    """Images with the same bytes.
-
-    Attributes:
-        rows: their rows in `Columns`.
-        splits: names of the splits that they are in.
-        labels: their different labels.
-
-    """
-
-    rows: tuple[int, ...]
-    splits: tuple[str, ...]
-    labels: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Copies:
-    """Images with the same bytes in a dataset: equal checksum and equal size.
-
-    Attributes:
-        compared: images with a checksum.
-        groups: number of groups of equal images.
-        surplus: images that repeat an earlier one.
-        leaked: images of each split that also occur in an earlier split, by pair ``"val in train"``.
-        conflicting: groups whose images have different labels.
-        leaks: the first groups that are in several splits.
-        conflicts: the first groups that have several labels.
-        repeats: the largest groups within one split.
-
-    """
-
-    compared: int
-    groups: int
-    surplus: int
-    leaked: Mapping[str, int]
-    conflicting: int
-    leaks: tuple[CopyGroup, ...]
-    conflicts: tuple[CopyGroup, ...]
-    repeats: tuple[CopyGroup, ...]
-
-    @property
-    def shown(self) -> tuple[CopyGroup, ...]:
-        """The groups that are listed."""
-        return (*self.leaks, *self.conflicts, *self.repeats)
-
-
-@dataclass(frozen=True, slots=True)
 class RejectedFacts:
     """Source images that were not written.
 

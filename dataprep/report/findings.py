@@ -78,6 +78,7 @@ def _copies(report: Report) -> Iterator[Finding]:
             "Copies weigh more in training than other images.",
             "copies",
         )
+    yield from _near(report)
     total = sum(split.samples for split in report.splits)
     if copies.compared < total:
         yield Finding(
@@ -85,6 +86,34 @@ def _copies(report: Report) -> Iterator[Finding]:
             f"{plural(total - copies.compared, 'image')} {agree(total - copies.compared, 'has', 'have')} no checksum",
             "Copies of them are not found. dataprep index --validate header --overwrite adds checksums.",
             "copies",
+        )
+
+
+def _near(report: Report) -> Iterator[Finding]:
+    near = report.copies.near
+    for pair, count in near.leaked.items():
+        later, _, earlier = pair.rpartition(" in ")
+        yield Finding(
+            "problem",
+            f"{plural(count, 'image')} of {later} {agree(count, 'looks', 'look')} like images of {earlier}",
+            f"They are copies in another size, quality or orientation, so results on {later} are better than they "
+            "should be. Look at the pairs, then convert with --duplicates drop or same-split.",
+            "near",
+        )
+    if near.conflicting:
+        yield Finding(
+            "problem",
+            f"{plural(near.conflicting, 'pair')} of images that look alike {agree(near.conflicting, 'has', 'have')} "
+            "different labels",
+            "If they show the same, at least one label is wrong.",
+            "near",
+        )
+    if near.pairs:
+        yield Finding(
+            "check",
+            f"{plural(near.pairs, 'pair')} of images {agree(near.pairs, 'looks', 'look')} alike",
+            "Copies weigh more in training than other images. dataprep duplicates lists all pairs.",
+            "near",
         )
 
 

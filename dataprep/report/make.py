@@ -17,10 +17,12 @@ from dataprep import engines
 from dataprep.progress import Progress
 from dataprep.report import choose, odd, statistics
 from dataprep.report.columns import Columns, read_columns, read_names
+from dataprep.report.copy_facts import Copies
 from dataprep.report.cost import MemoryEstimate, make_cost
 from dataprep.report.duplicates import find_copies
-from dataprep.report.facts import Copies, Histogram, OddImage
+from dataprep.report.facts import Histogram, OddImage
 from dataprep.report.findings import find
+from dataprep.report.near import find_near
 from dataprep.report.page import make_page
 from dataprep.report.pictures import Pictures, decode_pictures, join_pictures, picture_tasks
 from dataprep.report.record import Report
@@ -157,6 +159,7 @@ def _gather(folder: str, manifest: Manifest, options: ReportOptions, progress: P
     """Read the tables, choose images, and decode them."""
     columns, problems = read_columns(folder, manifest)
     copies, copied = find_copies(columns)
+    copies = replace(copies, near=find_near(folder, manifest, columns, options.workers))
     rejected = read_rejected(folder, manifest)
     sizes = odd.odd_sizes(columns)
     ranks = choose.random_ranks(len(columns), options.seed)

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dataprep.report.copy_facts import Copies, CopyGroup
 from dataprep.report.facts import (
     Balance,
     ClassFacts,
-    Copies,
-    CopyGroup,
     Cost,
     Finding,
     Histogram,
@@ -50,7 +49,7 @@ class Report:
         source_pixels: number of pixels of all source images. `None` if the bytes of the source are stored.
         original_formats: number of images by the format of the source image.
         rejected: images that were not written.
-        copies: images with the same bytes.
+        copies: images with the same bytes, and images that look alike.
         looks: what the pixels say.
         cost: what training costs.
 
@@ -89,6 +88,7 @@ class Report:
         data = {"made_by": MADE_BY, "schema_version": SCHEMA_VERSION, **asdict(self)}
         groups = {kind: getattr(self.copies, kind) for kind in ("leaks", "conflicts", "repeats")}
         data["copies"] |= {kind: [_group_json(group, names) for group in found] for kind, found in groups.items()}
+        data["copies"]["near"]["shown"] = [_group_json(group, names) for group in self.copies.near.shown]
         data["looks"]["failed"] = [{**_image_json(row, names), "reason": why} for row, why in self.looks.failed.items()]
         data["looks"]["odd"] = {
             kind: [{**_image_json(image.row, names), "value": image.value} for image in images]
@@ -106,6 +106,7 @@ def _group_json(group: CopyGroup, names: Mapping[int, tuple[str, str]]) -> dict[
     return {
         "splits": group.splits,
         "labels": group.labels,
+        **({"note": group.note} if group.note else {}),
         "images": [_image_json(row, names) for row in group.rows],
     }
 

@@ -100,7 +100,7 @@ class Page:
         copies = self.report.copies
         optional = {"leaks": copies.leaks, "conflicts": copies.conflicts, "undecodable": self.report.looks.failed}
         names = {name for name, shown in optional.items() if shown} | {name for name, _ in self.sections}
-        return frozenset(names | {f"class-{label}" for label in self.sheets})
+        return frozenset(names | {"near"} | {f"class-{label}" for label in self.sheets})
 
     @property
     def median(self) -> str:

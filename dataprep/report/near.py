@@ -1,0 +1,95 @@
+"""Find images that look alike, if the sample tables have perceptual hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from dataprep.duplicates.collection import Collection, collect
+from dataprep.duplicates.find import Duplicates, find_duplicates
+from dataprep.duplicates.search import Pairs
+from dataprep.duplicates.summary import Match, count_near_conflicts, leaked_rows, near_matches
+from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN, HASH_RECIPE
+from dataprep.report.columns import Columns
+from dataprep.report.copy_facts import CopyGroup, NearCopies
+from dataprep.sources.base import SourceOptions
+from dataprep.sources.prepared import read_prepared
+from manifests.errors import DatasetError
+from manifests.schema import Manifest
+from manifests.text import plural
+
+#: Pairs that are listed.
+_MAX_PAIRS = 12
+
+#: Comparisons of hashes that a report makes: all images of 300,000; or 50,000 of one split with 1.3 million of another.
+_MAX_COMPARISONS = 1e11
+
+#: Splits that are compared with each other.
+_MAX_SPLITS = 16
+
+
+def find_near(folder: str, manifest: Manifest, columns: Columns, workers: int | None = None) -> NearCopies:
+    """Find the pairs of images that look alike.
+
+    Args:
+        folder: the dataset.
+        manifest: its manifest.
+        columns: all of its samples.
+        workers: number of processes; `None` means one per CPU.
+
+    """
+    if manifest.options.get("hash") != HASH_RECIPE:
+        return NearCopies(
+            note="Images that only look alike are not found without perceptual hashes: convert with --hash, or run "
+            "dataprep duplicates, which computes them."
+        )
+    sizes = np.bincount(columns.split, minlength=len(columns.splits)).astype(np.float64)
+    across = len(columns) ** 2 > _MAX_COMPARISONS
+    if len(sizes) > _MAX_SPLITS or (across and (len(columns) ** 2 - (sizes**2).sum()) / 2 > _MAX_COMPARISONS):
+        return NearCopies(
+            note="There are too many images to compare all that look alike here: run dataprep duplicates."
+        )
+    try:
+        source = read_prepared(folder, SourceOptions())
+        if HASH_COLUMN not in source.extra.column_names or len(source) != len(columns):
+            return NearCopies(note="The perceptual hashes in the sample tables are not usable.")
+        images = collect([source], workers=workers)
+        found = find_duplicates(images, DEFAULT_DISTANCE, across=across, workers=workers)
+    except DatasetError as error:
+        return NearCopies(note=f"Images that look alike were not looked for: {error.message}.")
+    note = "Of so many images, only those of different splits were compared." if across else ""
+    return _describe(images, found, note)
+
+
+def _describe(images: Collection, found: Duplicates, note: str) -> NearCopies:
+    return NearCopies(
+        hashed=int(images.has_hash.sum()),
+        distance=found.distance,
+        pairs=len(found.pairs.first),
+        leaked=dict(_leaked(images, found)),
+        conflicting=count_near_conflicts(images, found),
+        shown=tuple(_group(images, match) for match in near_matches(images, found, _MAX_PAIRS)),
+        note=note,
+    )
+
+
+def _leaked(images: Collection, found: Duplicates) -> Iterator[tuple[str, int]]:
+    none = found.pairs.first[:0]
+    same_bytes = leaked_rows(images, replace(found, pairs=Pairs(none, none, found.pairs.distance[:0])))
+    for (earlier, later), rows in leaked_rows(images, found).items():
+        count = len(np.setdiff1d(rows, same_bytes.get((earlier, later), rows[:0])))
+        if count:
+            yield f"{images.parts[later].split} in {images.parts[earlier].split}", count
+
+
+def _group(images: Collection, match: Match) -> CopyGroup:
+    rows = np.array(match.images)
+    turned = f", {match.symmetry}" if match.symmetry != "identical" else ""
+    return CopyGroup(
+        rows=match.images,
+        splits=tuple(images.parts[part].split for part in np.unique(images.part[rows])),
+        labels=tuple(np.unique(images.label[rows]).tolist()),
+        note=f"{plural(match.distance or 0, 'bit')} differ{turned}",
+    )
