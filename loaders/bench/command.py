@@ -59,7 +59,7 @@ def bench(
     spec = resolve(request)
     close(spec)
     device = spec.options.device
-    stepper = load_model(model, spec.num_classes, gpu=device.index if device.is_gpu else None) if model else None
+    stepper = load_model(model, spec) if model else None
     make_spec = lambda: resolve(request)  # noqa: E731
     watch = Watch(spec.split, device)
     announce("reading, decoding, augmentation, delivery")

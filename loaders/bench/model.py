@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from loaders.spec import LoaderSpec
 from manifests.errors import CallError
 from manifests.text import printable, suggest
 
@@ -40,22 +41,29 @@ class Model:
         return len(batch[-1])
 
 
-def load_model(text: str, classes: int, *, gpu: int | None) -> Model:
+def load_model(text: str, spec: LoaderSpec) -> Model:
     """Return the model that ``--model`` names.
 
     Args:
         text: name of a model of torchvision, or a script and a function in it: ``script.py:step``.
-        classes: number of classes of the dataset, 0 if it does not name them.
-        gpu: number of the GPU. `None` means the CPU.
+        spec: the loader that feeds it.
 
     Raises:
-        CallError: there is no such model or function, or a library is not installed.
+        CallError: there is no such model or function, a library is not installed, or the dataset has no classes.
 
     """
     path, colon, function = text.rpartition(":")
     if colon or text.endswith(".py"):
         return Model(text, _function(path if colon else text, function if colon else "step"))
-    return Model(text, _torchvision_step(text, classes or _CLASSES, gpu))
+    label_type = spec.split.manifest.label_type
+    if label_type != "class":
+        raise CallError(
+            f"--model {printable(text)} needs a class for each image, but the labels of this dataset are of the type "
+            f"{label_type}",
+            hint="pass --model script.py:step with a function that takes a batch",
+        )
+    device = spec.options.device
+    return Model(text, _torchvision_step(text, spec.num_classes or _CLASSES, device.index if device.is_gpu else None))
 
 
 def _function(path: str, name: str) -> Callable[..., Any]:

@@ -122,7 +122,9 @@ def _with_other_images(
     if stage == "reading" and (cached is None or cached < _IN_MEMORY):
         action = "put the dataset on a faster disk, or into memory"
         yield Candidate("with the images in memory", action, _replaced(request, stored, None, None))
-    images = [image for image in _parallel(_decoded, stored) if image is not None] if pixels is None else []
+    # Masks, depth maps and boxes belong to images of one size, which these would not have.
+    placed = spec.split.manifest.label_type in ("mask", "depth", "boxes")
+    images = [] if placed or pixels is not None else list(filter(None, _parallel(_decoded, stored)))
     if not images:
         return
     side = _useful_side(spec)

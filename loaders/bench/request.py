@@ -8,6 +8,7 @@ from loaders.dataset.split import open_splits
 from loaders.options import BuildRequest
 from loaders.transforms.argument import parse_transforms
 from manifests.errors import CallError
+from manifests.labels import LABEL_FIELDS
 from manifests.remote import is_url
 
 #: Batch size if the user gives none. Of a smaller split, one batch.
@@ -30,6 +31,7 @@ def make_request(
         DamagedError: the manifest is damaged.
 
     """
+    fields = ("image", *filter(None, [_label_field(dataset, split)]))
     if batch_size is None and not _config_has_batch_size(transforms, split):
         samples = _BATCH_SIZE if is_url(dataset) else open_splits(dataset, split)[0].samples
         batch_size = max(1, min(_BATCH_SIZE, samples))
@@ -50,7 +52,7 @@ def make_request(
         dtype="float16",
         layout="NCHW",
         last_batch="drop",
-        fields=("image", "label"),
+        fields=fields,
         framework="torch",
         prefetch=None,
         hw_decoder_load=None,
@@ -58,6 +60,13 @@ def make_request(
         on_error="raise",
         cache=cache,
     )
+
+
+def _label_field(dataset: str, split: str) -> str | None:
+    """Return the field of the labels of a dataset. `None` if it has none."""
+    if is_url(dataset):  # it is not opened here, because opening needs the cache
+        return "label"
+    return LABEL_FIELDS[open_splits(dataset, split)[0].manifest.label_type]
 
 
 def _config_has_batch_size(transforms: str, split: str) -> bool:

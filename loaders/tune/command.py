@@ -119,7 +119,7 @@ def make_problem(
     gpu, encoded = resolved.device.is_gpu, spec.recipe.raw_size is None
     cores = usable_cores(resolved.ranks, 1)
     start = Tuning(resolved.num_threads, resolved.prefetch, resolved.hw_decoder_load if gpu and encoded else None)
-    stepper = load_model(model, spec.num_classes, gpu=resolved.device.index if gpu else None) if model else None
+    stepper = load_model(model, spec) if model else None
 
     def measure(point: Tuning) -> Rate:
         announce(describe(point))
