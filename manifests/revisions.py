@@ -118,6 +118,14 @@ def part_of(manifest: Manifest, revision: int) -> Manifest:
     return replace(manifest, splits=tuple(_splits_of(manifest, revision)), options=options, revisions=())
 
 
+def revisions_of_shards(manifest: Manifest) -> dict[str, int]:
+    """Return the revision that added each shard, by the name of the shard."""
+    numbers = range(manifest.revision + 1)
+    return {
+        shard.name: number for number in numbers for split in _splits_of(manifest, number) for shard in split.shards
+    }
+
+
 def parts(manifest: Manifest) -> list[Manifest]:
     """Return `part_of` for each revision."""
     return [part_of(manifest, number) for number in range(manifest.revision + 1)]

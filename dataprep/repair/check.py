@@ -10,6 +10,7 @@ from dataprep import storage
 from dataprep.repair.rebuild import rebuild
 from dataprep.verify.shard import manifest_of
 from manifests.errors import DamagedError, DatasetError, StoppedError, StorageError
+from manifests.revisions import part_of
 from manifests.schema import File, Shard
 
 _SET_SRC = "set --src to the source of the dataset to make the file again, or restore it from a copy"
@@ -41,12 +42,14 @@ class CheckTask(NamedTuple):
         folder: the dataset folder.
         shard: the shard with its index and table, from the manifest.
         dry_run: change nothing.
+        revision: the revision that added the shard.
 
     """
 
     folder: str
     shard: Shard
     dry_run: bool
+    revision: int = 0
 
 
 def check_shard(task: CheckTask) -> tuple[str, list[DamagedFile]]:
@@ -60,7 +63,7 @@ def check_shard(task: CheckTask) -> tuple[str, list[DamagedFile]]:
     if damages and is_intact:
         reason = "what the shard contains does not determine its content"
         try:
-            rebuilt = rebuild(task.folder, manifest, shard)
+            rebuilt = rebuild(task.folder, part_of(manifest, task.revision), shard, task.revision)
         except StoppedError:
             raise
         except DatasetError as error:

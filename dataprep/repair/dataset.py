@@ -20,6 +20,7 @@ from dataprep.repair.remake import remake_all
 from dataprep.resume.finished import read_conversion
 from dataprep.sources import Source
 from dataprep.verify.shard import manifest_of
+from manifests.revisions import parts, revisions_of_shards
 from manifests.schema import File, Manifest
 from manifests.store import checksum_text, read_manifest, rejected_bytes
 
@@ -75,7 +76,8 @@ def repair_dataset(
             progress.start(sum(shard.samples for shard in shards), len(shards))
         found: dict[str, list[DamagedFile]] = {}
         samples = {shard.name: shard.samples for shard in shards}
-        tasks = [CheckTask(folder, shard, dry_run) for shard in shards]
+        revisions = revisions_of_shards(manifest)
+        tasks = [CheckTask(folder, shard, dry_run, revisions[shard.name]) for shard in shards]
         with closing(engines.run(check_shard, tasks, workers)) as results:
             for name, files in results:
                 found[name] = files
@@ -96,11 +98,11 @@ def _repair_rejected(folder: str, manifest: Manifest, source: Source | None, *, 
         return
     path = os.path.join(folder, file.name)
     rows = [dict(row) for row in source.rejected] if source else []
-    for split in manifest.splits:
-        for shard in split.shards:
+    for part in parts(manifest):
+        for shard in (shard for split in part.splits for shard in split.shards):
             table = os.path.join(folder, shard.table.name)
-            conversion = read_conversion(str(manifest.options.get("plan")), table)
-            rows += [dict(row) for row in conversion.rejected] if conversion else []
+            conversion = read_conversion(str(part.options.get("plan")), table)
+            rows += [dict(row) for row in conversion.rejected if dict(row) not in rows] if conversion else []
     data = rejected_bytes(sorted(rows, key=lambda row: row["source"]))
     if File(file.name, len(data), checksum_text(crc32c(data))) == file:
         if not dry_run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,17 +27,23 @@ from manifests.store import checksum_text
 from manifests.tables import build_table, read_table, table_bytes
 
 
-def rebuild(folder: str, manifest: Manifest, shard: Shard) -> dict[str, bytes]:
+def rebuild(folder: str, manifest: Manifest, shard: Shard, revision: int = 0) -> dict[str, bytes]:
     """Return the content of the index and of the table of an intact shard, by file name, as far as it is exact.
 
     A file is returned only if its content has the length and the checksum in the manifest.
+
+    Args:
+        folder: the dataset.
+        manifest: its manifest, only with what one revision added; see `manifests.revisions.part_of`.
+        shard: the shard.
+        revision: the number of this revision.
 
     Raises:
         DatasetError: the shard cannot be read, or its records are not what the manifest says.
 
     """
     rebuilt: dict[str, bytes] = {}
-    contents = _indexed if manifest.creator == "index" else _converted
+    contents = _indexed if manifest.creator == "index" else partial(_converted, revision=revision)
     with suppress(Rejected, ValueError, TypeError, LookupError, OverflowError, pa.ArrowException):  # not as written
         for file, content in zip((shard.index, shard.table), contents(folder, manifest, shard), strict=True):
             if (len(content), checksum_text(crc32c(content))) == (file.bytes, file.checksum):
@@ -63,7 +70,7 @@ def _indexed(folder: str, manifest: Manifest, shard: Shard) -> Iterator[bytes]:
     yield table_bytes(reader.table())
 
 
-def _converted(folder: str, manifest: Manifest, shard: Shard) -> Iterator[bytes]:
+def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) -> Iterator[bytes]:
     """Read what ``dataprep convert`` wrote into the records.
 
     The table also says how many images were rejected and how large the source images were. This is not in the shard, so
@@ -86,7 +93,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard) -> Iterator[bytes]
     yield format_index(manifest.format, lines)
     columns: dict[str, Any] = dict(zip(TABLE_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
     if manifest.format == "tfrecord":
-        columns["key"] = _keys(manifest, shard)
+        columns["key"] = _keys(manifest, shard, revision)
     names = schema.names if schema else list(dict.fromkeys(name for row in extra for name in row))
     for name in names:
         if name not in TABLE_COLUMNS and name != "class":
@@ -121,7 +128,7 @@ def _json_of(view: View, record: Record) -> dict[str, Any]:
     return dict(parse_json(bytes(data[start : start + size])).mapping())
 
 
-def _keys(manifest: Manifest, shard: Shard) -> Sequence[str]:
+def _keys(manifest: Manifest, shard: Shard, revision: int) -> Sequence[str]:
     """Return the keys of a shard's samples, which TFRecord does not store: rows of the source in the planned order.
 
     They are right if the source has the splits one after the other, no image was rejected, and the order was not made
@@ -135,7 +142,7 @@ def _keys(manifest: Manifest, shard: Shard) -> Sequence[str]:
             rows = np.arange(split.samples)
             if manifest.options.get("shuffle"):
                 rows = permutation(split.samples, int(manifest.options.get("seed", 0)), ORDER_STREAM, number)
-            return [key_of(base + row) for row in rows[first : first + shard.samples].tolist()]
+            return [key_of(base + row, revision) for row in rows[first : first + shard.samples].tolist()]
         base += split.samples
     return []
 

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 from dataprep import engines, storage
+from dataprep.append.base import Base, options_of
+from dataprep.append.dataset import AppendResult, plan_append
+from dataprep.engines import LocalEngine
 from dataprep.engines.inline import InlinePool
 from dataprep.formats import FORMATS
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, key_of, make_plan
-from dataprep.plan.job import job_of, shard_task
-from dataprep.plan.stored import options_from_json
+from dataprep.plan.job import Job, job_of, shard_task
 from dataprep.plan.where import filter_source
 from dataprep.repair.check import DamagedFile
 from dataprep.shards.write import ShardTask, write_files
 from dataprep.sources import Source
-from manifests.errors import CallError, SourceVanishedError
-from manifests.members import MemberError, parse_json
-from manifests.schema import File, Manifest, Shard
+from manifests.errors import CallError, DamagedError, SourceError, SourceVanishedError
+from manifests.history import read_older
+from manifests.members import MemberError
+from manifests.revisions import part_of, revisions_of_shards
+from manifests.schema import Manifest, Shard
 from manifests.text import printable
 
 _SAME_SOURCE = (
-    "set --src, and the options that say how to read it, as for the `dataprep convert` that made the dataset, or "
+    "set --src, and the options that say how to read it, as for the `dataprep convert` that made{} the dataset, or "
     "restore the file from a copy"
 )
 
@@ -56,45 +59,75 @@ def remake_all(
     dry_run: bool,
 ) -> dict[str, list[DamagedFile]]:
     """Make the files of shards that could not be rebuilt; return what became of them."""
-    planned = _plan(manifest, source)
-    if isinstance(planned, str):
-        return {shard.name: _failed(found[shard.name], planned, _SAME_SOURCE) for shard in shards}
-    source, options, plan = planned
-    if dry_run:
-        return {shard.name: _made(found[shard.name], {file.file for file in found[shard.name]}) for shard in shards}
-    job = job_of(source, plan, folder, options)
-    rows = {planned.name: planned.rows for planned in plan.shards}
-    suffix = FORMATS[options.fmt].SUFFIX
-    tasks = []
-    for shard in shards:
-        name = shard.name.removesuffix(suffix)
-        keys = [key_of(row) for row in rows[name].tolist()]
-        names = frozenset(file.file for file in found[shard.name] if not file.repair)
-        tasks.append(RemakeTask(shard_task(job, name, source, rows[name], keys), shard, names))
-    remade = {}
+    remade: dict[str, list[DamagedFile]] = {}
+    tasks: list[RemakeTask] = []
+    revisions = revisions_of_shards(manifest)
+    for number in sorted({revisions[shard.name] for shard in shards}):
+        own = [shard for shard in shards if revisions[shard.name] == number]
+        planned = _plan(folder, manifest, number, source, workers)
+        if isinstance(planned, str):
+            which = f" revision {number} of" if manifest.revisions else ""
+            hint = _SAME_SOURCE.format(which)
+            remade |= {shard.name: _failed(found[shard.name], planned, hint) for shard in own}
+        elif dry_run:
+            remade |= {shard.name: _made(found[shard.name], {file.file for file in found[shard.name]}) for shard in own}
+        else:
+            tasks += _tasks(own, found, *planned)
+    if not tasks:
+        return remade
     with closing(engines.run(remake, tasks, min(workers, len(tasks)))) as results:
         for shard_name, names, reason in results:
             files = _made(found[shard_name], names)
-            remade[shard_name] = _failed(files, reason, _SAME_SOURCE) if reason else files
+            remade[shard_name] = _failed(files, reason, _SAME_SOURCE.format("")) if reason else files
     return remade
 
 
-def _plan(manifest: Manifest, source: Source) -> tuple[Source, Options, ConversionPlan] | str:
-    """Return what the conversion read, its options and its plan, or why they are not known."""
-    members = {name: value for name, value in manifest.options.items() if name != "plan"}
+def _tasks(
+    shards: Sequence[Shard], found: Mapping[str, list[DamagedFile]], source: Source, plan: ConversionPlan, job: Job
+) -> Iterator[RemakeTask]:
+    rows = {planned.name: planned.rows for planned in plan.shards}
+    suffix = FORMATS[job.options.fmt].SUFFIX
+    for shard in shards:
+        name = shard.name.removesuffix(suffix)
+        keys = [key_of(row, job.revision) for row in rows[name].tolist()]
+        names = frozenset(file.file for file in found[shard.name] if not file.repair)
+        yield RemakeTask(shard_task(job, name, source, rows[name], keys), shard, names)
+
+
+def _plan(
+    folder: str, manifest: Manifest, revision: int, source: Source, workers: int
+) -> tuple[Source, ConversionPlan, Job] | str:
+    """Return what a conversion or an append read, its plan and its job, or why they are not known."""
+    part = part_of(manifest, revision)
     try:
-        options = options_from_json(parse_json(json.dumps(members).encode()))
+        options = options_of(part.options)
         if options.where is not None:
             source = filter_source(source, options.where)
-        plan = make_plan(source, options)
+        if revision:
+            before, data = read_older(folder, manifest, revision - 1)
+            planned = _plan_append(Base(folder, data, before), source, options, workers)
+        else:
+            plan = make_plan(source, options)
+            planned = source, plan, job_of(source, plan, folder, options)
     except MemberError as error:
         return f"the options in the manifest are not those of this release ({error})"
-    except CallError as error:
+    except (CallError, SourceError) as error:
         return f"the source does not fit the options in the manifest ({error.message})"
-    if plan.fingerprint != manifest.options.get("plan"):
+    except DamagedError as error:
+        return f"a file that tells what was in the dataset before is damaged ({error.message})"
+    if planned is None or planned[1].fingerprint != part.options.get("plan"):
         versions = ", or other library versions made it" if options.changes_images else ""
-        return f"the dataset was not made from {printable(source.root)} as it is now{versions}"
-    return source, options, plan
+        what = "the dataset" if not manifest.revisions else f"revision {revision}"
+        return f"{what} was not made from {printable(source.root)} as it is now{versions}"
+    return planned
+
+
+def _plan_append(
+    base: Base, source: Source, options: Options, workers: int
+) -> tuple[Source, ConversionPlan, Job] | None:
+    with closing(LocalEngine(workers)) as engine:
+        planned = plan_append(source, base, options, name="", reader=engine)
+    return None if isinstance(planned, AppendResult) else (planned.source, planned.plan, planned.job)
 
 
 def remake(task: RemakeTask) -> tuple[str, frozenset[str], str]:
@@ -108,7 +141,7 @@ def remake(task: RemakeTask) -> tuple[str, frozenset[str], str]:
     paths = [os.path.join(folder, file.name) for file in (shard.file, shard.index, shard.table)]
     try:
         conversion, table = write_files(task.task, InlinePool(), *paths)
-        made = {file.name for file in (conversion.shard, conversion.index, table) if file in _files(shard)}
+        made = {file.name for file in (conversion.shard, conversion.index, table) if file in shard.files}
         names = task.names & made
         pairs = [(storage.partial_path(path), path) for path in paths if os.path.basename(path) in names]
         storage.publish_all(pairs)
@@ -118,10 +151,6 @@ def remake(task: RemakeTask) -> tuple[str, frozenset[str], str]:
         storage.discard(paths)
     missing = task.names - names
     return shard.name, frozenset(names), "images of the source were replaced since" if missing else ""
-
-
-def _files(shard: Shard) -> tuple[File, ...]:
-    return shard.file, shard.index, shard.table
 
 
 def _made(files: Sequence[DamagedFile], names: frozenset[str] | set[str]) -> list[DamagedFile]:

@@ -188,3 +188,30 @@ def test_killed_at_any_moment(convert, invoke, source, snapshot):
     invoke("repair", "--workers", 1, out, "--src", source)
     assert snapshot(out) == files
     assert not (out / ".partial-dataprep").exists()
+
+
+def test_revisions(convert, invoke, source, snapshot, tmp_path, fmt):
+    """Each revision has its own source; what a shard determines is rebuilt without it."""
+    out = convert("--fmt", fmt)
+    second = tmp_path / "second"
+    for number, path in enumerate(sorted(source.rglob("*.*"))[:7]):
+        name = second / ("日本" if number % 2 else "new") / f"{number}{path.suffix.lower()}"
+        name.parent.mkdir(parents=True, exist_ok=True)
+        name.write_bytes(path.read_bytes())
+    invoke("convert", "--src", second, "--out", out, "--append")
+    files = snapshot(out)
+    old, new = sorted(out.glob(f"*{suffix(fmt)}"))[0], sorted(out.glob(f"*{suffix(fmt)}"))[-1]
+    new.with_suffix(".idx").unlink()
+    flip(new.with_suffix(".parquet"))
+    result = invoke("repair", "--workers", 1, out)
+    assert result.stdout.count(f"rebuilt from {new.name}") == 2
+    assert snapshot(out) == files
+    flip(old)
+    flip(new)
+    failed = invoke("repair", "--workers", 1, out, "--src", second, status=1).stdout
+    assert f"{old.name}: the file does not match its checksum; not repaired: revision 0 was not made from" in failed
+    assert "`dataprep convert` that made revision 0 of the dataset" in failed
+    assert f"{new.name}: the file does not match its checksum; made again from the source" in failed
+    assert snapshot(out) != files
+    invoke("repair", "--workers", 1, out, "--src", source)
+    assert snapshot(out) == files
