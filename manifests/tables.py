@@ -56,7 +56,7 @@ _COLUMN_TYPES = {
 #: A table needs more than three bytes for each row: keys, offsets and checksums differ.
 ROWS_PER_BYTE = 0.5
 
-_DAMAGED_HINT = "run `dataprep verify` to find other damage, then make the dataset again or restore a copy"
+_DAMAGED_HINT = "run `dataprep verify` to find other damage, then `dataprep repair`, or restore a copy"
 
 
 def build_table(columns: Mapping[str, Any], metadata: TableMetadata | None = None) -> pa.Table:

@@ -29,7 +29,7 @@ from manifests.store import MANIFEST_NAME, checksum_text, read_manifest
 from manifests.tables import TableFile
 from manifests.text import printable
 
-_VERIFY = "run `dataprep verify` on it, then restore a copy or make the dataset again"
+_VERIFY = "run `dataprep verify` on it, then `dataprep repair`, or restore a copy"
 
 
 def is_prepared(src: str) -> bool:

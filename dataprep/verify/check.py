@@ -60,13 +60,15 @@ class ShardCheck:
     def shard_hint(self) -> str:
         """How to fix a damaged shard."""
         if self.was_converted:
-            return f"remove {self.shard.table.name} and run the same `dataprep convert` again to write this shard again"
+            return f"run `dataprep repair {self.folder} --src SRC` with its source to make the shard again"
         return "restore the shard from a copy, or make it again"
 
     @property
     def index_hint(self) -> str:
         """How to fix a damaged index or table."""
-        return self.shard_hint if self.was_converted else "run `dataprep index --overwrite` again"
+        if self.was_converted:
+            return f"run `dataprep repair {self.folder}`, which rebuilds it from its shard if possible"
+        return "run `dataprep index --overwrite` again"
 
     @property
     def label_key(self) -> str | None:

@@ -168,7 +168,7 @@ def _check_lengths(folder: str, known: Mapping[str, int], shards: Sequence[Shard
     return found
 
 
-_REMAKE = "make the dataset again, or restore a copy"
+_REMAKE = "run `dataprep repair` on the dataset, restore a copy, or make the dataset again"
 
 
 def _read_manifest(folder: str) -> Manifest | Problem:
@@ -233,4 +233,4 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
     yield from mark_problem
     yield from _check_old_manifests(folder, manifest)
     if manifest.rejected is not None:
-        yield from check_file(folder, manifest.rejected, REJECTED, "make the dataset again to restore the list")
+        yield from check_file(folder, manifest.rejected, REJECTED, "run `dataprep repair` on the dataset")

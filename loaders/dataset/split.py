@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from loaders.cache.images import CachedSplit
 
 #: Hint for a file that differs from what the manifest states.
-RESTORE = "run `dataprep verify` to find other damage, then make the dataset again or restore a copy"
+RESTORE = "run `dataprep verify` to find other damage, then `dataprep repair`, or restore a copy"
 
 
 @dataclass(frozen=True, slots=True)
