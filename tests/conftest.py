@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from helpers import one_worker
 from helpers.object_stores import bucket, server_environment, store
 from helpers.pictures import SUFFIXES, encode, photo
 from helpers.warm_python import WarmPython
@@ -19,7 +20,7 @@ from hypothesis import settings
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
-__all__ = ["bucket", "server_environment", "store"]
+__all__ = ["bucket", "one_worker", "server_environment", "store"]
 
 MakePhotos = Callable[..., Path]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -50,6 +51,7 @@ def photos(make_photos: MakePhotos, tmp_path_factory: pytest.TempPathFactory) ->
 def warm() -> Iterator[WarmPython]:
     """Runs `dataprep` and `loaders memory` in processes that start quickly."""
     modules = (
+        "one_worker",
         "dataprep.commands.group",
         "dataprep.convert.dataset",
         "dataprep.verify.dataset",
@@ -73,6 +75,8 @@ def python() -> Iterator[WarmPython]:
 @pytest.fixture(scope="session")
 def dataprep(warm: WarmPython) -> Run:
     """A function that runs the command line in a process of its own and returns a `CompletedProcess`.
+
+    Without ``--workers`` this process does all the work; see `helpers.one_worker`.
 
     With other options of `subprocess.run` than `cwd` and `timeout`, the process starts as a new interpreter.
     """

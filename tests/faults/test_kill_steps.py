@@ -19,11 +19,11 @@ from dataprep.storage.owners import is_dead, this_owner
 
 def test_killed_at_random_moments():
     """`python tests/helpers/kill_steps.py 100` does the same with 100 kills."""
-    call = [sys.executable, str(HELPERS / "kill_steps.py"), "6", str(os.getpid())]
+    call = [sys.executable, str(HELPERS / "kill_steps.py"), "4", str(os.getpid())]
     done = subprocess.run(call, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert sum(result["killed"].values()) >= 6
+    assert sum(result["killed"].values()) >= 4
     assert (result["different"], result["failures"]) == (0, []), result
 
 
@@ -33,9 +33,9 @@ def slow(tmp_path_factory, dataprep, snapshot):
     folder = tmp_path_factory.mktemp("slow")
     (folder / "photos" / "class").mkdir(parents=True)
     image = encode(photo(1, 1600, 1200), quality=95)
-    for number in range(48):
+    for number in range(36):
         (folder / "photos" / "class" / f"{number}.jpg").write_bytes(image)
-    options = ["--src", folder / "photos", "--validate", "decode", "--samples-per-shard", "4"]
+    options = ["--src", folder / "photos", "--validate", "decode", "--samples-per-shard", "3"]
     assert dataprep("convert", *options, "--out", folder / "out").returncode == 0
     return options, snapshot(folder / "out")
 

@@ -22,11 +22,11 @@ COMMAND = (sys.executable, "-m", "dataprep")
 
 
 def make_source(folder: Path) -> None:
-    """Write 160 images, 30 of them broken, so that some shards consist of rejected images."""
-    for number in range(160):
-        path = folder / ("broken" if number < 30 else f"class {number % 3}") / f"{number:03d}.jpg"
+    """Write 100 images, 20 of them broken, so that some shards consist of rejected images."""
+    for number in range(100):
+        path = folder / ("broken" if number < 20 else f"class {number % 3}") / f"{number:03d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"<html>" if number < 30 else encode(photo(number, 640, 480), quality=95))
+        path.write_bytes(b"<html>" if number < 20 else encode(photo(number, 640, 480), quality=95))
 
 
 def files(folder: Path) -> dict[str, bytes]:

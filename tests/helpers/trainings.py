@@ -105,8 +105,15 @@ class Forks:
         self.stdout.close()
 
 
-#: What a script imports. None of it starts a thread.
-PRELOADED = ["torch", "torch.distributed", "loaders.dali.pipeline", "loaders.loader", "pyarrow.parquet"]
+#: What a script imports; `torch._dynamo` with its first optimizer. None of it starts a thread.
+PRELOADED = [
+    "torch",
+    "torch.distributed",
+    "torch._dynamo",
+    "loaders.dali.pipeline",
+    "loaders.loader",
+    "pyarrow.parquet",
+]
 
 
 def free_port():

@@ -6,6 +6,7 @@ ends with the whole shutdown of the interpreter.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import pickle
@@ -99,6 +100,7 @@ def _serve() -> None:
     os.dup2(2, 1)
     for name in sys.argv[1:]:
         importlib.import_module(name)
+    gc.freeze()  # else the last collection of each program looks at all modules, which takes most of a second
     while True:
         try:
             request = pickle.load(requests)
