@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,18 +20,24 @@ from manifests.sealed import seal
 ONE = ("--workers", "1")
 
 
-@pytest.fixture
-def source(make_photos, tmp_path):
-    return make_photos(tmp_path / "photos", 24, side=16)
+@pytest.fixture(scope="module")
+def source(make_photos, tmp_path_factory):
+    """The source of the plan. A test that changes it restores it."""
+    return make_photos(tmp_path_factory.mktemp("source") / "photos", 24, side=16)
 
 
-@pytest.fixture
-def out(source, dataprep, tmp_path):
-    """An output folder with a plan of 4 shards; the second one is finished."""
-    folder = tmp_path / "out"
+@pytest.fixture(scope="module")
+def planned(source, dataprep, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("planned") / "out"
     assert dataprep("plan", "--src", source, "--out", folder, "--samples-per-shard", 6).returncode == 0
     assert dataprep("work", folder, "--task", "1/4", *ONE).returncode == 0
     return folder
+
+
+@pytest.fixture
+def out(planned, tmp_path):
+    """An output folder with a plan of 4 shards; the second one is finished."""
+    return Path(shutil.copytree(planned, tmp_path / "out"))
 
 
 def refusal(dataprep, status, *arguments) -> str:

@@ -41,6 +41,7 @@ class WarmPython:
         cwd: str | os.PathLike[str] | None = None,
         timeout: float = 60,
         check: bool = False,
+        before: str = "",
         **text: Any,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program and return its output.
@@ -50,6 +51,7 @@ class WarmPython:
             cwd: working directory.
             timeout: seconds after which the process and the program are killed.
             check: whether another exit status than 0 is an error.
+            before: code that the process runs before the program, in place of `preexec_fn` of `subprocess`.
             text: how to decode the output: `encoding`, `errors`.
 
         """
@@ -57,9 +59,11 @@ class WarmPython:
             outputs = [Path(folder, "stdout"), Path(folder, "stderr")]
             texts = [os.fsdecode(each) if isinstance(each, (bytes, os.PathLike)) else each for each in arguments]
             try:
-                status = self._ask((texts, os.fspath(cwd or os.getcwd()), dict(os.environ), outputs), timeout)
+                status = self._ask((texts, os.fspath(cwd or os.getcwd()), dict(os.environ), outputs, before), timeout)
             except (BrokenPipeError, EOFError):  # something killed the process, as Ray does with children of its driver
                 self.close()
+                if before:
+                    raise
                 command = [sys.executable, *self._options, *texts]
                 return subprocess.run(
                     command, cwd=cwd, timeout=timeout, check=check, capture_output=True, **{"text": True, **text}
@@ -116,7 +120,9 @@ def _serve() -> None:
         answers.flush()
 
 
-def _become(arguments: Sequence[str], cwd: str, environment: dict[str, str], outputs: Sequence[Path]) -> None:
+def _become(
+    arguments: Sequence[str], cwd: str, environment: dict[str, str], outputs: Sequence[Path], before: str
+) -> None:
     """Take over the directory, the environment, the streams and the arguments of a program."""
     os.chdir(cwd)
     os.environ.clear()
@@ -126,6 +132,7 @@ def _become(arguments: Sequence[str], cwd: str, environment: dict[str, str], out
         file = os.open(path, flags)
         os.dup2(file, number)
         os.close(file)
+    exec(before, {})
     sys.orig_argv[:] = [sys.executable, *arguments]
     sys.argv[:] = arguments
 

@@ -113,10 +113,10 @@ def test_tune(photos, tmp_path, results_of):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [(), ("--load", "--device", "cpu"), ("--out",)])
+@pytest.mark.parametrize("options", [("--load", "--device", "cpu"), ("--out",)])
 def test_sample(photos, tmp_path, options, results_of):
     results, _ = results_of(
-        "sample", "--images", photos, "--count", 512, "--repeats", 1, "--formats", "tfrecord",
+        "sample", "--images", photos, "--count", 256, "--repeats", 1, "--formats", "tfrecord",
         "--work", tmp_path, *options,
     )  # fmt: skip
     sides = ["native reader", "ShuffledSampler", "ClassBalancedSampler", "PKSampler"]
