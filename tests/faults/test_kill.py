@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -58,14 +57,13 @@ def undisturbed(command, dataprep, snapshot, tmp_path_factory):
     ("fmt", "image_options", "stride"),
     [("tfrecord", [], 4), ("webdataset", [], 5), ("tfrecord", ["resize"], 9), ("webdataset", ["raw"], 9)],
 )
-def test_killed_at_every_file_operation(fmt, image_options, stride, make_photos, tmp_path):
+def test_killed_at_every_file_operation(fmt, image_options, stride, make_photos, warm, tmp_path):
     source = make_photos(tmp_path / "photos", 12, classes=2, side=16)
     (source / "a").mkdir()
     for number in range(5):  # the first shard contains only these
         (source / "a" / f"{number}.jpg").write_bytes(b"")
-    program = [sys.executable, str(HELPERS / "kill_at_calls.py")]
-    call = [*program, source, tmp_path / "out", fmt, str(stride), *image_options]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
+    call = (HELPERS / "kill_at_calls.py", source, tmp_path / "out", fmt, str(stride), *image_options)
+    done = warm.run(*call, timeout=120)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["calls"] > 50

@@ -125,22 +125,25 @@ def test_evaluation_returns_each_sample_once_and_an_empty_batch_to_some_ranks(pe
 
 @FORMATS
 @EACH
-@pytest.mark.parametrize("stop", [(0, 1), (0, 6), (1, 3)])
-def test_resumes_with_another_prefetch(people, fmt, sampler, stop):
+def test_resumes_with_another_prefetch(people, fmt, sampler):
     whole = build(people[fmt], sampler=sampler)
     epochs = [list(whole) for _ in range(3)]
-    epoch, taken = stop
-    taken = min(taken, len(whole))
-    first = build(people[fmt], sampler=sampler, prefetch=3)
+    for epoch, taken in ((0, 1), (0, 6), (1, 3)):
+        resume_at(people[fmt], sampler, epochs, epoch, min(taken, len(whole)))
+
+
+def resume_at(folder, sampler, epochs, epoch, taken):
+    """Stop after some batches of an epoch, resume with another prefetch, and compare the rest of all epochs."""
+    first = build(folder, sampler=sampler, prefetch=3)
     for _ in range(epoch):
         list(first)
     iteration = iter(first)
     for _ in range(taken):
         next(iteration)
     state = first.state_dict()
-    second = build(people[fmt], sampler=sampler, prefetch=1)
+    second = build(folder, sampler=sampler, prefetch=1)
     second.load_state_dict(state)
-    later = [*(([epochs[epoch][taken:]]) if taken < len(whole) else []), *epochs[epoch + 1 :]]
+    later = [*(([epochs[epoch][taken:]]) if taken < len(first) else []), *epochs[epoch + 1 :]]
     for expected in later:
         found = list(second)
         assert len(found) == len(expected)

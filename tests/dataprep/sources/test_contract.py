@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -94,10 +92,8 @@ def test_the_shards_have_the_images_of_the_source(kind, fmt, made, tmp_path, inv
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in _LISTS])
-def test_the_bytes_do_not_depend_on_workers_or_kills(kind, made, tmp_path):
-    program = [sys.executable, str(HELPERS / "kill_at_calls.py")]
-    call = [*program, made(kind).src, tmp_path / "out", "tfrecord", "67"]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
+def test_the_bytes_do_not_depend_on_workers_or_kills(kind, made, warm, tmp_path):
+    done = warm.run(HELPERS / "kill_at_calls.py", made(kind).src, tmp_path / "out", "tfrecord", "67", timeout=120)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["killed"] >= 2
