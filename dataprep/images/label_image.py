@@ -21,6 +21,9 @@ from manifests.labels import LabelType
 #: Value of pixels that a padded image adds: the class that losses ignore, and no measurement.
 FILLS: dict[LabelType, int] = {"mask": 255, "depth": 0}
 
+#: Largest value of a mask.
+_MAX_CLASS = 255
+
 #: Bytes of a PNG's header: the number of bits of a sample, and the kind of colors.
 _BITS, _COLORS = 24, 25
 _GRAY, _PALETTE = 0, 3
@@ -52,6 +55,10 @@ def store_label_image(data: bytes, info: ImageInfo, label_type: LabelType, place
     if placement.is_identity and (bits, colors) == as_stored and b"eXIf" not in data:
         return data
     values = _values(data, info)
+    if label_type == "mask" and values.dtype != np.uint8:
+        if (largest := int(values.max())) > _MAX_CLASS:
+            raise Rejected("unsupported", f"the value {largest}, but classes go from 0 to {_MAX_CLASS}")
+        values = values.astype(np.uint8)
     if not placement.is_identity:
         values = _placed(values, placement, FILLS[label_type])
     file = io.BytesIO()
@@ -72,8 +79,7 @@ def _values(data: bytes, info: ImageInfo) -> NDArray[Any]:
     if colors == _GRAY and bits <= 8:
         return (np.asarray(image.convert("L")) // _SCALES[bits]).astype(np.uint8)
     if colors == _GRAY:
-        values = np.asarray(image)
-        return values.astype(np.uint16)
+        return np.asarray(image).astype(np.uint16)
     pixels = np.asarray(image)
     channels = pixels[..., : 1 if image.mode == "LA" else 3]
     if (channels != channels[..., :1]).any() or bits > 8:

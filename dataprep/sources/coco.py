@@ -15,7 +15,7 @@ from dataprep import storage
 from dataprep.shards.placed_labels import ANNOTATED
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.box_labels import box_columns
-from dataprep.sources.coco_json import EXPORT, AnnotationReader, Annotations
+from dataprep.sources.coco_json import EXPORT, AnnotationReader, Annotations, is_coco
 from dataprep.sources.columns import check_paths, concat, file_stats
 from dataprep.sources.entries import is_folder, scan_folder
 from dataprep.sources.select import take_rows
@@ -77,8 +77,10 @@ def read_coco(src: str, folders: Sequence[str], options: SourceOptions) -> Sourc
     return replace(source, notices=(*source.notices, *notices))
 
 
-def read_coco_file(file: str, options: SourceOptions) -> Source:
-    """Read one annotation file in COCO's format; see `read_coco`."""
+def read_coco_file(file: str, options: SourceOptions) -> Source | None:
+    """Read one annotation file in COCO's format; `None` if it is another kind of file. See `read_coco`."""
+    if not is_coco(file):
+        return None
     root = options.image_root or parent_folder(file) or "."
     label_type = options.label_type or ("caption" if os.path.basename(file).startswith("captions_") else "boxes")
     if label_type not in _PREFIXES:

@@ -16,6 +16,15 @@ from manifests.schema import MAX_LABEL
 EXPORT = "export the annotations again, or correct the file"
 
 
+def is_coco(file: str) -> bool:
+    """Return whether a file begins with an object that has an array of images with file names."""
+    try:
+        _, _, image = next(iter(read_arrays(file, ["images"])))
+    except (StopIteration, SourceError):
+        return False
+    return isinstance(image, dict) and "file_name" in image and "id" in image
+
+
 @dataclass
 class Annotations:
     """The content of one file.

@@ -80,7 +80,7 @@ def read_pairs(
             second = found.get(stem)
             if second is None:
                 detail = f"it has no {label_type}: {each.seconds}/ has no file of the name {stem}"
-                rejected.append({"source": path, "reason": "unreadable", "detail": detail})
+                rejected.append({"source": path, "reason": "bad-label", "detail": detail})
             else:
                 unused.discard(second)
                 seconds.append(second)

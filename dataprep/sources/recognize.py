@@ -9,7 +9,7 @@ from dataprep import storage
 from dataprep.sources.archive_folders import read_archive
 from dataprep.sources.archives import is_archive
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.coco import read_coco
+from dataprep.sources.coco import read_coco, read_coco_file
 from dataprep.sources.filenames import add_columns, has_class_folders, read_by_pattern
 from dataprep.sources.folders import read_image_folders
 from dataprep.sources.hugging_face import read_hugging_face
@@ -133,6 +133,9 @@ def read_file(src: str, options: SourceOptions) -> Source:
     if src.lower().endswith(SUFFIX) and not is_url(src):
         _refuse(options, ("image_root", "path_column", "label_column", "split_column"), f"a table, but {src} is none")
         return read_recordio(os.path.dirname(src) or ".", [os.path.basename(src)], options)
+    if src.lower().endswith(".json") and (source := read_coco_file(src, options)) is not None:
+        _refuse(options, ("path_column", "label_column", "split_column"), f"a table, but {src} has annotations")
+        return source
     if is_archive(src):
         _refuse(
             options, ("image_root", "path_column", "label_column", "split_column"), f"a table, but {src} is an archive"

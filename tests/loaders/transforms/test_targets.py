@@ -1,4 +1,4 @@
-"""Masks and boxes get exactly the geometric transforms of their image; compared with torchvision on photographs.
+"""Masks and boxes get exactly the geometric transforms of their image, on photographs.
 
 Each ``check_*`` function takes `gpu`, so that tests/gpu can run it on a GPU.
 """
@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from helpers.photographs import photograph
 from helpers.targets import transform
-from helpers.torchvision_oracle import import_torchvision
 
 import loaders.transforms
 from loaders.dataset.boxes import Boxes, moved, padded
@@ -47,12 +45,6 @@ from loaders.transforms import (
 from loaders.transforms.parse import read_recipe
 from loaders.transforms.targets import CONTAINERS, moves_pixels, require_followed
 from manifests.errors import CallError
-
-_, v2 = import_torchvision()
-from torchvision import tv_tensors  # noqa: E402
-from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
-
-NEAREST = v2.InterpolationMode.NEAREST_EXACT
 
 
 def photographs() -> list[np.ndarray]:
@@ -155,14 +147,7 @@ def test_depth_maps_keep_their_16_bits() -> None:
     check_depths()
 
 
-# torchvision ----------------------------------------------------------------------------------------------------------
-
-
-def boxes_of(image: np.ndarray, seed: int) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    height, width = image.shape[:2]
-    corners = np.sort(rng.uniform(0, 1, (12, 2, 2)), axis=1) * (width, height)
-    return corners.reshape(-1, 4).astype(np.float32)
+# Boxes ----------------------------------------------------------------------------------------------------------------
 
 
 def found_boxes(boxes: np.ndarray, frame: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -172,87 +157,7 @@ def found_boxes(boxes: np.ndarray, frame: np.ndarray) -> tuple[np.ndarray, np.nd
     return result.corners, result.labels
 
 
-#: Chains that torchvision also has, with the parameters that a frame tells.
-STRAIGHT: tuple[tuple[tuple[Operation, ...], Any], ...] = (
-    ((Flip(1.0),), lambda s, _: F.horizontal_flip(s)),
-    ((Flip(1.0, axis="vertical"),), lambda s, _: F.vertical_flip(s)),
-    ((Crop((90, 80)),), lambda s, _: F.center_crop(s, [90, 80])),
-    ((Pad(3, 4, 5, 6, fill=FILL),), lambda s, _: F.pad(s, [3, 4, 5, 6], fill=255)),
-    ((Resize((64, 96)),), lambda s, _: resized(s, [64, 96])),
-    ((Resize(shorter=60), Crop((50, 50))), lambda s, _: F.center_crop(resized(s, [60]), [50, 50])),
-    (
-        (ResizeWithin(shorter=150, longest=200), Crop((90, 90))),
-        lambda s, _: F.center_crop(resized(s, [150], 200), [90, 90]),
-    ),
-    ((RandomResizedCrop((64, 96)),), lambda s, frame: cropped(s, frame, (64, 96))),
-    ((RandomResizedCrop((64, 96), sampling="bounded"),), lambda s, frame: cropped(s, frame, (64, 96))),
-    ((Crop((90, 80), at="random"),), lambda s, frame: cropped(s, frame, (90, 80))),
-)
-
 SEVERAL = (RandomResizedCrop((64, 64)), Flip(), Pad(2, 2, 2, 2, fill=FILL), Crop((60, 60), at="random"))
-
-
-class ExactMask(tv_tensors.Image):
-    """A mask for the filter "nearest-exact". torchvision resizes a `Mask` with the older "nearest", which is shifted.
-
-    It takes the pixel at the top left corner of each target pixel, not the one at its center, as for images.
-    """
-
-
-def resized(sample: Any, size: list[int], max_size: int | None = None) -> Any:
-    filter_ = NEAREST if isinstance(sample, ExactMask) else v2.InterpolationMode.BILINEAR
-    return F.resize(sample, size, interpolation=filter_, max_size=max_size)
-
-
-def cropped(sample: Any, frame: np.ndarray, size: tuple[int, int]) -> Any:
-    """Apply the crop and the resize that a frame describes."""
-    _, scale, offset, *_ = frame.astype(float)
-    top, left = np.rint(-offset / scale).astype(int)
-    height, width = np.rint(np.array(size) / scale).astype(int)
-    filter_ = NEAREST if isinstance(sample, ExactMask) else v2.InterpolationMode.BILINEAR
-    return F.resized_crop(sample, int(top), int(left), int(height), int(width), list(size), interpolation=filter_)
-
-
-def test_masks_and_boxes_are_those_of_torchvision() -> None:
-    check_torchvision()
-
-
-def check_torchvision(gpu: bool = False) -> None:
-    images, masks = photographs(), class_masks()
-    found = transform([chain for chain, _ in STRAIGHT], images, masks, gpu=gpu)
-    for (chain, oracle), results in zip(STRAIGHT, found, strict=True):
-        for number, (image, mask, frame) in enumerate(results):
-            source = number % len(images)
-            assert tuple(frame[0]) == image.shape[:2] == mask.shape
-            compare_boxes(chain, oracle, boxes_of(images[source], number), images[source].shape[:2], frame)
-            resizes = any("size=(64" in str(each) or isinstance(each, Resize) for each in chain)
-            kind = ExactMask if resizes else tv_tensors.Mask
-            expected = oracle(kind(torch.tensor(masks[source])[None]), frame)[0].numpy()
-            clear = np.ix_(*(not_between(frame, axis) for axis in (0, 1)))
-            assert (expected[clear] == mask[clear]).all(), chain
-            picture = oracle(tv_tensors.Image(torch.tensor(images[source]).permute(2, 0, 1)), frame)
-            difference = np.abs(picture.permute(1, 2, 0).numpy().astype(int) - image)
-            assert difference.mean() < 1, (chain, difference.mean())
-
-
-def compare_boxes(chain: Any, oracle: Any, boxes: np.ndarray, size: tuple[int, ...], frame: np.ndarray) -> None:
-    sample = tv_tensors.BoundingBoxes(torch.tensor(boxes), format="XYXY", canvas_size=size)
-    expected = F.clamp_bounding_boxes(oracle(sample, frame))
-    visible = v2.SanitizeBoundingBoxes(labels_getter=lambda inputs: inputs["labels"])
-    kept = visible({"boxes": expected, "labels": torch.arange(len(boxes))})
-    corners, labels = found_boxes(boxes, frame)
-    assert labels.tolist() == kept["labels"].tolist(), chain
-    np.testing.assert_allclose(corners, kept["boxes"].numpy(), atol=2e-3)
-
-
-def not_between(frame: np.ndarray, axis: int) -> np.ndarray:
-    """Return for which rows or columns the center is not exactly between two of the source: torchvision rounds there.
-
-    The centers are also those before a crop, because the crop moves them by whole pixels.
-    """
-    size, scale, offset, *_ = frame[:, axis].astype(float)
-    centers = (np.arange(int(size)) + 0.5 - offset) / scale
-    return np.abs(centers - np.rint(centers)) > 1e-3
 
 
 def check_painted_boxes(gpu: bool = False) -> None:

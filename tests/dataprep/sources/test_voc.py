@@ -1,0 +1,109 @@
+"""Pascal VOC as a source: boxes and masks, and what is wrong in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import annotated
+from helpers.sources import has_notice, read
+
+from manifests.errors import CallError, SourceError
+
+
+@pytest.fixture
+def voc(tmp_path):
+    return annotated.make_voc(tmp_path / "VOC2012")
+
+
+def test_boxes(voc):
+    source = read(voc)
+    assert (source.label_type, source.splits) == ("boxes", ("train", "val"))
+    assert source.classes == ("bicycle", "person", "train")
+    assert source.path.to_pylist() == [f"JPEGImages/{number}.png" for number in range(5)]
+    assert source.split.tolist() == [0, 0, 0, 1, 1]
+    # The first pixel has the number 1, so the left edge of a box is one less.
+    assert source.extra["boxes"].to_pylist() == [each.tolist() for each in annotated.boxes()]
+    assert source.extra["box_labels"].to_pylist()[0] == [1, 0, 2]
+    assert has_notice(source, "--label-type mask converts them")
+    assert len(read(voc.parent)) == 5
+
+
+def test_coordinates_that_count_from_0(voc):
+    for number in range(5):
+        (voc / f"Annotations/{number}.xml").write_text(annotated.voc_xml(number, first=0))
+    ((left, *others),) = annotated.boxes()[1].tolist()
+    path = voc / "Annotations/1.xml"
+    path.write_text(path.read_text().replace(f"<xmin>{left:g}</xmin>", "<xmin>0</xmin>", 1))
+    source = read(voc)
+    assert has_notice(source, "coordinates count from 0")
+    assert source.extra["boxes"].to_pylist()[1] == [[0, *others]]
+    assert source.extra["boxes"].to_pylist()[0] == annotated.boxes()[0].tolist()
+
+
+def test_masks(voc):
+    source = read(voc, label_type="mask")
+    assert source.label_type == "mask"
+    assert source.classes[:3] == ("background", "aeroplane", "bicycle")
+    assert source.extra["mask_source"].to_pylist() == [f"SegmentationClass/{number}.png" for number in range(5)]
+    with pytest.raises(CallError, match=r"--label-type depth: .* has Annotations and SegmentationClass/"):
+        read(voc, label_type="depth")
+
+
+def test_images_without_lists_or_labels(voc):
+    (voc / "Annotations/2.xml").unlink()
+    source = read(voc)
+    assert [(row["source"], row["detail"]) for row in source.rejected] == [
+        ("JPEGImages/2.png", "Annotations/2.xml does not exist")
+    ]
+    (voc / "ImageSets/Main/val.txt").write_text("3\n")
+    assert has_notice(read(voc), "skipped 1 image that no list names")
+    (voc / "ImageSets/Main/val.txt").write_text("3\n9\n")
+    with pytest.raises(SourceError, match="image '9' of a list in ImageSets/ is not in JPEGImages/"):
+        read(voc)
+    (voc / "ImageSets/Main/val.txt").write_text("3\n1\n")
+    with pytest.raises(SourceError, match=r"val.txt, line 2: image '1' is also in the split 'train'"):
+        read(voc)
+    for name in ("train", "val"):
+        (voc / f"ImageSets/Main/{name}.txt").unlink()
+    assert read(voc).splits == ("train",)
+
+
+NAN = annotated.voc_xml(1).replace("<xmin>", "<xmin>nan<!--", 1).replace("</xmin>", "--></xmin>", 1)
+BOMB = '<!DOCTYPE a [<!ENTITY b "x"><!ENTITY c "&b;&b;&b;">]><annotation><filename>&c;</filename></annotation>'
+
+WRONG = {
+    "doctype": (BOMB, "defines a document type"),
+    "not xml": ("{}", "not valid XML"),
+    "cut": (annotated.voc_xml(1)[:200], "not valid XML"),
+    "other root": ("<a/>", "no element <annotation>"),
+    "no name": (annotated.voc_xml(1).replace("<name>person</name>", "<name> </name>"), "object 0 has no <name>"),
+    "no edge": (annotated.voc_xml(1).replace("xmax", "xmat"), "<xmax> of object 0 is '', not a number"),
+    "nan": (NAN, "not a number"),
+    "size": (annotated.voc_xml(1).replace("<width>131", "<width>x"), "<width> of <size> is 'x'"),
+    "deep": ("<a>" * 20, "nested too deeply"),
+    "encoding": ('<?xml version="1.0" encoding="nothing"?><annotation/>', "not valid XML"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_annotations_are_named(voc, name):
+    text, message = WRONG[name]
+    (voc / "Annotations/1.xml").write_text(text)
+    with pytest.raises(SourceError, match=message) as caught:
+        read(voc)
+    assert "Annotations/1.xml" in str(caught.value)
+
+
+def test_a_box_outside_of_its_image_rejects_the_image(voc):
+    (voc / "Annotations/1.xml").write_text(annotated.voc_xml(1).replace("<xmax>", "<xmax>9", 1))
+    source = read(voc)
+    assert len(source) == 4
+    (rejected,) = source.rejected
+    assert "the box of object 0 in Annotations/1.xml is outside of the image of 131x97 pixels" in rejected["detail"]
+    assert np.bincount(source.split).tolist() == [2, 2]
+
+
+def test_several_years_are_named(voc):
+    annotated.make_voc(voc.parent / "VOC2007")
+    with pytest.raises(SourceError, match="several years: VOC2007, VOC2012"):
+        read(voc.parent)
