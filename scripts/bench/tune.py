@@ -26,8 +26,6 @@ from loaders.tune.file import Tuning
 from loaders.tune.search import search
 
 STORES = ("full", "256", "raw")
-#: Rounds of the last comparison.
-ROUNDS = 3
 
 
 def main() -> None:
@@ -70,10 +68,10 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
         "tune": found.best.tuning,
         "best of the grid": max(rates, key=lambda point: rates[point].median),
     }
-    final = measure_in_rounds(problem.measure, list(dict.fromkeys(named.values())))
+    final = measure_in_rounds(problem.measure, list(dict.fromkeys(named.values())), args.rounds)
     rows = [
         {
-            f"{store}, {ROUNDS} rounds": name, "options": describe(point), "images/s": final[point].median,
+            f"{store}, {args.rounds} rounds": name, "options": describe(point), "images/s": final[point].median,
             "lowest": min(final[point].repeats), "highest": max(final[point].repeats),
         }
         for name, point in named.items()
@@ -84,9 +82,9 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
     report.check(f"{store}: tune / best of the grid", tuned / final[named["best of the grid"]].median, "grid")
 
 
-def measure_in_rounds(measure, points: list[Tuning]) -> dict[Tuning, Rate]:
-    rounds = [{point: measure(point) for point in points} for _ in range(ROUNDS)]
-    return {point: Rate(tuple(rate for each in rounds for rate in each[point].repeats)) for point in points}
+def measure_in_rounds(measure, points: list[Tuning], rounds: int) -> dict[Tuning, Rate]:
+    measured = [{point: measure(point) for point in points} for _ in range(rounds)]
+    return {point: Rate(tuple(rate for each in measured for rate in each[point].repeats)) for point in points}
 
 
 def parse() -> argparse.Namespace:
@@ -101,6 +99,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", help="as `loaders tune --model`")
     parser.add_argument("--seconds", type=float, default=0.5, help="duration of a repeat")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of the last comparison")
     parser.add_argument("--threads", type=int, nargs="+", default=[4, 8, 12, 16], help="grid: values of num_threads")
     parser.add_argument("--prefetch", type=int, nargs="+", default=[2, 3, 5], help="grid: values of prefetch")
     parser.add_argument("--loads", type=float, nargs="+", default=[0.5, 0.65, 0.8, 1.0], help="grid: hw_decoder_load")

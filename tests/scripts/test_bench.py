@@ -105,9 +105,9 @@ def test_load_compares_sides(photos, tmp_path, options, results_of):
 def test_tune(photos, tmp_path, results_of):
     results, printed = results_of(
         "tune", "--images", photos, "--count", 16, "--batch-size", 4, "--device", "cpu", "--stores", "256",
-        "--threads", 1, "--prefetch", 2, "--seconds", 0.01, "--repeats", 1, "--work", tmp_path,
+        "--threads", 1, "--prefetch", 2, "--seconds", 0.01, "--repeats", 1, "--rounds", 1, "--work", tmp_path,
     )  # fmt: skip
-    assert [row["256, 3 rounds"] for row in results["tables"][-1]["rows"]] == ["default", "tune", "best of the grid"]
+    assert [row["256, 1 rounds"] for row in results["tables"][-1]["rows"]] == ["default", "tune", "best of the grid"]
     assert checks_of(results) == ["256: tune / default", "256: tune / best of the grid"]
     assert "256: tune tried " in printed
 
