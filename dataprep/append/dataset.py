@@ -166,6 +166,12 @@ def plan_append(
 
     """
     check_options(base, options)
+    if source.label_type != base.manifest.label_type:
+        raise CallError(
+            f"--append: {printable(base.out)} has the label type {base.manifest.label_type}, but the source has "
+            f"{source.label_type}",
+            hint=f"set --label-type {base.manifest.label_type} if the source has such labels",
+        )
     if (number := revision_with(base, source)) is not None:
         return AppendResult(base.manifest, len(source), number, None)
     source_digest = fingerprint_of(source, options.as_json())

@@ -6,15 +6,18 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.append.base import Base, options_members, options_of
 from dataprep.containers import Location, locations_of
+from dataprep.datasets.label_texts import label_columns, label_texts
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected
 from dataprep.options import Options, library_versions
@@ -23,11 +26,12 @@ from dataprep.progress import Progress
 from dataprep.shards.source_image import load_image
 from dataprep.sources import Source
 from manifests.errors import CallError, SourceError
+from manifests.labels import MASK_TYPES
 from manifests.members import MemberError
 from manifests.revisions import parts
-from manifests.schema import UNREADABLE
+from manifests.schema import UNREADABLE, Manifest
 from manifests.tables import read_table
-from manifests.text import plural, printable
+from manifests.text import cut_middle, plural, printable
 
 #: Images that one task reads.
 _BATCH = 256
@@ -87,8 +91,10 @@ def known_rows(base: Base, source: Source, engine: Engine, progress: Progress | 
     pending: list[tuple[Options, pa.Table]] = []
     for part in parts(base.manifest):
         paths = [os.path.join(base.out, shard.table.name) for split in part.splits for shard in split.shards]
-        columns = ["source", "label", "size", "crc32c"]
-        tables = [table.select(columns) for table in storage.map_files(base.out, read_table, paths)]
+        manifest = base.manifest
+        columns = ["source", *label_columns(manifest.label_type), "size", "crc32c"]
+        read = partial(read_table, columns=columns, label_type=manifest.label_type)
+        tables = [_with_texts(table, manifest) for table in storage.map_files(base.out, read, paths)]
         if not tables:
             continue
         stored = pa.concat_tables(tables).replace_schema_metadata(None)
@@ -146,16 +152,40 @@ def _compare(  # noqa: PLR0917
             if progress:
                 progress.advance(f"part {number}", len(read))
     same = checksums[rows] == np.asarray(pairs["crc32c"].cast(pa.int64()).fill_null(-2))
-    moved = np.flatnonzero(same & (source.label[rows] != np.asarray(pairs["label"])))
-    if len(moved):
-        row, label = int(rows[moved[0]]), int(pairs["label"][int(moved[0])].as_py())
-        names = [printable(source.classes[number]) for number in (label, int(source.label[row]))]
-        raise SourceError(
-            f"the image is in the dataset in class {names[0]}, but here in class {names[1]}; --append only adds images",
-            file=source.path[row].as_py(),
-            hint="make the dataset again to change labels",
-        )
+    _check_labels(source, rows[same], pairs.filter(pa.array(same))["label"].combine_chunks())
     known[rows[same]] = True
+
+
+def _with_texts(table: pa.Table, manifest: Manifest) -> pa.Table:
+    """Return the columns ``source``, ``label`` (as text), ``size`` and ``crc32c``."""
+    texts = label_texts(table, manifest.label_type, manifest.classes)
+    return table.select(["source"]).append_column("label", texts).append_column("size", table["size"]).append_column(
+        "crc32c", table["crc32c"]
+    )  # fmt: skip
+
+
+def _check_labels(source: Source, rows: NDArray[np.int64], stored: pa.Array) -> None:
+    """Check that samples have the labels that the dataset stores, as text. Masks are not read for this."""
+    if source.label_type in MASK_TYPES or not len(rows):
+        return
+    own = label_texts(
+        pa.table({"label": source.label[rows], **_columns(source, rows)}), source.label_type, source.classes
+    )
+    moved = np.flatnonzero(np.asarray(pc.not_equal(own, stored)))
+    if not len(moved):
+        return
+    what = "class " if source.label_type == "class" else "label "
+    names = [what + cut_middle(printable(texts[int(moved[0])].as_py()), 80) for texts in (stored, own)]
+    raise SourceError(
+        f"the image is in the dataset in {names[0]}, but here in {names[1]}; --append only adds images",
+        file=source.path[int(rows[moved[0]])].as_py(),
+        hint="make the dataset again to change labels",
+    )
+
+
+def _columns(source: Source, rows: NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:
+    names = [name for name in label_columns(source.label_type) if name != "label"]
+    return {name: source.extra[name].take(pa.array(rows)) for name in names}
 
 
 def _tasks(source: Source, options: Options, rows: NDArray[np.int64]) -> Iterator[ReadTask]:

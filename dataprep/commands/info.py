@@ -13,6 +13,7 @@ from dataprep.commands.base import Command, print_line
 from dataprep.commands.param_types import path_or_url
 from dataprep.humanize import format_bytes, format_totals
 from manifests.errors import ExitStatus
+from manifests.labels import LabelType, has_classes
 from manifests.text import cut_middle, plural, printable
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _is_plan(folder: str) -> bool:
 
 
 def _print_summary(out: str, summary: DatasetSummary) -> None:
-    samples = f"{plural(summary.samples, 'sample')} in {plural(summary.classes, 'class')}"
+    samples = f"{plural(summary.samples, 'sample')}{labels_line(summary.label_type, summary.classes)}"
     raw = f" raw {'x'.join(map(str, summary.pixels))}," if summary.pixels else ""
     print_line(f"{out}: {summary.format},{raw} {samples}, {format_bytes(summary.bytes)}")
     for revision in summary.revisions:
@@ -75,6 +76,15 @@ def _print_summary(out: str, summary: DatasetSummary) -> None:
         print_line(f"rejected: {plural(summary.rejected, 'image')}, see {out}/{summary.rejected_file}")
 
 
+def labels_line(label_type: LabelType, classes: int) -> str:
+    """Return what the labels of a dataset or plan are, as the end of a phrase."""
+    if label_type == "class":
+        return f" in {plural(classes, 'class')}"
+    if label_type == "none":
+        return ", unlabelled"
+    return f", labels: {label_type}" + (f" of {plural(classes, 'class')}" if has_classes(label_type) else "")
+
+
 def _print_split(name: str, split: SplitSummary) -> None:
     print_line()
     print_line(f"{name}: {format_totals(split.samples, split.bytes, split.shards)}")
@@ -82,12 +92,16 @@ def _print_split(name: str, split: SplitSummary) -> None:
     columns = {"width, pixels": split.width, "height, pixels": split.height, "size, bytes": split.size}
     for title, column in columns.items():
         print_line(f"  {title:14}" + "".join(f"{value:>10,}" for value in column.values()))
-    print_line(f"  {_class_sizes(split.labels)}")
+    for number, values in enumerate(split.values, 1):
+        title = "label" if len(split.values) == 1 else f"label {number}"
+        print_line(f"  {title:14}" + "".join(f"{value:>10,.4g}" for value in values.values()))
+    if split.labels:
+        print_line(f"  {_class_sizes(split.labels)}")
+    if split.without_class:
+        print_line(f"  {plural(split.without_class, 'sample')} without a class")
 
 
 def _class_sizes(labels: Mapping[str, int]) -> str:
-    if not labels:
-        return "no classes"
     ordered = sorted(labels.items(), key=lambda item: item[1])
     (smallest, least), (_, median), (largest, most) = ordered[0], ordered[len(ordered) // 2], ordered[-1]
     low, high = f"{least:,} ({cut_middle(smallest, 80)})", f"{most:,} ({cut_middle(largest, 80)})"

@@ -8,6 +8,7 @@ import os
 import click
 
 from dataprep.commands.base import print_line
+from dataprep.commands.info import labels_line
 from dataprep.humanize import format_bytes
 from dataprep.plan.files import plan_folder, read_plan
 from dataprep.plan.stored import StoredPlan, plan_to_json
@@ -36,7 +37,7 @@ def print_plan(folder: str, *, as_json: bool) -> None:
 
 def _print(folder: str, plan: StoredPlan) -> None:
     images = sum(split.images for split in plan.splits)
-    contents = f"{plural(images, 'image')} in {plural(len(plan.classes), 'class')}"
+    contents = f"{plural(images, 'image')}{labels_line(plan.label_type, len(plan.classes))}"
     print_line(f"{folder}: plan of {plan.options.fmt}, {contents}, {plural(plan.shards, 'shard')}")
     for split in plan.splits:
         totals = f"{plural(split.images, 'image')}, {format_bytes(split.bytes)}, {plural(split.shards, 'shard')}"

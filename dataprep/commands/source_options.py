@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dataprep.commands.base import classes_option, max_classes_option, read_classes
+from dataprep.commands.info import labels_line
 from dataprep.commands.param_types import path_or_url
 from dataprep.commands.sections import section
 from manifests.errors import CallError
-from manifests.labels import LABEL_TYPES, LabelType, has_classes
+from manifests.labels import LABEL_TYPES, LabelType
 from manifests.text import plural
 
 if TYPE_CHECKING:
@@ -122,11 +123,5 @@ def _label_type(label_type: LabelType | None, label_separator: str | None, *, un
 
 def describe_contents(source: Source) -> str:
     """Return how many images a source has, and what their labels are."""
-    images = plural(len(source), "image")
-    if source.label_type == "class":
-        return f"{images} in {plural(len(source.classes), 'class')}"
-    if source.label_type == "none":
-        return f"{images}, unlabelled"
-    origin = f" from {source.label_origin}" if source.label_origin else ""
-    classes = f" of {plural(len(source.classes), 'class')}" if has_classes(source.label_type) else ""
-    return f"{images}, labels: {source.label_type}{classes}{origin}"
+    origin = f" from {source.label_origin}" if source.label_origin and source.label_type != "class" else ""
+    return f"{plural(len(source), 'image')}{labels_line(source.label_type, len(source.classes))}{origin}"

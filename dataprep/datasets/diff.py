@@ -22,7 +22,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 MEANING: Mapping[Kind, str] = {
     "added": "only in B",
     "removed": "only in A",
-    "relabelled": "in another class",
+    "relabelled": "in another class, or with another label",
     "changed": "another image under the same source",
     "moved": "in another split",
     "renamed": "the same image under another source",
@@ -30,7 +30,7 @@ MEANING: Mapping[Kind, str] = {
 
 
 class Place(NamedTuple):
-    """A sample in one of the datasets: its source, the name of its class and its split."""
+    """A sample in one of the datasets: its source, the name of its class or else its label as text, and its split."""
 
     source: str
     class_name: str
@@ -110,7 +110,7 @@ def diff_datasets(a: str, b: str, *, limit: int = 10) -> DatasetDiff:
 def compare(a: SampleRows, b: SampleRows, *, limit: int = 10) -> DatasetDiff:
     """Compare the samples of two datasets; see `diff_datasets`. No I/O."""
     source, digest = (a.source_hash, b.source_hash), (a.digest, b.digest)
-    label = _unified(a.manifest.classes, b.manifest.classes, a.label, b.label)
+    label = _unified(a.labels, b.labels, a.label, b.label)
     split = _unified(_split_names(a), _split_names(b), a.split, b.split)
     rows_a, rows_b = _match(_Columns(source, digest, label, split), len(a), len(b))
     other_label, other_split, other_image, other_source = (
@@ -254,6 +254,6 @@ def _first(
 def _places(rows: SampleRows, numbers: NDArray[np.int64]) -> list[Place]:
     splits = _split_names(rows)
     return [
-        Place(rows.source[number].as_py(), rows.manifest.classes[rows.label[number]], splits[rows.split[number]])
+        Place(rows.source[number].as_py(), rows.labels[rows.label[number]], splits[rows.split[number]])
         for number in numbers.tolist()
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,14 +14,16 @@ from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
 from dataprep import storage
+from dataprep.datasets.label_texts import label_columns, label_texts, numbered
 from manifests.errors import ShardError, TableError
+from manifests.labels import CLASS_COLUMNS
 from manifests.schema import Manifest, Shard
 from manifests.store import checksum_text, read_manifest
 from manifests.tables import TableFile
 
 _HINT = "run `dataprep repair` on the dataset, restore the file from a copy, or make the dataset again"
 
-_COLUMNS = ("source", "label", "offset", "size", "width", "height", "crc32c")
+_COLUMNS = ("source", "offset", "size", "width", "height", "crc32c")
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class SampleRows:
         manifest: the manifest of the dataset.
         source: Arrow large_string [n], where each image came from.
         source_hash: uint64 [n], equal for equal sources; the chance that others are equal is below 2**-56.
-        label: int32 [n], from 0.
+        label: int32 [n], positions in `labels`.
+        labels: the different labels as text: class names in label order, if the labels are classes.
         split: int16 [n], positions in ``manifest.splits``.
         digest: uint64 [n]: the CRC-32C of the stored image, then 32 bits of its length, width and height.
 
@@ -44,6 +47,7 @@ class SampleRows:
     label: NDArray[np.int32]
     split: NDArray[np.int16]
     digest: NDArray[np.uint64]
+    labels: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.label)
@@ -59,36 +63,42 @@ def read_rows(folder: str) -> SampleRows:
     """
     manifest = read_manifest(folder)
     shards = [(number, shard) for number, split in enumerate(manifest.splits) for shard in split.shards]
-    read = partial(_read_shard, folder, len(manifest.classes))
-    source, label, digest = [], [np.zeros(0, np.int32)], [np.zeros(0, np.uint64)]
+    read = partial(_read_shard, folder, manifest)
+    source, label, digest = [], [], [np.zeros(0, np.uint64)]
     for part in storage.map_files(folder, read, (shard for _, shard in shards)):
         source.append(part[0])
         label.append(part[1])
         digest.append(part[2])
     counts = [shard.samples for _, shard in shards]
+    if manifest.label_type == "class":
+        labels: Sequence[str] = manifest.classes
+        numbers = np.concatenate([np.zeros(0, np.int32), *(np.asarray(part).astype(np.int32) for part in label)])
+    else:
+        numbers, labels = numbered(pa.chunked_array(label, pa.large_string()))
     return SampleRows(
         manifest,
         source=(sources := pa.chunked_array(source, pa.large_string())),
         source_hash=hash_texts(sources),
-        label=np.concatenate(label),
+        label=numbers,
+        labels=labels,
         split=np.repeat(np.array([number for number, _ in shards], np.int16), counts),
         digest=np.concatenate(digest),
     )
 
 
-def _read_shard(folder: str, classes: int, shard: Shard) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.uint64]]:
+def _read_shard(folder: str, manifest: Manifest, shard: Shard) -> tuple[pa.Array, pa.Array, NDArray[np.uint64]]:
+    """Return the sources, the labels (numbers of classes, or text), and the digests of the samples of a shard."""
     path = os.path.join(folder, shard.table.name)
     file = TableFile(path)
     if shard.table.checksum not in (None, checksum_text(crc32c(file.content))):
         raise TableError("the sample table does not have the checksum in the manifest", file=path, hint=_HINT)
-    table = file.read(_COLUMNS)
+    table = file.read((*_COLUMNS, *label_columns(manifest.label_type)), manifest.label_type)
     if len(table) != shard.samples:
         message = f"the sample table has {len(table):,} rows, but the manifest states {shard.samples:,}"
         raise TableError(message, file=path, hint=_HINT)
-    label = np.asarray(table["label"])
-    if label.max(initial=-1) >= classes:
-        message = f"a sample has the label {label.max()}, but the manifest names {classes:,} classes"
-        raise TableError(message, file=path, hint=_HINT)
+    _check_classes(table, manifest, path)
+    is_class = manifest.label_type == "class"
+    label = table["label"].combine_chunks() if is_class else label_texts(table, manifest.label_type, manifest.classes)
     crc = table["crc32c"]
     if crc.null_count:
         crc = pa.array(_checksums(folder, shard, table), pa.uint32())
@@ -96,7 +106,17 @@ def _read_shard(folder: str, classes: int, shard: Shard) -> tuple[pa.Array, NDAr
     # Odd factors: images that differ in one of the three always have another digest.
     shape = (size + width * np.uint64(0x9E3779B1) + height * np.uint64(0x85EBCA6B)) & np.uint64(0xFFFFFFFF)
     digest = (np.asarray(crc).astype(np.uint64) << np.uint64(32)) | shape
-    return pc.cast(table["source"].combine_chunks(), pa.large_string()), label.astype(np.int32), digest
+    return pc.cast(table["source"].combine_chunks(), pa.large_string()), label, digest
+
+
+def _check_classes(table: pa.Table, manifest: Manifest, path: str) -> None:
+    column = {**CLASS_COLUMNS, "class": "label"}.get(manifest.label_type)
+    if column is None:
+        return
+    labels = table[column] if column == "label" else pc.list_flatten(table[column])
+    if (largest := int(np.asarray(labels).max(initial=-1))) >= len(manifest.classes):
+        message = f"a sample has the label {largest}, but the manifest names {len(manifest.classes):,} classes"
+        raise TableError(message, file=path, hint=_HINT)
 
 
 def hash_texts(texts: pa.ChunkedArray) -> NDArray[np.uint64]:

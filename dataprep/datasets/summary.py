@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
+from manifests.labels import CLASS_COLUMNS, LabelType
 from manifests.remote import absolute, is_url
 from manifests.schema import Format, Manifest, Split, Store
 from manifests.store import read_manifest
@@ -38,7 +39,9 @@ class SplitSummary:
         width: quantiles of the image width in pixels.
         height: quantiles of the image height in pixels.
         size: quantiles of the stored image size in bytes.
-        labels: number of samples of each class, by class name in label order.
+        labels: number of samples of each class, by class name in label order. Empty if the labels are not classes.
+        values: quantiles of each number of a regression.
+        without_class: number of samples without a class, of labels that can have several.
 
     """
 
@@ -49,6 +52,8 @@ class SplitSummary:
     height: Quantiles
     size: Quantiles
     labels: Mapping[str, int]
+    values: Sequence[Mapping[str, float]] = ()
+    without_class: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ class DatasetSummary:
         options: the options that the dataset was made with.
         revisions: what each append added: the source, and the number of samples of each split. Empty without any.
         splits: one summary per split, by name, in the order of the manifest.
+        label_type: what the labels are.
 
     """
 
@@ -103,6 +109,7 @@ class DatasetSummary:
     options: Mapping[str, Any]
     revisions: Sequence[RevisionSummary]
     splits: Mapping[str, SplitSummary]
+    label_type: LabelType = "class"
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as plain data for JSON, without the members that most datasets do not need."""
@@ -111,6 +118,13 @@ class DatasetSummary:
             del data["pixels"]
         if not self.revisions:
             del data["revisions"], data["rejected_file"]
+        if self.label_type == "class":
+            del data["label_type"]
+        for split in data["splits"].values():
+            if self.label_type != "regression":
+                del split["values"]
+            if self.label_type not in CLASS_COLUMNS:
+                del split["without_class"]
         return data
 
 
@@ -145,7 +159,8 @@ def summarize(folder: str) -> DatasetSummary:
             )
             for number, revision in enumerate(manifest.revisions, 1)
         ],
-        splits={split.name: _summarize_split(folder, manifest.classes, split) for split in manifest.splits},
+        splits={split.name: _summarize_split(folder, manifest, split) for split in manifest.splits},
+        label_type=manifest.label_type,
     )
 
 
@@ -158,13 +173,20 @@ def _count_rejected(folder: str, manifest: Manifest) -> int:
         return 0
 
 
-def _summarize_split(folder: str, classes: tuple[str, ...], split: Split) -> SplitSummary:
-    counts = np.zeros(len(classes), np.int64)
+def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSummary:
+    counts = np.zeros(len(manifest.classes), np.int64)
     columns: dict[str, list[NDArray[np.int64]]] = {"width": [], "height": [], "size": []}
+    values: list[NDArray[np.float64]] = []
+    without_class = 0
     paths = [os.path.join(folder, shard.table.name) for shard in split.shards]
-    for table in _tables(paths, ["label", *columns]):
-        labels = np.asarray(table["label"])
-        counts += np.bincount(labels[(labels >= 0) & (labels < len(counts))], minlength=len(counts))
+    column = {"class": "label", "regression": "values", **CLASS_COLUMNS}.get(manifest.label_type)
+    for table in _tables(paths, [*([column] if column else []), *columns], manifest.label_type):
+        if column == "values":
+            values.append(np.array(table["values"].to_pylist(), np.float64))
+        elif column:
+            labels, empty = _labels(table[column])
+            counts += np.bincount(labels[(labels >= 0) & (labels < len(counts))], minlength=len(counts))
+            without_class += empty
         for name, parts in columns.items():
             parts.append(np.asarray(table[name]))
     return SplitSummary(
@@ -174,18 +196,38 @@ def _summarize_split(folder: str, classes: tuple[str, ...], split: Split) -> Spl
         width=_quantiles(columns["width"]),
         height=_quantiles(columns["height"]),
         size=_quantiles(columns["size"]),
-        labels={name: int(count) for name, count in zip(classes, counts, strict=True)},
+        labels={name: int(count) for name, count in zip(manifest.classes, counts, strict=True)} if column else {},
+        values=[_number_quantiles(each) for each in np.concatenate(values).T] if values else (),
+        without_class=without_class,
     )
 
 
-def _tables(paths: Sequence[str], columns: Sequence[str]) -> Iterator[Any]:
+def _labels(column: Any) -> tuple[NDArray[np.int64], int]:
+    """Return the classes of the samples, each once per sample, and the number of samples without a class."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_list(column.type):
+        return np.asarray(column), 0
+    lists = column.combine_chunks()
+    pairs = np.stack([np.asarray(pc.list_parent_indices(lists)), np.asarray(pc.list_flatten(lists))])
+    empty = int(np.count_nonzero(np.asarray(pc.list_value_length(lists)) == 0))
+    return np.unique(pairs, axis=1)[1].astype(np.int64), empty
+
+
+def _number_quantiles(values: NDArray[np.float64]) -> dict[str, float]:
+    found = np.quantile(values, list(_QUANTILES.values()), method="nearest")
+    return {name: float(f"{value:.7g}") for name, value in zip(_QUANTILES, found, strict=True)}
+
+
+def _tables(paths: Sequence[str], columns: Sequence[str], label_type: LabelType) -> Iterator[Any]:
     """Read tables in order; those in an object store several at a time."""
     if not paths or not is_url(paths[0]):
-        yield from (read_table(path, columns) for path in paths)
+        yield from (read_table(path, columns, label_type) for path in paths)
         return
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
         for first in range(0, len(paths), _CONNECTIONS):
-            yield from pool.map(lambda path: read_table(path, columns), paths[first : first + _CONNECTIONS])
+            yield from pool.map(lambda path: read_table(path, columns, label_type), paths[first : first + _CONNECTIONS])
 
 
 def _quantiles(parts: list[NDArray[np.int64]]) -> Quantiles:

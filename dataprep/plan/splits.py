@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +13,11 @@ from numpy.typing import NDArray
 
 from dataprep.options import BY_DUPLICATES, Options
 from dataprep.plan.random_order import SPLIT_STREAM, permutation
+from dataprep.plan.strata import STRATA, labels_in, strata_of
 from dataprep.sources import Source
 from dataprep.sources.base import LABEL_COLUMNS
 from manifests.errors import CallError
+from manifests.labels import CLASS_COLUMNS
 from manifests.schema import SPLIT_NAMES
 from manifests.text import plural, printable
 
@@ -68,7 +71,7 @@ def assign_splits(source: Source, options: Options) -> Splits:
         chosen = _choose_groups(_split_column(source, options.split_by), train, options, counts)
     else:
         _check_counts(len(train), new, counts)
-        chosen = _choose_stratified(source.label[train], options.seed, counts)
+        chosen = _choose_stratified(strata_of(source)[train], options.seed, counts)
     others = [*new, *(name for name in source.splits if name != "train")]
     ranks = {name: rank for rank, name in enumerate(SPLIT_NAMES)}
     names = ("train", *sorted(others, key=lambda name: ranks.get(name, len(ranks))))
@@ -76,8 +79,9 @@ def assign_splits(source: Source, options: Options) -> Splits:
     for name, positions in chosen.items():
         index[train[positions]] = names.index(name)
     split_by = None if _keeps_copies_together(source, options) else options.split_by
-    per_split = {name: source.label[train[index[train] == names.index(name)]] for name in ("train", *new)}
-    return Splits(names, index, tuple(_notices(source.classes, per_split, split_by)))
+    rows = {name: train[index[train] == names.index(name)] for name in ("train", *new)}
+    per_split = {name: labels_in(source, chosen_rows) for name, chosen_rows in rows.items()}
+    return Splits(names, index, tuple(_notices(source, per_split, split_by)))
 
 
 def _check_counts(images: int, fractions: Mapping[str, float], counts: Mapping[str, int]) -> None:
@@ -166,7 +170,7 @@ def _choose_copies(
             f"the images of train are {plural(len(first), 'group')} of copies, too few to divide",
             hint="choose a smaller fraction, or a smaller --distance",
         )
-    chosen = _choose_stratified(source.label[train][first], options.seed, groups)
+    chosen = _choose_stratified(strata_of(source)[train][first], options.seed, groups)
     return {name: np.flatnonzero(np.isin(group, numbers)) for name, numbers in chosen.items()}
 
 
@@ -177,9 +181,9 @@ def _split_column(source: Source, name: str) -> pa.Array:
     """Return the column that ``--split-by`` names; every source has the column ``label``, the name of the class."""
     if name in source.extra.column_names:
         return source.extra[name].combine_chunks()
-    if name in LABEL_COLUMNS:
+    if name in LABEL_COLUMNS and source.label_type == "class":
         return pa.array(source.classes, pa.large_string()).take(pa.array(source.label))
-    known = ", ".join([*source.extra.column_names, "label"])
+    known = ", ".join([*source.extra.column_names, *(["label"] if source.label_type == "class" else [])])
     raise CallError(f"--split-by {name}: the source has no column of that name", hint=f"choose one of: {known}")
 
 
@@ -215,15 +219,20 @@ def _choose_groups(
 # --- what the user should know ------------------------------------------------------------------
 
 
-def _notices(classes: Sequence[str], per_split: Mapping[str, NDArray[np.int32]], split_by: str | None) -> Iterator[str]:
+def _notices(source: Source, per_split: Mapping[str, NDArray[np.integer[Any]]], split_by: str | None) -> Iterator[str]:
     """Report what could not be stratified, and the classes that a split has no image of.
 
     Args:
-        classes: class names in label order.
+        source: the samples.
         per_split: labels of the samples of each split.
         split_by: the option of that name.
 
     """
+    classes = source.classes
+    if (strata := STRATA.get(source.label_type)) and not split_by:
+        yield f"the new splits are {strata}"
+    if source.label_type not in ("class", *CLASS_COLUMNS):
+        return
     counts = {name: np.bincount(label, minlength=len(classes)) for name, label in per_split.items()}
     splits_with = np.sum([count > 0 for count in counts.values()], axis=0)
     present = splits_with > 0
@@ -236,5 +245,6 @@ def _notices(classes: Sequence[str], per_split: Mapping[str, NDArray[np.int32]],
             shown = ", ".join(printable(classes[label]) for label in without[:5].tolist())
             shown += ", ..." if len(without) > 5 else ""
             number, images = int(present.sum()), int(count.sum())
-            reason = f", because it has only {plural(images, 'image')}" if images < number else ""
+            too_few = source.label_type == "class" and images < number
+            reason = f", because it has only {plural(images, 'image')}" if too_few else ""
             yield f"{name} has no images of {len(without):,} of {plural(number, 'class')}{reason}: {shown}"

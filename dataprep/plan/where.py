@@ -24,8 +24,9 @@ def filter_source(source: Source, where: str) -> Source:
 
     Args:
         source: the samples.
-        where: the condition of a SQL ``WHERE`` clause over the columns ``path``, ``label`` (the class name), ``split``
-            and ``size``, the extra columns, and ``width`` and ``height`` of a prepared dataset.
+        where: the condition of a SQL ``WHERE`` clause over the columns ``path``, ``label`` (the name of the class, if
+            the labels are classes), ``split`` and ``size``, the extra columns, and ``width`` and ``height`` of a
+            prepared dataset.
 
     Raises:
         CallError: the filter cannot be used, names a column that the source does not have, or matches no sample.
@@ -58,6 +59,8 @@ def _columns(source: Source) -> Mapping[str, Callable[[], pa.Array | pa.ChunkedA
         "split": lambda: pa.array(source.splits, pa.large_string()).take(pa.array(source.split)),
         "size": lambda: pa.array(source.size),
     }
+    if source.label_type != "class":
+        del own["label"]
     tables = [table for table in (source.measured, source.extra) if table is not None]
     return own | {
         name: partial(table.column, name) for table in tables for name in table.column_names if name not in own

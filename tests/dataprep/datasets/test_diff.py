@@ -168,6 +168,7 @@ def dataset(samples):
         columns[2].astype(np.int32),
         columns[3].astype(np.int16),
         columns[1].astype(np.uint64),
+        labels=("a", "b", "c"),
     )
 
 

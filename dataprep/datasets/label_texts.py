@@ -1,0 +1,55 @@
+"""Labels of any type as text, to compare and show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, LabelType
+
+
+def label_columns(label_type: LabelType) -> tuple[str, ...]:
+    """Return the columns of a sample table that `label_texts` needs."""
+    return tuple(name for name in LABEL_COLUMNS[label_type] if name != "mask_offset")
+
+
+def label_texts(table: pa.Table, label_type: LabelType, classes: Sequence[str]) -> pa.Array:
+    """Return the labels of samples as text, large_string [n]: equal texts for equal labels.
+
+    Args:
+        table: a sample table with the columns of `label_columns`.
+        label_type: what the labels are.
+        classes: class names in label order.
+
+    """
+    if label_type == "class":
+        names = pa.array(classes, pa.large_string())
+        return names.take(table["label"].combine_chunks())
+    if label_type == "caption":
+        return table["caption"].combine_chunks().cast(pa.large_string())
+    rows = table.select(label_columns(label_type)).to_pylist() if LABEL_COLUMNS[label_type] else []
+    texts = [_text(row, label_type, classes) for row in rows] or [""] * len(table)
+    return pa.array(texts, pa.large_string())
+
+
+def _text(row: dict[str, list[int]], label_type: LabelType, classes: Sequence[str]) -> str:
+    if label_type == "regression":
+        return ", ".join(f"{value:.9g}" for value in row["values"])
+    if label_type in CLASS_COLUMNS:
+        names = [classes[label] for label in row[CLASS_COLUMNS[label_type]]]
+        if label_type == "multi-label":
+            return ", ".join(names)
+        boxes: Sequence[Sequence[float]] = row["boxes"]  # type: ignore[assignment]
+        pairs = zip(names, boxes, strict=True)
+        return "; ".join(f"{name} {' '.join(f'{side:.9g}' for side in box)}" for name, box in pairs)
+    return f"{label_type} of {row['mask_size']:,} bytes, crc32c:{row['mask_crc32c']:08x}"
+
+
+def numbered(texts: pa.ChunkedArray) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Return the position of each text among the different ones, int32 [n], and these."""
+    coded = texts.combine_chunks().dictionary_encode()
+    coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+    return np.asarray(coded.indices).astype(np.int32), tuple(coded.dictionary.to_pylist())
