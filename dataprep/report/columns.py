@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep.options import CHANGE_COLUMNS
+from dataprep.report.label_groups import group, group_column, group_values
 from dataprep.verify.problems import Problem
 from manifests.errors import TableError
 from manifests.files import SHARD, TABLE, file_length
@@ -20,7 +21,7 @@ from manifests.tables import TableFile, read_table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NUMBERS = {"label": np.int32, "offset": np.int64, "size": np.int64, "width": np.int32, "height": np.int32}
+_NUMBERS = {"offset": np.int64, "size": np.int64, "width": np.int32, "height": np.int32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Columns:
         splits: names of the splits.
         shards: the shards in order.
         split: number of the split of each sample.
-        label: class numbers.
+        label: class numbers; of labels that are not classes, the number of the group in `classes`.
         offset: first byte of the image in its shard.
         size: bytes of the stored image.
         width: pixels, before EXIF orientation.
@@ -73,6 +74,7 @@ class Columns:
         change: what `dataprep convert` changed. `None` without this column.
         original_pixels: width times height of the source image. `None` without these columns.
         original_format: format of the source image. `None` without this column.
+        classes: names of the classes in label order, or of the groups.
 
     """
 
@@ -89,6 +91,7 @@ class Columns:
     change: Categories | None = None
     original_pixels: NDArray[np.int64] | None = None
     original_format: Categories | None = None
+    classes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.label)
@@ -109,14 +112,14 @@ def read_columns(folder: str, manifest: Manifest) -> tuple[Columns, list[Problem
     parts, ranges, problems, first = [], [], [], 0
     for number, split in enumerate(manifest.splits):
         for shard in split.shards:
-            part, found = _read_part(folder, shard)
+            part, found = _read_part(folder, shard, manifest)
             problems += found
-            rows = len(part["label"]) if part else 0
+            rows = len(part["size"]) if part else 0
             ranges.append(ShardRows(shard, number, first, rows))
             first += rows
             if part:
                 parts.append({**part, "split": np.full(rows, number, np.int16)})
-    return _join(tuple(split.name for split in manifest.splits), tuple(ranges), parts), problems
+    return _join(manifest, tuple(ranges), parts), problems
 
 
 def read_names(folder: str, columns: Columns, rows: Iterable[int]) -> dict[int, SampleName]:
@@ -132,7 +135,7 @@ def read_names(folder: str, columns: Columns, rows: Iterable[int]) -> dict[int, 
     return names
 
 
-def _read_part(folder: str, shard: Shard) -> tuple[dict[str, Any] | None, list[Problem]]:
+def _read_part(folder: str, shard: Shard, manifest: Manifest) -> tuple[dict[str, Any] | None, list[Problem]]:
     problems = []
     try:
         length = file_length(os.path.join(folder, shard.name), SHARD)
@@ -145,7 +148,9 @@ def _read_part(folder: str, shard: Shard) -> tuple[dict[str, Any] | None, list[P
         problems.append(Problem(shard.name, error.message, hint=SHARD.hint))
     try:
         table = TableFile(os.path.join(folder, shard.table.name))
-        part = _arrays(table.read([*_NUMBERS, "crc32c"]))
+        labels = [column] if (column := group_column(manifest.label_type)) else []
+        read = table.read([*labels, *_NUMBERS, "crc32c"], manifest.label_type)
+        part = {**_arrays(read), "label": group_values(read, manifest)}
         if set(CHANGE_COLUMNS) <= set(table.column_names):
             part |= _changes(table.read(CHANGE_COLUMNS))
         _check_inside(part, shard)
@@ -190,19 +195,21 @@ def _changes(table: pa.Table) -> dict[str, Any]:
     return part
 
 
-def _join(splits: tuple[str, ...], ranges: tuple[ShardRows, ...], parts: Sequence[dict[str, Any]]) -> Columns:
-    types = {**_NUMBERS, "split": np.int16, "crc32c": np.uint32, "has_crc": np.bool_}
+def _join(manifest: Manifest, ranges: tuple[ShardRows, ...], parts: Sequence[dict[str, Any]]) -> Columns:
+    types = {**_NUMBERS, "label": np.float64, "split": np.int16, "crc32c": np.uint32, "has_crc": np.bool_}
     arrays = {
         name: np.concatenate([np.empty(0, kind), *(part[name] for part in parts)]) for name, kind in types.items()
     }
+    arrays["label"], classes = group(arrays["label"], manifest)
     changed = bool(parts) and all("change" in part for part in parts)
     return Columns(
-        splits=splits,
+        splits=tuple(split.name for split in manifest.splits),
         shards=ranges,
         **arrays,
         change=_categories([part["change"] for part in parts]) if changed else None,
         original_pixels=np.concatenate([part["original_pixels"] for part in parts]) if changed else None,
         original_format=_categories([part["original_format"] for part in parts]) if changed else None,
+        classes=tuple(classes),
     )
 
 

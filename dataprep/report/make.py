@@ -111,7 +111,8 @@ def make_report(folder: str, options: ReportOptions, progress: Progress | None =
         )
     with closing(MemoryEstimate(folder, options.batch_size)) as memory:
         gathered = _gather(folder, manifest, options, progress)
-        report = _conclude(gathered, manifest, options, memory.result())
+        grouped = replace(manifest, classes=gathered.columns.classes)
+        report = _conclude(gathered, grouped, options, memory.result())
     report = replace(report, dataset=os.path.basename(os.path.abspath(folder)))
     names = read_names(folder, gathered.columns, report.named_rows() | gathered.keep)
     material = Material(
