@@ -92,6 +92,7 @@ class Fields:
         self._columns = tables.columns(others, requested_by="fields")
         self._lazy, lazy = tables.lazy_columns([name for name in columns if name not in (*others, *self._lists)])
         self._columns |= lazy
+        self._defined = frozenset(lazy)  # a column of the source may be called `label`
         self._ends = np.cumsum([shard.samples for shard in split.shards])
         self._row_finder = (
             RowFinder(split, tables.columns(["offset"], requested_by="fields")["offset"]) if self.source else None
@@ -165,7 +166,8 @@ class Fields:
         if name in self._lists:
             return self._list(name, rows)
         values = self._columns[name][rows]
-        values = values.astype(TABLE_DTYPES.get(name, values.dtype), copy=False)
+        if name in self._defined:
+            values = values.astype(TABLE_DTYPES[name], copy=False)
         if name == "label" and self._label_type == "class":
             return self._checked(values)
         return values.tolist() if values.dtype == object else values

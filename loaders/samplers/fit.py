@@ -137,7 +137,10 @@ def _sampler_columns(split: OpenSplit, tables: SampleTables, sampler: Sampler) -
     if _is_own(sampler):
         return found
     # The types of the tables: a custom sampler may calculate with the values.
-    return {name: array.astype(TABLE_DTYPES.get(name, array.dtype), copy=False) for name, array in found.items()}
+    return {
+        name: array.astype(TABLE_DTYPES.get(name, array.dtype) if array.dtype != object else object, copy=False)
+        for name, array in found.items()
+    }
 
 
 def _grouping_column(sampler: Sampler) -> str | None:
