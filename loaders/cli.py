@@ -144,7 +144,7 @@ def _loader_options(command: Callable[..., None]) -> Callable[..., None]:
             "--batch-size",
             type=click.IntRange(1, 2**20),
             metavar="N",
-            help="Images per batch.  [default: 256, or the split if it is smaller]",
+            help="Images per batch.  [default: 256; fewer if the images are large or the split is smaller]",
         ),
         click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True),
         click.option("--cache", metavar="DIR", help="Folder on a local disk, if DATASET is in an object store."),

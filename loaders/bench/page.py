@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from loaders.bench.results import Results
 from loaders.bench.rows import Row, all_rows, how_measured
@@ -42,6 +42,7 @@ _BODY = Markup(
     "<tbody>\n{rows}\n</tbody>\n</table>\n"
     "<h2>How it was measured</h2>\n{notes}\n</main>"
 )
+_CODE = Markup("<code>{}</code>")
 _ROW = Markup(
     '<tr><th scope="row">{name}</th><td>{median}</td><td>{lowest}</td><td>{highest}</td><td>{added}</td></tr>'
 )
@@ -60,12 +61,18 @@ def page(results: Results) -> str:
     body = _BODY.format(
         style=_STYLE,
         title=title,
-        verdict=_capitalized(sentence(results)),
+        verdict=_with_code(_capitalized(sentence(results))),
         chart=_chart(rows),
         rows=Markup("\n").join(map(_table_row, rows)),
         notes=Markup("\n").join(Markup("<p><small>{}</small></p>").format(line) for line in how_measured(results)),
     )
     return make_page(GENERATOR, title, body)
+
+
+def _with_code(text: str) -> Markup:
+    """Show what is in backquotes as code."""
+    parts = enumerate(text.split("`"))
+    return Markup("").join(_CODE.format(part) if number % 2 else escape(part) for number, part in parts)
 
 
 def _table_row(row: Row) -> Markup:

@@ -128,14 +128,14 @@ def _with_other_images(
     if not images:
         return
     side = _useful_side(spec)
-    source = printable(spec.split.folder)
+    source = printable(spec.split.folder).rstrip("/")
     if np.median([min(image.size) for image in images]) > _WORTHWHILE * side:
         smaller = _parallel(lambda image: _encode(image, side), images)
-        action = f"run `dataprep convert --src {source} --resize-shorter {side}`"
+        action = f"run `dataprep convert --src {source} --resize-shorter {side} --out {source}-{side}`"
         yield Candidate(f"with shards at {side} px", action, _replaced(request, smaller, side, None))
     if stage == "decoding":
         raw = _parallel(lambda image: np.asarray(image.resize((side, side))).reshape(-1), images)
-        action = f"run `dataprep convert --src {source} --store raw --raw-size {side}`"
+        action = f"run `dataprep convert --src {source} --store raw --raw-size {side} --out {source}-raw`"
         yield Candidate(f"with raw pixels at {side} px", action, _replaced(request, raw, side, (side, side)))
 
 

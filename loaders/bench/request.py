@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from loaders.dataset.split import open_splits
+from loaders.dataset.split import OpenSplit, open_splits
+from loaders.dataset.tables import SampleTables
 from loaders.options import BuildRequest
 from loaders.transforms.argument import parse_transforms
 from manifests.errors import CallError
@@ -13,6 +14,9 @@ from manifests.remote import is_url
 
 #: Batch size if the user gives none. Of a smaller split, one batch.
 _BATCH_SIZE = 256
+
+#: With fewer images if they are large: bytes of a batch of whole images, of which several are in memory at a time.
+_BATCH_BYTES = 1 << 30
 
 
 def make_request(
@@ -33,8 +37,7 @@ def make_request(
     """
     fields = ("image", *filter(None, [_label_field(dataset, split)]))
     if batch_size is None and not _config_has_batch_size(transforms, split):
-        samples = _BATCH_SIZE if is_url(dataset) else open_splits(dataset, split)[0].samples
-        batch_size = max(1, min(_BATCH_SIZE, samples))
+        batch_size = _BATCH_SIZE if is_url(dataset) else _default_batch_size(open_splits(dataset, split)[0])
     return BuildRequest(
         dataset=dataset,
         mix=None,
@@ -60,6 +63,16 @@ def make_request(
         on_error="raise",
         cache=cache,
     )
+
+
+def _default_batch_size(split: OpenSplit) -> int:
+    tables = SampleTables(split)
+    sizes = tables.image_sizes() if split.samples else None
+    tables.close()
+    mean = 3 * sizes.mean_pixels if sizes else 0
+    fitting = _BATCH_BYTES / mean if mean > 0 else _BATCH_SIZE
+    size = next((2**n for n in range(8, 0, -1) if 2**n <= fitting), 1)
+    return max(1, min(size, split.samples))
 
 
 def _label_field(dataset: str, split: str) -> str | None:

@@ -12,6 +12,7 @@ from helpers.bench import make_results
 from helpers.chromium import chromium, find_chromium
 
 import loaders
+from loaders.bench import request as request_module
 from loaders.bench.page import page
 from loaders.bench.rates import Method, Rate
 from loaders.bench.remedies import close
@@ -20,6 +21,8 @@ from loaders.bench.results import ModelRates, Remedy
 from loaders.bench.text import as_text
 from loaders.bench.torchvision_side import measure_torchvision
 from loaders.cli import main
+from loaders.dataset.split import open_split
+from loaders.dataset.tables import SampleTables
 from loaders.resolve import resolve
 from loaders.tune import search
 from loaders.tune.command import kept_entries
@@ -239,6 +242,12 @@ def test_names_are_escaped(hostile):
     assert "default-src 'none'" in text
 
 
+def test_commands_are_shown_as_code():
+    remedy = Remedy("with shards at 256 px", "run `dataprep convert --src a<b`", Rate((9_000.0,)))
+    text = page(make_results((9_000, 1_000, 990, 980), remedies=(remedy,)))
+    assert "<code>dataprep convert --src a&lt;b</code>" in text
+
+
 @pytest.mark.skipif(find_chromium() is None, reason="needs Chromium or Chrome")
 def test_page_in_a_browser(hostile, tmp_path):
     (tmp_path / "bench.html").write_text(page(hostile))
@@ -260,3 +269,18 @@ def test_numbers_that_make_no_loader(photographs):
     )
     assert spec.options.batch_size == 24
     close(spec)
+
+
+def test_large_images_make_the_default_batch_smaller(photographs, monkeypatch):
+    """A batch of 256 images of 12 megapixels takes 9 GiB, and several are in memory at a time."""
+
+    def size():
+        return make_request(
+            str(photographs), transforms="imagenet-train", split="train", batch_size=None, device="cpu"
+        ).batch_size
+
+    sizes = SampleTables(open_split(str(photographs), "train")).image_sizes()
+    monkeypatch.setattr(request_module, "_BATCH_BYTES", 9 * 3 * sizes.mean_pixels)
+    assert size() == 8
+    monkeypatch.setattr(request_module, "_BATCH_BYTES", 1)
+    assert size() == 1
