@@ -185,7 +185,7 @@ def run_command(line: str, folder: Path, prepare: Callable[[str], None], warm: W
     done = warm.run("-m", program, *arguments, cwd=folder, timeout=120)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), f"{line}\n{done.stdout}{done.stderr}"
     if arguments[0] in ("convert", "index") and "--dry-run" not in arguments:
-        made = done.stdout.splitlines()[-1].removesuffix(" is complete")
+        made = done.stdout.splitlines()[-1].partition(" is ")[0]  # complete, or at a revision
         assert (folder / made / "manifest.json").is_file(), line
 
 
