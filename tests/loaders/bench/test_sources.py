@@ -87,7 +87,7 @@ def test_candidates_for_decoding_are_smaller_and_raw_images(photographs):
     smaller, raw_pixels = find_candidates(request_for(photographs), "decoding", 1.0)
     assert smaller.text == "with shards at 256 px"
     assert smaller.action == f"run `dataprep convert --src {photographs} --resize-shorter 256 --out {photographs}-256`"
-    assert raw_pixels.action.endswith("--store raw --raw-size 256`")
+    assert raw_pixels.action.endswith(f"--store raw --raw-size 256 --out {photographs}-raw`")
     assert shapes_of(smaller)[:2] == ((4, 3, 224, 224), 4)
     stored = smaller.make_spec().records.images(np.arange(24))
     assert {Image.open(io.BytesIO(image.tobytes())).size for image in stored} == {(341, 256)}
