@@ -13,7 +13,7 @@ from loaders.bench.remedies import Candidate, close, disturbance_candidates, fin
 from loaders.bench.request import make_request
 from loaders.bench.results import ModelRates, Remedy, Results, Subject
 from loaders.bench.sources import MakeSpec, measure_loader, measure_model, measure_stages, measure_training
-from loaders.bench.verdict import ENOUGH, limiting_stage
+from loaders.bench.verdict import ENOUGH, limiting_stage, loader_rate
 from loaders.options import BuildRequest, ResolvedOptions
 from loaders.ranks import usable_cores
 from loaders.resolve import resolve
@@ -64,7 +64,7 @@ def bench(
     watch = Watch(spec.split, device)
     announce("reading, decoding, augmentation, delivery")
     stages = measure_stages(make_spec, method)
-    rates = _measure_model(request, stepper, stages["delivery"], method, announce) if stepper else None
+    rates = _measure_model(request, stepper, loader_rate(stages), method, announce) if stepper else None
     stage = limiting_stage(stages)
     candidates = find_candidates(request, stage, watch.cached_before)
     remedies = _measure_remedies(candidates, lambda make: measure_loader(make, method), announce)

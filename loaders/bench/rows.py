@@ -9,7 +9,7 @@ from typing import Any
 from loaders.bench.conditions import Conditions
 from loaders.bench.rates import Rate
 from loaders.bench.results import STAGES, Results
-from loaders.bench.verdict import added_times, disturbed, limiting_stage, sentence
+from loaders.bench.verdict import added_times, disturbed, limiting_stage, sentence, stage_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def all_rows(results: Results) -> list[Row]:
 def _rows(results: Results) -> Iterator[Row]:
     added, limit = added_times(results.stages), limiting_stage(results.stages)
     for number, stage in enumerate(STAGES):
-        name = "copying to the device" if stage == "decoding" and results.subject.raw else stage
+        name = stage_name(stage, results)
         text = f"+ {name}" if number else name
         yield Row(text, results.stages[stage], "stage", 1e6 * added[stage], stage == limit)
     if results.model is not None:

@@ -32,12 +32,17 @@ def limiting_stage(stages: Mapping[str, Rate]) -> str:
     return max(slower, key=added.__getitem__)
 
 
+def loader_rate(stages: Mapping[str, Rate]) -> Rate:
+    """Return the rate of the loader: of the delivery, unless a stage was slower before the page cache had the data."""
+    slowest = min(stages.values(), key=lambda rate: rate.median)
+    return slowest if stages["delivery"].beats(slowest) else stages["delivery"]
+
+
 def sentence(results: Results) -> str:
     """Say which stage is the limit, what would be faster, and whether that matters, with measured rates."""
-    delivered, model = results.stages["delivery"], results.model
+    delivered, model = loader_rate(results.stages), results.model
     stage = limiting_stage(results.stages)
-    name = "copying to the device" if stage == "decoding" and results.subject.raw else stage
-    parts = [f"{name} is the limit: {_number(delivered)} images/s"]
+    parts = [f"{stage_name(stage, results)} is the limit: {_number(delivered)} images/s"]
     starved = model is not None and delivered.median < ENOUGH * model.alone.median
     best = choose_remedy(delivered, results.remedies, needed=model.alone if model else None)
     if best is not None:
@@ -46,12 +51,18 @@ def sentence(results: Results) -> str:
     if model is None:
         parts[-1] += f": {action}"
     elif starved:
-        parts.append(f"your model could take {_number(model.alone)} and gets {_number(model.fed)}: {action}")
+        gets = f" and gets {_number(model.fed)}" if model.fed.median < ENOUGH * model.alone.median else ""
+        parts.append(f"your model could take {_number(model.alone)}{gets}: {action}")
     else:
         parts.append(_beside(model))
     if disturbed(results):
         parts.append("other programs were busy, so measure again on an idle machine before you act")
     return "; ".join(parts)
+
+
+def stage_name(stage: str, results: Results) -> str:
+    """Return the name of a stage for people."""
+    return "unpacking" if stage == "decoding" and results.subject.raw else stage
 
 
 def disturbed(results: Results) -> bool:

@@ -57,10 +57,14 @@ DECODING = (67_000, 21_900, 21_500, 21_300)
         (make_results(DECODING), "decoding is the limit: 21,300 images/s: run `loaders tune`"),
         (
             make_results((300_000, 90_000, 88_000, 87_000), raw=True),
-            "copying to the device is the limit: 87,000 images/s: run `loaders tune`",
+            "unpacking is the limit: 87,000 images/s: run `loaders tune`",
         ),
         (make_results((900, 880, 870, 869)), "reading is the limit: 869 images/s: run `loaders tune`"),
         (make_results((9_000, 8_800, 1_000, 990)), "augmentation is the limit: 990 images/s: run `loaders tune`"),
+        (  # the first stage read from the disk, and the others from the page cache
+            make_results((2_000, 21_900, 21_500, 21_300), model=ModelRates("resnet50", rate(4_700), rate(4_690))),
+            "reading is the limit: 2,000 images/s; your model could take 4,700: run `loaders tune` with --model",
+        ),
         (
             make_results(DECODING, other_cores=8.0),
             "decoding is the limit: 21,300 images/s: run `loaders tune`; other programs were busy, so measure again "
