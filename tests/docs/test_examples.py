@@ -93,8 +93,27 @@ def sources(make_photos, tmp_path_factory) -> Path:
     for name, make in (("recordio", "recordio"), ("caffe", "caffe_lmdb"), ("lsun", "lsun_lmdb")):
         getattr(make_sources, make)(folder / name, make_sources.VALID)
     make_market(folder / "Market-1501")
+    make_label_tables(folder)
     (folder / "DeiT_tiny_patch16_224.yaml").write_text(CONFIG)
     return folder
+
+
+def make_label_tables(folder: Path) -> None:
+    """Write tables with labels of every type, next to images."""
+    photos = sorted(path.relative_to(folder) for path in (folder / "photos").rglob("*.jpg"))
+    columns: dict[str, Callable[[int], str]] = {
+        "tags.csv": lambda number: f"label\n{('cat', 'cat|dog', 'dog', '')[number % 4]}",
+        "faces.csv": lambda number: f"age\n{18 + number % 60}",
+        "points.csv": lambda number: f"x,y\n{number / 7},{number / 3}",
+        "captions.csv": lambda number: f"caption\na photo of number {number}",
+        "celebs.csv": lambda number: f"Smiling,Eyeglasses\n{number % 2},{(number // 2) % 2}",
+    }
+    for name, column in columns.items():
+        rows = [f"{path},{column(number).partition(chr(10))[2]}" for number, path in enumerate(photos)]
+        (folder / name).write_text("\n".join([f"path,{column(0).partition(chr(10))[0]}", *rows]))
+    (folder / "flat").mkdir()
+    for path in photos[:8]:
+        shutil.copy(folder / path, folder / "flat" / f"{path.parent.name}-{path.name}")
 
 
 def make_market(folder: Path) -> None:
