@@ -101,11 +101,14 @@ def build(
     - ``"image"``: tensor [B, C, H, W], or [B, H, W, C] with ``layout="NHWC"``, of type `dtype`. Values are as the
       transforms return them: 0 to 255 without normalization.
     - ``"label"``: int64 tensor [B], from 0. With transforms that mix images: float32 tensor [B, classes].
+    - ``"labels"``, of samples with several classes: multi-hot float32 tensor [B, classes]. ``"values"``, of a
+      regression: float32 tensor [B, numbers]. ``"caption"``: list of strings. `Loader.dataset.label_type` is the type.
     - ``"index"``: int64 tensor [B], the row of the sample in the split.
     - ``"valid"``: bool tensor [B], false for samples that only fill up a batch: with ``last_batch="pad"`` the repeated
       ones, and with `on_error` those that take the place of an image that cannot be decoded.
     - any other name: a column of the sample tables, such as ``"key"`` or ``"source"``. A tensor [B] if the column is
-      numeric, has no missing value, and has one type in all tables; else a list.
+      numeric, has no missing value, and has one type in all tables; else a list. ``"column:NAME"`` is the source's
+      column of this name, also if the name is one of these.
 
     Without ``"image"`` in `fields`, no image is decoded. All tensors are on the loader's device. A batch stays valid
     as long as you keep it.
