@@ -18,6 +18,7 @@ from dataprep.options import Options
 from dataprep.plan.job import SourceTasks
 from dataprep.progress import Progress
 from dataprep.resume.kept import says_what_is_kept
+from dataprep.resume.leftovers import Rereading
 from dataprep.shards.write import ShardResult, log_shard, useful_workers, write_shard
 from dataprep.sources import Source
 
@@ -67,18 +68,11 @@ def convert_dataset(
     """
     engine = engine or LocalEngine(workers)
     reader = engine if engine.is_local else LocalEngine(workers)
+    rereading = Rereading(check_shards, reader, check_progress)
     with (
         closing(engine),
         closing(reader),
-        prepared(
-            source,
-            out,
-            options,
-            overwrite=overwrite,
-            check_shards=check_shards,
-            engine=reader,
-            progress=check_progress,
-        ) as run,
+        prepared(source, out, options, overwrite=overwrite, rereading=rereading) as run,
         says_what_is_kept(out, [shard.name for shard in run.plan.shards]),
     ):
         if progress:

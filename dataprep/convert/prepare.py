@@ -9,12 +9,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from dataprep import storage
-from dataprep.engines import Engine
 from dataprep.options import Options
 from dataprep.plan.assign import PLAN_FOLDER, ConversionPlan, make_plan
 from dataprep.plan.job import Job, job_of
-from dataprep.progress import Progress
-from dataprep.resume.leftovers import Resumable, find_resumable, remove_outdated
+from dataprep.resume.leftovers import Rereading, Resumable, find_resumable, remove_outdated
 from dataprep.resume.output import check_output
 from dataprep.resume.stamps import write_stamps
 from dataprep.shards.write import ShardResult
@@ -51,21 +49,17 @@ def prepared(
     options: Options,
     *,
     overwrite: bool,
-    check_shards: bool = False,
-    engine: Engine | None = None,
-    progress: Progress | None = None,
+    rereading: Rereading = Rereading(),  # noqa: B008  (it is frozen)
     always_writes: bool = False,
 ) -> Iterator[Prepared]:
-    """Plan a conversion and lock its output folder; see `convert_dataset` for the other arguments.
+    """Plan a conversion and lock its output folder.
 
     Args:
         source: the samples to convert.
         out: output folder.
         options: everything that determines the bytes.
         overwrite: start anew.
-        check_shards: read finished shards.
-        engine: reads finished shards.
-        progress: receives what is read again.
+        rereading: what to read again of finished shards.
         always_writes: the caller writes files even if the dataset is complete.
 
     Raises:
@@ -86,16 +80,7 @@ def prepared(
 
             has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
         with storage.remember(out):
-            resumable = find_resumable(
-                source,
-                plan,
-                out,
-                options,
-                overwrite=overwrite,
-                check_shards=check_shards,
-                engine=engine,
-                progress=progress,
-            )
+            resumable = find_resumable(source, plan, out, options, overwrite=overwrite, rereading=rereading)
         if (
             has_other_plan
             or always_writes

@@ -74,6 +74,22 @@ class Resumable:
     stamps: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Rereading:
+    """What to read again of finished shards, whose indexes and tables are always compared with their checksums.
+
+    Attributes:
+        shards: read the shards too; a shard with another checksum is written again.
+        engine: reads shards and source images. `None` means this process.
+        progress: receives the shards that are read again, with their source images.
+
+    """
+
+    shards: bool = False
+    engine: Engine | None = None
+    progress: Progress | None = None
+
+
 def find_resumable(
     source: Source,
     plan: ConversionPlan,
@@ -81,13 +97,9 @@ def find_resumable(
     options: Options,
     *,
     overwrite: bool,
-    check_shards: bool = False,
-    engine: Engine | None = None,
-    progress: Progress | None = None,
+    rereading: Rereading = Rereading(),
 ) -> Resumable:
     """Find the shards of this plan that are finished. Nothing in the folder is changed.
-
-    The checksum of every index and table is compared, that of a shard only with `check_shards`.
 
     Args:
         source: the source of the plan.
@@ -95,9 +107,7 @@ def find_resumable(
         out: output folder; it may not exist yet.
         options: options of the conversion.
         overwrite: keep nothing, except what an interrupted run with `overwrite` has written.
-        check_shards: read the shards too; a shard with another checksum is written again.
-        engine: reads shards and source images. By default, this process does.
-        progress: receives the shards that are read again, with their source images.
+        rereading: what to read again.
 
     Raises:
         CallError: the run would replace a file that does not belong to this plan, or a folder; or the dataset is
@@ -124,12 +134,12 @@ def find_resumable(
     _log_damaged([result.name for result in final if result.name not in kept])
     before = read_stamps(out, plan)
     changed = {name for name in kept if now and now[name] != before.get(name)}
-    to_read = [shard for shard in plan.shards if shard.name in (kept if check_shards else changed)]
+    to_read = [shard for shard in plan.shards if shard.name in (kept if rereading.shards else changed)]
     tasks = (
         RereadTask(
             out,
             shard.name,
-            _shard_file(kept[shard.name]) if check_shards else None,
+            _shard_file(kept[shard.name]) if rereading.shards else None,
             _source_images(source, shard) if shard.name in changed else None,
             kept[shard.name].conversion,
             options,
@@ -137,6 +147,7 @@ def find_resumable(
         for shard in to_read
     )
     images = {shard.name: len(shard.rows) for shard in to_read}
+    engine, progress = rereading.engine, rereading.progress
     if to_read and progress:
         progress.start(sum(images.values()), len(to_read))
     for result in engine.run(reread, tasks, len(to_read)) if engine and to_read else map(reread, tasks):
