@@ -72,7 +72,7 @@ def find_shards(paths: Sequence[str]) -> FoundShards:
 
 
 def _expand_braces(path: str) -> Iterator[str]:
-    if _exists(path):  # its name may contain braces
+    if exists(path):  # its name may contain braces
         yield path
         return
     try:
@@ -84,13 +84,14 @@ def _expand_braces(path: str) -> Iterator[str]:
 def _shards_of(path: str) -> Iterator[str]:
     if storage.is_folder(path):
         yield from sorted(_walk(path))
-    elif _exists(path):
+    elif exists(path):
         yield path
     else:
         raise CallError(f"{path} does not exist", hint="give a folder of shards, or the shard files")
 
 
-def _exists(path: str) -> bool:
+def exists(path: str) -> bool:
+    """Return whether there is a file or an object of this name, or a local folder."""
     return storage.file_length(path) >= 0 if is_url(path) else os.path.exists(path)
 
 

@@ -18,13 +18,12 @@ from dataprep import storage
 from dataprep.formats import FORMATS, Record, ScanOptions, View, image_header
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
-from dataprep.index.discover import shard_stem, table_name
+from dataprep.index.discover import exists, shard_stem, table_name
 from dataprep.options import IndexOptions
 from dataprep.progress import REPORTED_IMAGES, report_images
 from manifests.dali_index import format_index
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.files import INDEX, file_length, read_file
-from manifests.remote import is_url
 from manifests.schema import MAX_LABEL, File, Format, Shard, TableMetadata
 from manifests.store import checksum_text
 from manifests.tables import build_table, write_table
@@ -142,12 +141,8 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
     )
 
 
-def _exists(path: str) -> bool:
-    return storage.file_length(path) >= 0 if is_url(path) else os.path.exists(path)
-
-
 def _refuse_to_replace(path: str, data: bytes) -> None:
-    if not _exists(path):
+    if not exists(path):
         return
     with storage.translate_errors(path, "the file cannot be read"):
         if file_length(path, INDEX) != len(data) or read_file(path, INDEX) != data:
