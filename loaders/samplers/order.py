@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +12,34 @@ from loaders.ranks import Ranks
 from loaders.samplers.base import Plan
 from manifests.errors import CallError
 
-if TYPE_CHECKING:
-    pass
-
 #: A hint for errors of custom samplers.
 CHECK_SAMPLER = "test the sampler with `loaders.samplers.check_sampler`"
 
 
+class _Batches:
+    """What both orders know about a batch, once they know how many samples of it are a rank's own."""
+
+    __slots__ = ()
+
+    batch_size: int
+    last_batch: str
+
+    def size(self, position: Position) -> int:
+        """Return the number of samples in the batch that comes next."""
+        if self.last_batch != "partial":
+            return self.batch_size
+        return self._own(position)
+
+    def valid(self, position: Position) -> NDArray[np.bool_]:
+        """Return which samples of the batch that comes next do not fill it up: bool [batch_size]."""
+        return np.arange(self.batch_size) < self._own(position)
+
+    def _own(self, position: Position) -> int:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
-class StoredOrder:
+class StoredOrder(_Batches):
     """The order of DALI's native readers: each rank reads a contiguous part of the stored samples.
 
     Attributes:
@@ -58,23 +76,13 @@ class StoredOrder:
         """Whether each epoch needs a new pipeline: the state of DALI's shuffling depends on all earlier epochs."""
         return self.shuffle
 
-    def size(self, position: Position) -> int:
-        """Return the number of samples in the batch that comes next."""
-        if self.last_batch != "partial":
-            return self.batch_size
-        return self._own(position)
-
-    def valid(self, position: Position) -> NDArray[np.bool_]:
-        """Return which samples of the batch that comes next do not fill it up: bool [batch_size]."""
-        return np.arange(self.batch_size) < self._own(position)
-
     def _own(self, position: Position) -> int:
         part = self.ranks.share(self.samples, position.epoch)
         return max(0, min(self.batch_size, part - position.batch * self.batch_size))
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedOrder:
+class PlannedOrder(_Batches):
     """The order of a sampler: each rank takes its slice of every global batch.
 
     Attributes:
@@ -116,16 +124,6 @@ class PlannedOrder:
     def runs(self) -> int:
         """Equal to `batches`: a batch that ``last_batch="drop"`` discards is never read."""
         return self.batches
-
-    def size(self, position: Position) -> int:
-        """Return the number of samples in the batch that comes next."""
-        if self.last_batch != "partial":
-            return self.batch_size
-        return self._own(position)
-
-    def valid(self, position: Position) -> NDArray[np.bool_]:
-        """Return which samples of the batch that comes next do not fill it up: bool [batch_size]."""
-        return np.arange(self.batch_size) < self._own(position)
 
     def _own(self, position: Position) -> int:
         rest = self.plan.samples - position.batch * self.batch_size * self.ranks.world_size
