@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataprep.shards.placed_labels import TOLERANCE
+from dataprep.sources.base import Source
 from manifests.labels import arrow_type
 from manifests.text import plural
 
@@ -92,4 +93,26 @@ def box_columns(boxes: BoxList, sizes: NDArray[np.int64]) -> BoxColumns:
         pa.ListArray.from_arrays(offsets, pa.array(label[kept][order], pa.int64())).cast(arrow_type("integers")),
         outside,
         tuple(notices),
+    )
+
+
+def reject_outside(
+    source: Source, columns: BoxColumns, sizes: NDArray[np.int64], name: Callable[[int, int], str]
+) -> tuple[dict[str, str], ...]:
+    """Return the rows of ``rejected.jsonl`` for images with a box outside of them.
+
+    Args:
+        source: the images.
+        columns: what `box_columns` returned.
+        sizes: width and height of each image, int64 [n, 2].
+        name: returns what to call a box in a message, from the number of its image and its place in the annotations.
+
+    """
+    return tuple(
+        {
+            "source": source.path[image].as_py(),
+            "reason": "bad-label",
+            "detail": f"{name(image, place)} is outside of the image of {sizes[image, 0]}x{sizes[image, 1]} pixels",
+        }
+        for image, place in sorted(columns.outside.items())
     )

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from dataprep import storage
 from dataprep.shards.placed_labels import ANNOTATED
 from dataprep.sources.base import Source, SourceOptions
-from dataprep.sources.box_labels import box_columns
+from dataprep.sources.box_labels import box_columns, reject_outside
 from dataprep.sources.coco_json import EXPORT, AnnotationReader, Annotations, is_coco
 from dataprep.sources.columns import check_paths, concat, file_stats
 from dataprep.sources.entries import is_folder, scan_folder
@@ -231,15 +231,8 @@ def _with_boxes(source: Source, file: AnnotationFile, annotations: Annotations, 
         boxes.label[at] = label_of[category]
     sizes = np.array(annotations.sizes, np.int64).reshape(-1, 2)
     columns = box_columns(boxes, sizes)
-    rejected = tuple(
-        {
-            "source": source.path[row].as_py(),
-            "reason": "bad-label",
-            "detail": f"annotations[{place}].bbox of {os.path.basename(file.path)} is outside of the image of "
-            f"{sizes[row, 0]}x{sizes[row, 1]} pixels",
-        }
-        for row, place in sorted(columns.outside.items())
-    )
+    name = os.path.basename(file.path)
+    rejected = reject_outside(source, columns, sizes, lambda _, place: f"annotations[{place}].bbox of {name}")
     extra = source.extra.append_column("boxes", columns.boxes).append_column("box_labels", columns.labels)
     for name, values in zip(ANNOTATED, sizes.T, strict=True):
         extra = extra.append_column(name, pa.array(values))

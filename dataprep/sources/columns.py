@@ -234,3 +234,8 @@ def _missing_hint(root: str, name: str) -> str:
 def concat(arrays: Sequence[pa.Array]) -> pa.Array:
     """Concatenate columns of text. The result is empty if there are no columns."""
     return pa.concat_arrays(arrays) if arrays else pa.array([], pa.large_string())
+
+
+def is_text(column_type: pa.DataType) -> bool:
+    """Return whether the values of a column are text."""
+    return bool(pa.types.is_string(column_type) or pa.types.is_large_string(column_type))

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.sources.base import SourceOptions
-from dataprep.sources.columns import Locate, number_labels
+from dataprep.sources.columns import Locate, is_text, number_labels
 from dataprep.sources.label_lists import Lists, lists_of_column, parse_numbers, split_text
 from manifests.errors import CallError, SourceError
 from manifests.label_values import find_wrong_value
@@ -64,7 +64,7 @@ def detect_label_type(column: pa.Array, name: str, options: SourceOptions) -> La
         return "regression" if pa.types.is_floating(column.type.value_type) else "multi-label"
     if options.label_separator is not None:
         return "multi-label"
-    if _is_text(column.type):
+    if is_text(column.type):
         return _detect_in_text(column, name)
     is_number = pa.types.is_integer(column.type) and name.lower() in REGRESSION_COLUMNS
     return "regression" if is_number or pa.types.is_floating(column.type) else "class"
@@ -154,7 +154,7 @@ def numbers_of(lists: Lists, name: str, locate: Locate) -> Labels:
 def _classes(
     column: pa.Array, name: str, options: SourceOptions, locate: Locate, classes: tuple[str, ...] | None
 ) -> Labels:
-    if not (pa.types.is_integer(column.type) or _is_text(column.type) or pa.types.is_dictionary(column.type)):
+    if not (pa.types.is_integer(column.type) or is_text(column.type) or pa.types.is_dictionary(column.type)):
         raise SourceError(
             f"column {name!r} has the type {shorten_type(column.type)}, but labels are integers or names",
             file=locate(0)[0] if len(column) else "",
@@ -191,7 +191,7 @@ def _multi_label(
 ) -> Labels:
     separator = options.label_separator or SEPARATOR
     lists = _lists(column, name, separator, locate)
-    origin = f"{origin_of(name)}, separated by {separator!r}" if _is_text(column.type) else origin_of(name)
+    origin = f"{origin_of(name)}, separated by {separator!r}" if is_text(column.type) else origin_of(name)
     if hot := lists.multi_hot():
         origin += ", 0 or 1 for each class"
         length = int(lists.counts[0])
@@ -224,7 +224,7 @@ def _multi_label(
 
 
 def _captions(column: pa.Array, name: str, locate: Locate) -> pa.Array:
-    if not _is_text(column.type):
+    if not is_text(column.type):
         raise SourceError(
             f"column {name!r} has the type {shorten_type(column.type)}, but captions are text",
             file=locate(0)[0],
@@ -236,9 +236,9 @@ def _captions(column: pa.Array, name: str, locate: Locate) -> pa.Array:
 def _lists(column: pa.Array, name: str, separator: str | None, locate: Locate) -> Lists:
     if is_list(column.type):
         return lists_of_column(column)
-    if _is_text(column.type) and separator is not None:
+    if is_text(column.type) and separator is not None:
         return split_text(column, separator, name, locate)
-    if not (_is_text(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+    if not (is_text(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise SourceError(
             f"column {name!r} has the type {shorten_type(column.type)}, which is neither text nor numbers",
             file=locate(0)[0],
@@ -250,7 +250,3 @@ def _lists(column: pa.Array, name: str, separator: str | None, locate: Locate) -
 def origin_of(name: str) -> str:
     """Return what is shown to the user about a column of labels."""
     return f"column {printable(name)}"
-
-
-def _is_text(arrow: pa.DataType) -> bool:
-    return bool(pa.types.is_string(arrow) or pa.types.is_large_string(arrow))

@@ -18,7 +18,7 @@ from dataprep.sources.base import (
     Source,
     SourceOptions,
 )
-from dataprep.sources.columns import Locate, check_paths, file_stats, normalize_paths
+from dataprep.sources.columns import Locate, check_paths, file_stats, is_text, normalize_paths
 from dataprep.sources.delimited import load_csv
 from dataprep.sources.jsonl import load_jsonl
 from dataprep.sources.label_columns import Labels
@@ -135,7 +135,7 @@ def is_readable_type(column_type: pa.DataType) -> bool:
     if types.is_dictionary(column_type):
         column_type = column_type.value_type
     return bool(
-        _is_text(column_type)
+        is_text(column_type)
         or types.is_integer(column_type)
         or types.is_floating(column_type)
         or types.is_boolean(column_type)
@@ -145,7 +145,7 @@ def is_readable_type(column_type: pa.DataType) -> bool:
 
 
 def _check_one_line(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
-    if not _is_text(column.type):
+    if not is_text(column.type):
         return
     row = pc.index(pc.match_substring_regex(column, r"[\r\n]"), True).as_py()
     if row >= 0:
@@ -172,7 +172,7 @@ def _find_column(table: pa.Table, given: str | None, known: Sequence[str], optio
 
 
 def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
-    if not _is_text(table[name].type):
+    if not is_text(table[name].type):
         raise SourceError(
             f"column {name!r} has the type {shorten_type(table[name].type)}, not text",
             file=file,
@@ -240,7 +240,7 @@ def _extra_column(column: pa.Array, name: str, file: str) -> pa.Array:
         raise _wrong_type(name, column_type, file)
     if types.is_dictionary(column_type) or types.is_temporal(column_type):
         return _as_text(column, name, file)
-    if _is_text(column_type):
+    if is_text(column_type):
         return _infer_type(column) if file.lower().endswith((".csv", ".tsv")) else column
     return column
 
@@ -272,7 +272,3 @@ def _infer_type(column: pa.Array) -> pa.Array:
             finite = column_type != pa.float64() or pc.all(pc.is_finite(number)).as_py()
             return number if same and finite else column
     return column
-
-
-def _is_text(column_type: pa.DataType) -> bool:
-    return bool(pa.types.is_string(column_type) or pa.types.is_large_string(column_type))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from dataprep import storage
 from dataprep.shards.placed_labels import ANNOTATED
 from dataprep.sources.base import MASK_SOURCE, Source, SourceOptions
-from dataprep.sources.box_labels import BoxList, box_columns
+from dataprep.sources.box_labels import BoxList, box_columns, reject_outside
 from dataprep.sources.entries import scan_folder
 from dataprep.sources.scan import Scan, list_folders
 from dataprep.sources.segmentation_classes import VOC as VOC_CLASSES
@@ -182,14 +182,8 @@ def _with_boxes(source: Source, options: SourceOptions, *, both: bool) -> Source
             boxes.add(image, number[each.name], (left - start, top - start, right, bottom), place)
     sizes = np.array([(file.width, file.height) for file in files], np.int64).reshape(-1, 2)
     columns = box_columns(boxes, sizes)
-    rejected = tuple(
-        {
-            "source": source.path[image].as_py(),
-            "reason": "bad-label",
-            "detail": f"the box of object {place} in {_BOXES}/{stems[image]}.xml is outside of the image of "
-            f"{sizes[image, 0]}x{sizes[image, 1]} pixels",
-        }
-        for image, place in sorted(columns.outside.items())
+    rejected = reject_outside(
+        source, columns, sizes, lambda image, place: f"the box of object {place} in {_BOXES}/{stems[image]}.xml"
     )
     extra = {"boxes": columns.boxes, "box_labels": columns.labels}
     extra |= {name: pa.array(values) for name, values in zip(ANNOTATED, sizes.T, strict=True)}
