@@ -259,6 +259,55 @@ def tune(
     click.echo(json.dumps(as_json(tuned), indent=1, ensure_ascii=False) if json_output else as_text(tuned, out))
 
 
+@main.command(cls=Command)
+@click.argument("dataset")
+@click.argument("out")
+@click.option(
+    "--transforms", required=True, metavar="NAME|FILE", help="A preset such as imagenet-eval, or a YAML file."
+)
+@click.option(
+    "--for",
+    "target",
+    type=click.Choice(["triton", "onnx"]),
+    required=True,
+    help="triton: a model repository whose model decodes and transforms. onnx: a model that transforms decoded images.",
+)
+@click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True)
+@click.option(
+    "--split", metavar="NAME", help="Split of the golden batch.  [default: val, test or train, the first that exists]"
+)
+@click.option("--name", metavar="NAME", default="preprocess", show_default=True, help="Name of Triton's model.")
+@click.option(
+    "--max-batch-size",
+    type=click.IntRange(1, 4096),
+    metavar="N",
+    default=64,
+    show_default=True,
+    help="Images in the largest batch of the server.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(1, 256),
+    metavar="N",
+    default=8,
+    show_default=True,
+    help="Images in the golden batch, at most --max-batch-size.",
+)
+@click.option("--dtype", type=click.Choice(["float32", "float16", "uint8"]), default="float32", show_default=True)
+@click.option("--layout", type=click.Choice(["NCHW", "NHWC"]), default="NCHW", show_default=True)
+@click.option("--overwrite", is_flag=True, help="Replace an export of this name.")
+def export(dataset: str, out: str, **options: Any) -> None:
+    """Write the transforms of an evaluation for a server, as the folder OUT.
+
+    With the transforms come the names of the classes and a golden batch of DATASET: inputs, and the outputs that the
+    server must give. Random transforms, Python functions and samplers are errors.
+    """
+    from loaders.export.command import as_text
+    from loaders.export.command import export as write
+
+    click.echo(one_line(as_text(write(dataset, out, **options))))
+
+
 def run() -> NoReturn:
     """Run the program ``loaders`` and end the process."""
     run_program("loaders", __name__)

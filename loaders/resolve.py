@@ -58,7 +58,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     split = _open(request)
     tables = SampleTables(split)
     parsed = parse_transforms(
-        request.transforms, split=request.split, views=request.views, image_size=lambda: _one_size(split, tables)
+        request.transforms, split=request.split, views=request.views, image_size=lambda: one_size(split, tables)
     )
     chosen = choose_order(request, parsed, split, tables)
     order, batching = chosen.order, chosen.batching
@@ -168,7 +168,7 @@ def _tuning(request: BuildRequest, device: Device, cores: int, split: OpenSplit,
     return read_tuning(request.tuning, tuning_key(device, cores, split, recipe))
 
 
-def _one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
+def one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
     """Return the height and width of all images; `None` if they vary or are not known."""
     if split.manifest.pixels is not None:
         return split.manifest.pixels[:2]

@@ -70,13 +70,13 @@ def make_pipeline(
         extra: list[Node] = []
         if views:
             image, spec = apply_all(remaining, image, spec, context)
-            images = [_finished(each, image, spec, context, options) for each in views]
+            images = [finished(each, image, spec, context, options) for each in views]
         elif recipe.mixing:
             image, spec = apply_all(remaining, image, spec, context)
             image, *extra = mix(recipe.mixing, image, spec, context, with_images=with_images)
             images = [finish(image, None, spec, context, dtype=options.dtype, layout=options.layout)]
         else:
-            images = [_finished(remaining, image, spec, context, options)]
+            images = [finished(remaining, image, spec, context, options)]
         second = []
         if label_image is not None and records.label_image is not None:
             second = [make_label_image(records.label_image, label_image, recipe.operations, context, seed)]
@@ -101,10 +101,10 @@ def new_pipeline(options: ResolvedOptions, seed: int, checkpoint: bytes = b"") -
     )
 
 
-def _finished(
+def finished(
     operations: Sequence[Operation], image: Node, spec: ImageSpec, context: GraphContext, options: ResolvedOptions
 ) -> Node:
-    """Apply operations and convert the images to the dtype and layout of the batch, with a last normalization."""
+    """Apply operations to images of `spec`, and convert the result to the dtype and layout of the batch."""
     last = operations[-1] if operations and isinstance(operations[-1], (Normalize, FlipNormalize)) else None
     image, spec = apply_all(operations[:-1] if last else operations, image, spec, context)
     return finish(image, last, spec, context, dtype=options.dtype, layout=options.layout)

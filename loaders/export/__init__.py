@@ -1,0 +1,1 @@
+"""Export the transforms of an evaluation for servers. `loaders.export.command` has the entry point."""

@@ -1,0 +1,182 @@
+"""What ``loaders export`` does."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from loaders.bench.request import make_request
+from loaders.dataset.split import OpenSplit, open_splits
+from loaders.dataset.tables import SampleTables
+from loaders.export.check import check_exportable
+from loaders.export.folder import RECORD, check_folder, write_folder
+from loaders.export.golden import golden_batch, npy
+from loaders.options import BuildRequest, DType, Layout
+from loaders.resolve import one_size, resolve
+from loaders.spec import LoaderSpec
+from loaders.transforms.argument import parse_transforms
+from loaders.transforms.base import Size
+from manifests.errors import CallError
+from manifests.text import plural, printable
+
+#: What an export is for.
+Target: TypeAlias = Literal["triton", "onnx"]
+
+#: Triton's DALI backend runs dali.py only from a path of these characters.
+_NAME = re.compile(r"[A-Za-z0-9_]{1,100}")
+
+#: Split that the golden batch comes from if none is named: the first of these.
+_SPLITS = ("val", "test", "train")
+
+#: A text of each record.
+_CREATOR = "loaders export"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A finished export.
+
+    Attributes:
+        folder: where it is.
+        files: paths of its files in the folder.
+        note: how much its images differ from those of the loader.
+
+    """
+
+    folder: str
+    files: tuple[str, ...]
+    note: str
+
+
+def export(
+    dataset: str,
+    out: str,
+    *,
+    transforms: Any,
+    target: Target,
+    device: Any = "auto",
+    split: str | None = None,
+    name: str = "preprocess",
+    max_batch_size: int = 64,
+    samples: int = 8,
+    dtype: DType = "float32",
+    layout: Layout = "NCHW",
+    sampler: Any = None,
+    overwrite: bool = False,
+) -> Written:
+    """Write the transforms of an evaluation for a server, with a golden batch of a dataset.
+
+    Args:
+        dataset: folder of the dataset.
+        out: folder to write: with Triton the model repository that gets the model.
+        transforms: as in `loaders.build`.
+        target: ``"triton"`` or ``"onnx"``.
+        device: ``"cpu"``, ``"gpu"`` or ``"auto"``: where the server runs them.
+        split: split of the golden batch. `None` means ``"val"``, ``"test"`` or ``"train"``, or the first split.
+        name: name of Triton's model.
+        max_batch_size: images in the largest batch of the server.
+        samples: images in the golden batch, at most `max_batch_size`.
+        dtype: type of the image values: ``"float32"``, ``"float16"`` or ``"uint8"``.
+        layout: order of the axes.
+        sampler: must be `None`; any other value is an error that names it.
+        overwrite: an export of this name is replaced.
+
+    Raises:
+        CallError: an argument is wrong, or the transforms cannot be exported.
+        DamagedError: the dataset is damaged.
+        StorageError: the folder cannot be written.
+
+    """
+    if not _NAME.fullmatch(name):
+        raise CallError(f"--name {printable(name)}: use letters, digits and underscores only")
+    folder = os.path.join(out, name) if target == "triton" else out
+    check_folder(folder, overwrite=overwrite)
+    opened = _split(dataset, split)
+    check_exportable(parse_transforms(transforms, split=opened.name, image_size=lambda: _size_of(opened)), sampler)
+    if target == "triton" and opened.manifest.store == "raw":
+        raise CallError(
+            f"{printable(dataset)} stores pixels, but the model decodes images as clients have them",
+            hint="name a dataset that stores encoded images",
+        )
+    if target == "onnx":
+        from loaders.export.onnx_model import require_onnx
+
+        require_onnx()
+    count = max(1, min(samples, max_batch_size, opened.samples))
+    request = make_request(dataset, transforms=transforms, split=opened.name, batch_size=count, device=device)
+    spec = _loaded(replace(request, dtype=dtype, layout=layout), opened)
+    golden = golden_batch(spec)
+    served = replace(spec, options=replace(spec.options, batch_size=max_batch_size))
+    if target == "triton":
+        from loaders.export.triton import triton_model as make
+    else:
+        from loaders.export.onnx_model import onnx_model as make
+    made = make(served, golden)
+    files = dict(made.files)
+    if golden.labels is not None:
+        files["golden/labels.npy"] = npy(golden.labels)
+    if opened.manifest.classes:
+        files["labels.txt"] = _labels(opened.manifest.classes)
+    files[RECORD] = _record(served, target, len(golden.encoded), made.difference)
+    write_folder(folder, files)
+    return Written(folder, tuple(sorted(files)), made.note)
+
+
+def _split(dataset: str, name: str | None) -> OpenSplit:
+    splits = {each.name: each for each in open_splits(dataset, name)}
+    return next((splits[each] for each in _SPLITS if each in splits), next(iter(splits.values())))
+
+
+def _size_of(split: OpenSplit) -> Size | None:
+    tables = SampleTables(split)
+    size = one_size(split, tables)
+    tables.close()
+    return size
+
+
+def _loaded(request: BuildRequest, split: OpenSplit) -> LoaderSpec:
+    """Return what the loader of the golden batch is built from."""
+    labels = ("label",) if split.manifest.label_type == "class" else ()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the speed of training
+        return resolve(
+            replace(request, shuffle=False, framework="numpy", last_batch="partial", fields=("image", "index", *labels))
+        )
+
+
+def _labels(classes: tuple[str, ...]) -> bytes:
+    """Return the names of the classes, one per line, as Triton reads them."""
+    return "".join(f"{printable(name)}\n" for name in classes).encode("utf-8", "backslashreplace")
+
+
+def _record(spec: LoaderSpec, target: Target, samples: int, difference: dict[str, float | str]) -> bytes:
+    from importlib.metadata import version
+
+    from loaders.dali.graph import dali
+
+    options = spec.options
+    record = {
+        "creator": _CREATOR,
+        "version": version("dataprep-loaders"),
+        "dali": dali.__version__,
+        "for": target,
+        "dataset": os.path.basename(os.path.normpath(spec.split.folder)),
+        "split": spec.split.name,
+        "samples": samples,
+        "operations": [repr(each) for each in spec.recipe.operations],
+        "device": options.device.kind,
+        "dtype": options.dtype,
+        "layout": options.layout,
+        **({"max_batch_size": options.batch_size} if target == "triton" else {}),
+        "difference from the loader": difference,
+    }
+    return (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+
+
+def as_text(written: Written) -> str:
+    """Return what the command prints."""
+    return f"{printable(written.folder)} is written: {plural(len(written.files), 'file')}; {written.note}"

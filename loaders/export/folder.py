@@ -1,0 +1,63 @@
+"""Write the files of an export, all of them or none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+
+from manifests.errors import CallError, StorageError
+from manifests.text import printable
+
+#: The file of each export that says what made it.
+RECORD = "export.json"
+
+
+def check_folder(folder: str, *, overwrite: bool) -> None:
+    """Check that a folder can be written, before the work begins.
+
+    Args:
+        folder: the folder to make.
+        overwrite: it may replace an export.
+
+    Raises:
+        CallError: it exists and is not an export, or `overwrite` is false.
+
+    """
+    if not os.path.lexists(folder):
+        return
+    if not os.path.isfile(os.path.join(folder, RECORD)):
+        raise CallError(f"{printable(folder)} exists, and is not an export", hint="choose another OUT")
+    if not overwrite:
+        raise CallError(f"{printable(folder)} exists", hint="choose another OUT, or use --overwrite")
+
+
+def write_folder(folder: str, files: Mapping[str, bytes]) -> None:
+    """Write files into a new folder, which appears complete or not at all. An export of this name is replaced.
+
+    Args:
+        folder: the folder.
+        files: content by path in the folder.
+
+    Raises:
+        StorageError: the folder cannot be written.
+
+    """
+    parent, name = os.path.split(os.path.abspath(folder))
+    partial = os.path.join(parent, f".{name}.{os.getpid()}.partial")
+    replaced = f"{partial}.old"
+    try:
+        os.makedirs(parent, exist_ok=True)
+        for path, data in files.items():
+            target = os.path.join(partial, path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            with open(target, "wb") as file:
+                file.write(data)
+        if os.path.isdir(folder):
+            os.rename(folder, replaced)
+        os.rename(partial, folder)
+    except OSError as error:
+        raise StorageError(f"the export cannot be written: {error.strerror}", file=folder) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)

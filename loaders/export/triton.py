@@ -1,0 +1,115 @@
+"""The files of a Triton model: the pipeline, its configuration, and the golden batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from loaders.dali.serving import INPUT, OUTPUT, run_serialized, serialize, serving_source
+from loaders.export.golden import Golden, npy, padded
+from loaders.options import DType
+from loaders.spec import LoaderSpec
+from loaders.transforms.base import ImageSpec
+
+TRITON_TYPES: dict[DType, str] = {"float32": "TYPE_FP32", "float16": "TYPE_FP16", "uint8": "TYPE_UINT8"}
+
+_CONFIG = """\
+# Written by `loaders export`: decodes and transforms encoded images (JPEG, PNG, ...) on the {device}.
+backend: "dali"
+max_batch_size: {max_batch_size}
+input [
+  {{
+    # One encoded image per row, with zeros after the shorter ones.
+    name: "{input}"
+    data_type: TYPE_UINT8
+    dims: [ -1 ]
+    allow_ragged_batch: true
+  }}
+]
+output [
+  {{
+    name: "{output}"
+    data_type: {data_type}
+    dims: [ {dims} ]
+  }}
+]
+instance_group [
+  {{
+    kind: {kind}
+    count: 1
+  }}
+]
+parameters {{
+  key: "num_threads"
+  value {{ string_value: "{num_threads}" }}
+}}
+dynamic_batching {{
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export writes.
+
+    Attributes:
+        files: content by path.
+        difference: how much the exported images differ from those of the loader; part of the record.
+        note: the difference as a sentence.
+
+    """
+
+    files: dict[str, bytes]
+    difference: dict[str, float | str]
+    note: str
+
+
+def triton_model(spec: LoaderSpec, golden: Golden) -> Exported:
+    """Return the files of a model for Triton's DALI backend.
+
+    Args:
+        spec: a loader of the recipe, whose batch size is the largest batch of the server.
+        golden: images, and what the loader makes of them.
+
+    """
+    options = spec.options
+    source = serving_source(spec.fusion.operations, options)
+    serialized = serialize(source)
+    encoded = padded(golden.encoded)
+    images = run_serialized(serialized, encoded, gpu=options.device.is_gpu)
+    largest = float(np.abs(images.astype(np.float64) - golden.images.astype(np.float64)).max())
+    same = "the same as" if largest == 0 else f"up to {largest:.3g} different from"
+    return Exported(
+        {
+            "1/model.dali": serialized,
+            "1/dali.py": source.encode(),
+            "config.pbtxt": config(spec).encode(),
+            "golden/encoded.npy": npy(encoded),
+            "golden/images.npy": npy(golden.images),
+        },
+        {"unit": "value of the output", "largest": largest},
+        f"its images of the golden batch are {same} those of the loader",
+    )
+
+
+def config(spec: LoaderSpec) -> str:
+    """Return ``config.pbtxt``."""
+    options = spec.options
+    return _CONFIG.format(
+        device="GPU" if options.device.is_gpu else "CPU",
+        max_batch_size=options.batch_size,
+        input=INPUT,
+        output=OUTPUT,
+        data_type=TRITON_TYPES[options.dtype],
+        dims=", ".join(map(str, output_dims(spec.recipe.output, options.layout))),
+        kind="KIND_GPU" if options.device.is_gpu else "KIND_CPU",
+        num_threads=options.num_threads,
+    )
+
+
+def output_dims(output: ImageSpec, layout: str) -> tuple[int, ...]:
+    """Return the dimensions of one image in a batch."""
+    height, width = output.size or (0, 0)
+    dims = (output.channels, height, width) if layout == "NCHW" else (height, width, output.channels)
+    return (output.crops, *dims) if output.crops else dims

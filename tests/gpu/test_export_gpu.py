@@ -1,0 +1,69 @@
+"""`loaders export --device gpu`: a process that has only DALI gives the images of the loader on the GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers import handmade, serve_models
+from helpers.pictures import encode, photo
+
+import loaders
+from loaders.export.command import export
+
+LARGEST = 6
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """12 images that differ in size, every fourth a PNG."""
+    samples = []
+    for number in range(12):
+        kind = "JPEG" if number % 4 else "PNG"
+        picture = photo(number, 500 - 11 * number, 300 + 20 * number)
+        samples.append(({"JPEG": "jpg", "PNG": "png"}[kind], encode(picture, kind), number % 3))
+    return handmade.make_dataset(tmp_path_factory.mktemp("export") / "photos", "tfrecord", samples, shards=1)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("transforms", ["imagenet-eval", "reid-eval"])
+def test_batches_of_every_size_are_those_of_the_loader(photos, tmp_path, transforms, dtype):
+    written = export(
+        str(photos), str(tmp_path), transforms=transforms, target="triton", device="gpu", samples=12,
+        max_batch_size=12, dtype=dtype,
+    )  # fmt: skip
+    assert written.note == "its images of the golden batch are the same as those of the loader"
+    model = tmp_path / "preprocess"
+    assert "KIND_GPU" in (model / "config.pbtxt").read_text()
+    job = {
+        "version": str(model / "1"), "encoded": str(model / "golden/encoded.npy"), "out": str(tmp_path / "served.npz"),
+        "largest": LARGEST, "device_id": 0,
+    }  # fmt: skip
+    (tmp_path / "jobs.json").write_text(json.dumps([job]))
+    command = [sys.executable, "-I", serve_models.__file__, str(tmp_path / "jobs.json")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    served = np.load(tmp_path / "served.npz", allow_pickle=False)
+    with loaders.build(
+        photos, split="train", transforms=transforms, batch_size=12, shuffle=False, device="gpu", framework="numpy",
+        dtype=dtype,
+    ) as loader:  # fmt: skip
+        images, _ = next(iter(loader))
+    for source in ("model.dali", "dali.py"):
+        for count in range(1, LARGEST + 1):
+            start = count % (len(images) - count + 1)
+            got, expected = served[f"{source} {count}"], images[start : start + count]
+            difference = np.abs(got.astype(np.float64) - expected.astype(np.float64)).max()
+            assert difference == 0, f"{source}, batch of {count}: the largest difference is {difference}"
+
+
+def test_onnx_on_the_gpu(photos, tmp_path):
+    pytest.importorskip("onnxruntime")
+    export(str(photos), str(tmp_path / "out"), transforms="imagenet-eval", target="onnx", device="gpu")
+    record = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert record["device"] == "gpu"
+    assert record["difference from the loader"]["largest"] < 2.01
+    assert record["difference from the loader"]["mean"] < 0.1

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers import handmade
+from helpers.pictures import encode, photo
+
+KINDS = ("JPEG", "PNG", "WEBP")
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of 12 images of different sizes, JPEG, PNG and WebP in turn, in one shard."""
+    samples = []
+    for number in range(12):
+        kind = KINDS[number % 3]
+        picture = photo(number, 70 + 9 * number, 140 - 5 * number)
+        samples.append((kind.lower().replace("jpeg", "jpg"), encode(picture, kind), number % 4))
+    return handmade.make_dataset(tmp_path_factory.mktemp("export") / "photos", "tfrecord", samples, shards=1)

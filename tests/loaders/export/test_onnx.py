@@ -1,0 +1,114 @@
+"""`loaders export --for onnx`: resize, crop and normalize decoded images as the loader does, within a level."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+from helpers.pictures import encode, photo
+from PIL import Image
+
+import loaders
+from loaders.export.command import export
+from manifests.errors import CallError
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+NORMALIZE = {"NormalizeImage": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}
+RECIPES = {
+    "preset": ("imagenet-eval", {}),
+    "half": ([{"Resize": {"size": 40}}, {"CenterCrop": {"size": 32}}, NORMALIZE], {"dtype": "float16"}),
+    "bytes": ([{"Resize": {"size": [30, 40]}}], {"dtype": "uint8", "layout": "NHWC"}),
+    "paddle": ([{"ResizeImage": {"resize_short": 40}}, {"CropImage": {"size": 32}}, NORMALIZE, "ToCHWImage"], {}),
+    "cubic": ([{"Resize": {"size": [50, 60], "interpolation": "bicubic"}}, NORMALIZE], {}),
+    "nearest": ([{"Resize": {"size": [50, 60], "interpolation": "nearest"}}, "ToTensor"], {}),
+    "padding": ([{"Resize": {"size": 30}}, {"Pad": {"padding": 3}}, {"CenterCrop": {"size": 63}}, "ToTensor"], {}),
+    "ratio": ([{"CropImageAtRatio": {"size": 32, "pad": 4}}, NORMALIZE], {}),
+    "longest": ([{"Resize": {"size": 50, "max_size": 60}}, {"CenterCrop": {"size": 64}}, NORMALIZE], {}),
+    "bgr": ([{"DecodeImage": {"to_rgb": False}}, {"Resize": {"size": [32, 32]}}, NORMALIZE], {"layout": "NHWC"}),
+}
+
+
+def levels(recipe, difference):
+    """Return a difference of images as levels of a pixel."""
+    if recipe == "bytes":
+        return difference
+    if recipe in ("nearest", "padding"):
+        return difference * 255
+    std = np.array([0.229, 0.224, 0.225]) * 255
+    return difference * (std if recipe == "bgr" else std[:, None, None])
+
+
+@pytest.fixture(scope="module")
+def exported(photos, tmp_path_factory):
+    out = tmp_path_factory.mktemp("onnx")
+    for name, (transforms, options) in RECIPES.items():
+        export(photos, str(out / name), transforms=transforms, target="onnx", device="cpu", samples=12, **options)
+    return out
+
+
+def run(model, image):
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    return session.run(["images"], {"pixels": image})[0]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_images_are_those_of_the_loader(exported, photos, recipe):
+    transforms, options = RECIPES[recipe]
+    folder = exported / recipe
+    with loaders.build(
+        photos, split="train", transforms=transforms, batch_size=12, shuffle=False, device="cpu", framework="numpy",
+        **{"dtype": "float32", **options},
+    ) as loader:  # fmt: skip
+        images, labels = next(iter(loader))
+    assert np.array_equal(np.load(folder / "golden/images.npy", allow_pickle=False), images)
+    assert np.array_equal(np.load(folder / "golden/labels.npy", allow_pickle=False), labels)
+    pixels = [np.load(folder / f"golden/pixels-{number:03d}.npy", allow_pickle=False) for number in range(12)]
+    made = np.concatenate([run(folder / "model.onnx", each) for each in pixels])
+    assert (made.shape, made.dtype) == (images.shape, images.dtype)
+    found = levels(recipe, np.abs(made.astype(np.float64) - images.astype(np.float64)))
+    recorded = json.loads((folder / "export.json").read_text())["difference from the loader"]
+    assert found.max() == pytest.approx(recorded["largest"], abs=1e-4)
+    assert found.mean() == pytest.approx(recorded["mean"], abs=1e-4)
+    # DALI decides between two equally near pixels by the order of its additions.
+    assert found.max() <= (255 if recipe == "nearest" else 1.01)
+    # Half precision rounds normalized values to 1/1024 of themselves.
+    assert found.mean() < {"half": 0.08, "nearest": 0.05}.get(recipe, 0.02)
+    metadata = {each.key: each.value for each in onnx.load(folder / "model.onnx").metadata_props}
+    assert float(metadata["difference_largest"]) == recorded["largest"]
+
+
+def test_golden_pixels_are_those_of_the_image(exported):
+    """A PNG has the same pixels in every decoder. Row 1 is one: `photos` has JPEG, PNG and WebP in turn."""
+    expected = np.asarray(Image.open(io.BytesIO(encode(photo(1, 79, 135), "PNG"))))
+    assert np.array_equal(np.load(exported / "bgr/golden/pixels-001.npy")[0], expected)
+
+
+def test_batch_of_images_of_one_size(exported):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 50, 70, 3), np.uint8)
+    model = exported / "preset" / "model.onnx"
+    assert np.array_equal(run(model, pixels), np.concatenate([run(model, image[None]) for image in pixels]))
+
+
+@pytest.mark.parametrize(
+    ("transforms", "name"),
+    [
+        ([{"Resize": {"size": 40}}, {"FiveCrop": {"size": 32}}, NORMALIZE], "MultiCrop"),
+        ([{"Resize": {"size": [32, 32], "interpolation": "lanczos"}}, NORMALIZE], "Resize with the filter lanczos"),
+        ("imagenet-train", "RandomResizedCrop"),
+    ],
+)
+def test_refused_by_name(photos, tmp_path, transforms, name):
+    with pytest.raises(CallError, match=name):
+        export(photos, str(tmp_path / "out"), transforms=transforms, target="onnx", device="cpu")
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_library_names_the_extra(photos, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(CallError, match=r"dataprep-loaders\[onnx\]"):
+        export(photos, str(tmp_path / "out"), transforms="imagenet-eval", target="onnx", device="cpu")

@@ -1,0 +1,208 @@
+"""`loaders export --for triton`: a server without `loaders` gives the loader's images, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from helpers import serve_models
+
+import loaders
+from loaders.cli import main
+from loaders.export.command import export
+from manifests.errors import CallError, StorageError
+
+NORMALIZE = {"NormalizeImage": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}
+LARGEST = 5
+RECIPES = {
+    "preset": ("imagenet-eval", {}),
+    "half": ([{"Resize": {"size": 40}}, {"CenterCrop": {"size": 32}}, NORMALIZE], {"dtype": "float16"}),
+    "bytes": ([{"Resize": {"size": [30, 40]}}], {"dtype": "uint8", "layout": "NHWC"}),
+    "paddle": ([{"ResizeImage": {"resize_short": 40}}, {"CropImage": {"size": 32}}, NORMALIZE, "ToCHWImage"], {}),
+    "padding": ([{"Resize": {"size": 30}}, {"Pad": {"padding": 3}}, {"CenterCrop": {"size": 64}}, "ToTensor"], {}),
+    "crops": ([{"Resize": {"size": 40}}, {"FiveCrop": {"size": 32}}, NORMALIZE], {}),
+    "gray": ([{"Resize": {"size": 40}}, {"CenterCrop": {"size": 32}}, "Grayscale", "ToTensor"], {}),
+    "bgr": ([{"DecodeImage": {"to_rgb": False}}, {"Resize": {"size": [32, 32]}}, NORMALIZE], {}),
+    "ratio": ([{"CropImageAtRatio": {"size": 32, "pad": 4}}, NORMALIZE], {}),
+}  # fmt: skip
+
+
+def expected(dataset, recipe):
+    transforms, options = RECIPES[recipe]
+    with loaders.build(
+        dataset, split="train", transforms=transforms, batch_size=12, shuffle=False, device="cpu", framework="numpy",
+        **{"dtype": "float32", **options},
+    ) as loader:  # fmt: skip
+        return next(iter(loader))
+
+
+@pytest.fixture(scope="module")
+def exported(photos, tmp_path_factory):
+    """All recipes, exported into one model repository."""
+    out = tmp_path_factory.mktemp("repository")
+    for name, (transforms, options) in RECIPES.items():
+        export(photos, str(out), transforms=transforms, target="triton", device="cpu", name=name, samples=12,
+               max_batch_size=12, **options)  # fmt: skip
+    return out
+
+
+@pytest.fixture(scope="module")
+def served(exported, tmp_path_factory):
+    """What a process that has only DALI makes of all of them."""
+    folder = tmp_path_factory.mktemp("served")
+    jobs = [
+        {
+            "version": str(exported / name / "1"),
+            "encoded": str(exported / name / "golden" / "encoded.npy"),
+            "out": str(folder / f"{name}.npz"),
+            "largest": LARGEST,
+            "device_id": None,
+        }
+        for name in RECIPES
+    ]
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    command = [sys.executable, "-I", serve_models.__file__, str(folder / "jobs.json")]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {name: np.load(folder / f"{name}.npz", allow_pickle=False) for name in RECIPES}
+
+
+@pytest.mark.parametrize("source", ["model.dali", "dali.py"])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_batches_of_every_size_are_those_of_the_loader(photos, served, recipe, source):
+    images, _ = expected(photos, recipe)
+    for count in range(1, LARGEST + 1):
+        start = count % (len(images) - count + 1)
+        assert np.array_equal(served[recipe][f"{source} {count}"], images[start : start + count])
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_golden_batch(photos, exported, recipe):
+    images, labels = expected(photos, recipe)
+    golden = exported / recipe / "golden"
+    assert np.array_equal(np.load(golden / "images.npy", allow_pickle=False), images)
+    assert np.array_equal(np.load(golden / "labels.npy", allow_pickle=False), labels)
+    record = json.loads((exported / recipe / "export.json").read_text())
+    assert record["difference from the loader"]["largest"] == 0
+    assert record["samples"] == 12
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_config_is_one_of_triton(photos, exported, recipe):
+    pytest.importorskip("tritonclient")
+    from google.protobuf import text_format
+    from tritonclient.grpc import model_config_pb2
+
+    config = text_format.Parse((exported / recipe / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
+    images, _ = expected(photos, recipe)
+    assert (config.backend, config.max_batch_size) == ("dali", 12)
+    (sent,), (made,) = config.input, config.output
+    assert (sent.name, sent.data_type, list(sent.dims)) == ("encoded", model_config_pb2.TYPE_UINT8, [-1])
+    assert sent.allow_ragged_batch
+    types = {"float32": "TYPE_FP32", "float16": "TYPE_FP16", "uint8": "TYPE_UINT8"}
+    assert made.data_type == getattr(model_config_pb2, types[images.dtype.name])
+    assert list(made.dims) == list(images.shape[1:])
+    assert config.instance_group[0].kind == model_config_pb2.ModelInstanceGroup.KIND_CPU
+    assert config.HasField("dynamic_batching")
+
+
+def test_labels_and_no_paths_of_this_machine(photos, exported):
+    model = exported / "preset"
+    assert (model / "labels.txt").read_text().splitlines() == [f"class {label}" for label in range(4)]
+    texts = [(model / name).read_bytes() for name in ("1/model.dali", "1/dali.py", "config.pbtxt", "export.json")]
+    places = (str(photos.parent), str(Path(loaders.__file__).parent))
+    assert not any(place.encode() in text for place in places for text in texts)
+
+
+def test_same_export_twice_has_the_same_bytes(photos, exported, tmp_path):
+    export(photos, str(tmp_path), transforms="imagenet-eval", target="triton", device="cpu", samples=12,
+           max_batch_size=12)  # fmt: skip
+    first, second = exported / "preset", tmp_path / "preprocess"
+    names = [path.relative_to(second) for path in second.rglob("*") if path.is_file()]
+    assert len(names) == 8
+    assert all((first / name).read_bytes() == (second / name).read_bytes() for name in names)
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+def double(images):
+    return images * 2
+
+
+@pytest.mark.parametrize(
+    ("transforms", "sampler", "names"),
+    [
+        ("imagenet-train", None, ["RandomResizedCrop(size=224), draws", "RandomHorizontalFlip(), draws"]),
+        ("modern-train", None, ["TrivialAugmentWide(), draws", "RandomErasing", "OpSampler", "mixes the images"]),
+        ([{"Resize": {"size": [32, 32]}}, NORMALIZE, double], None, ["transforms[2], double(images), is a Python"]),
+        ("imagenet-eval", loaders.PKSampler(2, 2), ["the sampler PKSampler chooses samples"]),
+        ([{"RandomApply": {"transforms": ["Grayscale"]}}, {"Resize": {"size": [32, 32]}}], None, ["RandomApply"]),
+        ([{"Resize": {"size": [32, 32]}}, {"ColorJitter": {"brightness": 0.5}}], None, ["transforms[1], ColorJitter"]),
+    ],
+)
+def test_refused_by_name(photos, tmp_path, transforms, sampler, names):
+    with pytest.raises(CallError) as caught:
+        export(photos, str(tmp_path / "out"), transforms=transforms, target="triton", device="cpu", sampler=sampler)
+    assert all(name in str(caught.value) for name in names), caught.value
+    assert not (tmp_path / "out").exists()
+
+
+def test_sampler_of_a_paddleclas_config_is_refused(photos, tmp_path):
+    config = tmp_path / "reid.yaml"
+    config.write_text(
+        "DataLoader:\n  Train:\n    dataset:\n      transform_ops:\n"
+        "        - ResizeImage: {size: [32, 32]}\n        - NormalizeImage: {}\n"
+        "    sampler: {name: PKSampler, batch_size: 8, sample_per_id: 2}\n"
+    )
+    with pytest.raises(CallError, match="the config's sampler PKSampler chooses samples"):
+        export(photos, str(tmp_path / "out"), transforms=str(config), target="triton", device="cpu")
+
+
+def test_raw_pixels_are_refused(make_photos, dataprep, tmp_path):
+    photos = make_photos(tmp_path / "photos", 4)
+    done = dataprep("convert", "--src", photos, "--out", tmp_path / "raw", "--store", "raw", "--raw-size", "32")
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(CallError, match="stores pixels"):
+        export(str(tmp_path / "raw"), str(tmp_path / "out"), transforms="reid-eval", target="triton", device="cpu")
+
+
+# --- the folder -----------------------------------------------------------------------------------
+
+
+def run(*arguments):
+    return CliRunner().invoke(
+        main, ["export", *map(str, arguments), "--transforms", "imagenet-eval", "--for", "triton"]
+    )
+
+
+def test_command(photos, tmp_path):
+    out = tmp_path / "models"
+    options = ("--device", "cpu", "--samples", 2)
+    done = run(photos, out, *options)
+    assert done.exit_code == 0, done.output
+    assert done.output.endswith("its images of the golden batch are the same as those of the loader\n")
+    assert sorted(path.name for path in (out / "preprocess").iterdir()) == [
+        "1", "config.pbtxt", "export.json", "golden", "labels.txt",
+    ]  # fmt: skip
+    assert run(photos, out, *options).exit_code == 2
+    assert run(photos, out, *options, "--overwrite").exit_code == 0
+    assert [path.name for path in out.iterdir()] == ["preprocess"]
+    # A folder of another kind is never replaced.
+    (out / "preprocess" / "export.json").unlink()
+    assert run(photos, out, *options, "--overwrite").exit_code == 2
+    assert run(photos, out, *options, "--name", "pre-process").exit_code == 2
+
+
+def test_failed_write_leaves_the_old_export(photos, tmp_path, monkeypatch):
+    export(photos, str(tmp_path), transforms="imagenet-eval", target="triton", device="cpu", samples=1)
+    monkeypatch.setattr("os.rename", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(StorageError, match="No space left"):
+        export(photos, str(tmp_path), transforms="reid-eval", target="triton", device="cpu", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["preprocess"]
+    assert "shorter=256" in (tmp_path / "preprocess" / "export.json").read_text()
