@@ -9,10 +9,18 @@ from typing import Any
 from loaders.bench.conditions import Watch, find_machine
 from loaders.bench.model import Model, load_model
 from loaders.bench.rates import Method, Rate
-from loaders.bench.remedies import Candidate, close, disturbance_candidates, find_candidates
+from loaders.bench.remedies import disturbance_candidates, find_candidates
 from loaders.bench.request import make_request
 from loaders.bench.results import ModelRates, Remedy, Results, Subject
-from loaders.bench.sources import MakeSpec, measure_loader, measure_model, measure_stages, measure_training
+from loaders.bench.sources import (
+    Candidate,
+    MakeSpec,
+    close,
+    measure_loader,
+    measure_model,
+    measure_stages,
+    measure_training,
+)
 from loaders.bench.verdict import ENOUGH, limiting_stage, loader_rate
 from loaders.options import BuildRequest, ResolvedOptions
 from loaders.ranks import usable_cores

@@ -6,6 +6,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from loaders.bench.model import Model
@@ -18,6 +19,29 @@ from loaders.spec import LoaderSpec
 
 #: Builds the spec of a loader. A loader closes what its spec has opened, so each one needs a new spec.
 MakeSpec = Callable[[], LoaderSpec]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A change that may help; see `loaders.bench.results.Remedy`.
+
+    Attributes:
+        text: the change in words.
+        action: what the user does for it.
+        make_spec: builds the spec of a loader with the change.
+
+    """
+
+    text: str
+    action: str
+    make_spec: MakeSpec
+
+
+def close(spec: LoaderSpec) -> None:
+    """Close what a spec has opened, if no loader is built from it."""
+    for records in (spec.records, spec.label_images):
+        if records is not None:
+            records.close()
 
 
 def measure_stages(make_spec: MakeSpec, method: Method) -> dict[str, Rate]:
@@ -67,8 +91,7 @@ def _pipeline(spec: LoaderSpec, stage: Stage) -> Iterator[Source]:
         yield Source(batch, spec.options.prefetch)
     finally:
         pipelines.clear()  # `batch` must not keep it
-        if spec.records is not None:
-            spec.records.close()
+        close(spec)
         release_memory()
 
 

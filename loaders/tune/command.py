@@ -9,9 +9,8 @@ from typing import Any
 
 from loaders.bench.model import load_model
 from loaders.bench.rates import Method, Rate
-from loaders.bench.remedies import close
 from loaders.bench.request import make_request
-from loaders.bench.sources import measure_loader, measure_training
+from loaders.bench.sources import close, measure_loader, measure_training
 from loaders.ranks import usable_cores
 from loaders.resolve import resolve, tuning_key
 from loaders.tune.file import Entry, Tuning, TuningKey, read_entries

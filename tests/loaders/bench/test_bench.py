@@ -15,9 +15,9 @@ import loaders
 from loaders.bench import request as request_module
 from loaders.bench.page import page
 from loaders.bench.rates import Method, Rate
-from loaders.bench.remedies import close
 from loaders.bench.request import make_request
 from loaders.bench.results import ModelRates, Remedy
+from loaders.bench.sources import close
 from loaders.bench.text import as_text
 from loaders.bench.torchvision_side import measure_torchvision
 from loaders.cli import main

@@ -14,8 +14,9 @@ from dataprep.sources import read_source
 from loaders.bench.command import bench
 from loaders.bench.model import load_model
 from loaders.bench.rates import Method
-from loaders.bench.remedies import close, find_candidates
+from loaders.bench.remedies import find_candidates
 from loaders.bench.request import make_request
+from loaders.bench.sources import close
 from loaders.resolve import resolve
 from manifests.errors import CallError
 

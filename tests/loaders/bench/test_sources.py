@@ -12,11 +12,12 @@ from helpers.pictures import encode, photo
 from PIL import Image
 
 import loaders
+from loaders.bench import other_images
 from loaders.bench.conditions import cached_share
 from loaders.bench.rates import Method
-from loaders.bench.remedies import close, disturbance_candidates, find_candidates
+from loaders.bench.remedies import disturbance_candidates, find_candidates
 from loaders.bench.request import make_request
-from loaders.bench.sources import measure_loader, measure_stages
+from loaders.bench.sources import close, measure_loader, measure_stages
 from loaders.dali.stages import start_stage
 from loaders.dataset.mapped_files import map_file, resident_bytes
 from loaders.dataset.split import open_split
@@ -173,3 +174,10 @@ DataLoader:
     spec = resolve(make_request(str(photographs), batch_size=None, **options))
     assert spec.options.batch_size == 6
     close(spec)
+
+
+def test_a_sample_of_large_images_has_fewer_of_them(photographs, monkeypatch):
+    monkeypatch.setattr(other_images, "_MAX_BYTES", 256 * 256 * 3 * 5)
+    _, raw_pixels = find_candidates(request_for(photographs), "decoding", 1.0)
+    records = raw_pixels.make_spec().records
+    assert len({image.tobytes() for image in records.images(np.arange(24))}) == 5
