@@ -49,7 +49,14 @@ class ReadTask(NamedTuple):
     """Images of one source to read. The lists have one element per image; see `ShardTask`.
 
     Attributes:
-        function: what to compute from an image; ``None`` stands for an image that cannot be read.
+        number: number of the task.
+        rows: rows of the source.
+        root: folder that relative paths start from.
+        paths: paths of the images.
+        sizes: their sizes in bytes when the source was scanned.
+        locations: where they are inside containers.
+        options: how the images are stored.
+        function: what to compute from an image.
 
     """
 
