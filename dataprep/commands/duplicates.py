@@ -39,10 +39,23 @@ if TYPE_CHECKING:
     show_default=True,
     help="Number of pairs to list.",
 )
+@click.option(
+    "--unlabelled",
+    is_flag=True,
+    help="Do not read the labels of sources that are not prepared datasets. A folder may then contain images without "
+    "class folders.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @workers_option
 def duplicates(
-    datasets: tuple[str, ...], *, distance: int, across: bool, limit: int, as_json: bool, workers: int | None
+    datasets: tuple[str, ...],
+    *,
+    distance: int,
+    across: bool,
+    limit: int,
+    unlabelled: bool,
+    as_json: bool,
+    workers: int | None,
 ) -> ExitStatus:
     """Find images that occur more than once.
 
@@ -55,9 +68,11 @@ def duplicates(
     from dataprep.duplicates.find import find_duplicates
     from dataprep.duplicates.places import find_places
     from dataprep.duplicates.summary import summarize
-    from dataprep.sources import read_source
+    from dataprep.sources import SourceOptions, read_source
+    from dataprep.sources.prepared import is_prepared
 
-    sources = [read_source(path) for path in datasets]
+    plain = SourceOptions(label_type="none" if unlabelled else None)
+    sources = [read_source(path, SourceOptions() if is_prepared(path) else plain) for path in datasets]
     with ProgressBar("hashing") as bar:
         images = collect(sources, workers=workers, progress=bar)
     with ProgressBar("comparing") as bar:
@@ -140,4 +155,5 @@ def _print_match(match: Match, places: dict[int, Place], *, is_one: bool) -> Non
         place = places[number]
         where = place.split if is_one else f"{place.dataset} {place.split}"
         key = f" (key {place.key})" if place.key is not None else ""
-        print_line(f"  {where}: {one_line(place.path, MAX_SHOWN)}{key}, label {one_line(place.label, MAX_SHOWN)}")
+        label = f", label {one_line(place.label, MAX_SHOWN)}" if place.label else ""
+        print_line(f"  {where}: {one_line(place.path, MAX_SHOWN)}{key}{label}")

@@ -11,14 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep.duplicates.search import BANDS, Pairs, band_order, find_pairs, join_pairs
+from dataprep.duplicates.search import BANDS, Pairs, band_order, check_count, find_pairs, join_pairs
 from dataprep.duplicates.symmetries import SYMMETRIES, Symmetry, transform_hashes
 from dataprep.engines import LocalEngine
 from dataprep.progress import Progress
-from manifests.errors import CallError
-
-#: Pairs in one result, at most.
-MAX_PAIRS = 20_000_000
 
 #: Fewer comparisons than this are made in this process alone.
 _FEW_COMPARISONS = 1e9
@@ -49,7 +45,7 @@ def search_hashes(
         and this symmetry, which turns the image of `second` into that of `first`: uint8, positions in `SYMMETRIES`.
 
     Raises:
-        CallError: there are more than `MAX_PAIRS` pairs.
+        CallError: there are more than `search.MAX_PAIRS` pairs.
 
     """
     sides = [np.arange(len(hashes))] if side is None else [np.flatnonzero(side == value) for value in np.unique(side)]
@@ -67,9 +63,7 @@ def search_hashes(
             parts.append(Pairs(first.astype(np.int32), second.astype(np.int32), found.distance))
             symmetries.append(np.full(len(first), task.symmetry, np.uint8))
             total += len(first)
-            if total > MAX_PAIRS:
-                message = f"more than {MAX_PAIRS:,} pairs of images differ in at most {distance} bits"
-                raise CallError(message, hint="set a smaller --distance")
+            check_count(total, distance)
             if progress:
                 progress.advance(str(number), len(hashes) * number // len(tasks) - done)
                 done = len(hashes) * number // len(tasks)

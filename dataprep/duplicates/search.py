@@ -16,9 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep.duplicates.symmetries import WORDS
+from manifests.errors import CallError
 
 #: Bands of a hash, and bits of a band.
 BANDS, BAND_BITS = 16, 16
+
+#: Pairs in one result, at most.
+MAX_PAIRS = 20_000_000
 
 #: Cost of visiting a bucket, in comparisons of two hashes.
 _BUCKET_COST = 8_000
@@ -41,6 +45,18 @@ class Pairs:
     first: NDArray[np.int32]
     second: NDArray[np.int32]
     distance: NDArray[np.uint8]
+
+
+def check_count(pairs: int, distance: int) -> None:
+    """Refuse more pairs than fit into memory.
+
+    Raises:
+        CallError: there are more than `MAX_PAIRS`.
+
+    """
+    if pairs > MAX_PAIRS:
+        message = f"more than {MAX_PAIRS:,} pairs of images differ in at most {distance} bits"
+        raise CallError(message, hint="set a smaller --distance")
 
 
 def join_pairs(parts: list[Pairs]) -> Pairs:
@@ -79,13 +95,21 @@ def find_pairs(
         band: 0 to `BANDS` - 1.
         is_same: `a` and `b` are the same hashes. Then `first` is less than `second` in each pair.
 
+    Raises:
+        CallError: there are more than `MAX_PAIRS` pairs.
+
     """
     radius = distance // BANDS
     bits = _prefix_bits(len(a), len(b), radius)
     left, right = _Buckets.of(a, band, bits), _Buckets.of(b, band, bits)
     blocks = _blocks(left, right, bits, radius, is_same=is_same)
-    found = (_compare(left, right, rows_a, rows_b, distance) for rows_a, rows_b in blocks)
-    pairs = join_pairs([part for part in found if part is not None])
+    found, total = [], 0
+    for rows_a, rows_b in blocks:
+        if (part := _compare(left, right, rows_a, rows_b, distance)) is not None:
+            found.append(part)
+            total += len(part.first)
+            check_count(total, distance)
+    pairs = join_pairs(found)
     first, second = left.order[pairs.first], right.order[pairs.second]
     keep = _first_near_band(a[first], b[second], radius) == band
     if is_same:

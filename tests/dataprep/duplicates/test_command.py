@@ -11,7 +11,7 @@ import pytest
 from helpers.pictures import encode
 from PIL import Image
 
-from dataprep.duplicates import find, near
+from dataprep.duplicates import find, search
 from dataprep.duplicates.find import correlation
 
 #: Each copy of the fixture `source`: its original, distance and symmetry. The rotation is clockwise from the copy.
@@ -141,7 +141,31 @@ def test_equal_checksums_are_not_equal_images(monkeypatch, invoke, source):
 
 
 def test_too_many_pairs(monkeypatch, invoke, source):
-    monkeypatch.setattr(near, "MAX_PAIRS", 2)
+    monkeypatch.setattr(search, "MAX_PAIRS", 2)
     output = invoke("duplicates", source, status=2).stderr
     assert "more than 2 pairs" in output
     assert "--distance" in output
+
+
+def test_labels_that_are_not_classes(invoke, pictures, tmp_path):
+    """Copies with other numbers are in conflict; those with the same are not, and images without labels never are."""
+    rows = ["path,label"]
+    for name, value in (("coffee", 0.25), ("coins", 0.5)):
+        for quality, change in ((90, 0), (60, int(name == "coins"))):
+            (tmp_path / f"{name}{quality}.jpg").write_bytes(encode(pictures[name], quality=quality))
+            rows.append(f"{name}{quality}.jpg,{value + change}")
+    (tmp_path / "list.csv").write_text("\n".join(rows) + "\n")
+    invoke("convert", "--src", tmp_path / "list.csv", "--label-type", "regression", "--out", tmp_path / "numbers")
+    result = run(invoke, tmp_path / "numbers", status=0)
+    assert (result["near"], result["conflicts"]) == (2, 1)
+    assert {image["label"] for image in result["pairs"][0]["images"]} == {"0.5", "1.5"}
+    invoke("convert", "--src", tmp_path / "list.csv", "--unlabelled", "--out", tmp_path / "none")
+    result = run(invoke, tmp_path / "none", status=0)
+    assert (result["near"], result["conflicts"]) == (2, 0)
+
+
+def test_a_folder_without_class_folders(invoke, pictures, tmp_path):
+    for quality in (90, 60):
+        (tmp_path / f"{quality}.jpg").write_bytes(encode(pictures["coffee"], quality=quality))
+    invoke("duplicates", tmp_path, status=2)
+    assert run(invoke, tmp_path, "--unlabelled", status=0)["near"] == 1
