@@ -1,0 +1,76 @@
+"""Labels of every type on the GPU: the same values as on the CPU, on the device of the images."""
+
+import numpy as np
+import pytest
+import torch
+from helpers.pictures import encode
+
+import loaders
+
+N = 9
+NAMES = ("cat", "dog", "cat|dog", "bird", "")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, dataprep):
+    """Datasets of three label types. The mean color of image i is 25 i."""
+    root = tmp_path_factory.mktemp("labels")
+    for number in range(N):
+        (root / f"{number}.jpg").write_bytes(encode(np.full((40, 50, 3), 25 * number, np.uint8), "jpg", quality=95))
+    tables = {
+        "labels": ("label", [NAMES[number % 5] for number in range(N)]),
+        "values": ("age", [20 + number for number in range(N)]),
+        "caption": ("caption", [f"number {number}" for number in range(N)]),
+    }
+    for field, (column, values) in tables.items():
+        rows = [f"{number}.jpg,{value}" for number, value in enumerate(values)]
+        (root / f"{field}.csv").write_text("\n".join([f"path,{column}", *rows]))
+        for fmt in ("tfrecord", "webdataset"):
+            done = dataprep("convert", "--src", root / f"{field}.csv", "--fmt", fmt, "--out", root / f"{field}-{fmt}",
+                            "--samples-per-shard", 4)  # fmt: skip
+            assert done.returncode == 0, done.stderr
+    return root
+
+
+def batches(dataset, field, device, **options):
+    defaults = {
+        "batch_size": 4,
+        "transforms": [{"ResizeImage": {"size": [32, 32]}}],
+        "dtype": "uint8",
+        "num_threads": 2,
+    }
+    loader = loaders.build(dataset, fields=("image", field), device=device, **{**defaults, **options})
+    return list(loader)
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+@pytest.mark.parametrize(
+    "order", [{"shuffle": False}, {"sampler": loaders.ShuffledSampler()}], ids=["native", "sampler"]
+)
+def test_labels_are_those_of_the_cpu(folder, fmt, order):
+    for field in ("labels", "values", "caption"):
+        options = {**order, "last_batch": "partial"}
+        on_gpu = batches(folder / f"{field}-{fmt}", field, "gpu", **options)
+        on_cpu = batches(folder / f"{field}-{fmt}", field, "cpu", **options)
+        for (images, labels), (_, expected) in zip(on_gpu, on_cpu, strict=True):
+            numbers = (images.float().mean((1, 2, 3)) / 25).round().int().tolist()
+            if field == "caption":
+                assert labels == expected == [f"number {number}" for number in numbers]
+                continue
+            assert labels.device == images.device
+            assert labels.dtype == torch.float32
+            assert torch.equal(labels.cpu(), expected)
+            if field == "values":
+                assert labels[:, 0].tolist() == [20 + number for number in numbers]
+
+
+def test_mixing_and_repeat_factors_on_the_gpu(folder):
+    transforms = [{"ResizeImage": {"size": [32, 32]}}, {"MixupOperator": {"alpha": 0.4, "class_num": 3}}]
+    ((images, values), *_) = batches(
+        folder / "values-tfrecord", "values", "gpu", transforms=transforms, dtype="float32"
+    )
+    expected = (images.float().mean((1, 2, 3)) / 25 + 20).cpu()
+    assert torch.allclose(values[:, 0].cpu(), expected, atol=0.1)
+    sampler = loaders.ClassBalancedSampler(by="labels", threshold=0.9)
+    found = batches(folder / "labels-tfrecord", "labels", "gpu", sampler=sampler)
+    assert sum(len(images) for images, _ in found) >= 8
