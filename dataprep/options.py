@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from dataprep.images.base import MAX_PIXELS, Validation
+from manifests.labels import LabelType
 from manifests.schema import DEFAULT_MAX_CLASSES, Format, Store
 
 Filter = Literal["lanczos", "bicubic", "bilinear", "box"]
@@ -229,6 +230,7 @@ class IndexOptions:
         validate: ``"none"`` reads headers only; ``"header"`` and ``"decode"`` read every byte, and write checksums
             into the tables and the manifest.
         overwrite: replace existing index files that differ.
+        label_type: ``"class"``, ``"none"`` for records without labels, or ``"caption"``.
 
     """
 
@@ -241,3 +243,4 @@ class IndexOptions:
     validate: Validation = "none"
     overwrite: bool = False
     max_classes: int = DEFAULT_MAX_CLASSES
+    label_type: LabelType = "class"

@@ -22,8 +22,9 @@ from dataprep.commands.progress_bars import ProgressBar
 from dataprep.humanize import format_totals
 from dataprep.images.base import Validation
 from dataprep.options import IndexOptions
-from manifests.errors import ExitStatus
+from manifests.errors import CallError, ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
+from manifests.labels import LabelType
 from manifests.text import plural
 
 
@@ -34,7 +35,17 @@ from manifests.text import plural
     metavar="NAME",
     help="TFRecord feature or WebDataset extension of the image. Separate several extensions with commas.",
 )
-@click.option("--label", metavar="NAME", help="TFRecord feature or WebDataset extension of the label.")
+@click.option(
+    "--label", metavar="NAME", help="TFRecord feature or WebDataset extension of the label, or of the caption."
+)
+@click.option(
+    "--label-type",
+    type=click.Choice(("class", "none", "caption")),
+    default="class",
+    show_default=True,
+    help="What the labels are. caption: text in .txt files, or in the feature image/caption, caption or text.",
+)
+@click.option("--unlabelled", is_flag=True, help="The records have no labels: the same as --label-type none.")
 @click.option("--label-key", metavar="KEY", help="Member of a sample's .json file that contains the label.")
 @click.option(
     "--label-offset",
@@ -66,6 +77,8 @@ def index(
     *,
     image: str | None,
     label: str | None,
+    label_type: LabelType,
+    unlabelled: bool,
     label_key: str | None,
     label_offset: int,
     classes: str | None,
@@ -84,6 +97,8 @@ def index(
     """
     from dataprep.index.dataset import index_shards
 
+    if unlabelled and label_type == "caption":
+        raise CallError("--unlabelled and --label-type caption contradict each other", hint="leave one out")
     options = IndexOptions(
         image=image,
         label=label,
@@ -94,6 +109,7 @@ def index(
         split=split,
         validate=validate,
         overwrite=overwrite,
+        label_type="none" if unlabelled else label_type,
     )
     with ProgressBar("indexing") as bar, cleanup_on_interrupt():
         result = index_shards(paths, options, workers=workers, progress=bar)

@@ -24,6 +24,9 @@ View = Callable[[int, int], tuple["bytes | mmap.mmap", int]]
 #: Longest text in bytes or characters (a class name, a source path) that is read from a record.
 MAX_TEXT = 4096
 
+#: Longest caption that is read from a record, in bytes.
+MAX_CAPTION = 1 << 16
+
 
 class PendingSample(NamedTuple):
     """A sample that is about to be written: its row of the sample table, without the offset.
@@ -70,6 +73,7 @@ class Record(NamedTuple):
         label: label as stored. `None` if the record has none.
         class_name: class name as stored. Empty if the record has none.
         source: source path as stored. Empty if the record has none.
+        caption: the caption as stored. `None` if the record has none, or if it was not asked for.
 
     """
 
@@ -83,6 +87,7 @@ class Record(NamedTuple):
     label: int | None
     class_name: str
     source: str
+    caption: str | None = None
 
 
 class RecordDamage(NamedTuple):
@@ -99,12 +104,14 @@ class ScanOptions(NamedTuple):
         components: names of the image and the label.
         label_key: member of the ``.json`` file that contains the label. Replaces `components.label`.
         texts: whether to read class names and source paths.
+        caption: TFRecord feature or WebDataset extension of the caption. `None` reads none.
 
     """
 
     components: Components
     label_key: str | None = None
     texts: bool = True
+    caption: str | None = None
 
 
 class RecordFormat(Protocol):

@@ -245,9 +245,9 @@ def read_int(view: View, value: Value | None) -> int | None:
     return number - (1 << 64) if number >> 63 else number
 
 
-def read_text(view: View, value: Value | None) -> str:
-    """Read a text value. Empty if the feature is missing, of another kind, or longer than `MAX_TEXT`."""
-    if value is None or value[0] != BYTES or value[2] - value[1] > MAX_TEXT:
+def read_text(view: View, value: Value | None, max_bytes: int = MAX_TEXT) -> str:
+    """Read a text value. Empty if the feature is missing, of another kind, or longer than `max_bytes`."""
+    if value is None or value[0] != BYTES or value[2] - value[1] > max_bytes:
         return ""
     length = value[2] - value[1]
     data, i = view(value[1], length)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from awscrt.checksums import combine_crc32c, crc32c
 
-from dataprep.formats.base import PendingSample, Record, RecordDamage, ScanOptions, View, image_header
+from dataprep.formats.base import MAX_CAPTION, PendingSample, Record, RecordDamage, ScanOptions, View, image_header
 from dataprep.formats.example_proto import (
     MALFORMED,
     bytes_feature,
@@ -111,8 +111,11 @@ def scan(view: View, size: int, file: str, options: ScanOptions, start: int = 0)
     image_name = _encoded(component)
     label_name = _encoded(options.components.label) if options.components.label else None
     texts = _TEXTS if options.texts else ()
-    wanted = frozenset((image_name, *([label_name] if label_name else []), *texts))
+    caption_name = _encoded(options.caption) if options.caption else None
+    names = (image_name, label_name, caption_name, *texts)
+    wanted = frozenset(name for name in names if name)
     class_name = source = ""
+    caption = None
     at, number = start, 0
     while at < size:
         end = _record_end(view, at, size, file, number)
@@ -121,17 +124,21 @@ def scan(view: View, size: int, file: str, options: ScanOptions, start: int = 0)
             image = values.get(image_name)
             if image is None or image[0] != BYTES:
                 features = locate_features(view, at + _PREFIX.size, end - _CRC.size)
-                names = _list_names(features)
-                message = f"the record has no image under the feature {component!r}; its features are: {names}"
+                listed = _list_names(features)
+                message = f"the record has no image under the feature {component!r}; its features are: {listed}"
                 raise ShardError(message, file=file, record=number, byte=at)
             label = read_int(view, values.get(label_name)) if label_name else None
             if texts:
                 class_name, source = (read_text(view, values.get(name)) for name in texts)
+            if caption_name:
+                value = values.get(caption_name)
+                is_short = value is not None and value[0] == BYTES and value[2] - value[1] <= MAX_CAPTION
+                caption = read_text(view, value, MAX_CAPTION) if is_short else None
         except MALFORMED:
             raise ShardError(_NOT_EXAMPLE, file=file, record=number, byte=at, hint=_DAMAGED_HINT) from None
         _, first, stop = image
         line = tfrecord_line(at, end - at)
-        yield Record(at, end, line, "", first, stop - first, component, label, class_name, source)
+        yield Record(at, end, line, "", first, stop - first, component, label, class_name, source, caption)
         at = end
         number += 1
 

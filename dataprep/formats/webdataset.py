@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dataprep.formats import tar
-from dataprep.formats.base import MAX_TEXT, PendingSample, Record, RecordDamage, ScanOptions, View
+from dataprep.formats.base import MAX_CAPTION, MAX_TEXT, PendingSample, Record, RecordDamage, ScanOptions, View
 from dataprep.formats.label_features import label_members, plain_columns
 from dataprep.images.base import EXTENSIONS
 from manifests.dali_index import webdataset_line
@@ -140,6 +140,7 @@ def scan(view: View, size: int, file: str, options: ScanOptions, start: int = 0)
             label=label,
             class_name=class_name,
             source=source,
+            caption=_read_caption(view, members, options.caption, (file, number)),
         )
 
 
@@ -240,6 +241,23 @@ def _read_label_and_texts(
             raise ShardError(f"the label {shown(raw)} is not an integer", file=file, record=number, byte=member.data)
         label = int(raw)
     return label, _text(text.get("class")), _text(text.get("source", text.get("url"))) or members["image"].name
+
+
+def _read_caption(
+    view: View, members: dict[str, tar.Member], extension: str | None, where: tuple[str, int]
+) -> str | None:
+    """Read the caption of a sample; `None` if it has none, or if none is asked for."""
+    member = members.get(extension) if extension else None
+    if member is None:
+        return None
+    file, number = where
+    if member.size > MAX_CAPTION:
+        message = f"the caption has {member.size:,} bytes, but the limit is {MAX_CAPTION:,}"
+        raise ShardError(message, file=file, record=number, byte=member.data)
+    text = tar.read_text(view, member.data, member.size, file)
+    if _SURROGATE.search(text):
+        raise ShardError("the caption is not valid UTF-8", file=file, record=number, byte=member.data)
+    return text
 
 
 def _text(value: Any) -> str:

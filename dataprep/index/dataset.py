@@ -191,10 +191,16 @@ def _commit(
         format=shards.format,
         store="encoded",
         components=_components(shards.format, indexed, scan, options),
-        classes=options.classes or _class_names(indexed),
+        classes=options.classes or _class_names(indexed) if options.label_type == "class" else (),
         splits=_splits(indexed, options),
         rejected=None,
-        options={"made_by": "dataprep index", "label_key": options.label_key, "validate": options.validate},
+        options={
+            "made_by": "dataprep index",
+            "label_key": options.label_key,
+            "validate": options.validate,
+            **({"caption": scan.caption} if scan.caption else {}),
+        },
+        label_type=options.label_type,
     )
     manifest_files(manifest)  # raises an error if it is too long, while nothing is changed yet
     # Remove the old manifest first: it must never describe indexes of another run.

@@ -19,7 +19,7 @@ from dataprep.options import IndexOptions
 from manifests.errors import CallError, ShardError, TableError
 from manifests.members import is_unicode
 from manifests.remote import absolute, is_url, open_store, parent_folder
-from manifests.schema import MAX_LABEL_OFFSET, SPLIT_ALIASES, Format, TableMetadata
+from manifests.schema import MAX_LABEL_OFFSET, SPLIT_ALIASES, Components, Format, TableMetadata
 from manifests.tables import read_table_metadata
 
 #: TensorFlow Datasets and many scripts write TFRecord shards without an extension: ``train-00012-of-01024``.
@@ -217,15 +217,50 @@ def find_components(shards: FoundShards, options: IndexOptions) -> ScanOptions:
     with storage.open_view(path) as (view, size):
         components = FORMATS[shards.format].find_components(view, size, path, options.image)
     label = None if options.label_key else options.label or components.label
+    if options.label_type != "class":
+        return _without_class(shards, options, components)
     if label is None and options.label_key is None:
         raise CallError(
             f"{shards.names[0]} has no label in its first record",
-            hint="give the feature or extension of the label with --label, or its member of the .json with --label-key",
+            hint="give the feature or extension of the label with --label, or its member of the .json with "
+            "--label-key; or add --unlabelled, or --label-type caption",
         )
     scan = ScanOptions(replace(components, label=label, label_offset=options.label_offset), options.label_key)
     if options.label or options.label_key:
         _check_label(path, shards.format, scan)
     return scan
+
+
+#: Features and extensions of captions, the most specific first.
+_CAPTIONS: dict[Format, tuple[str, ...]] = {"tfrecord": ("image/caption", "caption", "text"), "webdataset": ("txt",)}
+
+
+def _without_class(shards: FoundShards, options: IndexOptions, components: Components) -> ScanOptions:
+    """Find where records store what `options.label_type` says: a caption, or nothing."""
+    if options.label_key or options.label_offset or (options.label and options.label_type == "none"):
+        raise CallError(
+            f"--label-type {options.label_type} excludes --label, --label-key and --label-offset",
+            hint="leave one of them out",
+        )
+    scan = ScanOptions(replace(components, label=None))
+    if options.label_type == "none":
+        return scan
+    if options.label_type != "caption":
+        raise CallError(
+            f"--label-type {options.label_type}: only classes and captions are read from shards of other tools",
+            hint="add --unlabelled, or convert the source with dataprep convert",
+        )
+    names = (options.label,) if options.label else _CAPTIONS[shards.format]
+    path = next(shards.paths)
+    with storage.open_view(path) as (view, size):
+        for name in names:
+            record = next(FORMATS[shards.format].scan(view, size, path, scan._replace(caption=name)))
+            if record.caption is not None:
+                return scan._replace(caption=name)
+    raise CallError(
+        f"{shards.names[0]} has no caption in its first record",
+        hint="give the feature or extension of the caption with --label",
+    )
 
 
 def _check_label(path: str, fmt: Format, scan: ScanOptions) -> None:

@@ -135,7 +135,7 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
         ),
         image_components=frozenset(shard.image_components),
         class_names=shard.class_names,
-        max_label=max(row.label for row in shard.rows),
+        max_label=max((row.label for row in shard.rows if row.label is not None), default=-1),
         rejected=tuple(shard.rejected),
         pending=tuple((storage.partial_path(path), path) for path in (index_path, table_path)),
     )
@@ -164,13 +164,14 @@ class _Row(NamedTuple):
     """A row of the sample table; the fields are its columns."""
 
     key: str
-    label: int
+    label: int | None
     offset: int
     size: int
     width: int
     height: int
     source: str
     crc32c: int | None
+    caption: str | None
 
 
 class ShardReader:
@@ -200,7 +201,9 @@ class ShardReader:
 
         """
         self.image_components.add(record.component)  # of a rejected image too: `verify` must find it to skip it
-        label = self._label(number, record)
+        label_type = self._task.options.label_type
+        label = self._label(number, record) if label_type == "class" else None
+        caption = self._caption(number, record) if label_type == "caption" else None
         crc = None
         try:
             if self._task.options.validate == "none":
@@ -213,15 +216,31 @@ class ShardReader:
             return
         key = record.key or f"{self._key_prefix}-{number:06d}"
         source = record.source or f"{self._name}#{number}"
-        self.rows.append(_Row(key, label, record.offset, record.size, info.width, info.height, source, crc))
+        size = (info.width, info.height)
+        self.rows.append(_Row(key, label, record.offset, record.size, *size, source, crc, caption))
         self.index_lines.append(record.index_line)
-        if record.class_name:
+        if record.class_name and label is not None:
             self.class_names.setdefault(label, record.class_name)
 
     def table(self) -> Any:
         """Return the sample table as an Arrow table."""
         columns = dict(zip(_Row._fields, map(list, zip(*self.rows, strict=True)), strict=True))
+        label_type = self._task.options.label_type
+        for name, used_by in {"label": "class", "caption": "caption"}.items():
+            if label_type != used_by:
+                del columns[name]
         return build_table(columns, TableMetadata())
+
+    def _caption(self, number: int, record: Record) -> str:
+        if record.caption is None:
+            raise ShardError(
+                f"the record has no caption under {self._task.scan.caption!r}",
+                file=self._name,
+                record=number,
+                byte=record.start,
+                hint="name another feature or extension with --label, or add --unlabelled",
+            )
+        return record.caption
 
     def _label(self, number: int, record: Record) -> int:
         if record.label is None:

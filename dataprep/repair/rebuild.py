@@ -58,8 +58,9 @@ def _indexed(folder: str, manifest: Manifest, shard: Shard) -> Iterator[bytes]:
         label_offset=manifest.components.label_offset,
         classes=manifest.classes,
         validate=manifest.options.get("validate", "none"),
+        label_type=manifest.label_type,
     )
-    scan = ScanOptions(manifest.components, options.label_key)
+    scan = ScanOptions(manifest.components, options.label_key, caption=manifest.options.get("caption"))
     path = os.path.join(folder, shard.name)
     with storage.open_view(path, span=1 << 20) as (view, size):
         task = IndexTask(folder, (shard.name,), manifest.format, scan, options)
