@@ -60,7 +60,7 @@ def _copies(report: Report) -> Iterator[Finding]:
             "problem",
             f"{plural(count, 'image')} of {later} {agree(count, 'is', 'are')} also in {earlier}",
             f"The same bytes are in both splits, so results on {later} are better than they should be. "
-            "Remove them from one of the splits.",
+            "dataprep convert --duplicates drop takes them out of train.",
             "leaks",
         )
     if copies.conflicting:
@@ -72,9 +72,11 @@ def _copies(report: Report) -> Iterator[Finding]:
             "conflicts",
         )
     if copies.surplus:
+        in_all = "In all, " if copies.leaked or copies.conflicting else ""  # those were counted above
+        are = agree(copies.surplus, "is a copy", "are copies")
         yield Finding(
             "check",
-            f"{plural(copies.surplus, 'image')} {agree(copies.surplus, 'is a copy', 'are copies')} of another image",
+            f"{in_all}{plural(copies.surplus, 'image')} {are} of another image",
             "Copies weigh more in training than other images.",
             "copies",
         )
@@ -109,9 +111,10 @@ def _near(report: Report) -> Iterator[Finding]:
             "near",
         )
     if near.pairs:
+        in_all = "In all, " if near.leaked or near.conflicting else ""
         yield Finding(
             "check",
-            f"{plural(near.pairs, 'pair')} of images {agree(near.pairs, 'looks', 'look')} alike",
+            f"{in_all}{plural(near.pairs, 'pair')} of images {agree(near.pairs, 'looks', 'look')} alike",
             "Copies weigh more in training than other images. dataprep duplicates lists all pairs.",
             "near",
         )
