@@ -21,6 +21,7 @@ from loaders.spec import LoaderSpec
 from loaders.transforms.argument import parse_transforms
 from loaders.transforms.base import Size
 from manifests.errors import CallError
+from manifests.remote import is_url
 from manifests.text import plural, printable
 
 #: What an export is for.
@@ -93,6 +94,8 @@ def export(
     """
     if not _NAME.fullmatch(name):
         raise CallError(f"--name {printable(name)}: use letters, digits and underscores only")
+    if is_url(dataset):
+        raise CallError(f"{printable(dataset)} is in an object store", hint="name a dataset on a local disk")
     folder = os.path.join(out, name) if target == "triton" else out
     check_folder(folder, overwrite=overwrite)
     opened = _split(dataset, split)

@@ -14,7 +14,7 @@ from helpers.pictures import encode, photo
 import loaders
 from loaders.export.command import export
 
-LARGEST = 6
+LARGEST = 12
 
 
 @pytest.fixture(scope="module")

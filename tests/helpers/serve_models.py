@@ -30,7 +30,7 @@ def autoserialized(path: str) -> bytes:
 
 
 def run(serialized: bytes, encoded: np.ndarray, largest: int, device_id: int | None) -> list[np.ndarray]:
-    pipeline = Pipeline.deserialize(serialized, batch_size=largest, num_threads=1, device_id=device_id)
+    pipeline = Pipeline.deserialize(serialized, device_id=device_id)
     results = []
     for count in range(1, largest + 1):
         start = count % (len(encoded) - count + 1)

@@ -18,7 +18,7 @@ from loaders.export.command import export
 from manifests.errors import CallError, StorageError
 
 NORMALIZE = {"NormalizeImage": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}
-LARGEST = 5
+LARGEST = 12
 RECIPES = {
     "preset": ("imagenet-eval", {}),
     "half": ([{"Resize": {"size": 40}}, {"CenterCrop": {"size": 32}}, NORMALIZE], {"dtype": "float16"}),
@@ -47,7 +47,7 @@ def exported(photos, tmp_path_factory):
     out = tmp_path_factory.mktemp("repository")
     for name, (transforms, options) in RECIPES.items():
         export(photos, str(out), transforms=transforms, target="triton", device="cpu", name=name, samples=12,
-               max_batch_size=12, **options)  # fmt: skip
+               max_batch_size=LARGEST, **options)  # fmt: skip
     return out
 
 
@@ -170,6 +170,11 @@ def test_raw_pixels_are_refused(make_photos, dataprep, tmp_path):
     assert done.returncode == 0, done.stderr
     with pytest.raises(CallError, match="stores pixels"):
         export(str(tmp_path / "raw"), str(tmp_path / "out"), transforms="reid-eval", target="triton", device="cpu")
+
+
+def test_object_stores_are_refused(tmp_path):
+    with pytest.raises(CallError, match="is in an object store"):
+        export("s3://bucket/data", str(tmp_path / "out"), transforms="imagenet-eval", target="triton", device="cpu")
 
 
 # --- the folder -----------------------------------------------------------------------------------
