@@ -69,13 +69,23 @@ def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
     batch_bytes = options.batch_size * spec.settings.image_bytes
     hardware = f"; the hardware decoder decodes {options.hw_decoder_load:.0%} of the JPEG images"
     yield (
-        f"A batch: {tensors}{options.batch_size} x {' and '.join(shapes)} {options.dtype}, {batch_bytes / 2**20:,.1f} "
-        f"MiB; prefetch: {options.prefetch}; threads: {options.num_threads}{hardware if options.device.is_gpu else ''}"
+        f"A batch: {tensors}{options.batch_size} x {' and '.join(shapes)} {options.dtype}{_placed(spec)}, "
+        f"{batch_bytes / 2**20:,.1f} MiB; prefetch: {options.prefetch}; threads: {options.num_threads}"
+        f"{hardware if options.device.is_gpu else ''}"
     )
     if options.tuning:
         yield f"threads, prefetch and hardware decoder from {options.tuning}, unless given"
     if spec.sizes is not None:
         yield from _memory_lines(spec.sizes, spec.settings)
+
+
+def _placed(spec: LoaderSpec) -> str:
+    """Return what follows the pixels of the images of a batch."""
+    kind = spec.fields.label_image
+    if kind is not None:
+        size = " x ".join(map(str, spec.recipe.size))
+        return f" and {spec.options.batch_size} x {size} {'uint8 masks' if kind == 'mask' else 'uint16 depth maps'}"
+    return " and their boxes" if spec.fields.has_boxes else ""
 
 
 def _shape(output: ImageSpec, layout: str) -> tuple[int, ...]:

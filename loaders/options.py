@@ -50,6 +50,8 @@ LastBatch: TypeAlias = Literal["drop", "partial", "pad"]
 OnError: TypeAlias = Literal["raise", "skip", "replace"]
 #: Fields that are a second image of the sample.
 LabelImage: TypeAlias = Literal["mask", "depth"]
+#: Bytes of one value of them.
+LABEL_IMAGE_BYTES = {"mask": 1, "depth": 2}
 FrameworkName: TypeAlias = Literal["torch", "numpy", "jax", "paddle"]
 
 #: Bytes of one value of an image.

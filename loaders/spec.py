@@ -13,7 +13,7 @@ from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes, LoadSettings
 from loaders.memory_limit import RESERVATIONS, check_memory_limit
-from loaders.options import DTYPE_BYTES, ResolvedOptions
+from loaders.options import DTYPE_BYTES, LABEL_IMAGE_BYTES, ResolvedOptions
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.adjust import AS_WRITTEN, Adjustment
 from loaders.transforms.base import ImageSpec
@@ -103,13 +103,16 @@ def fused(recipe: Recipe) -> list[Fusion]:
 def load_settings(recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, spread: bool) -> LoadSettings:
     """Return how batches are made, for the estimate of GPU memory."""
     values = sum(map(_values, recipe.outputs))
+    # Per pixel of a mask or depth map. They are decoded whole, and moved in a second copy.
+    label_bytes = sum(LABEL_IMAGE_BYTES.get(name, 0) for name in options.fields)
+    height, width = recipe.size
     return LoadSettings(
         batch_size=options.batch_size,
-        image_bytes=values * DTYPE_BYTES[options.dtype],
+        image_bytes=values * DTYPE_BYTES[options.dtype] + height * width * label_bytes,
         # DALI has no bfloat16: it returns float32, which the framework converts.
         staged_bytes=values * DTYPE_BYTES["float32"] if options.dtype == "bfloat16" else 0,
         window=decode_window(fusion.operations),
-        full_size_images=full_size_images(fusion.operations),
+        full_size_images=full_size_images(fusion.operations) + 2 * label_bytes / 3,
         threads=options.num_threads,
         hardware_load=options.hw_decoder_load,
         prefetch=options.prefetch,

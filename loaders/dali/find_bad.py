@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dali.decode import decode
 from loaders.dali.decode_errors import decode_failure
-from loaders.dali.graph import GraphContext, Pipeline, RandomStreams, dali, fn, types
+from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, dali, fn, types
+from loaders.dali.label_images import decode_label_image
 from loaders.dali.readers import derive_seed, read_stored
 from loaders.dataset.fields import Fields
 from loaders.dataset.records import Records
 from loaders.dataset.tables import SampleTables
+from loaders.options import LabelImage
 from loaders.progress import Position
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.fuse import DecodeCrop
@@ -40,18 +45,26 @@ def find_bad_images(spec: LoaderSpec, position: Position) -> dict[int, str]:
         RuntimeError: the device fails for another reason than an image.
 
     """
-    tables = SampleTables(spec.split)
-    records = spec.records or Records(spec.split, tables, tolerant=True)
-    try:
+    tables, kind = SampleTables(spec.split), spec.fields.label_image
+    with ExitStack() as opened:
+
+        def images(given: Images | None, *, second: bool = False) -> Images:
+            if given is None:
+                given = Records(spec.split, tables, tolerant=True, second=second)
+                opened.callback(given.close)
+            return given
+
         runs = range(position.read - 1, position.read + spec.options.prefetch)
         if isinstance(spec.order, PlannedOrder):
             rows = np.concatenate([spec.order.filled(position.skipped + run, position.started) for run in runs])
         else:
             rows = _replayed(spec, spec.order, tables, position.started, runs)
-        return _undecodable(spec, records, np.unique(rows))
-    finally:
-        if spec.records is None:
-            records.close()
+        rows = np.unique(rows)
+        bad = _undecodable(spec, images(spec.records), rows, _decode_whole)
+        if kind is not None:
+            found = _undecodable(spec, images(spec.label_images, second=True), rows, partial(_decode_second, kind))
+            bad = {row: f"its {kind}: {reason}" for row, reason in found.items()} | bad
+        return bad
 
 
 def _replayed(
@@ -81,12 +94,16 @@ def _replayed(
     return np.concatenate(rows)
 
 
-def _undecodable(spec: LoaderSpec, records: Images, rows: NDArray[np.int64]) -> dict[int, str]:
+#: Adds the decoding of an image to the graph.
+_Decode: TypeAlias = "Callable[[LoaderSpec, Node, GraphContext], Node]"
+
+
+def _undecodable(spec: LoaderSpec, records: Images, rows: NDArray[np.int64], decode_one: _Decode) -> dict[int, str]:
     bad: dict[int, str] = {}
     pipeline = None
     for row in rows.tolist():
         if pipeline is None:
-            pipeline = _decoder(spec)
+            pipeline = _decoder(spec, decode_one)
         # Image by image: the error of a batch does not say reliably which image it means.
         pipeline.feed_input(_ENCODED, [records.images(np.array([row]))[0]])
         try:
@@ -100,15 +117,24 @@ def _undecodable(spec: LoaderSpec, records: Images, rows: NDArray[np.int64]) -> 
     return bad
 
 
-def _decoder(spec: LoaderSpec) -> Pipeline:
-    """Return a pipeline that decodes one whole image per run."""
-    options, first = spec.options, spec.fusion.operations[0]
+def _decode_whole(spec: LoaderSpec, encoded: Node, context: GraphContext) -> Node:
+    first = spec.fusion.operations[0]
     whole: Any = first.decode if isinstance(first, DecodeCrop) else first
-    context = GraphContext(gpu=options.device.is_gpu, batch_size=1, random=RandomStreams(0))
+    return decode(encoded, whole, context, spec.options.hw_decoder_load)
+
+
+def _decode_second(kind: LabelImage, spec: LoaderSpec, encoded: Node, context: GraphContext) -> Node:
+    del spec
+    return decode_label_image(encoded, kind, context)
+
+
+def _decoder(spec: LoaderSpec, decode_one: _Decode) -> Pipeline:
+    """Return a pipeline that decodes one whole image per run."""
+    context = GraphContext(gpu=spec.options.device.is_gpu, batch_size=1, random=RandomStreams(0))
     pipeline = _pipeline(spec, 1)
     with pipeline:
         encoded = fn.external_source(name=_ENCODED, dtype=types.UINT8, ndim=1, no_copy=False)
-        pipeline.set_outputs(decode(encoded, whole, context, options.hw_decoder_load))
+        pipeline.set_outputs(decode_one(spec, encoded, context))
     pipeline.build()
     return pipeline
 

@@ -34,15 +34,20 @@ def label_image(
 
     """
     is_depth = kind == "depth"
-    pixels = fn.decoders.image(
-        encoded,
-        device="mixed" if context.gpu else "cpu",
-        output_type=types.GRAY,
-        dtype=types.UINT16 if is_depth else types.UINT8,
-    )
+    pixels = decode_label_image(encoded, kind, context)
     # DALI rotates int16 but not uint16. No operation computes with the values.
     pixels = fn.reinterpret(pixels, dtype=types.INT16) if is_depth else pixels
     as_masks = replace(context, random=RandomStreams(seed), mask_fill=FILLS[kind])
     pixels, _ = apply_all(operations, pixels, ImageSpec(), as_masks)
     pixels = fn.reinterpret(pixels, dtype=types.UINT16) if is_depth else pixels
     return fn.squeeze(pixels, axes=[2])
+
+
+def decode_label_image(encoded: Node, kind: LabelImage, context: GraphContext) -> Node:
+    """Decode masks, uint8 [H, W, 1], or depth maps, uint16 [H, W, 1], to the device of the images."""
+    return fn.decoders.image(
+        encoded,
+        device="mixed" if context.gpu else "cpu",
+        output_type=types.GRAY,
+        dtype=types.UINT16 if kind == "depth" else types.UINT8,
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,10 @@ import loaders
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options, Raw
 from dataprep.sources import read_source
+from loaders.dataset.split import open_split
 from loaders.transforms import Flip, Normalize, RandomResizedCrop
-from manifests.errors import CallError
+from manifests.errors import CallError, DamagedError
+from manifests.tables import read_table
 
 RAW = [{"Resize": {"size": [96, 112]}}]
 ORDERS = {"stored": {"shuffle": False}, "planned": {"sampler": loaders.ShuffledSampler()}}
@@ -192,3 +196,42 @@ def placed(height, width, how):
         return (scale, scale), tuple(-(side - min(height, width)) / 2 * scale for side in (height, width))
     sides = [max(1, round(side * 72 / max(height, width))) for side in (height, width)]
     return (sides[0] / height, sides[1] / width), tuple((72 - side) // 2 for side in sides)
+
+
+def test_explain_names_what_follows_the_images(datasets):
+    lines = {
+        "mask": "and 2 x 96 x 112 uint8 masks",
+        "depth": "and 2 x 96 x 112 uint16 depth maps",
+        "boxes": "their boxes",
+    }
+    for kind, line in lines.items():
+        with build(datasets[kind, "tfrecord"], ("image", kind), "stored") as loader:
+            assert line in loader.explain()
+
+
+def test_another_size_of_the_images_is_that_of_the_masks(datasets):
+    with build(datasets["mask", "tfrecord"], ("image", "mask"), "planned", CROP) as loader:
+        loader.set(size=(80, 80))
+        images, masks = next(iter(loader))
+    assert images.shape[2:] == masks.shape[1:] == (80, 80)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_mask_that_cannot_be_decoded_is_found(datasets, order, tmp_path):
+    folder = tmp_path / "damaged"
+    shutil.copytree(datasets["mask", "webdataset"], folder)
+    split = open_split(folder, "train")
+    table = read_table(split.path(split.shards[0].table), label_type="mask").to_pylist()
+    with open(split.path(split.shards[0].file), "r+b") as file:
+        file.seek(table[1]["mask_offset"] + 60)
+        file.write(bytes(range(256)))
+    with (
+        pytest.raises(DamagedError, match=r"cannot be decoded \(DALI says: its mask: |an image is damaged"),
+        build(folder, ("image", "mask"), order) as loader,
+    ):
+        list(loader)
+    with build(folder, ("image", "mask", "index"), "planned", on_error="skip") as loader:
+        rows = torch.cat([rows for *_, rows in loader]).tolist()
+        assert sorted(rows) == [0, 2, 3, 4]
+        assert [error.row for error in loader.errors] == [1]
+        assert "its mask: " in loader.errors[0].reason
