@@ -14,6 +14,7 @@ from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.formats import FORMATS, Record, ScanOptions, View, image_header
+from dataprep.formats.label_features import CLASS_MEMBERS
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.index.shard import IndexTask, ShardReader
 from dataprep.options import IndexOptions
@@ -21,6 +22,7 @@ from dataprep.plan.assign import key_of
 from dataprep.plan.random_order import ORDER_STREAM, permutation
 from manifests.dali_index import format_index
 from manifests.errors import TableError
+from manifests.labels import LABEL_COLUMNS, arrow_type
 from manifests.members import parse_json
 from manifests.schema import TABLE_COLUMNS, Conversion, Manifest, Shard, TableMetadata
 from manifests.store import checksum_text
@@ -90,16 +92,25 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) 
             rows.append(
                 (record.key, record.label, record.offset, record.size, info.width, info.height, record.source, crc)
             )
-            extra.append(_json_of(view, record) if manifest.format == "webdataset" else {})
+            members = _json_of(view, record) if manifest.format == "webdataset" else {}
+            if manifest.components.mask:
+                members |= _mask_of(view, record, manifest.components.mask)
+            extra.append(members)
     yield format_index(manifest.format, lines)
     columns: dict[str, Any] = dict(zip(TABLE_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+    if manifest.label_type != "class":
+        del columns["label"]
     if manifest.format == "tfrecord":
         columns["key"] = _keys(manifest, shard, revision)
-    names = schema.names if schema else list(dict.fromkeys(name for row in extra for name in row))
-    for name in names:
-        if name not in TABLE_COLUMNS and name != "class":
+    kinds = LABEL_COLUMNS[manifest.label_type]
+    written = (*TABLE_COLUMNS, "class", CLASS_MEMBERS.get(manifest.label_type))
+    # The labels come after the columns of the source.
+    found = dict.fromkeys(name for row in extra for name in row if name not in kinds)
+    for name in schema.names if schema else (*found, *kinds):
+        if name not in written:
             values = [row.get(name) for row in extra]
-            columns[name] = pa.array(values, schema.field(name).type if schema else None)
+            column_type = schema.field(name).type if schema else arrow_type(kinds[name]) if name in kinds else None
+            columns[name] = pa.array(values, column_type)
     conversion = Conversion(
         plan=str(manifest.options.get("plan")),
         samples=shard.samples,
@@ -127,6 +138,18 @@ def _json_of(view: View, record: Record) -> dict[str, Any]:
     offset, size = int(words[at + 1]), int(words[at + 2])
     data, start = view(offset, size)
     return dict(parse_json(bytes(data[start : start + size])).mapping())
+
+
+def _mask_of(view: View, record: Record, extension: str) -> dict[str, Any]:
+    """Return the columns about the second image of a WebDataset sample; nothing for TFRecord."""
+    words = record.index_line.split(" ")
+    if extension not in words:
+        return {}
+    at = words.index(extension)
+    offset, size = int(words[at + 1]), int(words[at + 2])
+    data, start = view(offset, size)
+    crc = crc32c(memoryview(data)[start : start + size])
+    return {"mask_offset": offset, "mask_size": size, "mask_crc32c": crc}
 
 
 def _keys(manifest: Manifest, shard: Shard, revision: int) -> Sequence[str]:
@@ -157,6 +180,6 @@ def _schemas(folder: str, manifest: Manifest) -> Iterator[pa.Schema]:
     for split in manifest.splits:
         for shard in split.shards:
             try:
-                yield read_table(os.path.join(folder, shard.table.name)).schema
+                yield read_table(os.path.join(folder, shard.table.name), label_type=manifest.label_type).schema
             except TableError:
                 continue

@@ -287,3 +287,26 @@ def test_a_caption_of_another_format_is_a_text_file(made):
         image = tar.extractfile(names[0]).read()
         assert Image.open(io.BytesIO(image)).size[0] > 0
         assert tar.extractfile(names[1]).read().decode() == CAPTIONS[0]
+
+
+@LABEL_TYPES
+def test_a_lost_table_is_rebuilt_from_the_shard(made, label_type, tmp_path, invoke):
+    dataset = tmp_path / "damaged"
+    shutil.copytree(made(label_type, "webdataset"), dataset)
+    table = shards(dataset)[1].with_suffix(".parquet")
+    before = table.read_bytes()
+    table.unlink()
+    invoke("repair", dataset)
+    assert table.read_bytes() == before
+
+
+@FORMATS
+@pytest.mark.parametrize("label_type", ["multi-label", "caption"])
+def test_a_damaged_shard_is_made_again_from_its_source(made, fmt, label_type, tmp_path, invoke):
+    dataset = tmp_path / "damaged"
+    made_from = made(label_type, fmt)
+    shutil.copytree(made_from, dataset)
+    path = shards(dataset)[0]
+    path.write_bytes(path.read_bytes()[:-600])
+    invoke("repair", dataset, "--src", made_from.parent / f"{label_type}.parquet", *TYPES[label_type][1])
+    assert path.read_bytes() == (made_from / path.name).read_bytes()
