@@ -235,3 +235,71 @@ def test_dry_run_writes_nothing(dataset, sources, invoke, snapshot):
     assert "train: 8 images" in output
     assert "1 shard to append" in output
     assert snapshot(dataset) == before
+
+
+def test_a_prepared_dataset_can_be_appended(dataset, sources, invoke, tmp_path):
+    invoke("convert", "--src", sources[1], "--out", tmp_path / "other", "--fmt", "tfrecord")
+    append = ["convert", "--src", tmp_path / "other", "--out", dataset, "--append"]
+    invoke(*append)
+    assert {row["source"] for row in rows(dataset)[20:]} == {row["source"] for row in rows(tmp_path / "other")}
+    assert verify_dataset(str(dataset), decode=True, workers=1).problems == ()
+    assert "nothing to append: all 8 images" in invoke(*append).output
+    # The same images, but as files.
+    output = invoke("convert", "--src", sources[1], "--out", dataset, "--append").output
+    assert "nothing to append: all 8 images" in output
+    assert read_manifest(dataset).revision == 1
+
+
+def test_a_list_of_shards_for_each_revision(sources, invoke, snapshot, monkeypatch, tmp_path):
+    for module in ("manifests.store", "manifests.shard_list", "dataprep.plan.assign"):
+        monkeypatch.setattr(f"{module}.MAX_SHARDS_IN_JSON", 3)
+    out = tmp_path / "out"
+    invoke("convert", "--src", sources[0], "--out", out, "--samples-per-shard", 4)
+    before = snapshot(out)
+    invoke("convert", "--src", sources[1], "--out", out, "--append")
+    after = snapshot(out)
+    assert after["manifest.shards.parquet"] == before["manifest.shards.parquet"]
+    assert "manifest.shards.1.parquet" in after
+    assert [read_revision(out, number).splits[0].samples for number in (0, 1)] == [20, 28]
+    assert verify_dataset(str(out), workers=1).problems == ()
+    invoke("revert", out)
+    assert snapshot(out) == before
+
+
+def test_work_and_finish_leave_an_appended_dataset_alone(sources, invoke, snapshot, tmp_path):
+    out = tmp_path / "out"
+    invoke("plan", "--src", sources[0], "--out", out)
+    invoke("work", out, "--task", "0/1")
+    invoke("finish", out)
+    invoke("convert", "--src", sources[1], "--out", out, "--append")
+    before = snapshot(out)
+    for command in (["work", out, "--task", "0/1"], ["work", out, "--claim"], ["finish", out]):
+        assert "is at revision 1: images were appended to it" in invoke(*command, status=2).output
+    assert "is at revision 1" in invoke("plan", "--src", sources[0], "--out", out, status=2).output
+    assert snapshot(out) == before
+
+
+def test_labels_of_several_classes_are_numbered_as_in_the_dataset(sources, invoke, tmp_path):
+    for name, lines in (("a", ["cat/0000.jpg,cat|red", "dog/0001.jpg,dog"]), ("b", ["cat/0002.jpg,blue|cat|red"])):
+        table = "\n".join(["path,label", *lines])
+        (sources[0] / f"{name}.csv").write_text(table + "\n")
+    out, options = tmp_path / "out", ["--label-type", "multi-label", "--label-separator", "|"]
+    invoke("convert", "--src", sources[0] / "a.csv", "--out", out, *options)
+    invoke("convert", "--src", sources[0] / "b.csv", "--out", out, "--append", *options)
+    both = [*options, "--out", tmp_path / "both"]
+    invoke("convert", "--src", sources[0] / "a.csv", "--src", sources[0] / "b.csv", *both)
+    for folder in (out, tmp_path / "both"):
+        manifest = read_manifest(folder)
+        assert manifest.classes == ("cat", "dog", "red", "blue")
+        found = {}
+        for shard in manifest.splits[0].shards:
+            for row in read_table(str(folder / shard.table.name), label_type="multi-label").to_pylist():
+                found[row["source"]] = {manifest.classes[label] for label in row["labels"]}
+        assert found == {
+            "cat/0000.jpg": {"cat", "red"},
+            "dog/0001.jpg": {"dog"},
+            "cat/0002.jpg": {"blue", "cat", "red"},
+        }
+        assert verify_dataset(str(folder), workers=1).problems == ()
+    output = invoke("convert", "--src", sources[1], "--out", out, "--append", status=2).output
+    assert "has the label type multi-label" in output
