@@ -115,9 +115,9 @@ def build(
 
     Args:
         dataset: folder that ``dataprep convert`` or ``dataprep index`` wrote. Or its URL in an object store: ``s3://``,
-            ``gs://``, ``az://`` or ``https://``, with `cache` and the extra ``[cloud]``. Or a list of folders, which
-            are read as one dataset: classes of the same name are one class, and labels number the classes in the order
-            in which they first appear. All must store encoded images, or all raw pixels of one size.
+            ``gs://``, ``az://`` or ``https://``, with `cache` and the extra ``[cloud]``. Or a list of folders and URLs,
+            which are read as one dataset: classes of the same name are one class, and labels number the classes in the
+            order in which they first appear. All must store encoded images, or all raw pixels of one size.
         mix: share of each dataset in an epoch, positive numbers, for example ``[0.7, 0.3]``. A sample of a dataset with
             a larger share than its size repeats. `None` reads every sample once.
         split: name of the split.

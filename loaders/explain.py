@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from loaders.cache.images import CachedImages
+from loaders.cache.joined import JoinedImages
 from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, estimate_memory, format_gib
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.base import ImageSpec, short_repr
@@ -30,7 +31,7 @@ def _data_lines(spec: LoaderSpec) -> Iterator[str]:
     revision = f" (revision {', '.join(map(str, split.revisions))})" if any(split.revisions) else ""
     shards = plural(len(split.shards), f"{split.manifest.format} shard")
     yield f"{split.folder}{revision}: {split.samples:,} samples in {shards}"
-    if isinstance(spec.records, CachedImages):
+    if isinstance(spec.records, (CachedImages, JoinedImages)):
         yield from spec.records.lines()
     yield (
         f"rank {ranks.rank} of {ranks.world_size}: {spec.order.batches:,} batches of {options.batch_size:,} per epoch, "

@@ -8,9 +8,10 @@ import os
 from dataclasses import replace
 
 from loaders.cache.images import CachedImages
+from loaders.cache.joined import JoinedImages, open_images
 from loaders.cache.open import open_cached
 from loaders.dataset.fields import Fields, shadowed_columns
-from loaders.dataset.joined import join_splits
+from loaders.dataset.joined import JoinedSplit, join_splits
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import SampleTables
@@ -98,7 +99,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         ),
         memory_limit=_size("memory_limit", request.memory_limit),
         mmap=first_given(request.mmap, not on_network(split)),
-        cache="" if split.cached is None else split.cached.dataset.cache,
+        cache=_cache_of(split),
         cache_limit=_size("cache_limit", request.cache_limit),
         on_error=request.on_error,
         tuning="" if request.tuning is None else os.fspath(request.tuning),
@@ -207,41 +208,53 @@ def _recipe(request: BuildRequest, parsed: ParsedTransforms, split: OpenSplit, n
 
 def _open(request: BuildRequest) -> OpenSplit:
     limit = _size("cache_limit", request.cache_limit)
+    most = None if limit == math.inf else int(limit)
     if isinstance(request.dataset, (str, os.PathLike)):
         dataset = os.fspath(request.dataset)
         if is_url(dataset):
-            most = None if limit == math.inf else int(limit)
             return open_cached(dataset, request.split, request.cache, most, request.revisions[0])
-        if request.cache is not None or limit < math.inf:
+        if request.cache is not None or most is not None:
             raise CallError(
                 f"cache and cache_limit are for datasets in an object store, but {dataset} is a folder",
                 hint="remove them, or pass the URL of the dataset",
             )
         return open_split(dataset, request.split, request.revisions[0])
-    if request.cache is not None or any(is_url(dataset) for dataset in request.dataset):
+    datasets = [os.fspath(dataset) for dataset in request.dataset]
+    if not any(map(is_url, datasets)) and (request.cache is not None or most is not None):
         raise CallError(
-            "several datasets cannot be read from an object store at once",
-            hint="join them with `dataprep convert`, or copy them to a local disk",
+            "cache and cache_limit are for datasets in an object store, but all datasets are folders",
+            hint="remove them, or pass the URLs of datasets",
         )
-    datasets = zip(request.dataset, request.revisions, strict=True)
-    return join_splits([open_split(dataset, request.split, revision) for dataset, revision in datasets])
+    return join_splits(
+        [
+            open_cached(dataset, request.split, request.cache, most, revision)
+            if is_url(dataset)
+            else open_split(dataset, request.split, revision)
+            for dataset, revision in zip(datasets, request.revisions, strict=True)
+        ]
+    )
+
+
+def _cache_of(split: OpenSplit) -> str:
+    """Return the cache folder of a split; empty if it is on disk."""
+    parts = split.parts if isinstance(split, JoinedSplit) else (split,)
+    return next((part.cached.dataset.cache for part in parts if part.cached is not None), "")
 
 
 def _images(
     split: OpenSplit, tables: SampleTables, request: BuildRequest, options: ResolvedOptions
-) -> Records | CachedImages:
+) -> Records | CachedImages | JoinedImages:
     tolerant = request.on_error != "raise"
-    if split.cached is None:
-        return Records(split, tables, mmap=options.mmap, tolerant=tolerant)
-    images = CachedImages(split, tables, mmap=options.mmap, tolerant=tolerant)
-    images.require_room(options.batch_size * options.ranks.world_size)
+    images = open_images(split, tables, mmap=options.mmap, tolerant=tolerant)
+    if isinstance(images, CachedImages):
+        images.require_room(options.batch_size * options.ranks.world_size)
     return images
 
 
 def _label_images(split: OpenSplit, tables: SampleTables, fields: Fields, options: ResolvedOptions) -> Records | None:
     if fields.label_image is None:
         return None
-    if split.cached is not None:
+    if _cache_of(split):
         raise CallError(
             f"the field {fields.label_image!r} cannot be read from an object store",
             hint="copy the dataset to a local disk, or leave the field out",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from loaders.cache.images import CachedImages
+from loaders.cache.joined import JoinedImages
 from loaders.dataset.fields import Fields
 from loaders.dataset.memory_images import MemoryImages
 from loaders.dataset.records import Records
@@ -24,7 +25,7 @@ from loaders.transforms.parse.adjusted import adjusted
 from manifests.errors import CallError
 
 #: Random access to the encoded images of a split: `images(rows)` returns them.
-Images: TypeAlias = Records | CachedImages | MemoryImages
+Images: TypeAlias = Records | CachedImages | JoinedImages | MemoryImages
 
 
 @dataclass(frozen=True, slots=True)

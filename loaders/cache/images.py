@@ -137,6 +137,15 @@ class CachedImages:
         """Size of the images that are not in the cache."""
         return int(self._layout.sizes[self._presence.states == ABSENT].sum())
 
+    @property
+    def missing_space(self) -> int:
+        """Disk space that the images take that are not in the cache, in bytes."""
+        return int(self._layout.pages(np.flatnonzero(self._presence.snapshot() == ABSENT)).sum())
+
+    def has_room(self, size: int) -> bool:
+        """Return whether the cache can have this many bytes more."""
+        return self._room.limit is None or self._room.free(size) >= size
+
     def require_room(self, batch: int) -> None:
         """Check that the cache has room for the batches that are in use at a time.
 
@@ -190,8 +199,7 @@ class CachedImages:
     def _fits(self) -> bool:
         if self._presence.read_only or self._room.limit is None:
             return True
-        missing = int(self._layout.pages(np.flatnonzero(self._presence.snapshot() == ABSENT)).sum())
-        return self._room.free(missing) >= missing
+        return self.has_room(self.missing_space)
 
     def _require_complete(self) -> None:
         if (self._presence.states == ABSENT).any():

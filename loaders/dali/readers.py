@@ -14,6 +14,7 @@ import nvidia.dali.tfrecord as _tfrecord
 
 from loaders.cache.fetcher import Upcoming
 from loaders.cache.images import CachedImages
+from loaders.cache.joined import JoinedImages
 from loaders.dali.graph import Node, fn, types
 from loaders.dataset.split import OpenSplit
 from loaders.samplers.order import PlannedOrder, StoredOrder
@@ -219,8 +220,9 @@ class _PlannedBatches:
         return images
 
     def _read_ahead(self, number: int) -> None:
-        if isinstance(self._records, CachedImages):
+        if isinstance(self._records, (CachedImages, JoinedImages)):
             self._records.follow(number, self._upcoming)
+        if isinstance(self._records, CachedImages):
             return
         for coming in range(max(number, self._requested), number + PREFETCH_BATCHES + 1):
             self._records.prefetch(self._rows(coming))

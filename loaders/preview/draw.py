@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.cache.images import CachedImages
+from loaders.cache.joined import open_images
 from loaders.dataset.fields import Fields
-from loaders.dataset.records import Records
 from loaders.dataset.tables import SampleTables
 from loaders.options import require_int
 from loaders.preview.display import Display
@@ -141,7 +140,7 @@ def _run(
     )  # fmt: skip
     plan = _Rows(np.tile(repeated, world))
     order = PlannedOrder(plan, spec.split.samples, options.ranks, len(repeated), "pad", "a preview")
-    records = _records(spec, tables)
+    records = open_images(spec.split, tables, mmap=spec.options.mmap)
     changed = replace(
         spec, options=options, order=order, fields=Fields(spec.split, tables, names, planned=True), records=records,
         settings=replace(spec.settings, batch_size=len(repeated), prefetch=1),
@@ -154,12 +153,6 @@ def _run(
         labels = _array(label[0]) if label else np.zeros(len(repeated), np.int64)
         batch = _Batch(shown, labels, {"key": list(keys), "source": list(sources)}, notes)
     return batch, originals
-
-
-def _records(spec: LoaderSpec, tables: SampleTables) -> Records | CachedImages:
-    if spec.split.cached is not None:
-        return CachedImages(spec.split, tables, mmap=spec.options.mmap)
-    return Records(spec.split, tables, mmap=spec.options.mmap)
 
 
 def _show(spec: LoaderSpec, images: Any, count: int) -> tuple[list[tuple[Draw, ...]], tuple[str, ...]]:

@@ -1,0 +1,126 @@
+"""The images of several splits by row, as one: some are in object stores, others on the local disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loaders.cache.fetcher import Upcoming
+from loaders.cache.images import CachedImages
+from loaders.dataset.joined import JoinedSplit
+from loaders.dataset.records import Records
+from loaders.dataset.split import OpenSplit
+from loaders.dataset.tables import SampleTables
+from manifests.errors import CallError
+from manifests.text import format_bytes
+
+
+class JoinedImages:
+    """Random access to the encoded images of joined splits, by row; see `Records` and `CachedImages`.
+
+    With a limit, the cache must have room for all of them: parts that evict each other's images are not supported.
+    """
+
+    def __init__(self, parts: Sequence[Records | CachedImages], samples: Sequence[int]) -> None:
+        """Join parts.
+
+        Args:
+            parts: the images of each split.
+            samples: number of samples of each split.
+
+        Raises:
+            CallError: the cache has no room for all parts.
+
+        """
+        self._parts = parts
+        self._ends = np.cumsum(samples)
+        self._upcoming: tuple[Upcoming, list[Upcoming]] | None = None
+        cached = [part for part in parts if isinstance(part, CachedImages)]
+        missing = sum(part.missing_space for part in cached)
+        if not all(part.fits and part.has_room(missing) for part in cached):
+            raise CallError(
+                f"cache_limit has no room for all datasets, of which {format_bytes(missing)} are missing",
+                hint="raise cache_limit, or read one dataset at a time",
+            )
+
+    def images(self, rows: NDArray[np.int64]) -> list[NDArray[np.uint8]]:
+        """Return encoded images: read-only arrays, uint8 [bytes]. Waits until they are on the local disk."""
+        found: list[NDArray[np.uint8]] = [np.zeros(0, np.uint8)] * len(rows)
+        for part, (places, own) in zip(self._parts, self._split(rows), strict=True):
+            if len(places):
+                for place, image in zip(places.tolist(), part.images(own), strict=True):
+                    found[place] = image
+        return found
+
+    def prefetch(self, rows: NDArray[np.int64]) -> None:
+        """Ask the system to read images of local datasets."""
+        for part, (_, own) in zip(self._parts, self._split(rows), strict=True):
+            if isinstance(part, Records) and len(own):
+                part.prefetch(own)
+
+    def follow(self, number: int, upcoming: Upcoming) -> None:
+        """Fetch the batches that come after batch `number`."""
+        if self._upcoming is None or self._upcoming[0] is not upcoming:
+            self._upcoming = upcoming, [self._part_of(upcoming, number) for number in range(len(self._parts))]
+        for part, own in zip(self._parts, self._upcoming[1], strict=True):
+            if isinstance(part, CachedImages):
+                part.follow(number, own)
+
+    def close(self) -> None:
+        """Close all parts."""
+        for part in self._parts:
+            part.close()
+
+    def lines(self) -> list[str]:
+        """Describe the caches for `explain`."""
+        return [line for part in self._parts if isinstance(part, CachedImages) for line in part.lines()]
+
+    def _split(self, rows: NDArray[np.int64]) -> list[tuple[NDArray[np.intp], NDArray[np.int64]]]:
+        """Return for each part which of the rows are its own, and their rows in it."""
+        numbers = np.searchsorted(self._ends, rows, side="right")
+        firsts = [0, *self._ends[:-1].tolist()]
+        places = [np.flatnonzero(numbers == number) for number in range(len(self._parts))]
+        return [(place, rows[place] - first) for place, first in zip(places, firsts, strict=True)]
+
+    def _part_of(self, upcoming: Upcoming, part: int) -> Upcoming:
+        def own_rows(rows_of: Callable[[int], NDArray[np.int64]]) -> Callable[[int], NDArray[np.int64]]:
+            return lambda number: self._split(rows_of(number))[part][1]
+
+        own, everyone = own_rows(upcoming.own), own_rows(upcoming.everyone)
+        return Upcoming(own, everyone, upcoming.batches, upcoming.batch_size)
+
+
+def open_images(
+    split: OpenSplit, tables: SampleTables, *, mmap: bool, tolerant: bool = False
+) -> Records | CachedImages | JoinedImages:
+    """Return random access to the encoded images of a split, wherever its shards are.
+
+    Args:
+        split: the split.
+        tables: its sample tables.
+        mmap: whether to map shards into memory.
+        tolerant: whether a single damaged image is no error.
+
+    Raises:
+        CallError: the cache cannot be used, or has no room.
+        DamagedError: a table or a shard is missing or damaged.
+
+    """
+    if split.cached is not None:
+        return CachedImages(split, tables, mmap=mmap, tolerant=tolerant)
+    if not isinstance(split, JoinedSplit) or all(part.cached is None for part in split.parts):
+        return Records(split, tables, mmap=mmap, tolerant=tolerant)
+    parts: list[Records | CachedImages] = []
+    try:
+        for part in split.parts:
+            own = SampleTables(part)
+            kind = Records if part.cached is None else CachedImages
+            parts.append(kind(part, own, mmap=mmap, tolerant=tolerant))
+            own.close()
+        return JoinedImages(parts, [part.samples for part in split.parts])
+    except BaseException:
+        for opened in parts:
+            opened.close()
+        raise

@@ -1,0 +1,92 @@
+"""Several datasets, of which some are in object stores, give the batches of the same datasets on the local disk."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import handmade
+from helpers.pictures import encode, photo
+
+import loaders
+from loaders.cache.disk import disk_usage
+from manifests.errors import CallError
+from manifests.remote import open_store
+
+TRANSFORMS = [{"Resize": {"size": 32}}, {"CenterCrop": {"size": 24}}, "RandomHorizontalFlip", "ToTensor"]
+
+
+def build(datasets, **options):
+    return loaders.build(
+        datasets, **{"device": "cpu", "batch_size": 8, "transforms": TRANSFORMS, "num_threads": 1, **options}
+    )
+
+
+def batches(loader, epochs=2):
+    return [(images.numpy(), labels.numpy()) for _ in range(epochs) for images, labels in loader]
+
+
+def assert_equal(first, second):
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        for array, expected in zip(one, other, strict=True):
+            np.testing.assert_array_equal(array, expected)
+
+
+@pytest.fixture
+def datasets(tmp_path) -> list[tuple[Path, str]]:
+    """Two local datasets with different classes, and the URLs of copies."""
+    made = []
+    for number, fmt in enumerate(("tfrecord", "webdataset")):
+        numbers = range(30 - 7 * number)
+        samples = [("jpg", encode(photo(50 * number + n, 100 + n, 120)), n % (3 + number)) for n in numbers]
+        folder = handmade.make_dataset(tmp_path / f"local {number}", fmt, samples, shards=3)
+        url = f"memory://bucket/{tmp_path.name}/set {number}"
+        for path in folder.iterdir():
+            open_store(url).put(path.name, path.read_bytes())
+        made.append((folder, url))
+    return made
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"mix": [0.7, 0.3]}], ids=["shuffled", "stored", "mix"])
+@pytest.mark.parametrize("remote", [(True, True), (False, True), (True, False)])
+def test_batches_are_those_of_local_datasets(datasets, remote, options, tmp_path):
+    with build([local for local, _ in datasets], **options) as loader:
+        expected = batches(loader)
+    chosen = [url if is_remote else local for is_remote, (local, url) in zip(remote, datasets, strict=True)]
+    for _ in ("cold", "warm"):
+        with build(chosen, cache=tmp_path / "cache", **options) as loader:
+            assert_equal(batches(loader), expected)
+            assert loader.explain().count("cache ") >= sum(remote)
+            assert loader.options.cache == str(tmp_path / "cache")
+
+
+def test_a_state_moves_between_the_disk_and_the_store(datasets, tmp_path):
+    with build([local for local, _ in datasets]) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        state = loader.state_dict()
+        expected = [(images.numpy(), labels.numpy()) for images, labels in iterator]
+    with build([url for _, url in datasets], cache=tmp_path / "cache") as loader:
+        loader.load_state_dict(state)
+        assert_equal(batches(loader, epochs=1), expected)
+
+
+def test_preview_and_bad_arguments(datasets, tmp_path):
+    urls = [url for _, url in datasets]
+    with build(urls, cache=tmp_path / "cache") as loader:
+        assert len(loader.preview(samples=3).items) == 3
+    with pytest.raises(CallError, match="and cache is missing"):
+        build(urls)
+    with pytest.raises(CallError, match="but all datasets are folders"):
+        build([local for local, _ in datasets], cache=tmp_path / "other")
+
+
+def test_the_cache_must_have_room_for_all(datasets, tmp_path):
+    urls = [url for _, url in datasets]
+    with pytest.raises(CallError, match="cache_limit has no room for all datasets"):
+        loaders.build(
+            urls, cache=tmp_path / "cache", cache_limit=100_000, device="cpu", batch_size=4, transforms=TRANSFORMS
+        )
+    with build(urls, cache=tmp_path / "large", cache_limit="1GiB") as loader:
+        batches(loader, epochs=1)
+    assert disk_usage(str(tmp_path / "large")) > 100_000
