@@ -16,7 +16,7 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image
 
-from dataprep.images.base import ImageInfo, Rejected, failed
+from dataprep.images.base import FAILED, ImageInfo, Rejected, failed
 from dataprep.images.jpeg import check_scans
 from dataprep.images.pixel_memory import pixels_of
 from dataprep.images.pixels import decode
@@ -48,6 +48,23 @@ def hash_image(data: bytes, info: ImageInfo) -> str | None:
 
     """
     return hash_pixels(reduce_image(data, info))
+
+
+def hash_or_none(data: bytes, info: ImageInfo) -> str | None:
+    """Return the hash that a sample table states: `None` if the image is too flat to have one, or does not decode.
+
+    `Options.validate` decides whether images that do not decode are kept.
+
+    Raises:
+        Rejected: this program failed on the image.
+
+    """
+    try:
+        return hash_image(data, info)
+    except Rejected as error:
+        if error.reason == FAILED:
+            raise
+        return None
 
 
 def hash_pixels(pixels: NDArray[np.uint8]) -> str | None:

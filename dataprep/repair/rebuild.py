@@ -16,8 +16,9 @@ from dataprep import storage
 from dataprep.formats import FORMATS, Record, ScanOptions, View, image_header
 from dataprep.formats.label_features import CLASS_MEMBERS
 from dataprep.images.base import ImageInfo, Rejected
+from dataprep.images.perceptual_hash import hash_or_none
 from dataprep.index.shard import IndexTask, ShardReader
-from dataprep.options import IndexOptions
+from dataprep.options import HASH_COLUMN, HASH_RECIPE, IndexOptions
 from dataprep.plan.assign import key_of
 from dataprep.plan.random_order import ORDER_STREAM, permutation
 from manifests.dali_index import format_index
@@ -80,7 +81,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) 
     the table is right only if no image was rejected or changed.
     """
     path = os.path.join(folder, shard.name)
-    rows, extra, lines, formats = [], [], [], set()
+    rows, extra, lines, formats, hashes = [], [], [], set(), []
     schema = _extra_schema(folder, manifest)
     with storage.open_view(path, span=1 << 20) as (view, size):
         for record in FORMATS[manifest.format].scan(view, size, path, ScanOptions(manifest.components)):
@@ -96,6 +97,8 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) 
             if manifest.components.mask:
                 members |= _mask_of(view, record, manifest.components.mask)
             extra.append(members)
+            if manifest.options.get("hash") == HASH_RECIPE:
+                hashes.append(hash_or_none(bytes(memoryview(data)[start : start + record.size]), info))
     yield format_index(manifest.format, lines)
     columns: dict[str, Any] = dict(zip(TABLE_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
     if manifest.label_type != "class":
@@ -111,6 +114,8 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) 
             values = [row.get(name) for row in extra]
             column_type = schema.field(name).type if schema else arrow_type(kinds[name]) if name in kinds else None
             columns[name] = pa.array(values, column_type)
+    if hashes:  # which records in TFRecord do not have
+        columns[HASH_COLUMN] = pa.array(hashes, pa.string())
     conversion = Conversion(
         plan=str(manifest.options.get("plan")),
         samples=shard.samples,

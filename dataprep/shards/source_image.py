@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dataprep.containers import Location, checked, read_location
 from dataprep.containers import start_reading as start_location
-from dataprep.images.base import FAILED, MAX_BYTES, ImageInfo, Rejected
+from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
 from dataprep.options import HASH_COLUMN, Options, Raw
 from manifests.errors import SourceVanishedError
@@ -102,14 +102,9 @@ def load_image(
 
 
 def _hash(image: LoadedImage, known: str | None) -> str | None:
-    from dataprep.images.perceptual_hash import hash_image  # imports imaging libraries
+    from dataprep.images.perceptual_hash import hash_or_none  # imports imaging libraries
 
-    try:
-        return known or hash_image(image.data, image.info)
-    except Rejected as error:
-        if error.reason == FAILED:
-            raise
-        return None  # `Options.validate` decides whether images that do not decode are kept
+    return known or hash_or_none(image.data, image.info)
 
 
 def _placement(data: bytes, image: LoadedImage, options: Options) -> Placement:

@@ -130,3 +130,24 @@ def test_three_steps_give_the_same_bytes(convert, invoke, source, tmp_path):
     invoke("finish", steps)
     assert (whole / "train-00000.parquet").read_bytes() == (steps / "train-00000.parquet").read_bytes()
     assert (whole / "manifest.json").read_bytes() == (steps / "manifest.json").read_bytes()
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+def test_repair_computes_the_hashes_again(convert, invoke, source, fmt):
+    (source / "train/a/white.png").write_bytes(encode(np.full((80, 90, 3), 255, np.uint8), "PNG"))
+    table = convert(source, "out", "--hash", "--fmt", fmt) / "train-00000.parquet"
+    content = table.read_bytes()
+    table.unlink()
+    invoke("repair", table.parent)
+    assert table.read_bytes() == content
+
+
+def test_append_adds_hashes_to_a_dataset_with_hashes(convert, invoke, pictures, source, tmp_path):
+    out = convert(source, "out", "--hash")
+    path = tmp_path / "more/train/a/again.jpg"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(encode(pictures["brick"], quality=50))
+    invoke("convert", "--src", tmp_path / "more", "--out", out, "--append")
+    assert all(value for value, _ in hashes_of(out).values())
+    result = json.loads(invoke("duplicates", out, "--json", status=1).stdout)
+    assert (result["images"], result["near"]) == (16, 4)
