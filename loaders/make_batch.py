@@ -42,7 +42,7 @@ def make_batch(outputs: Sequence[Any], spec: LoaderSpec, framework: Framework, p
         values |= spec.fields.boxes(rows, arrays.pop(0))
     if "valid" in names:
         values["valid"] = spec.order.valid(position)
-    if arrays and "label" in values:
+    if arrays and "label" in values and spec.split.manifest.label_type == "class":
         labels = np.asarray(values["label"])
         values["label"] = mixed_labels(labels, arrays[0], arrays[1], spec.num_classes, spec.recipe.smoothing)
     for name, smoothing in {"labels": spec.recipe.smoothing, "values": 0.0}.items():

@@ -17,7 +17,7 @@ from manifests.label_values import find_wrong_value
 from manifests.labels import LabelType, arrow_type
 from manifests.parquet_lists import is_list
 from manifests.parquet_values import shorten_type
-from manifests.text import plural, printable
+from manifests.text import cut_middle, plural, printable
 
 #: Separates the classes of an image in text, unless an option says otherwise.
 SEPARATOR = "|"
@@ -168,6 +168,13 @@ def _classes(
         notices.append(
             f"the integers in column {printable(name)} are taken as classes; if they are numbers such as ages, set "
             "--label-type regression"
+        )
+    numeric = np.asarray(pc.match_substring_regex(text, _FLOAT))
+    if not integers and len(text) > numeric.sum() >= max(1, len(text) / 2):
+        place = cut_middle(printable(text[int(np.argmin(numeric))].as_py()), 80)
+        notices.append(
+            f"column {printable(name)}: {int(numeric.sum()):,} of {plural(len(text), 'label')} are numbers, but "
+            f"{place} is not, so all are taken as names of classes"
         )
     for separator in (";", ","):
         if not integers and classes is None and _recombines(text, separator):

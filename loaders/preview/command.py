@@ -48,6 +48,7 @@ def make_preview(
         loader = loaders.build(
             dataset,
             split=split,
+            fields=("image",),  # a preview names the labels of every type itself
             transforms=transforms,
             sampler=sampler,
             batch_size=batch,

@@ -240,3 +240,14 @@ def test_lists_by_row():
     assert (values.tolist(), sizes.tolist()) == ([8, 5, 6], [1, 0, 2])
     assert column.objects().tolist() == [[5, 6], [], [7], [8]]
     assert multi_hot(column, np.array([1, 0]), 9).sum(1).tolist() == [0, 2]
+
+
+def test_the_command_line_previews_every_type(made, tmp_path):
+    from click.testing import CliRunner
+
+    from loaders.cli import main
+
+    for label_type in TYPES:
+        arguments = ["preview", made[label_type, "tfrecord"], "--transforms", "imagenet-eval", "--out"]
+        result = CliRunner().invoke(main, [*map(str, arguments), str(tmp_path / f"{label_type}.html")])
+        assert result.exit_code == 0, result.output
