@@ -135,9 +135,10 @@ def append_dataset(
         stack.enter_context(closing(engine))
         stack.enter_context(closing(reader))
         check_output(source, out)
-        base = read_base(out)
+        read_base(out)  # there may be no folder to lock
         is_locked = stack.enter_context(storage.locked(out))
         storage.check_partials([out])
+        base = read_base(out)
         mark = _checked_mark(base)
         planned = plan_append(source, base, options, name=name, reader=reader, progress=check_progress)
         if isinstance(planned, AppendResult):

@@ -1,0 +1,107 @@
+"""The revisions in a manifest: written and read, and refused if they are not those of the shards."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from manifests.errors import CallError, ManifestError
+from manifests.history import read_revision
+from manifests.revisions import manifest_digest, old_manifest_name, part_of, revisions_of_shards
+from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split
+from manifests.sealed import seal
+from manifests.store import manifest_bytes, parse_manifest
+
+
+def shard(split: str, number: int) -> Shard:
+    files = (File(f"{split}-{number:05d}{suffix}", 10, "crc32c:00000000") for suffix in (".tar", ".idx", ".parquet"))
+    file, index, table = files
+    return Shard(file, 5, index, table)
+
+
+def make(shards: dict[str, int], revisions: tuple[Revision, ...] = ()) -> Manifest:
+    splits = tuple(Split(name, tuple(shard(name, n) for n in range(count))) for name, count in shards.items())
+    components = Components(("jpg",), "cls")
+    options = {"plan": "0" * 32}
+    return Manifest(
+        "webdataset", "encoded", components, ("a", "b"), splits, options=options, creator="convert", revisions=revisions
+    )
+
+
+def revision(parent: Manifest, classes: int = 2, **added: int) -> Revision:
+    each = tuple((name, Added(count, 5 * count)) for name, count in added.items())
+    return Revision(manifest_digest(manifest_bytes(parent)), "more", "1" * 32, each, classes, {"plan": "2" * 32})
+
+
+FIRST = make({"train": 2})
+SECOND = make({"train": 3, "val": 1}, (revision(FIRST, train=1, val=1),))
+THIRD = make({"train": 5, "val": 1}, (*SECOND.revisions, revision(SECOND, train=2)))
+
+
+def test_written_and_read():
+    assert parse_manifest(manifest_bytes(THIRD)) == THIRD
+    assert "revisions" not in json.loads(manifest_bytes(FIRST))
+    assert json.loads(manifest_bytes(THIRD))["revisions"][1] == {
+        "revision": 2,
+        "parent": manifest_digest(manifest_bytes(SECOND)),
+        "source": "more",
+        "source_digest": "1" * 32,
+        "splits": {"train": {"shards": 2, "samples": 10}},
+        "classes": 2,
+        "options": {"plan": "2" * 32},
+    }
+
+
+def test_what_each_revision_added():
+    names = [[shard.name for split in part_of(THIRD, number).splits for shard in split.shards] for number in range(3)]
+    assert names == [
+        ["train-00000.tar", "train-00001.tar"],
+        ["train-00002.tar", "val-00000.tar"],
+        ["train-00003.tar", "train-00004.tar"],
+    ]
+    assert part_of(THIRD, 0).options == FIRST.options
+    assert part_of(THIRD, 2).options == {"plan": "2" * 32}
+    assert revisions_of_shards(THIRD) == {name: number for number, each in enumerate(names) for name in each}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("revision",), 2, "revisions[0].revision must be the number 1, not 2"),
+        (("parent",), "sha256:0", "revisions[0].parent must be `sha256:` and 64 hex digits"),
+        (("splits", "train", "shards"), 2, "the shards of revision 1 in split 'train' have other samples"),
+        (("splits", "train", "shards"), 99, "the shards of revision 1 in split 'train' have other samples"),
+        (
+            ("splits", "test"),
+            {"shards": 1, "samples": 5},
+            "the shards of revision 1 in split 'test' have other samples",
+        ),
+        (("classes",), 3, "revisions end with 3 classes, but there are 2"),
+        (("options", "plan"), 7, "revisions[0].options.plan must be text, not 7"),
+        (("source",), None, "revisions[0].source must be text, not None"),
+    ],
+)
+def test_revisions_that_are_not_those_of_the_shards(path, value, message):
+    body = json.loads(manifest_bytes(SECOND))
+    del body["checksum"]
+    place = body["revisions"][0]
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    with pytest.raises(ManifestError) as caught:
+        parse_manifest(seal(body))
+    assert message in str(caught.value)
+
+
+def test_older_revisions_are_files_of_their_own(tmp_path):
+    for number, manifest in enumerate((FIRST, SECOND)):
+        (tmp_path / old_manifest_name(number)).write_bytes(manifest_bytes(manifest))
+    (tmp_path / "manifest.json").write_bytes(manifest_bytes(THIRD))
+    assert [read_revision(tmp_path, number) for number in (0, 1, 2, None)] == [FIRST, SECOND, THIRD, THIRD]
+    with pytest.raises(CallError, match="has no revision 3"):
+        read_revision(tmp_path, 3)
+    (tmp_path / "manifest.1.json").write_bytes(manifest_bytes(replace(SECOND, classes=("a", "c"))))
+    with pytest.raises(ManifestError, match="this is not the manifest of revision 1: revision 2 states another digest"):
+        read_revision(tmp_path, 1)
