@@ -49,7 +49,6 @@ class ReadTask(NamedTuple):
     """Images of one source to read. The lists have one element per image; see `ShardTask`.
 
     Attributes:
-        number: number of the task.
         rows: rows of the source.
         root: folder that relative paths start from.
         paths: paths of the images.
@@ -60,7 +59,6 @@ class ReadTask(NamedTuple):
 
     """
 
-    number: int
     rows: list[int]
     root: str
     paths: list[str]
@@ -94,24 +92,23 @@ def map_images(
         SourceVanishedError: an image is gone, or its size changed after the scan.
 
     """
-    tasks = list(_tasks(source, rows, function))
+    count = -(-len(rows) // _TASK_IMAGES)
     if progress:
-        progress.start(len(rows), len(tasks))
+        progress.start(len(rows), count)
     results: dict[int, Value | str] = {}
     with closing(LocalEngine(workers)) as engine:
-        for number, values in engine.run(read_images, tasks, len(tasks)):
-            results |= zip(tasks[number].rows, values, strict=True)
+        for number, found in enumerate(engine.run(read_images, _tasks(source, rows, function), count)):
+            results |= found
             if progress:
-                progress.advance(str(number), len(values))
+                progress.advance(str(number), len(found))
     return results
 
 
 def _tasks(source: Source, rows: NDArray[np.int64], function: Callable[[LoadedImage], Any]) -> Iterator[ReadTask]:
     options = Options(validate="none", raw=Raw(source.pixels[0]) if source.pixels else None)
-    for number, start in enumerate(range(0, len(rows), _TASK_IMAGES)):
+    for start in range(0, len(rows), _TASK_IMAGES):
         part = rows[start : start + _TASK_IMAGES]
         yield ReadTask(
-            number=number,
             rows=part.tolist(),
             root=source.root,
             paths=source.path.take(part).to_pylist(),
@@ -122,8 +119,8 @@ def _tasks(source: Source, rows: NDArray[np.int64], function: Callable[[LoadedIm
         )
 
 
-def read_images(task: ReadTask) -> tuple[int, list[Any]]:
-    """Return the number of a task, and the result for each of its images."""
+def read_images(task: ReadTask) -> dict[int, Any]:
+    """Return the result for each image of a task, by row."""
     pending = start_reading(task.root, task.paths, task.sizes, task.locations)
     results: list[Any] = []
     for path, size, location, reading in zip(task.paths, task.sizes, task.locations, pending, strict=True):
@@ -132,7 +129,7 @@ def read_images(task: ReadTask) -> tuple[int, list[Any]]:
             results.append(task.function(image))
         except Rejected as error:
             results.append(f"{error.reason}: {error.detail}")
-    return task.number, results
+    return dict(zip(task.rows, results, strict=True))
 
 
 # --- functions for `map_images` -------------------------------------------------------------------
