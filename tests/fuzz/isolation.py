@@ -7,7 +7,9 @@ import os
 import pickle
 import re
 import resource
+import shutil
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -55,13 +57,14 @@ def isolated(function: Callable[[], Any], writable: Sequence[Path]) -> Outcome:
 
     Raises:
         Fault: the function raised an exception, the process died from a signal or exceeded a limit, or it wrote a file
-            outside of the folders `writable`, or executed something.
+            outside of the folders `writable`, left a temporary file, or executed something.
 
     """
     sys.stdout.flush()
     sys.stderr.flush()
     stdout, stderr, value, violations = (os.memfd_create(name) for name in ("stdout", "stderr", "value", "violations"))
     before = os.memfd_create("before")
+    temporary = tempfile.mkdtemp()
     child = os.fork()
     if not child:
         try:
@@ -71,7 +74,8 @@ def isolated(function: Callable[[], Any], writable: Sequence[Path]) -> Outcome:
             os.dup2(stdout, 1)
             os.dup2(stderr, 2)
             faulthandler.dump_traceback_later(_HANGS, exit=True, file=2)
-            _watch(violations, [os.path.realpath(folder) for folder in writable])
+            tempfile.tempdir = temporary
+            _watch(violations, [os.path.realpath(folder) for folder in (*writable, temporary)])
             os.write(value, pickle.dumps(function()))
             sys.stdout.flush()
             os._exit(0)
@@ -85,9 +89,13 @@ def isolated(function: Callable[[], Any], writable: Sequence[Path]) -> Outcome:
     at_start = int(_content(before))
     for fd in (stdout, stderr, value, violations, before):
         os.close(fd)
+    left = os.listdir(temporary)
+    shutil.rmtree(temporary)
     _require_limits(outcome, usage, usage.ru_maxrss * 1024 - at_start)
     if texts[2]:
         raise Fault(texts[2])
+    if left:
+        raise Fault(f"leaves temporary files: {left}")
     return outcome
 
 
@@ -144,18 +152,18 @@ def _content(fd: int) -> bytes:
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
-#: Audit events that change a path, and the numbers of their arguments that are the changed paths.
+#: Audit events that change paths. For each changed path: the number of the argument, and that of its `dir_fd`.
 _CHANGES = {
-    "os.mkdir": (0,),
-    "os.rmdir": (0,),
-    "os.remove": (0,),
-    "os.rename": (0, 1),
-    "os.link": (1,),
-    "os.symlink": (1,),
-    "os.truncate": (0,),
-    "os.chmod": (0,),
-    "os.chown": (0,),
-    "os.utime": (0,),
+    "os.mkdir": ((0, 2),),
+    "os.rmdir": ((0, 1),),
+    "os.remove": ((0, 1),),
+    "os.rename": ((0, 2), (1, 3)),
+    "os.link": ((1, 3),),
+    "os.symlink": ((1, 2),),
+    "os.truncate": ((0, None),),
+    "os.chmod": ((0, 2),),
+    "os.chown": ((0, 3),),
+    "os.utime": ((0, 3),),
 }
 _EXECUTIONS = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect", "pickle.find_class")
 
@@ -170,7 +178,7 @@ def _watch(report: int, writable: Sequence[str]) -> None:
         if event == "open":
             paths = [arguments[0]] if arguments[2] & _WRITING else []
         elif event in _CHANGES:
-            paths = [arguments[number] for number in _CHANGES[event]]
+            paths = [_in_folder(arguments, *numbers) for numbers in _CHANGES[event]]
         else:
             if event in _EXECUTIONS and not _is_memory_estimate(event, arguments):
                 os.write(report, f"executes: {event}{arguments!r:.300}\n".encode("utf-8", "backslashreplace"))
@@ -182,6 +190,14 @@ def _watch(report: int, writable: Sequence[str]) -> None:
                 )
 
     sys.addaudithook(hook)
+
+
+def _in_folder(arguments: tuple[Any, ...], number: int, folder_number: int | None) -> Any:
+    """Return a path of an audit event, with the folder of its `dir_fd`."""
+    path, folder = arguments[number], -1 if folder_number is None else arguments[folder_number]
+    if isinstance(path, int) or folder < 0:
+        return path
+    return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
 
 
 def _is_memory_estimate(event: str, arguments: tuple[Any, ...]) -> bool:

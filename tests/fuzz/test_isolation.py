@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from random import Random
 
@@ -77,6 +78,18 @@ def test_a_file_outside_of_the_output_is_noticed(link, tmp_path):
         path.symlink_to(outside)
     with pytest.raises(Fault, match="writes outside of the output"):
         isolated(lambda: _write(path / "x"), writable=[inside])
+
+
+def test_temporary_files_must_not_stay():
+    with pytest.raises(Fault, match="leaves temporary files"):
+        isolated(tempfile.mkdtemp, writable=[])
+
+    def removed() -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            _write(Path(folder) / "x")
+        return folder
+
+    assert not Path(isolated(removed, writable=[]).value).parent.exists()
 
 
 def test_a_seed_gives_the_same_mutations():
