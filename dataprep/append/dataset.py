@@ -142,7 +142,9 @@ def append_dataset(
         mark = _checked_mark(base)
         planned = plan_append(source, base, options, name=name, reader=reader, progress=check_progress)
         if isinstance(planned, AppendResult):
-            _remove_stale(base, mark)
+            if mark or storage.has_partials(out):  # an append was killed after it wrote the manifest
+                with storage.partials([out], is_locked=is_locked):
+                    _remove_stale(base, mark)
             return planned
         stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=False))
         finished = _begin(planned, mark)

@@ -61,7 +61,7 @@ def main() -> None:
         is_reverted = read_manifest(out).revision == 0 and not Path(out, "manifest.append.json").exists()
         if action == "append" or not is_reverted:
             in_child(act)
-        if files(out) != new:
+        if files(out) != new or (action == "append" and Path(out, ".partial-dataprep").exists()):
             different.append(call)
     print(json.dumps({"calls": total, "killed": killed, "different": different, "broken": broken}))
 
