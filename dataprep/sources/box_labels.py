@@ -85,7 +85,9 @@ def box_columns(boxes: BoxList, sizes: NDArray[np.int64]) -> BoxColumns:
     flat = pa.array(stored[kept][order].ravel(), pa.float32())
     notices = []
     if empty.any():
-        notices.append(f"left out {plural(int(empty.sum()), 'box')} without an area, first number {place[empty][0]}")
+        notices.append(
+            f"left out {plural(int(empty.sum()), 'box')} without an area; the first is number {place[empty][0]}"
+        )
     if beyond:
         notices.append(f"clipped {plural(beyond, 'box')} that reach up to {TOLERANCE:g} pixel beyond their image")
     return BoxColumns(

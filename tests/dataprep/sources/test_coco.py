@@ -59,7 +59,7 @@ def test_crowds_and_boxes_without_an_area_are_left_out(coco):
     assert [len(each) for each in source.extra["boxes"].to_pylist()] == [1, 1, 0, 5, 2]
     assert source.extra["boxes"].to_pylist()[1] == [[130.5, 0, 131, 97]]
     assert has_notice(source, "left out 1 box around crowds")
-    assert has_notice(source, "left out 1 box without an area, first number 1")
+    assert has_notice(source, "left out 1 box without an area; the first is number 1")
     assert has_notice(source, "clipped 1 box")
 
 
