@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-#: Least number of batches in a repeat, so that the batch that DALI has prefetched weighs little.
+#: Least number of batches in a repeat. Of a source that prefetches more, at least as many as it prefetches:
+#: torchvision's 16 workers finish 16 batches at about the same time, and a repeat must contain whole bursts.
 _LEAST_BATCHES = 2
 
 #: Differences below this share are noise, whatever the spread of a few repeats says.
@@ -101,13 +102,14 @@ def _warm_up(source: Source, finish: Callable[[], None], seconds: float) -> int:
     """Return how many batches take this long."""
     _take(source, 1)  # of a new pipeline, it takes longer than the others
     finish()
+    least = max(_LEAST_BATCHES, source.prefetched)
     start, taken = time.perf_counter(), 0
     while taken < max(_LEAST_BATCHES, 2 * source.prefetched) or time.perf_counter() - start < seconds:
         _take(source, 1)
         taken += 1
     finish()
     per_batch = (time.perf_counter() - start) / taken
-    return max(_LEAST_BATCHES, math.ceil(seconds / per_batch))
+    return max(least, math.ceil(seconds / per_batch))
 
 
 def _take(source: Source, batches: int) -> int:

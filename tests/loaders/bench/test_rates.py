@@ -59,6 +59,18 @@ def test_what_was_prefetched_meanwhile_does_not_count(clock):
     assert [each.median for each in measured.values()] == pytest.approx([100, 100])
 
 
+def test_bursts(clock):
+    """Eight workers finish a batch each at the same time, once a second."""
+    taken = iter(range(10_000))
+
+    def batch() -> int:
+        if next(taken) % 8 == 0:
+            clock.now += 1.0
+        return 10
+
+    assert measure(Source(batch, 16), lambda: None, Method(0.1, 5)) == Rate((80.0,) * 5)
+
+
 def test_the_first_batch_does_not_count(clock):
     times = iter([100.0])
 
