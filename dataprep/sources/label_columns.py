@@ -71,10 +71,10 @@ def detect_label_type(column: pa.Array, name: str, options: SourceOptions) -> La
 
 
 def _detect_in_text(column: pa.Array, name: str) -> LabelType:
-    if pc.any(pc.match_substring(column, SEPARATOR), min_count=0).as_py():
-        return "multi-label"
     if name.lower() in CAPTION_COLUMNS:
         return "caption"
+    if pc.any(pc.match_substring(column, SEPARATOR), min_count=0).as_py():
+        return "multi-label"
     if not len(column) or not pc.all(pc.match_substring_regex(column, _FLOAT)).as_py():
         return "class"
     has_point = pc.any(pc.match_substring_regex(column, _HAS_POINT)).as_py()

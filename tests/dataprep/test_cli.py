@@ -70,11 +70,12 @@ def test_help_lists_every_command_and_exit_status(invoke):
                  "distance hash overwrite"),
         ("work", "task claim beat workers"),
         ("finish", "max-rejected workers"),
-        ("index", "image label label-key label-offset classes max-classes split validate workers overwrite"),
+        ("index", "image label label-type unlabelled label-key label-offset classes max-classes split validate workers "
+                  "overwrite"),
         ("verify", "decode manifest-only max-pixels workers"),
         ("info", "json"),
         ("diff", "json limit"),
-        ("duplicates", "distance across limit json workers"),
+        ("duplicates", "distance across limit json unlabelled workers"),
         ("revert", ""),
         ("repair", "src dry-run image-root path-column label-column split-column pattern classes max-classes "
                    "rename-classes label-type unlabelled label-separator workers"),

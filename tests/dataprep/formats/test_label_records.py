@@ -29,7 +29,7 @@ TYPES = {
     "none": ({}, ["--unlabelled"]),
     "multi-label": ({"labels": [[CLASSES[label] for label in labels] for labels in LABELS]}, []),
     "regression": ({"values": VALUES}, []),
-    "caption": ({"caption": CAPTIONS}, ["--label-type", "caption"]),
+    "caption": ({"caption": CAPTIONS}, []),
 }
 LABEL_TYPES = pytest.mark.parametrize("label_type", TYPES)
 
@@ -310,3 +310,18 @@ def test_a_damaged_shard_is_made_again_from_its_source(made, fmt, label_type, tm
     path.write_bytes(path.read_bytes()[:-600])
     invoke("repair", dataset, "--src", made_from.parent / f"{label_type}.parquet", *TYPES[label_type][1])
     assert path.read_bytes() == (made_from / path.name).read_bytes()
+
+
+def test_an_append_has_the_same_label_type_and_labels(made, tmp_path, invoke):
+    dataset = tmp_path / "dataset"
+    made_from = made("regression", "tfrecord")
+    shutil.copytree(made_from, dataset)
+    table = pq.read_table(made_from.parent / "regression.parquet")
+    wrong = table.set_column(1, "values", pa.array([[value + 1, other] for value, other in VALUES]))
+    pq.write_table(wrong, made_from.parent / "wrong.parquet")
+    append = ("convert", "--append", "--out", dataset, "--src")
+    error = invoke(*append, made_from.parent / "wrong.parquet", status=2).stderr
+    assert "the image is in the dataset in label 0.100000001, 0, but here in label 1.10000002, 0" in error
+    error = invoke(*append, made("caption", "tfrecord").parent / "caption.parquet", status=2).stderr
+    assert "has the label type regression, but the source has caption" in error
+    assert "nothing to append" in invoke(*append, made_from.parent / "regression.parquet").output
