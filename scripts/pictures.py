@@ -29,8 +29,12 @@ SCREENSHOTS = {
 }
 
 
+#: Most pixels of a screenshot from top to bottom: the duplicates go on, but a picture in the docs must not.
+HEIGHT = 1650
+
+
 def make_flawed_photos(folder: Path) -> None:
-    """Make photographs with a leak, a wrong label, a black image, and two images that are rejected."""
+    """Make photographs with leaks, a wrong label, a black image, and two images that are rejected."""
     make_photos(folder, 40)
     train, val = folder / "train", folder / "val"
     for number, name in enumerate(("astronaut", "chelsea", "coffee", "rocket", "coins")):
@@ -38,6 +42,8 @@ def make_flawed_photos(folder: Path) -> None:
             file.unlink()
     for number in range(3):
         shutil.copy(train / "astronaut" / f"{number:04d}.jpg", val / "astronaut" / f"leak{number}.jpg")
+    with Image.open(train / "retina" / "0003.jpg") as photo:
+        photo.resize((180, 180)).save(val / "retina" / "smaller.jpg", quality=70)
     shutil.copy(train / "coffee" / "0030.jpg", train / "rocket" / "0100.jpg")
     Image.new("RGB", (320, 240)).save(train / "retina" / "0100.jpg")
     broken = (train / "chelsea" / "0020.jpg").read_bytes()
@@ -56,7 +62,9 @@ def take_screenshots(browser: Browser, page: Path, out: Path) -> None:
         whole = page.with_suffix(".png")
         browser.screenshot(whole)
         with Image.open(whole) as picture:
-            save_small(picture.crop((0, max(0, int(top) - 14), width, int(bottom) + 14)), out / name)
+            start = max(0, int(top) - 14)
+            end = min(int(bottom) + 14, start + HEIGHT) if name == "report-leaks.jpg" else int(bottom) + 14
+            save_small(picture.crop((0, start, width, end)), out / name)
 
 
 def save_small(picture: Image.Image, path: Path, limit: int = 120_000) -> None:
@@ -81,7 +89,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         photos, dataset, page = Path(work, "photos"), Path(work, "photos-tfrecord"), Path(work, "report.html")
         make_flawed_photos(photos)
-        dataprep("convert", "--src", photos, "--out", dataset, "--max-rejected", "1")
+        dataprep("convert", "--hash", "--src", photos, "--out", dataset, "--max-rejected", "1")
         dataprep("report", dataset, "--out", page, "--source", photos)
         with loaders.build(dataset, batch_size=32, transforms="imagenet-train", device="cpu", seed=198) as train:
             train.preview(samples=4, draws=6).save(Path(work, "batch.png"))
