@@ -13,8 +13,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from loaders.dali.graph import Node, Pipeline
+from manifests.errors import CallError
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "fdiv": "/", "div": "//"}
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "fdiv": "/", "div": "//", "eq": "==", "neq": "!=", "lt": "<", "leq": "<=",
+    "gt": ">", "geq": ">=", "bitand": "&", "bitor": "|", "bitxor": "^",
+}  # fmt: skip
 _FUNCTIONS = {"floor", "ceil", "min", "max", "abs", "sqrt", "exp", "log", "clamp"}
 _EXPRESSION = re.compile(r"(\w+)\((.*)\)")
 
@@ -33,7 +37,7 @@ def graph_source(pipeline: Pipeline, node: Node, output: str) -> str:
         output: name of the variable that the function returns.
 
     Raises:
-        TypeError: the graph contains an operator that only DALI's internals can create.
+        CallError: the graph contains an operator that only DALI's internals can create.
 
     """
     writer = _Writer(_argument_names(pipeline.serialize()))
@@ -74,7 +78,7 @@ class _Writer:
         elif label == "_shape":
             text = f"{inputs[0]}.shape({_joined(_keywords(kwargs))})"
         elif label.startswith("_"):
-            raise TypeError(f"the operator {label} cannot be written as Python")
+            raise _not_supported(f"the operator {label}")
         else:
             names = self._arguments[instance.name]
             positional = inputs[: len(inputs) - len(names)]
@@ -85,6 +89,13 @@ class _Writer:
             text = f"{module}.{label}({_joined([*positional, *named, *_keywords(kwargs)])})"
         self._names[instance.name] = own
         self.lines.append(f"{own} = {text}")
+
+
+def _not_supported(what: str) -> CallError:
+    return CallError(
+        f"these transforms cannot be exported to Triton: DALI has no Python function for {what}",
+        hint="use transforms such as those of imagenet-eval, or --for onnx",
+    )
 
 
 def _joined(parts: list[str]) -> str:
@@ -102,7 +113,7 @@ def _literal(value: Any) -> str:
         return repr(value)
     if type(value).__name__ in ("DALIDataType", "DALIImageType", "DALIInterpType"):
         return f"types.{type(value).__name__}.{value.name}"
-    raise TypeError(f"the value {value!r} cannot be written as Python")
+    raise _not_supported(f"the value {value!r}")
 
 
 def _arithmetic(inputs: list[str], kwargs: dict[str, Any]) -> str:
@@ -117,7 +128,7 @@ def _arithmetic(inputs: list[str], kwargs: dict[str, Any]) -> str:
     if name in _INFIX and len(operands) == 2:
         return f"{operands[0]} {_INFIX[name]} {operands[1]}"
     if name not in _FUNCTIONS:
-        raise TypeError(f"the expression {kwargs['expression_desc']} cannot be written as Python")
+        raise _not_supported(f"the expression {kwargs['expression_desc']}")
     return f"math.{name}({_joined(operands)})"
 
 

@@ -12,6 +12,7 @@ from loaders.dali.decode import decode
 from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply, dali, fn, types
 from loaders.dali.graph_source import graph_source
 from loaders.dali.pipeline import finished
+from loaders.devices import Device
 from loaders.options import ResolvedOptions
 from loaders.transforms.base import BatchOperation, ImageSpec, Operation
 from loaders.transforms.containers import chain_output
@@ -121,26 +122,30 @@ def serialize(source: str) -> bytes:
     return serialized
 
 
-def run_serialized(serialized: bytes, encoded: NDArray[np.uint8], *, gpu: bool) -> NDArray[Any]:
+def run_serialized(serialized: bytes, encoded: NDArray[np.uint8], device: Device) -> NDArray[Any]:
     """Run a serialized pipeline once.
 
     Args:
         serialized: the pipeline.
         encoded: uint8 [B, bytes], encoded images padded with zeros.
-        gpu: whether the pipeline uses a GPU.
+        device: where it runs.
 
     Returns:
         The images, [B, ...].
 
     """
-    pipeline: Pipeline = dali.Pipeline.deserialize(serialized, device_id=0 if gpu else None)
+    pipeline: Pipeline = dali.Pipeline.deserialize(serialized, device_id=_device_id(device))
     pipeline.feed_input(INPUT, encoded)
     (images,) = pipeline.run()
-    return np.array((images.as_cpu() if gpu else images).as_tensor())
+    return np.array((images.as_cpu() if device.is_gpu else images).as_tensor())
+
+
+def _device_id(device: Device) -> int | None:
+    return device.index if device.is_gpu else None
 
 
 def decode_images(
-    encoded: Sequence[NDArray[np.uint8]], operation: Decode | Unpack, *, gpu: bool
+    encoded: Sequence[NDArray[np.uint8]], operation: Decode | Unpack, device: Device
 ) -> list[NDArray[np.uint8]]:
     """Decode images as a loader does.
 
@@ -149,11 +154,11 @@ def decode_images(
 
     """
     whole = Decode() if isinstance(operation, Decode) else Unpack(operation.size)
-    context = GraphContext(gpu, len(encoded), NoRandomStreams(0))
-    pipeline = dali.Pipeline(batch_size=len(encoded), num_threads=1, device_id=0 if gpu else None)
+    context = GraphContext(device.is_gpu, len(encoded), NoRandomStreams(0))
+    pipeline = dali.Pipeline(batch_size=len(encoded), num_threads=1, device_id=_device_id(device))
     with pipeline:
         pipeline.set_outputs(decode(fn.external_source(name=INPUT, dtype=types.UINT8, ndim=1), whole, context, 0.0))
     pipeline.build()
     pipeline.feed_input(INPUT, list(encoded))
     (images,) = pipeline.run()
-    return [np.array(image) for image in (images.as_cpu() if gpu else images)]
+    return [np.array(image) for image in (images.as_cpu() if device.is_gpu else images)]

@@ -51,7 +51,7 @@ def onnx_model(spec: LoaderSpec, golden: Golden) -> Exported:
     first = operations[0]
     if not isinstance(first, (Decode, Unpack)):
         raise TypeError(f"a recipe must start with Decode or Unpack, got {first!r}")
-    pixels = decode_images(golden.encoded, first, gpu=options.device.is_gpu)
+    pixels = decode_images(golden.encoded, first, options.device)
     made = run_model(_model(spec), pixels)
     axis = 1 if options.layout == "NCHW" else 3
     values = np.moveaxis(np.abs(made.astype(np.float64) - golden.images.astype(np.float64)), axis, -1)[..., :3]

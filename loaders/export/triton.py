@@ -77,7 +77,7 @@ def triton_model(spec: LoaderSpec, golden: Golden) -> Exported:
     source = serving_source(spec.fusion.operations, options)
     serialized = serialize(source)
     encoded = padded(golden.encoded)
-    images = run_serialized(serialized, encoded, gpu=options.device.is_gpu)
+    images = run_serialized(serialized, encoded, options.device)
     largest = float(np.abs(images.astype(np.float64) - golden.images.astype(np.float64)).max())
     same = "the same as" if largest == 0 else f"up to {largest:.3g} different from"
     return Exported(

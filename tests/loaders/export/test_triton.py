@@ -27,6 +27,7 @@ RECIPES = {
     "padding": ([{"Resize": {"size": 30}}, {"Pad": {"padding": 3}}, {"CenterCrop": {"size": 64}}, "ToTensor"], {}),
     "crops": ([{"Resize": {"size": 40}}, {"FiveCrop": {"size": 32}}, NORMALIZE], {}),
     "gray": ([{"Resize": {"size": 40}}, {"CenterCrop": {"size": 32}}, "Grayscale", "ToTensor"], {}),
+    "colors": ([{"Resize": {"size": [32, 32]}}, "ToHSV"], {"dtype": "uint8"}),
     "bgr": ([{"DecodeImage": {"to_rgb": False}}, {"Resize": {"size": [32, 32]}}, NORMALIZE], {}),
     "ratio": ([{"CropImageAtRatio": {"size": 32, "pad": 4}}, NORMALIZE], {}),
 }  # fmt: skip

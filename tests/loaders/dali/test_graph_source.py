@@ -1,0 +1,35 @@
+"""What `graph_source` cannot write is an error. The tests of `loaders export` run what it writes."""
+
+from __future__ import annotations
+
+import nvidia.dali as dali
+import pytest
+from nvidia.dali import fn, types
+
+from loaders.dali.conditional import where
+from loaders.dali.graph_source import graph_source
+from manifests.errors import CallError
+
+
+def test_operators_without_a_function():
+    pipeline = dali.Pipeline(batch_size=1, num_threads=1, device_id=None)
+    with pipeline:
+        image = fn.external_source(name="encoded", dtype=types.UINT8, ndim=3, layout="HWC")
+        node = where(fn.random.coin_flip(dtype=types.BOOL), [image], lambda image: fn.flip(image, vertical=1))
+        pipeline.set_outputs(node)
+    with pytest.raises(CallError, match="DALI has no Python function for"):
+        graph_source(pipeline, node, "images")
+
+
+def test_order_and_names_of_argument_inputs():
+    """Two argument inputs of one operator keep their names, whatever the order in which they are given."""
+    pipeline = dali.Pipeline(batch_size=1, num_threads=1, device_id=None)
+    with pipeline:
+        image = fn.external_source(name="encoded", dtype=types.UINT8, ndim=3, layout="HWC")
+        sides = image.shape(dtype=types.FLOAT)[:2]
+        node = fn.resize(image, size=sides * 2.0, roi_start=sides * 0.0, roi_end=sides)
+        pipeline.set_outputs(node)
+    text = graph_source(pipeline, node, "images")
+    assert "size=mul_" in text
+    assert "roi_end=tensor_subscript_2" in text
+    assert text.endswith("    return images")
