@@ -7,23 +7,21 @@ segments of one shard at the same time, and no bytes of an image pass from one p
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from awscrt.checksums import combine_crc32c, crc32c
 
-from dataprep import storage
 from dataprep.containers import Location
 from dataprep.formats import FORMATS, PendingSample
 from dataprep.images.base import Rejected
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.progress import report_images
+from dataprep.shards.partial_shard import write_to
 from dataprep.shards.placed_labels import BOX_COLUMNS, place_boxes
 from dataprep.shards.second_image import load_second_image
 from dataprep.shards.source_image import LoadedImage, load_image, start_reading
-from manifests.errors import StorageError
 from manifests.labels import CLASS_COLUMNS, MASK_TYPES, PLACED_TYPES, LabelType
 
 
@@ -114,7 +112,7 @@ def write_segment(batch: Batch) -> Generator[int, int, Segment]:
     report_images(os.path.splitext(os.path.basename(batch.file))[0], len(batch.keys))
     start = yield prepared.length
     if prepared.records:
-        _write(batch, prepared, start)
+        write_to(batch.file, batch.partial, prepared.buffers, start, length=prepared.length, crc=prepared.crc)
     return _describe(batch, prepared, start)
 
 
@@ -247,104 +245,3 @@ def _describe(batch: Batch, prepared: _Prepared, start: int) -> Segment:
         formats={sample.info.format for sample in samples},
         rejected=prepared.rejected,
     )
-
-
-# --- the file ------------------------------------------------------------------------------------
-
-
-class PartialShard:
-    """The temporary file of a shard, open in this process. What is written is read back and compared by checksum.
-
-    Args:
-        file: path of the shard, for errors.
-        partial: path of its temporary file.
-        create: whether to create the file, or make it empty.
-
-    """
-
-    def __init__(self, file: str, partial: str, *, create: bool = False) -> None:
-        self.partial = partial
-        self._file = file
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
-        with storage.translate_errors(file, "the file cannot be written"):
-            self._handle = os.open(partial, flags, 0o666)
-        self._buffer = memoryview(bytearray(1 << 18))
-
-    def write(self, buffers: Sequence[bytes], start: int, length: int, crc: int) -> None:
-        """Write buffers of this total length and CRC-32C, one after the other from byte `start` on.
-
-        Raises:
-            StorageError: they cannot be written, or the disk returns other bytes.
-
-        """
-        with storage.translate_errors(self._file, "the file cannot be written"):
-            storage.write_all(self._handle, buffers, start)
-        with storage.translate_errors(self._file, "the file cannot be read"):
-            read = storage.checksum_of(self._handle, start, start + length, self._buffer)
-        if read != crc:
-            raise not_as_written(self._file)
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._handle)
-
-
-#: The file that this process wrote to last. It stays open: closing a file on a network file system flushes it.
-_last: list[PartialShard] = []
-_lock = threading.Lock()
-
-
-def _write(batch: Batch, prepared: _Prepared, start: int) -> None:
-    with _lock:
-        if _last and _last[0].partial != batch.partial:
-            _last.pop().close()
-        if not _last:
-            _last.append(PartialShard(batch.file, batch.partial))
-        _last[0].write(prepared.buffers, start, prepared.length, prepared.crc)
-
-
-def close_file(partial: str) -> None:
-    """Close this temporary file, if this process still has it open."""
-    with _lock:
-        if _last and _last[0].partial == partial:
-            _last.pop().close()
-
-
-def not_as_written(path: str) -> StorageError:
-    """Return the error for a disk that does not return the bytes that were written."""
-    return StorageError(
-        "the file does not contain the bytes that were written",
-        file=path,
-        hint="check the disk and the memory of this machine",
-    )
-
-
-# --- dividing a shard ----------------------------------------------------------------------------
-
-
-#: Limits of a batch. A segment stays small in memory, and no process works long on it while the others wait.
-MAX_BATCH_BYTES = 2 << 20
-MAX_BATCH_IMAGES = 64
-
-#: Images of a batch in an object store are read at the same time, and a request takes as long as some megabytes do.
-REMOTE_BATCH_BYTES = 8 << 20
-
-
-def divide(sizes: list[int], stored: int | None, max_bytes: int = MAX_BATCH_BYTES) -> Iterator[tuple[int, int]]:
-    """Yield the first image of each batch and the one after its last.
-
-    Args:
-        sizes: sizes of the source images in bytes; negative if unknown.
-        stored: bytes of each image as stored, if they do not depend on the image.
-        max_bytes: total size of the images of a batch, at most.
-
-    """
-    first = total = 0
-    for number, size in enumerate(sizes):
-        larger = max(size, stored or 0)
-        if number > first and (total + larger > max_bytes or number - first == MAX_BATCH_IMAGES):
-            yield first, number
-            first, total = number, 0
-        total += larger
-    if first < len(sizes):
-        yield first, len(sizes)

@@ -20,19 +20,10 @@ from dataprep.engines.base import Pool
 from dataprep.engines.inline import InlinePool
 from dataprep.formats import FORMATS, ScanOptions, components
 from dataprep.options import HASH_COLUMN, Options
+from dataprep.shards.divide import MAX_BATCH_BYTES, REMOTE_BATCH_BYTES, divide
+from dataprep.shards.partial_shard import PartialShard, close_file, not_as_written
 from dataprep.shards.placed_labels import ANNOTATED
-from dataprep.shards.segments import (
-    COLUMNS,
-    MAX_BATCH_BYTES,
-    REMOTE_BATCH_BYTES,
-    Batch,
-    PartialShard,
-    Segment,
-    close_file,
-    divide,
-    not_as_written,
-    write_segment,
-)
+from dataprep.shards.segments import COLUMNS, Batch, Segment, write_segment
 from manifests.dali_index import format_index
 from manifests.labels import CLASS_COLUMNS, LABEL_COLUMNS, PLACED_TYPES, LabelType, arrow_type
 from manifests.remote.url import is_url

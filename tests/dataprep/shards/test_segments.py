@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from dataprep.convert.dataset import convert_dataset
 from dataprep.engines import LocalEngine
 from dataprep.options import Downscale, Options, Raw
-from dataprep.shards import segments
-from dataprep.shards.segments import divide
+from dataprep.shards import divide as divide_module
+from dataprep.shards import partial_shard
+from dataprep.shards.divide import divide
 from dataprep.shards.write import divides, useful_workers
 from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
@@ -69,8 +70,8 @@ def test_bytes_do_not_depend_on_batches_and_workers(
     options, source = Options(shard_samples=per_shard, **members), read_source(str(folder / "src"))
     convert_dataset(source, str(folder / "one"), options, workers=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "MAX_BATCH_IMAGES", most)
-        patch.setattr(segments, "MAX_BATCH_BYTES", most_bytes)
+        patch.setattr(divide_module, "MAX_BATCH_IMAGES", most)
+        patch.setattr("dataprep.shards.write.MAX_BATCH_BYTES", most_bytes)
         convert_dataset(source, str(folder / "divided"), options, engine=SharedEngine(engine, workers))
     assert snapshot(folder / "divided") == snapshot(folder / "one")
     assert verify_dataset(str(folder / "one"), workers=1).problems == ()
@@ -83,9 +84,9 @@ def test_batches_are_small_and_contain_each_image_once(sizes, stored):
     batches = list(divide(sizes, stored))
     assert [number for first, stop in batches for number in range(first, stop)] == list(range(len(sizes)))
     for first, stop in batches:
-        assert 1 <= stop - first <= segments.MAX_BATCH_IMAGES
+        assert 1 <= stop - first <= divide_module.MAX_BATCH_IMAGES
         larger = [max(size, stored or 0) for size in sizes[first:stop]]
-        assert sum(larger) <= segments.MAX_BATCH_BYTES or len(larger) == 1
+        assert sum(larger) <= divide_module.MAX_BATCH_BYTES or len(larger) == 1
 
 
 def test_shards_that_are_copied_are_not_divided_while_there_are_enough():
@@ -113,4 +114,4 @@ def test_no_file_stays_open(tmp_path):
     (tmp_path / "src" / "class").mkdir(parents=True)
     (tmp_path / "src" / "class" / "0.jpg").write_bytes(IMAGES[1])
     convert_dataset(read_source(str(tmp_path / "src")), str(tmp_path / "out"), Options(), workers=1)
-    assert segments._last == []
+    assert partial_shard._last == []
