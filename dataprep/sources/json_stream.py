@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Collection, Iterator
 from typing import Any, NoReturn
 
@@ -15,6 +16,9 @@ _MAX_ITEM = 64 << 20
 
 #: Bytes to read at first, and doubled until an item is complete.
 _READ = 1 << 18
+
+#: What a part of a number consists of.
+_NUMBER = re.compile(r"[-+.eE0-9]*")
 
 _SPACES = " \t\r\n"
 
@@ -125,10 +129,12 @@ class _Reader:
                 if self._ended or len(self._text) - self._at > _MAX_ITEM:
                     self._refused(error)
             else:
-                # More digits of a number may follow.
-                if end < len(self._text) or self._ended:
+                # A number may continue behind the text that was read: 0 of 0.5, and 1 of 1e-3.
+                if self._ended or _NUMBER.fullmatch(self._text, end) is None:
                     self._at = end
                     return value
+                if len(self._text) - self._at > _MAX_ITEM:
+                    self.fail(f"a number is longer than {_MAX_ITEM:,} characters")
             self._read(size)
             size *= 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from unittest import mock
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dataprep.sources import json_stream
@@ -32,6 +32,7 @@ def valid(content):
 
 @settings(max_examples=60, deadline=None)
 @given(FILES.filter(valid), st.integers(1, 40), st.sampled_from([None, 1]), st.booleans())
+@example({"images": [0.0, 1e-7, -1.5e300, 12], "x": [0.5]}, 1, None, True)
 def test_the_items_are_those_of_pythons_parser(tmp_path_factory, content, read, indent, ascii_only):
     text = json.dumps(content, indent=indent, ensure_ascii=ascii_only).encode()
     path = tmp_path_factory.getbasetemp() / "file.json"

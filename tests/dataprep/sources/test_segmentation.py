@@ -8,13 +8,13 @@ import os
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers import annotated
+from helpers import annotated, oracles
 from helpers.pictures import encode
 from helpers.sources import has_notice, read
 from PIL import Image
 
 from dataprep.convert.dataset import convert_dataset
-from dataprep.options import Options
+from dataprep.options import Downscale, Options
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import SourceError
 from manifests.store import read_manifest
@@ -241,3 +241,23 @@ def test_boxes_that_do_not_fit_the_image_reject_it(tmp_path):
         "0.png": "its boxes refer to an image of 200x200 pixels, but it has 160x120",
         "1.png": "boxes[0] (0, 0, 500, 10) is outside of the image of 131x97 pixels",
     }
+
+
+def test_boxes_of_a_photograph_on_its_side(tmp_path):
+    """Boxes refer to the upright photograph, in the table, in the record and in a batch."""
+    folder, exif = annotated.make_coco(tmp_path / "coco"), Image.Exif()
+    exif[0x0112] = 6
+    height, width = annotated.SIZES[0]
+    path = folder / "train2017/000000000000.png"
+    path.unlink()
+    upright = Image.fromarray(annotated.pictures()[0])
+    upright.transpose(Image.Transpose.ROTATE_90).save(path, "jpeg", exif=exif, quality=95)
+    for options in (Options(shuffle=False), Options(shuffle=False, downscale=Downscale(longest=80))):
+        out = tmp_path / f"out-{bool(options.downscale)}"
+        convert_dataset(read(folder), str(out), options)
+        table = pq.read_table(out / "train-00000.parquet").slice(0, 1).to_pylist()[0]
+        scale = 0.5 if options.downscale else 1
+        assert (table["annotated_width"], table["annotated_height"]) == (width * scale, height * scale)
+        np.testing.assert_allclose(table["boxes"], annotated.boxes()[0] * scale)
+        record = oracles.parse_example(oracles.read_tfrecord(out / "train-00000.tfrecord")[0])
+        np.testing.assert_allclose(record["image/object/bbox/xmax"], annotated.boxes()[0][:, 2] / width, atol=1e-6)
