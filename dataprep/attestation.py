@@ -13,10 +13,11 @@ import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 
 from dataprep.options import Downscale, Options, Raw
 from manifests.errors import StoppedError
+from manifests.release import release
 from manifests.text import printable
 
 _log = logging.getLogger(__name__)
@@ -100,14 +101,6 @@ def _versions() -> dict[str, str]:
         "libjpeg-turbo": features.version("libjpeg_turbo") or "none",
         "CPU": _cpu_level(),
     }
-
-
-def release() -> str:
-    """Return the version of this program."""
-    try:
-        return version("dataprep-loaders")
-    except PackageNotFoundError:  # a source tree that is not installed
-        return "unknown"
 
 
 #: Flags in ``/proc/cpuinfo`` that each level of x86-64 adds, as its ABI defines them; one flag stands for several.

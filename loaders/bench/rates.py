@@ -62,7 +62,7 @@ class Source:
 
     Attributes:
         batch: takes a batch, and returns its number of images.
-        prefetched: batches that the source may have ready.
+        prefetched: batches that the source may have ready, at least 1.
 
     """
 
@@ -99,17 +99,17 @@ def measure_in_turn(sources: Mapping[str, Source], finish: Callable[[], None], m
 
 
 def _warm_up(source: Source, finish: Callable[[], None], seconds: float) -> int:
-    """Return how many batches take this long."""
+    """Return how many batches take this long: a multiple of those that are ready at once, which come in bursts."""
     _take(source, 1)  # of a new pipeline, it takes longer than the others
     finish()
-    least = max(_LEAST_BATCHES, source.prefetched)
     start, taken = time.perf_counter(), 0
     while taken < max(_LEAST_BATCHES, 2 * source.prefetched) or time.perf_counter() - start < seconds:
         _take(source, 1)
         taken += 1
     finish()
     per_batch = (time.perf_counter() - start) / taken
-    return max(least, math.ceil(seconds / per_batch))
+    batches = max(_LEAST_BATCHES, math.ceil(seconds / per_batch))
+    return math.ceil(batches / source.prefetched) * source.prefetched
 
 
 def _take(source: Source, batches: int) -> int:

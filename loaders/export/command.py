@@ -21,6 +21,7 @@ from loaders.spec import LoaderSpec
 from loaders.transforms.argument import parse_transforms
 from loaders.transforms.base import Size
 from manifests.errors import CallError
+from manifests.release import release
 from manifests.remote import is_url
 from manifests.text import plural, printable
 
@@ -157,14 +158,12 @@ def _labels(classes: tuple[str, ...]) -> bytes:
 
 
 def _record(spec: LoaderSpec, target: Target, samples: int, difference: dict[str, float | str]) -> bytes:
-    from importlib.metadata import version
-
     from loaders.dali.graph import dali
 
     options = spec.options
     record = {
         "creator": _CREATOR,
-        "version": version("dataprep-loaders"),
+        "version": release(),
         "dali": dali.__version__,
         "for": target,
         "dataset": os.path.basename(os.path.normpath(spec.split.folder)),
