@@ -77,8 +77,8 @@ class _Writer:
             text = f"{inputs[0]}[{_subscripts(kwargs)}]"
         elif label == "_shape":
             text = f"{inputs[0]}.shape({_joined(_keywords(kwargs))})"
-        elif label.startswith("_"):
-            raise _not_supported(f"the operator {label}")
+        elif "._" in f"{module}.{label}":
+            raise _not_supported(f"the operator {module}.{label}")
         else:
             names = self._arguments[instance.name]
             positional = inputs[: len(inputs) - len(names)]
