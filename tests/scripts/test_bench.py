@@ -8,6 +8,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from helpers.photographs import photograph
+from helpers.pictures import encode
 from helpers.servers import NO_SEAWEEDFS, find_weed
 
 ROOT = Path(__file__).parents[2]
@@ -223,6 +225,17 @@ def test_samplers(tmp_path, results_of):
     results, _ = results_of("samplers", "--samples", 5000, "--identities", 200, "--batches", 10)
     assert len(rows_of(results)) == 8
     assert [check["target"] for check in results["checks"]] == ["plan_seconds", "peak_mb", "batch_ms"]
+
+
+def test_duplicates(results_of, tmp_path):
+    for name in ("astronaut", "chelsea", "coffee"):
+        (tmp_path / f"{name}.jpg").write_bytes(encode(photograph(name)))
+    sizes = ("2500x3000", "3000x3000")
+    results, _ = results_of("duplicates", "--photos", tmp_path, "--search", *sizes, "--workers", 1)
+    changes, photographs, *searches = (table["rows"] for table in results["tables"])
+    assert {row["found"] for row in changes if "crop" not in row["change"]} == {"100.00%"}
+    assert photographs[0]["false pairs"] == 0
+    assert [(row["search"], row["planted pairs missed"]) for (row,) in searches] == [(size, 0) for size in sizes]
 
 
 def test_mixing(tmp_path, results_of):
