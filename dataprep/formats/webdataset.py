@@ -11,11 +11,12 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from dataprep.formats import tar
 from dataprep.formats.base import MAX_CAPTION, MAX_TEXT, PendingSample, Record, RecordDamage, ScanOptions, View
 from dataprep.formats.label_features import label_members, plain_columns
+from dataprep.formats.webdataset_groups import by_kind_of, groups
 from dataprep.images.base import EXTENSIONS
 from manifests.dali_index import webdataset_line
 from manifests.errors import CallError, ShardError
@@ -111,22 +112,13 @@ _LABEL = re.compile(r"-?[0-9]{1,19}(\r?\n)?")
 _MAX_LABEL_BYTES = 40
 #: A surrogate: JSON can contain it, UTF-8 cannot.
 _SURROGATE = re.compile("[\ud800-\udfff]")
-#: A file name without whitespace and without surrogates, which stand for bytes that are not UTF-8.
-_VALID_NAME = re.compile(r"[^\s\ud800-\udfff]+")
-
-
-class _Group(NamedTuple):
-    """The files of one sample, with their extensions."""
-
-    key: str
-    members: list[tuple[str, tar.Member]]
 
 
 def scan(view: View, size: int, file: str, options: ScanOptions, start: int = 0) -> Iterator[Record]:
     """Walk the samples of a shard by their headers; see `RecordFormat.scan`."""
     images = frozenset(options.components.image)
-    for number, group in enumerate(_groups(view, size, file, options, start)):
-        members = _by_kind(group, images, file, number)
+    for number, group in enumerate(groups(view, size, file, options, start)):
+        members = by_kind_of(group, images, file, number)
         image = members["image"]
         label, class_name, source = _read_label_and_texts(view, members, options, (file, number))
         yield Record(
@@ -142,81 +134,6 @@ def scan(view: View, size: int, file: str, options: ScanOptions, start: int = 0)
             source=source,
             caption=_read_caption(view, members, options.caption, (file, number)),
         )
-
-
-def _groups(view: View, size: int, file: str, options: ScanOptions, start: int = 0) -> Iterator[_Group]:
-    """Group files by key. Errors get the number of the sample in which they occur."""
-    group: _Group | None = None
-    number = largest = 0
-    try:
-        for member in tar.members(view, size, file, start=start):
-            key, extension = _split_name(member.name)
-            if not key or key.endswith("/"):
-                continue
-            if group is not None and group.key != key:
-                largest = max(largest, len(group.members))
-                yield group
-                group, number = None, number + 1
-            _check_name(member, file)
-            group = group or _Group(key, [])
-            group.members.append((extension, member))
-    except ShardError as error:
-        if group is not None and _looks_complete(group, largest, options):
-            yield group
-            number += 1
-        if error.record is None:
-            error.record = number
-        raise
-    if group is not None:
-        yield group
-
-
-def _split_name(name: str) -> tuple[str, str]:
-    # As DALI's own index tool does: the extension is what follows the first dot.
-    dot = name.find(".", name.rfind("/") + 1)
-    return (name[:dot], name[dot + 1 :]) if dot >= 0 else (name[:-1], name)
-
-
-def _check_name(member: tar.Member, file: str) -> None:
-    if not _VALID_NAME.fullmatch(member.name) or member.name.endswith("."):
-        message = (
-            f"the name of the file {shown(member.name)} has whitespace, an empty extension or bytes that are not UTF-8"
-            ", which DALI's index cannot store"
-        )
-        raise ShardError(message, file=file, byte=member.start, hint="make the shard again with other keys")
-
-
-def _looks_complete(group: _Group, largest: int, options: ScanOptions) -> bool:
-    """Return whether the last group before damage is probably complete, so the damage is in the next sample.
-
-    A complete group has an image, a label (if there are any), and at least as many files as every group before it.
-    """
-    extensions = {extension.lower() for extension, _ in group.members}
-    has_both = bool(extensions & set(options.components.image)) and options.components.label in (None, *extensions)
-    return has_both and len(group.members) >= largest
-
-
-def _by_kind(group: _Group, images: frozenset[str], file: str, number: int) -> dict[str, tar.Member]:
-    """Return a sample's files by lower-case extension, except the image, whose key is ``"image"``."""
-    by_kind: dict[str, tar.Member] = {}
-    for extension, member in group.members:
-        lowered = extension.lower()
-        kind = "image" if lowered in images else lowered
-        if kind in by_kind:
-            what = "two images" if kind == "image" else f"two files with the extension {extension!r}"
-            message = f"sample {shown(group.key)} has {what}"
-            raise ShardError(
-                message, file=file, record=number, byte=member.start, hint="set --image to the extension of one of them"
-            )
-        by_kind[kind] = member
-    if "image" not in by_kind:
-        listed = one_line(", ".join(extension for extension, _ in group.members), 1000)
-        extensions = ", ".join(sorted(images))
-        message = (
-            f"sample {shown(group.key)} has no file with an image extension ({extensions}); its files are: {listed}"
-        )
-        raise ShardError(message, file=file, record=number, byte=group.members[0][1].start)
-    return by_kind
 
 
 def _read_label_and_texts(
@@ -309,7 +226,7 @@ IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff"
 
 def find_components(view: View, size: int, file: str, image: str | None) -> Components:
     """Find the image and the label in the first sample; see `RecordFormat.find_components`."""
-    group = next(_groups(view, size, file, ScanOptions(COMPONENTS)), None)
+    group = next(groups(view, size, file, ScanOptions(COMPONENTS)), None)
     if group is None:
         raise ShardError("the shard contains no files", file=file, byte=0, hint="remove it")
     extensions = [extension.lower() for extension, _ in group.members]
