@@ -18,6 +18,7 @@ from dataprep import storage
 from dataprep.append.base import Base, options_members, options_of
 from dataprep.containers import Location, locations_of
 from dataprep.datasets.label_texts import label_columns, label_texts
+from dataprep.datasets.sample_rows import hash_texts
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected
 from dataprep.options import Options, library_versions
@@ -72,8 +73,8 @@ class ReadTask:
 def known_rows(base: Base, source: Source, engine: Engine, progress: Progress | None = None) -> NDArray[np.bool_]:
     """Return which samples of a source are in the dataset, bool [n].
 
-    Only images with the path of a sample are read, and if the dataset stores images as they are, only those that also
-    have its length.
+    Only images with the file name and the folder of a sample are read, and if the dataset stores images as they are,
+    only those that also have its length.
 
     Args:
         base: the dataset.
@@ -87,7 +88,7 @@ def known_rows(base: Base, source: Source, engine: Engine, progress: Progress | 
 
     """
     known = np.zeros(len(source), np.bool_)
-    own = pa.table({"source": source.path, "row": np.arange(len(source))})
+    own = pa.table({"source": source.path, "own_size": source.size})
     pending: list[tuple[Options, pa.Table]] = []
     for part in parts(base.manifest):
         paths = [os.path.join(base.out, shard.table.name) for split in part.splits for shard in split.shards]
@@ -99,12 +100,54 @@ def known_rows(base: Base, source: Source, engine: Engine, progress: Progress | 
             continue
         stored = pa.concat_tables(tables).replace_schema_metadata(None)
         stored = stored.set_column(0, "source", stored["source"].cast(pa.large_string()))
-        pairs = own.join(stored, "source", join_type="inner")
+        is_unchanged = not (part.options.get("downscale") or part.options.get("raw"))
+        pairs = _pairs(own, stored, by_size=is_unchanged and source.location is None)
         if len(pairs):
             pending.append((_comparable(base, part.options, pairs), pairs))
     for options, pairs in pending:
         _compare(source, options, pairs, known, engine, progress)
     return known
+
+
+#: More pairs than this for each sample of both sides would take too much memory.
+_MOST_PAIRS = 20
+
+#: Odd, so that sizes that differ give numbers that differ.
+_FACTOR = 0x9E3779B97F4A7C15
+
+
+def _pairs(own: pa.Table, stored: pa.Table, *, by_size: bool) -> pa.Table:
+    """Return the images of the source and the samples that may be the same.
+
+    They have the same file name in a folder of the same name: the folders above it depend on what else was given as
+    ``--src``. If that is so for too many, as for frames of videos, the whole path counts.
+
+    Args:
+        own: path and size of each image of the source.
+        stored: path, size and others of each sample.
+        by_size: whether the same image has the same size.
+
+    """
+    sizes = [np.asarray(table[name]) if by_size else 0 for table, name in ((own, "own_size"), (stored, "size"))]
+    for shorten in (_tail, lambda paths: paths):
+        # Rows with different keys can have the same hash, but not the same checksum too.
+        first, second = (
+            hash_texts(shorten(table["source"])) ^ (np.uint64(_FACTOR) * np.asarray(size).astype(np.uint64))
+            for table, size in zip((own, stored), sizes, strict=True)
+        )
+        order = np.argsort(second)
+        start, stop = (np.searchsorted(second[order], first, side) for side in ("left", "right"))
+        counts = stop - start
+        if counts.sum() <= _MOST_PAIRS * (len(own) + len(stored)):
+            break
+    rows = np.repeat(np.arange(len(own)), counts)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return stored.take(order[np.repeat(start, counts) + within]).append_column("row", pa.array(rows))
+
+
+def _tail(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the file name of each path, with the folder that it is in."""
+    return pc.replace_substring_regex(paths, r"^.*/([^/]*/[^/]*)$", r"\1")
 
 
 def _comparable(base: Base, members: Mapping[str, object], pairs: pa.Table) -> Options:

@@ -303,3 +303,35 @@ def test_labels_of_several_classes_are_numbered_as_in_the_dataset(sources, invok
         assert verify_dataset(str(folder), workers=1).problems == ()
     output = invoke("convert", "--src", sources[1], "--out", out, "--append", status=2).output
     assert "has the label type multi-label" in output
+
+
+@pytest.mark.parametrize("options", [[], ["--resize-shorter", 20]])
+def test_images_are_known_whatever_else_was_given_as_source(options, sources, invoke, tmp_path):
+    """The path in the column ``source`` depends on the other sources: `first/cat/0000.jpg` or `cat/0000.jpg`."""
+    first, second = sources
+    invoke("convert", "--src", first, "--src", second, "--out", tmp_path / "both", *options)
+    write(first, range(20, 22), ("cat", "dog"))
+    output = invoke("convert", "--src", first, "--out", tmp_path / "both", "--append").output
+    assert "20 images of the source are in" in output
+    invoke("convert", "--src", second, "--out", tmp_path / "one", *options)
+    append = ["convert", "--src", first, "--src", second, "--out", tmp_path / "one", "--append"]
+    assert "8 images of the source are in" in invoke(*append).output
+    assert "nothing to append: all 30 images" in invoke(*append).output
+    assert len(rows(tmp_path / "one")) == len(rows(tmp_path / "both")) == 30
+
+
+def test_frames_of_many_videos(invoke, monkeypatch, tmp_path):
+    """Files of the same name in folders of the same name are compared by their whole paths."""
+    monkeypatch.setattr("dataprep.append.known._MOST_PAIRS", 1)
+    lines = ["path,label"]
+    for number in range(8):
+        path = f"video {number}/frames/1.bmp"
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_bytes(encode(photo(number, 8, 8), "bmp"))
+        lines.append(f"{path},cat")
+    (tmp_path / "six.csv").write_text("\n".join(lines[:7]) + "\n")
+    (tmp_path / "all.csv").write_text("\n".join(lines) + "\n")
+    invoke("convert", "--src", tmp_path / "six.csv", "--out", tmp_path / "out")
+    output = invoke("convert", "--src", tmp_path / "all.csv", "--out", tmp_path / "out", "--append").output
+    assert "6 images of the source are in" in output
+    assert len(rows(tmp_path / "out")) == 8
