@@ -7,8 +7,9 @@ that occurs twice is merged, the last of several equal keys counts, and numbers 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Container, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dataprep.formats.base import View
 from manifests.varint import read_varint
@@ -49,6 +50,39 @@ def locate_features_of_any(view: View, at: int, end: int, wanted: Container[byte
                 if (value := _single_value(view, lists)) is not None:
                     values[name] = value
     return values
+
+
+def read_lists(view: View, at: int, end: int, wanted: Container[bytes]) -> dict[bytes, list[Any]]:
+    """Return all values of features of the Example in bytes `at` to `end`, by name: bytes, floats or integers.
+
+    Raises:
+        IndexError, ValueError, struct.error: the payload is not an Example.
+
+    """
+    values: dict[bytes, list[Any]] = {}
+    for features in _messages(view, at, end, 1):
+        for entry in _messages(view, features.start, features.end, 1):
+            name, lists = _entry(view, entry)
+            if name in wanted:
+                values[name] = [value for each in lists for value in _values(view, each)]
+    return values
+
+
+def _values(view: View, values: _Field) -> Iterator[Any]:
+    for field in _fields(view, values.start, values.end):
+        if field.number != 1:
+            continue
+        data, i = view(field.start, field.end - field.start)
+        part = bytes(data[i : i + field.end - field.start])
+        if values.number == BYTES:
+            yield part
+        elif values.number == FLOATS:
+            yield from struct.unpack(f"<{len(part) // 4}f", part)
+        else:
+            at = 0
+            while at < len(part):
+                number, at = read_varint(part, at)
+                yield number - (1 << 64) if number >> 63 else number
 
 
 def _entry(view: View, entry: _Field) -> tuple[bytes, list[_Field]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,6 +15,8 @@ from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.formats import FORMATS, Record, ScanOptions, View, image_header
+from dataprep.formats.example_proto import locate_features
+from dataprep.formats.example_wire import read_lists
 from dataprep.formats.label_features import CLASS_MEMBERS
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.perceptual_hash import hash_or_none
@@ -28,6 +31,9 @@ from manifests.members import parse_json
 from manifests.schema import TABLE_COLUMNS, Conversion, Manifest, Shard, TableMetadata
 from manifests.store import checksum_text
 from manifests.tables import build_table, read_table, table_bytes
+
+#: Bytes of a TFRecord record before and after its payload.
+_PREFIX, _SUFFIX = 12, 4
 
 
 def rebuild(folder: str, manifest: Manifest, shard: Shard, revision: int = 0) -> dict[str, bytes]:
@@ -47,7 +53,8 @@ def rebuild(folder: str, manifest: Manifest, shard: Shard, revision: int = 0) ->
     """
     rebuilt: dict[str, bytes] = {}
     contents = _indexed if manifest.creator == "index" else partial(_converted, revision=revision)
-    with suppress(Rejected, ValueError, TypeError, LookupError, OverflowError, pa.ArrowException):  # not as written
+    wrong = (Rejected, ValueError, TypeError, LookupError, OverflowError, struct.error, pa.ArrowException)
+    with suppress(*wrong):  # not as written
         for file, content in zip((shard.index, shard.table), contents(folder, manifest, shard), strict=True):
             if (len(content), checksum_text(crc32c(content))) == (file.bytes, file.checksum):
                 rebuilt[file.name] = content
@@ -93,7 +100,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, *, revision: int) 
             rows.append(
                 (record.key, record.label, record.offset, record.size, info.width, info.height, record.source, crc)
             )
-            members = _json_of(view, record) if manifest.format == "webdataset" else {}
+            members = _json_of(view, record) if manifest.format == "webdataset" else _features_of(view, record, schema)
             if manifest.components.mask:
                 members |= _mask_of(view, record, manifest.components.mask)
             extra.append(members)
@@ -145,13 +152,33 @@ def _json_of(view: View, record: Record) -> dict[str, Any]:
     return dict(parse_json(bytes(data[start : start + size])).mapping())
 
 
+#: TFRecord features of columns that have another name in the table.
+_FEATURES = {"labels": "image/class/label", "values": "image/values", "caption": "image/caption"}
+
+
+def _features_of(view: View, record: Record, schema: pa.Schema | None) -> dict[str, Any]:
+    """Return the columns of the source and the labels of a TFRecord sample, by the names in the schema."""
+    names = [name for name in (schema.names if schema else _FEATURES) if name not in TABLE_COLUMNS]
+    wanted = {_FEATURES.get(name, name).encode(): name for name in names}
+    lists = read_lists(view, record.start + _PREFIX, record.end - _SUFFIX, wanted)
+    members: dict[str, Any] = {}
+    for feature, values in lists.items():
+        texts = [value.decode() if isinstance(value, bytes) else value for value in values]
+        is_list = schema is not None and pa.types.is_list(schema.field(wanted[feature]).type)
+        members[wanted[feature]] = texts if is_list or wanted[feature] in ("labels", "values") else texts[0]
+    return members
+
+
 def _mask_of(view: View, record: Record, extension: str) -> dict[str, Any]:
-    """Return the columns about the second image of a WebDataset sample; nothing for TFRecord."""
+    """Return the columns about the second image of a sample: where it is, and its checksum."""
     words = record.index_line.split(" ")
-    if extension not in words:
-        return {}
-    at = words.index(extension)
-    offset, size = int(words[at + 1]), int(words[at + 2])
+    if extension in words:  # WebDataset
+        at = words.index(extension)
+        offset, size = int(words[at + 1]), int(words[at + 2])
+    else:
+        name = extension.encode()
+        _, offset, end = locate_features(view, record.start + _PREFIX, record.end - _SUFFIX, {name})[name]
+        size = end - offset
     data, start = view(offset, size)
     crc = crc32c(memoryview(data)[start : start + size])
     return {"mask_offset": offset, "mask_size": size, "mask_crc32c": crc}

@@ -290,9 +290,10 @@ def test_a_caption_of_another_format_is_a_text_file(made):
 
 
 @LABEL_TYPES
-def test_a_lost_table_is_rebuilt_from_the_shard(made, label_type, tmp_path, invoke):
+@FORMATS
+def test_a_lost_table_is_rebuilt_from_the_shard(made, fmt, label_type, tmp_path, invoke):
     dataset = tmp_path / "damaged"
-    shutil.copytree(made(label_type, "webdataset"), dataset)
+    shutil.copytree(made(label_type, fmt), dataset)
     table = shards(dataset)[1].with_suffix(".parquet")
     before = table.read_bytes()
     table.unlink()
