@@ -82,3 +82,30 @@ def test_webdataset_writes_as_its_page_says(wds):
     options = {*inspect.signature(wds.ShardWriter).parameters, *inspect.signature(wds.TarWriter).parameters}
     assert set(named) <= options
     assert len(named) > 4
+
+
+def test_loaders_knows_the_transforms_that_the_page_on_ffcv_names():
+    from loaders.transforms.parse import read_recipe
+
+    lines = (DOCS / "from-ffcv.md").read_text("utf-8").split("| decoder or transform |")[1].splitlines()
+    rows = [line.split("|")[2] for line in lines if line.startswith("|")]
+    lists = [text for row in rows for text in re.findall(r'`([{"].+?)`', row)]
+    for text in lists:
+        items = eval(f"[{text}]", {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]})
+        assert read_recipe(items, image_size=lambda: (256, 256), num_classes=4).operations
+    assert len(lists) > 6
+
+
+def test_mean_and_deviation_of_ffcv_give_the_same_values():
+    from loaders.transforms.parse import read_recipe
+
+    def normalized(**arguments):
+        *_, step = read_recipe([{"NormalizeImage": arguments}], image_size=lambda: (8, 8)).operations
+        return [
+            (pixel * step.scale - mean) / std
+            for pixel in (0, 255)
+            for mean, std in zip(step.mean, step.std, strict=True)
+        ]
+
+    ours, theirs = normalized(), normalized(scale=1.0, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
+    assert theirs == pytest.approx(ours)
