@@ -135,7 +135,9 @@ def test_no_bytes_make_another_error(data, edits, cut):
     payload = bytes(damaged[: max(len(damaged) - cut, 0)])
     try:
         located = example_proto.locate_features(pages_of(payload), 0, len(payload))
-    except example_proto.MALFORMED:
+    except example_proto.MALFORMED as error:
+        if str(error) == "not the number of a field":
+            return  # Python's protobuf accepts field 0 in an unknown group, that of C++, which DALI uses, does not
         with pytest.raises(DecodeError):
             Example.FromString(payload)
     else:
