@@ -68,7 +68,8 @@ def _copies(report: Report) -> Iterator[Finding]:
         yield Finding(
             "problem",
             f"{images} with several labels",
-            "Of different labels of the same bytes, at least one is wrong.",
+            "Of different labels of the same bytes, at least one is wrong. Correct the source: --duplicates drop would "
+            "keep whichever comes first.",
             "conflicts",
         )
     if copies.surplus:
