@@ -66,3 +66,9 @@ def test_links_of_the_pages_at_the_root_lead_to_files():
         links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text("utf-8"))
         assert links
         assert [link for link in links if not (ROOT / link).exists()] == [], page
+
+
+def test_every_extra_for_users_is_on_the_page_of_requirements():
+    page = (ROOT / "docs" / "requirements.md").read_text("utf-8")
+    named = re.findall(r"^\| `(\w+)` \|", page.split("## Extras")[1], re.M)
+    assert {*named} == {*PROJECT["project"]["optional-dependencies"]} - {"test", "check", "docs"}
