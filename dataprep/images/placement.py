@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image
 
-from dataprep.images.base import ImageInfo
+from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.jpeg import read_metadata
 from dataprep.images.orientation import orientation_of
 from dataprep.options import Raw
@@ -57,8 +57,16 @@ def find_placement(data: bytes, info: ImageInfo, stored: ImageInfo, raw: Raw | N
         raw: how pixels were made, if the stored image is not encoded.
         changed: whether the stored image is another one, which is upright.
 
+    Raises:
+        Rejected: the metadata of the image is damaged.
+
     """
-    orientation = _orientation(data, info)
+    try:
+        orientation = _orientation(data, info)
+    except MemoryError:
+        raise
+    except Exception as error:  # damaged images raise many kinds
+        raise Rejected("corrupt", f"its orientation cannot be read ({error or type(error).__name__})") from None
     width, height = source = (info.height, info.width) if orientation > _TRANSPOSED else (info.width, info.height)
     if not changed:
         return Placement(source, source)
