@@ -16,10 +16,11 @@ from loaders.dali.decode_errors import is_checkpoint_error
 from loaders.dali.pipeline import release_memory
 from loaders.explain import explain
 from loaders.identity import checkpoint_choices
+from loaders.integers import require_int
 from loaders.interrupts import delayed_interrupts
 from loaders.loader_state import LoaderState
 from loaders.memory_limit import RESERVATIONS
-from loaders.options import BatchT_co, require_int
+from loaders.options import BatchT_co
 from loaders.progress import Phase, Progress
 from loaders.transforms.base import Size
 from manifests.errors import CallError, DatasetError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, c
 import numpy as np
 
 from loaders.devices import Device
+from loaders.integers import MAX_INT, require_int, require_int_field
 from loaders.ranks import Ranks
 from manifests.errors import CallError
-from manifests.text import plural, shown
+from manifests.text import plural
 
 if TYPE_CHECKING:
     import torch
@@ -56,8 +56,6 @@ FrameworkName: TypeAlias = Literal["torch", "numpy", "jax", "paddle"]
 
 #: Bytes of one value of an image.
 DTYPE_BYTES: dict[DType, int] = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1}
-
-_MAX_INT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +172,7 @@ class BuildRequest:
     def _check_numbers(self) -> None:
         require_int_field(self, "seed", 0, most=2**63)
         optional = {
-            "batch_size": (1, _MAX_INT),
+            "batch_size": (1, MAX_INT),
             "device_id": (0, 1024),
             "num_threads": (1, 1024),
             "prefetch": (1, 64),
@@ -301,37 +299,3 @@ class ResolvedOptions:
 def first_given(*values: T | None) -> T:
     """Return the first value that is not `None`."""
     return next(value for value in values if value is not None)
-
-
-def require_int(name: str, value: Any, least: int, *, most: int = _MAX_INT) -> int:
-    """Return `value` as a Python `int`.
-
-    Args:
-        name: name of the argument, for the message.
-        value: an integer of Python or NumPy.
-        least: smallest valid value.
-        most: largest valid value.
-
-    Raises:
-        CallError: `value` is not an integer or is out of range.
-
-    """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool) or number < least:
-        raise CallError(f"{name} must be an integer of at least {least}, got {shown(value)}")
-    if number > most:
-        raise CallError(f"{name} must be at most {most}, got {shown(value)}")
-    return number
-
-
-def require_int_field(record: Any, name: str, least: int, *, most: int = _MAX_INT) -> None:
-    """Check an integer field in the ``__post_init__`` of a frozen dataclass, and store it as a Python `int`.
-
-    Raises:
-        CallError: see `require_int`.
-
-    """
-    object.__setattr__(record, name, require_int(name, getattr(record, name), least, most=most))

@@ -16,8 +16,9 @@ from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import SampleTables
 from loaders.devices import Device, device_name, find_device, find_gpus
+from loaders.integers import require_int
 from loaders.memory import HW_DECODER_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, ImageSizes
-from loaders.options import BuildRequest, ResolvedOptions, first_given, require_int
+from loaders.options import BuildRequest, ResolvedOptions, first_given
 from loaders.ranks import usable_cores
 from loaders.samplers.choose import choose_order, on_network
 from loaders.samplers.order import PlannedOrder

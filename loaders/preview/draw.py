@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from loaders.cache.joined import open_images
 from loaders.dataset.fields import Fields
 from loaders.dataset.tables import SampleTables
-from loaders.options import require_int
+from loaders.integers import require_int
 from loaders.preview.display import Display
 from loaders.preview.labels import class_name, label_texts, short
 from loaders.preview.originals import show_original

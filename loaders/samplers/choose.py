@@ -10,7 +10,8 @@ from loaders.dataset.index_check import check_indexes
 from loaders.dataset.joined import JoinedSplit, mix_weights
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
-from loaders.options import BuildRequest, LastBatch, Shuffle, first_given, require_int
+from loaders.integers import require_int
+from loaders.options import BuildRequest, LastBatch, Shuffle, first_given
 from loaders.ranks import find_ranks
 from loaders.samplers.base import Sampler
 from loaders.samplers.fit import Batching, planned_order, sampler_warnings, stored_order

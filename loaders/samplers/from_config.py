@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from loaders.options import require_int
+from loaders.integers import require_int
 from loaders.samplers.base import Sampler
 from loaders.samplers.pk import PKSampler
 from loaders.transforms.limits import MAX_BATCH_SIZE, MAX_EPOCH_SAMPLES

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.options import require_int_field
+from loaders.integers import require_int_field
 from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, batch_slice, check_column_name, check_not_empty
 from loaders.samplers.groups import Groups, group, group_within, read_codes, value_at
 from loaders.samplers.pk_epoch import draw_across, draw_samples, draw_turns, round_sizes

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.options import require_int_field
+from loaders.integers import require_int_field
 from loaders.samplers.base import EpochPlan, Indices, Plan, check_not_empty
 from loaders.samplers.shuffle import shuffled
 

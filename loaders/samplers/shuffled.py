@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.options import require_int_field
+from loaders.integers import require_int_field
 from loaders.samplers.base import SHARD, EpochPlan, Indices, Plan, Rows, check_not_empty, index_dtype
 from loaders.samplers.shuffle import random_words, shuffled, shuffled_within
 from manifests.errors import CallError
