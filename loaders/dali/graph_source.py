@@ -65,6 +65,13 @@ class _Writer:
         return f"{name}.gpu()" if node.device == "gpu" and instance.outputs[node.index].device == "cpu" else name
 
     def _write(self, instance: Any) -> None:
+        if instance._op.device == "cpu" and any(each.device == "gpu" for each in instance.inputs):
+            # Triton's backend runs pipelines with DALI's older executor, which refuses this.
+            raise CallError(
+                "these transforms cannot be exported to Triton for a GPU: they need the size of an image that was "
+                "decoded on the GPU, which DALI's executor in Triton cannot return",
+                hint="use --device cpu, or resize to a fixed height and width before anything else",
+            )
         inputs = [self.value(each) for each in instance.inputs]
         kwargs = dict(instance._op._init_args)
         label, module = kwargs.pop("_display_name"), kwargs.pop("_module")
