@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from loaders.measure_options import add_loader_options, add_method_options
 from manifests.program import end_of, run_program
 from manifests.text import one_line
 
@@ -132,66 +132,14 @@ def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
     click.echo(one_line(f"{out} is written: {len(made.items)} samples"))
 
 
-def _loader_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name a loader to measure."""
-    options = (
-        click.argument("dataset"),
-        click.option(
-            "--transforms", required=True, metavar="NAME|FILE", help="A preset such as imagenet-train, or a YAML file."
-        ),
-        click.option("--split", metavar="NAME", default="train", show_default=True, help="The split to read."),
-        click.option(
-            "--batch-size",
-            type=click.IntRange(1, 2**20),
-            metavar="N",
-            help="Images per batch.  [default: 256; fewer if the images are large or the split is smaller]",
-        ),
-        click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True),
-        click.option("--cache", metavar="DIR", help="Folder on a local disk, if DATASET is in an object store."),
-        click.option(
-            "--model",
-            metavar="NAME|FILE:FUNCTION",
-            help="Model that trains on the batches: one of torchvision, such as resnet50, or script.py:step with a "
-            "function that takes images and labels.",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _method_options(seconds: float, repeats: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options that say how long to measure."""
-
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        command = click.option(
-            "--repeats",
-            type=click.IntRange(1, 100),
-            metavar="N",
-            default=repeats,
-            show_default=True,
-            help="Repeats of each measurement.",
-        )(command)
-        return click.option(
-            "--seconds",
-            type=click.FloatRange(0.01, 3600),
-            metavar="S",
-            default=seconds,
-            show_default=True,
-            help="Least duration of the warm-up and of each repeat.",
-        )(command)
-
-    return add
-
-
 @main.command(cls=Command)
-@_loader_options
+@add_loader_options
 @click.option("--torchvision", is_flag=True, help="Compare with torchvision's DataLoader on the same images.")
 @click.option("--tuning", metavar="FILE", help="File of `loaders tune` that gives the options of the loader.")
 @click.option("--html", metavar="FILE", help="Also write a page with a chart.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is not such a page.")
 @click.option("--json", "json_output", is_flag=True, help="Print JSON, with all repeats in images per second.")
-@_method_options(1.0, 5)
+@add_method_options(1.0, 5)
 def bench(
     dataset: str, *, html: str | None, overwrite: bool, json_output: bool, seconds: float, repeats: int, **options: Any
 ) -> None:
@@ -218,7 +166,7 @@ def bench(
 
 
 @main.command(cls=Command)
-@_loader_options
+@add_loader_options
 @click.option(
     "--objective",
     type=click.Choice(["images", "model"]),
@@ -234,7 +182,7 @@ def bench(
 )
 @click.option("--overwrite", is_flag=True, help="Replace a file that `loaders tune` did not write.")
 @click.option("--json", "json_output", is_flag=True, help="Print JSON, with all repeats in images per second.")
-@_method_options(0.5, 3)
+@add_method_options(0.5, 3)
 def tune(
     dataset: str, *, out: str, overwrite: bool, json_output: bool, seconds: float, repeats: int, **options: Any
 ) -> None:

@@ -1,0 +1,59 @@
+"""Options that ``loaders bench`` and ``loaders tune`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+
+def add_loader_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name a loader to measure."""
+    options = (
+        click.argument("dataset"),
+        click.option(
+            "--transforms", required=True, metavar="NAME|FILE", help="A preset such as imagenet-train, or a YAML file."
+        ),
+        click.option("--split", metavar="NAME", default="train", show_default=True, help="The split to read."),
+        click.option(
+            "--batch-size",
+            type=click.IntRange(1, 2**20),
+            metavar="N",
+            help="Images per batch.  [default: 256; fewer if the images are large or the split is smaller]",
+        ),
+        click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True),
+        click.option("--cache", metavar="DIR", help="Folder on a local disk, if DATASET is in an object store."),
+        click.option(
+            "--model",
+            metavar="NAME|FILE:FUNCTION",
+            help="Model that trains on the batches: one of torchvision, such as resnet50, or script.py:step with a "
+            "function that takes images and labels.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def add_method_options(seconds: float, repeats: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options that say how long to measure."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        command = click.option(
+            "--repeats",
+            type=click.IntRange(1, 100),
+            metavar="N",
+            default=repeats,
+            show_default=True,
+            help="Repeats of each measurement.",
+        )(command)
+        return click.option(
+            "--seconds",
+            type=click.FloatRange(0.01, 3600),
+            metavar="S",
+            default=seconds,
+            show_default=True,
+            help="Least duration of the warm-up and of each repeat.",
+        )(command)
+
+    return add
