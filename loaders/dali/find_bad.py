@@ -124,8 +124,8 @@ def _decode_whole(spec: LoaderSpec, encoded: Node, context: GraphContext) -> Nod
 
 
 def _decode_second(kind: LabelImage, spec: LoaderSpec, encoded: Node, context: GraphContext) -> Node:
-    del spec
-    return decode_label_image(encoded, kind, context)
+    del spec, context
+    return decode_label_image(encoded, kind)
 
 
 def _decoder(spec: LoaderSpec, decode_one: _Decode) -> Pipeline:

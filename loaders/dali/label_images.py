@@ -2,6 +2,9 @@
 
 The operations of the recipe are added to the graph once more, with a second `RandomStreams` of the same seed, so they
 draw the same values as for the image. `GraphContext.mask_fill` makes them take the nearest pixel.
+
+All of this runs on the CPU, also if images are on the GPU: PNGs are decoded there anyway, and the kernels of the GPU
+take other pixels as the nearest ones, so that a mask would depend on the device.
 """
 
 from __future__ import annotations
@@ -34,20 +37,17 @@ def label_image(
 
     """
     is_depth = kind == "depth"
-    pixels = decode_label_image(encoded, kind, context)
+    pixels = decode_label_image(encoded, kind)
     # DALI rotates int16 but not uint16. No operation computes with the values.
     pixels = fn.reinterpret(pixels, dtype=types.INT16) if is_depth else pixels
-    as_masks = replace(context, random=RandomStreams(seed), mask_fill=FILLS[kind])
+    as_masks = replace(context, gpu=False, random=RandomStreams(seed), mask_fill=FILLS[kind])
     pixels, _ = apply_all(operations, pixels, ImageSpec(), as_masks)
     pixels = fn.reinterpret(pixels, dtype=types.UINT16) if is_depth else pixels
-    return fn.squeeze(pixels, axes=[2])
+    pixels = fn.squeeze(pixels, axes=[2])
+    return pixels.gpu() if context.gpu else pixels
 
 
-def decode_label_image(encoded: Node, kind: LabelImage, context: GraphContext) -> Node:
-    """Decode masks, uint8 [H, W, 1], or depth maps, uint16 [H, W, 1], to the device of the images."""
-    return fn.decoders.image(
-        encoded,
-        device="mixed" if context.gpu else "cpu",
-        output_type=types.GRAY,
-        dtype=types.UINT16 if kind == "depth" else types.UINT8,
-    )
+def decode_label_image(encoded: Node, kind: LabelImage) -> Node:
+    """Decode masks, uint8 [H, W, 1], or depth maps, uint16 [H, W, 1], on the CPU."""
+    dtype = types.UINT16 if kind == "depth" else types.UINT8
+    return fn.decoders.image(encoded, device="cpu", output_type=types.GRAY, dtype=dtype)

@@ -16,7 +16,7 @@ from dataprep.options import Options
 from dataprep.sources import read_source
 from loaders.transforms import Flip, Normalize, RandomResizedCrop
 
-CHECKS = [test_targets.check_masks_as_images, test_targets.check_depths, test_targets.check_painted_boxes]
+CHECKS = [test_targets.check_masks_of_both_devices, test_targets.check_depths, test_targets.check_painted_boxes]
 if importlib.util.find_spec("torchvision"):
     import test_targets_torchvision
 

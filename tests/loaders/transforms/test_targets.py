@@ -111,21 +111,27 @@ def is_exact(chain: tuple[Operation, ...]) -> bool:
     return all(moves_pixels(each) for each in chain)
 
 
-def check_masks_as_images(gpu: bool = False) -> None:
+def test_a_mask_is_transformed_as_an_image_of_its_values() -> None:
     masks = class_masks()
     images = [np.repeat(mask[..., None], 3, axis=2) for mask in masks]
     chains = [*filter(is_exact, MOVING)]
     # Where the center of a pixel is exactly between two others, a fused operation may take the other one.
     for fused, least in ((False, 1.0), (True, 0.97)):
-        found = transform(chains, images, masks, with_frames=False, fused=fused, gpu=gpu)
+        found = transform(chains, images, masks, with_frames=False, fused=fused)
         for chain, results in zip(chains, found, strict=True):
             for image, mask, _ in results:
                 assert mask.shape == image.shape[:2], chain
                 assert (mask == image[..., 0]).mean() >= least, (chain, (mask == image[..., 0]).mean())
 
 
-def test_a_mask_is_transformed_as_an_image_of_its_values() -> None:
-    check_masks_as_images()
+def check_masks_of_both_devices(gpu: bool = False) -> None:
+    """Masks do not depend on the device of the images."""
+    masks = class_masks()
+    images = [np.repeat(mask[..., None], 3, axis=2) for mask in masks]
+    here, there = (transform(MOVING, images, masks, with_frames=False, runs=1, gpu=each) for each in (False, gpu))
+    for chain, first, second in zip(MOVING, here, there, strict=True):
+        for one, other in zip(first, second, strict=True):
+            np.testing.assert_array_equal(one.mask, other.mask, str(chain))
 
 
 def check_depths(gpu: bool = False) -> None:
