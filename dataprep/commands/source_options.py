@@ -47,8 +47,8 @@ _LABELS = section(
         "--label-type",
         type=click.Choice(LABEL_TYPES),
         help="What the labels are. By default, it is detected and printed before anything is written: lists, and text "
-        "with |, are multi-label; numbers with fractions are a regression; text in a column called caption is a "
-        "caption; other labels are classes.",
+        "with vertical bars, are multi-label; numbers with fractions are a regression; text in a column called caption "
+        "is a caption; other labels are classes.",
     ),
     click.option(
         "--unlabelled",
@@ -59,7 +59,8 @@ _LABELS = section(
     click.option(
         "--label-separator",
         metavar="TEXT",
-        help="Text between the classes of an image that has several, or between its numbers.  [default: | for classes]",
+        help="Text between the classes of an image that has several, or between its numbers.  "
+        "[default: a vertical bar for classes]",
     ),
     classes_option,
     max_classes_option,
