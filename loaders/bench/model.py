@@ -17,27 +17,35 @@ from manifests.text import printable, suggest
 #: Number of classes of the model if the dataset does not name its classes.
 _CLASSES = 1000
 
+#: Name of the user's script as a module. It is not that of an installed one.
+_MODULE = "loaders_bench_model"
+
+_EXIT_HINT = 'the script is imported: put what it does when it is run under `if __name__ == "__main__":`'
+_STEP_HINT = "a step takes images and labels, as the loader returns them"
+_MODEL_HINT = "choose transforms that fit the model, or a smaller --batch-size"
 _INSTALL = "install torchvision, or pass --model script.py:step with a function that takes a batch"
 
 
 class Model:
-    """Runs a training step on a batch."""
+    """Runs a training step on a batch. `script` is the user's script; empty for a model of torchvision."""
 
-    def __init__(self, name: str, step: Callable[..., Any]) -> None:
+    def __init__(self, name: str, step: Callable[..., Any], script: str = "") -> None:
         self.name = name
         self._step = step
+        self._script = script
 
     def __call__(self, batch: tuple[Any, ...]) -> int:
         """Train on a batch, images and labels, and return its number of images.
 
         Raises:
-            CallError: the user's function raises an exception.
+            CallError: the step raises an exception.
 
         """
         try:
             self._step(*batch)
-        except Exception as error:  # of the user's script
-            raise _error_of(self.name, error) from error
+        except (Exception, SystemExit) as error:  # of the user's script
+            hint = _STEP_HINT if self._script else _MODEL_HINT
+            raise _error_of(self.name, self._script, error, hint) from error
         return len(batch[-1])
 
 
@@ -54,7 +62,8 @@ def load_model(text: str, spec: LoaderSpec) -> Model:
     """
     path, colon, function = text.rpartition(":")
     if colon or text.endswith(".py"):
-        return Model(text, _function(path if colon else text, function if colon else "step"))
+        script = path if colon else text
+        return Model(text, _function(script, (colon and function) or "step"), script)
     label_type = spec.split.manifest.label_type
     if label_type != "class":
         raise CallError(
@@ -68,15 +77,17 @@ def load_model(text: str, spec: LoaderSpec) -> Model:
 
 def _function(path: str, name: str) -> Callable[..., Any]:
     shown = printable(path)
-    spec = importlib.util.spec_from_file_location("model_script", path) if os.path.isfile(path) else None
+    spec = importlib.util.spec_from_file_location(_MODULE, path) if os.path.isfile(path) else None
     if spec is None or spec.loader is None:
         raise CallError(f"--model: {shown} is not a Python script", hint="pass script.py:step, or a name like resnet50")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[_MODULE] = module  # dataclasses and pickle look a module up by its name
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # of the user's script
-        raise _error_of(path, error) from error
+    except (Exception, SystemExit) as error:  # of the user's script
+        hint = _EXIT_HINT if isinstance(error, SystemExit) else "run the script with python to see the whole error"
+        raise _error_of(path, path, error, hint) from error
     found = getattr(module, name, None)
     if not callable(found):
         names = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
@@ -85,13 +96,12 @@ def _function(path: str, name: str) -> Callable[..., Any]:
     return step
 
 
-def _error_of(place: str, error: Exception) -> CallError:
-    lines = traceback.extract_tb(error.__traceback__)
-    where = f" in line {lines[-1].lineno} of {printable(lines[-1].filename)}" if lines else ""
-    return CallError(
-        f"--model {printable(place)} raised {type(error).__name__}: {error}{where}",
-        hint="a step takes images and labels, as the loader returns them",
-    )
+def _error_of(place: str, script: str, error: BaseException, hint: str) -> CallError:
+    """Return an error that names the last line of the script, not one of a library that it calls."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [each.lineno for each in frames if script and each.filename == os.path.abspath(script)]
+    where = f" in line {lines[-1]} of {printable(script)}" if lines else ""
+    return CallError(f"--model {printable(place)} raised {type(error).__name__}: {error}{where}", hint=hint)
 
 
 def _torchvision_step(name: str, classes: int, gpu: int | None) -> Callable[..., Any]:
