@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from loaders.dataset.records import Records
 from loaders.dataset.tables import SampleTables
 from loaders.memory import PREFETCH_RAW, RESIZE_CHOICES, ImageSizes
 from loaders.options import BuildRequest, ResolvedOptions
+from loaders.ranks import usable_cores
 from loaders.resolve import default_threads, resolve
 from loaders.samplers import ShuffledSampler
 from loaders.samplers.order import StoredOrder
@@ -84,15 +86,20 @@ def with_other_images(request: BuildRequest, spec: LoaderSpec, stage: str, cache
         images = [each for each in pool.map(partial(_resize, side=side), stored) if each is not None]
     if not images:
         return
-    source = printable(spec.split.folder).rstrip("/")
+    source = spec.split.folder.rstrip("/")
     if np.median([image.shorter for image in images]) > _WORTHWHILE * side:
         smaller = [image.encoded for image in images]
-        action = f"run `dataprep convert --src {source} --resize-shorter {side} --out {source}-{side}`"
+        action = _convert(source, f"--resize-shorter {side}", f"{source}-{side}")
         yield Candidate(f"with shards at {side} px", action, _replaced(request, smaller, side, None))
     if stage == "decoding":
         raw = _limited([image.raw for image in images])
-        action = f"run `dataprep convert --src {source} --store raw --raw-size {side} --out {source}-raw`"
+        action = _convert(source, f"--store raw --raw-size {side}", f"{source}-raw")
         yield Candidate(f"with raw pixels at {side} px", action, _replaced(request, raw, side, (side, side)))
+
+
+def _convert(source: str, options: str, out: str) -> str:
+    quoted_source, quoted_out = (shlex.quote(printable(each)) for each in (source, out))
+    return f"run `dataprep convert --src {quoted_source} {options} --out {quoted_out}`"
 
 
 def _useful_side(spec: LoaderSpec) -> int:
@@ -147,7 +154,7 @@ def _options_for(
     if raw and request.prefetch is None:
         options = replace(options, prefetch=PREFETCH_RAW)
     if sizes is not None and request.num_threads is None:
-        cores = len(os.sched_getaffinity(0))
+        cores = usable_cores(options.ranks, 1)
         computing = computes_on_cpu(fusion.operations)
         options = replace(options, num_threads=default_threads(cores, sizes.threads, gpu=True, computing=computing))
     if sizes is not None and request.hw_decoder_load is None:

@@ -9,6 +9,8 @@ from loaders.bench.other_images import with_other_images
 from loaders.bench.sources import Candidate, MakeSpec, close
 from loaders.options import BuildRequest
 from loaders.resolve import resolve
+from loaders.samplers import ShuffledSampler
+from loaders.samplers.order import StoredOrder
 from loaders.spec import LoaderSpec, fused
 from loaders.transforms.base import BatchOperation, ImageSpec
 from loaders.transforms.decode_normalize import Decode
@@ -17,6 +19,8 @@ from manifests.text import cut_middle, printable
 
 #: Most transforms that are left out one by one.
 _MAX_LEFT_OUT = 6
+#: A size that shows whether a transform changes the size of images; any one that no transform returns.
+_PROBE = (1009, 1009)
 
 
 def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> Iterator[Candidate]:
@@ -29,6 +33,13 @@ def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> 
 
     """
     spec = resolve(request)
+    if isinstance(spec.order, StoredOrder):
+        # It starts a new pipeline for each epoch. Images in memory have no stored order, so the changes below do not.
+        yield Candidate(
+            "with sampler=ShuffledSampler()",
+            "pass sampler=loaders.ShuffledSampler() to loaders.build",
+            lambda: resolve(replace(request, sampler=ShuffledSampler(), shuffle=None)),
+        )
     if stage == "delivery":
         prefetch = min(64, 2 * spec.options.prefetch + 1)
         action = f"pass prefetch={prefetch} to loaders.build"
@@ -70,12 +81,12 @@ def _without_transforms(request: BuildRequest, spec: LoaderSpec) -> Iterator[Can
 def _removable(recipe: Recipe) -> list[int]:
     found, spec = [], ImageSpec()
     for number, item in enumerate(recipe.items):
-        before = spec
+        before = after = spec.with_size(_PROBE)
         for operation in item.operations:
             if not isinstance(operation, BatchOperation):
-                spec = operation.output(spec)
+                spec, after = operation.output(spec), operation.output(after)
         own = [each for each in item.operations if not isinstance(each, (BatchOperation, Decode))]
-        if own and spec == before and len(own) == len(item.operations):
+        if own and after == before and len(own) == len(item.operations):
             found.append(number)
     return found
 
