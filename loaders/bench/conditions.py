@@ -41,7 +41,8 @@ class Conditions:
     Attributes:
         cached_before: share of the shards that was in the page cache before, from 0 to 1. `None` if not known.
         cached_after: the same after the measurement.
-        other_cores: cores that other programs used meanwhile, on average. `None` if not known.
+        other_cores: cores, of those that this process may use, that other programs used meanwhile, on average. `None`
+            if not known.
         gpu_busy: how busy the GPU was before the measurement, from 0 to 1. `None` if not known.
 
     """
@@ -98,13 +99,15 @@ def cached_share(split: OpenSplit) -> float | None:
 
 
 def _busy_seconds() -> float | None:
-    """Return the time that all cores of the machine have worked."""
+    """Return the time that the cores have worked that this process may use."""
+    usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     try:
         with open("/proc/stat", encoding="ascii") as file:
-            user, nice, system, _, _, interrupts, soft_interrupts, *_ = map(int, file.readline().split()[1:])
+            cores = [[*map(int, times)] for name, *times in map(str.split, file) if name in usable]
     except (OSError, ValueError):
         return None
-    return (user + nice + system + interrupts + soft_interrupts) / _TICKS
+    # user, nice, system, interrupts, soft interrupts
+    return sum(times[field] for times in cores for field in (0, 1, 2, 5, 6)) / _TICKS if cores else None
 
 
 def _own_seconds() -> float:

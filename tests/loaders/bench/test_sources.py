@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +14,7 @@ from helpers.pictures import encode, photo
 from PIL import Image
 
 import loaders
-from loaders.bench import other_images
+from loaders.bench import conditions, other_images
 from loaders.bench.conditions import cached_share
 from loaders.bench.rates import Method
 from loaders.bench.remedies import disturbance_candidates, find_candidates
@@ -97,8 +99,21 @@ def test_candidates_for_decoding_are_smaller_and_raw_images(photographs):
 
 
 def test_candidates_of_a_stored_order_read_through_a_sampler(photographs):
-    smaller, _ = find_candidates(request_for(photographs, shuffle="buffer"), "decoding", 1.0)
+    """The gain of the sampler is measured alone, first: the other candidates contain it."""
+    sampler, smaller, _ = find_candidates(request_for(photographs, shuffle="buffer"), "decoding", 1.0)
+    assert (sampler.text, shapes_of(sampler)[0]) == ("with sampler=ShuffledSampler()", (4, 3, 224, 224))
     assert shapes_of(smaller)[0] == (4, 3, 224, 224)
+    first, _ = find_candidates(request_for(photographs, shuffle=False), "delivery", 1.0)
+    assert first.text == sampler.text
+
+
+def test_commands_of_candidates_can_be_pasted_into_a_shell(photographs, tmp_path):
+    folder = tmp_path / "my photos"
+    folder.symlink_to(photographs)
+    smaller, raw_pixels = find_candidates(request_for(folder), "decoding", 1.0)
+    words = shlex.split(smaller.action.split("`")[1])
+    assert words == ["dataprep", "convert", "--src", str(folder), "--resize-shorter", "256", "--out", f"{folder}-256"]
+    assert shlex.split(raw_pixels.action.split("`")[1])[-1] == f"{folder}-raw"
 
 
 def test_images_that_are_small_already_are_not_resized(photographs, raw):
@@ -127,6 +142,23 @@ def test_candidates_for_augmentation_leave_one_transform_out(photographs):
     spec = candidates[0].make_spec()
     assert not any("Jitter" in repr(operation) for operation in spec.fusion.operations)
     assert shapes_of(candidates[0])[0] == (4, 3, 64, 64)
+
+
+def test_transforms_that_change_the_size_are_not_left_out(photographs):
+    """Without its Resize, an evaluation would crop another part of the image."""
+    texts = [each.text for each in find_candidates(request_for(photographs, "imagenet-eval"), "augmentation", 1.0)]
+    assert texts == ["with shards at 256 px"]
+
+
+def test_programs_on_cores_that_this_process_may_not_use_do_not_count(monkeypatch):
+    core = min(os.sched_getaffinity(0))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {core})
+    one = conditions._busy_seconds()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(os.cpu_count())))
+    every = conditions._busy_seconds()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {100_000})
+    assert 0 < one <= every
+    assert conditions._busy_seconds() is None
 
 
 def test_candidates_for_delivery_and_beside_a_model(photographs):
