@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import io
 import multiprocessing
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
 from loaders.spec import LoaderSpec
 from manifests.errors import CallError
+from manifests.remote import is_url
 
 #: Presets whose work this module repeats.
 PRESETS = ("imagenet-train", "imagenet-eval")
@@ -37,7 +37,7 @@ def check_comparable(transforms: str, dataset: str) -> None:
         raise CallError(
             f"--torchvision compares {' and '.join(PRESETS)}, not {transforms}", hint="remove --torchvision"
         )
-    if not os.path.isdir(dataset):
+    if is_url(dataset):
         raise CallError("--torchvision reads a dataset on disk, not in an object store", hint="remove --torchvision")
 
 

@@ -145,7 +145,7 @@ def kept_entries(path: str, *, overwrite: bool) -> list[Entry]:
         CallError: the file exists and is damaged.
 
     """
-    if not os.path.lexists(path) or not os.path.getsize(path):
+    if not os.path.exists(path) or not os.path.getsize(path):
         return []
     try:
         return read_entries(path)

@@ -13,6 +13,7 @@ from helpers.chromium import chromium, find_chromium
 
 import loaders
 from loaders.bench import request as request_module
+from loaders.bench.model import load_model
 from loaders.bench.page import page
 from loaders.bench.rates import Method, Rate
 from loaders.bench.request import make_request
@@ -37,6 +38,8 @@ def step(images, labels):
     torch.nn.functional.cross_entropy(net(images.float().mean((2, 3))), labels).backward()
 def broken(images, labels):
     raise KeyError("weights")
+def leave(images, labels):
+    raise SystemExit(3)
 """
 
 
@@ -108,15 +111,33 @@ def test_bench_as_json(run, photographs):
         ),
         ("{script}:stop", "has no function stop. Hint: did you mean 'step'?"),
         ("{script}:broken", "raised KeyError: 'weights' in line 7 of {script}. Hint: a step takes images and labels"),
+        ("{script}:leave", "raised SystemExit: 3 in line 9 of {script}. Hint: a step takes images and labels"),
         ("{other}", "raised SyntaxError: "),
+        ("{program}", "raised SystemExit: 2 in line 2 of {program}. Hint: the script is imported: put what it does"),
     ],
 )
 def test_models_that_do_not_work(run, photographs, script, tmp_path, model, error):
     other = tmp_path / "other.py"
     other.write_text("def step(:")
-    names = {"script": script, "other": other}
+    program = tmp_path / "program.py"
+    program.write_text("import sys\nsys.exit(2)\n")  # as argparse does with arguments of others
+    names = {"script": script, "other": other, "program": program}
     run("bench", photographs, "--transforms", "imagenet-train", *QUICK, "--model", model.format(**names),
         error=error.format(**names))  # fmt: skip
+
+
+def test_a_script_with_dataclasses(photographs, tmp_path):
+    """`dataclasses` looks up the module of a class whose annotations are text."""
+    path = tmp_path / "train.py"
+    path.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "@dataclass\nclass Settings:\n    rate: float = 0.1\n"
+        "def step(images, labels):\n    Settings()\n"
+    )
+    options = {"split": "train", "batch_size": 4, "device": "cpu"}
+    spec = resolve(make_request(str(photographs), transforms="imagenet-train", **options))
+    assert load_model(f"{path}:step", spec)(("images", [0, 1])) == 2
+    close(spec)
 
 
 def test_without_torchvision(run, photographs, monkeypatch):
@@ -145,6 +166,14 @@ def test_a_model_of_torchvision(monkeypatch, photographs, run):
     assert "resnet50 alone" in text
     assert made == [("resnet50", None, 3)]
     run(*common, "--model", "resnet51", error="torchvision has no model resnet51. Hint: did you mean resnet50")
+
+
+def test_torchvision_and_a_folder_that_does_not_exist(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace())
+    common = ("--transforms", "imagenet-train", "--torchvision")
+    error = run("bench", tmp_path / "none", *common, error="none")
+    assert "object store" not in error
+    run("bench", "s3://bucket/photos", *common, error="reads a dataset on disk, not in an object store")
 
 
 def test_torchvision_reads_the_same_images(photographs, torchvision):
