@@ -81,6 +81,8 @@ class _Writer:
         elif "expression_desc" in kwargs:
             text = _arithmetic(inputs, kwargs)
         elif label == "_tensor_subscript":
+            if len(inputs) > 1:
+                raise _not_supported("a subscript that is computed")
             text = f"{inputs[0]}[{_subscripts(kwargs)}]"
         elif label == "_shape":
             text = f"{inputs[0]}.shape({_joined(_keywords(kwargs))})"

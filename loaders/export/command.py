@@ -95,6 +95,8 @@ def export(
     """
     if not _NAME.fullmatch(name):
         raise CallError(f"--name {printable(name)}: use letters, digits and underscores only")
+    if not out:
+        raise CallError("OUT is empty", hint="name a folder")
     if is_url(dataset):
         raise CallError(f"{printable(dataset)} is in an object store", hint="name a dataset on a local disk")
     folder = os.path.join(out, name) if target == "triton" else out

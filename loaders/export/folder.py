@@ -21,9 +21,16 @@ def check_folder(folder: str, *, overwrite: bool) -> None:
         overwrite: it may replace an export.
 
     Raises:
-        CallError: it exists and is not an export, or `overwrite` is false.
+        CallError: it exists and is not an export, or `overwrite` is false, or it cannot be made.
 
     """
+    parent = os.path.dirname(os.path.abspath(folder))
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    if not os.path.isdir(parent):
+        raise CallError(f"{printable(parent)} is not a folder", hint="choose another OUT")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise CallError(f"this user cannot write to {printable(parent)}", hint="choose another OUT")
     if not os.path.lexists(folder):
         return
     if not os.path.isfile(os.path.join(folder, RECORD)):
@@ -55,9 +62,18 @@ def write_folder(folder: str, files: Mapping[str, bytes]) -> None:
                 file.write(data)
         if os.path.isdir(folder):
             os.rename(folder, replaced)
-        os.rename(partial, folder)
+        _rename(partial, folder, replaced)
     except OSError as error:
         raise StorageError(f"the export cannot be written: {error.strerror}", file=folder) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _rename(partial: str, folder: str, replaced: str) -> None:
+    try:
+        os.rename(partial, folder)
+    except OSError:
+        if os.path.isdir(replaced):
+            os.rename(replaced, folder)
+        raise

@@ -33,3 +33,14 @@ def test_order_and_names_of_argument_inputs():
     assert "size=mul_" in text
     assert "roi_end=tensor_subscript_2" in text
     assert text.endswith("    return images")
+
+
+def test_computed_subscripts_are_refused():
+    """Their place is an input of the operator, which no constant of the source could replace."""
+    pipeline = dali.Pipeline(batch_size=1, num_threads=1, device_id=None)
+    with pipeline:
+        image = fn.external_source(name="encoded", dtype=types.UINT8, ndim=3, layout="HWC")
+        node = image[: fn.random.uniform(values=[2.0, 3.0], dtype=types.INT32)]
+        pipeline.set_outputs(node)
+    with pytest.raises(CallError, match="DALI has no Python function for a subscript that is computed"):
+        graph_source(pipeline, node, "images")

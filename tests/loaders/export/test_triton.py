@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from helpers import serve_models
 
 import loaders
 from loaders.cli import main
+from loaders.dali.serving import run_serialized
+from loaders.export import triton
 from loaders.export.command import export
 from manifests.errors import CallError, StorageError
 
@@ -212,3 +215,36 @@ def test_failed_write_leaves_the_old_export(photos, tmp_path, monkeypatch):
         export(photos, str(tmp_path), transforms="reid-eval", target="triton", device="cpu", overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["preprocess"]
     assert "shorter=256" in (tmp_path / "preprocess" / "export.json").read_text()
+
+
+def test_the_old_export_comes_back_if_the_new_one_cannot_take_its_place(photos, tmp_path, monkeypatch):
+    export(photos, str(tmp_path), transforms="imagenet-eval", target="triton", device="cpu", samples=1)
+    rename, calls = os.rename, []
+
+    def fails_once(*paths):
+        calls.append(paths)
+        if len(calls) == 2:
+            raise OSError(5, "Input/output error")
+        rename(*paths)
+
+    monkeypatch.setattr("os.rename", fails_once)
+    with pytest.raises(StorageError, match="Input/output error"):
+        export(photos, str(tmp_path), transforms="reid-eval", target="triton", device="cpu", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["preprocess"]
+    assert "shorter=256" in (tmp_path / "preprocess" / "export.json").read_text()
+
+
+def test_places_that_cannot_be_written_are_wrong_usage(photos, tmp_path):
+    (tmp_path / "file").touch()
+    done = run(photos, tmp_path / "file" / "models", "--device", "cpu")
+    assert (done.exit_code, "file is not a folder. Hint: choose another OUT." in done.stderr) == (2, True)
+    done = run(photos, "", "--device", "cpu")
+    assert (done.exit_code, "OUT is empty. Hint: name a folder." in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("change", [lambda images: images[:, :, ::-1], lambda images: images[:1]])
+def test_other_images_are_never_written(photos, tmp_path, monkeypatch, change):
+    monkeypatch.setattr(triton, "run_serialized", lambda *arguments: change(run_serialized(*arguments)))
+    with pytest.raises(CallError, match="does not give the images of the loader, so nothing was written"):
+        export(photos, str(tmp_path), transforms="imagenet-eval", target="triton", device="cpu", samples=2)
+    assert not [*tmp_path.iterdir()]
