@@ -49,7 +49,7 @@ def main() -> None:
     """
 
 
-@main.command(cls=Command)
+@main.command(cls=Command, short_help="Estimate the GPU memory for loading a dataset.")
 @click.argument("dataset")
 @click.option("--split", metavar="NAME", help="Only this split.  [default: all splits]")
 @click.option("--batch-size", type=click.IntRange(1, 2**20), required=True, metavar="N", help="Images per batch.")
@@ -94,7 +94,7 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
         click.echo(f"  {preset:14}" + "".join(f"{total / 2**30:>8.2f} GiB" for total in totals.values()))
 
 
-@main.command(cls=Command)
+@main.command(cls=Command, short_help="Show samples before and after the transforms.")
 @click.argument("dataset")
 @click.option(
     "--transforms", required=True, metavar="NAME|FILE", help="A preset such as imagenet-train, or a YAML file."
@@ -115,7 +115,13 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
     "--by", metavar="COLUMN", default="label", show_default=True, help="Column of --pk and --balanced for the groups."
 )
 @click.option("--batch-size", type=click.IntRange(1, 4096), metavar="N", help="Images of the batch of --balanced.")
-@click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "gpu"]),
+    default="auto",
+    show_default=True,
+    help="What decodes and transforms the images. auto: a GPU if there is one.",
+)
 @click.option("--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Seed of all draws.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is not a preview.")
 def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
@@ -132,7 +138,7 @@ def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
     click.echo(one_line(f"{out} is written: {len(made.items)} samples"))
 
 
-@main.command(cls=Command)
+@main.command(cls=Command, short_help="Find out what limits the speed of training.")
 @add_loader_options
 @click.option("--torchvision", is_flag=True, help="Compare with torchvision's DataLoader on the same images.")
 @click.option("--tuning", metavar="FILE", help="File of `loaders tune` that gives the options of the loader.")
@@ -145,9 +151,9 @@ def bench(
 ) -> None:
     """Measure how fast each stage of loading DATASET is, and say which one limits training.
 
-    Measures reading, with decoding, with augmentation, and the delivery to torch; with --model, also a training step
-    on one batch in memory, and training that the loader feeds. Then it tries changes of what is the limit, such as
-    smaller images, and says in one sentence what to do.
+    Measures reading, then also decoding, augmentation, and the delivery to torch; with --model, also a training step
+    on one batch in memory, and training that the loader feeds. Then it tries changes to the stage that is the limit,
+    such as smaller images, and says in one sentence what to do.
     """
     from loaders.bench.command import bench as measure
     from loaders.bench.page import GENERATOR, page
@@ -165,7 +171,7 @@ def bench(
     click.echo(json.dumps(as_json(results), indent=1, ensure_ascii=False) if json_output else as_text(results))
 
 
-@main.command(cls=Command)
+@main.command(cls=Command, short_help="Find the fastest options for a dataset and a machine.")
 @add_loader_options
 @click.option(
     "--objective",
@@ -207,7 +213,7 @@ def tune(
     click.echo(json.dumps(as_json(tuned), indent=1, ensure_ascii=False) if json_output else as_text(tuned, out))
 
 
-@main.command(cls=Command)
+@main.command(cls=Command, short_help="Write the transforms of an evaluation for a server.")
 @click.argument("dataset")
 @click.argument("out")
 @click.option(
@@ -220,18 +226,24 @@ def tune(
     required=True,
     help="triton: a model repository whose model decodes and transforms. onnx: a model that transforms decoded images.",
 )
-@click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "gpu"]),
+    default="auto",
+    show_default=True,
+    help="Where the server decodes and transforms. auto: on a GPU if this machine has one.",
+)
 @click.option(
     "--split", metavar="NAME", help="Split of the golden batch.  [default: val, test or train, the first that exists]"
 )
-@click.option("--name", metavar="NAME", default="preprocess", show_default=True, help="Name of Triton's model.")
+@click.option("--name", metavar="NAME", default="preprocess", show_default=True, help="With triton: name of the model.")
 @click.option(
     "--max-batch-size",
     type=click.IntRange(1, 4096),
     metavar="N",
     default=64,
     show_default=True,
-    help="Images in the largest batch of the server.",
+    help="With triton: images in the largest batch of the server.",
 )
 @click.option(
     "--samples",
@@ -241,8 +253,16 @@ def tune(
     show_default=True,
     help="Images in the golden batch, at most --max-batch-size.",
 )
-@click.option("--dtype", type=click.Choice(["float32", "float16", "uint8"]), default="float32", show_default=True)
-@click.option("--layout", type=click.Choice(["NCHW", "NHWC"]), default="NCHW", show_default=True)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float16", "uint8"]),
+    default="float32",
+    show_default=True,
+    help="Type of the image values.",
+)
+@click.option(
+    "--layout", type=click.Choice(["NCHW", "NHWC"]), default="NCHW", show_default=True, help="Order of the axes."
+)
 @click.option("--overwrite", is_flag=True, help="Replace an export of this name.")
 def export(dataset: str, out: str, **options: Any) -> None:
     """Write the transforms of an evaluation for a server, as the folder OUT.

@@ -21,7 +21,13 @@ def add_loader_options(command: Callable[..., None]) -> Callable[..., None]:
             metavar="N",
             help="Images per batch.  [default: 256; fewer if the images are large or the split is smaller]",
         ),
-        click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True),
+        click.option(
+            "--device",
+            type=click.Choice(["auto", "cpu", "gpu"]),
+            default="auto",
+            show_default=True,
+            help="What decodes and transforms the images. auto: a GPU if there is one.",
+        ),
         click.option("--cache", metavar="DIR", help="Folder on a local disk, if DATASET is in an object store."),
         click.option(
             "--model",

@@ -38,7 +38,7 @@ def write_options(command: click.Command, context: click.Context, formatter: cli
     sections: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record is not None:
+        if record is not None and isinstance(parameter, click.Option):
             sections.setdefault(getattr(parameter, "section", OTHERS), []).append(record)
     for heading, records in sections.items():
         with formatter.section(heading):

@@ -16,7 +16,7 @@ from manifests.remote import is_url
 from manifests.text import agree, plural
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Write the shards of a plan, or a share of them.")
 @click.argument("out", type=path_or_url)
 @click.option(
     "--task",

@@ -23,3 +23,10 @@ def test_each_option_is_printed_once_under_its_heading():
 def test_a_command_without_sections_has_one_heading():
     text = CliRunner().invoke(main, ["verify", "--help"]).stdout
     assert re.findall(r"^([A-Z][a-z ]+):$", text, re.MULTILINE) == ["Options"]
+    assert not re.search(r"^  [A-Z]+$", text, re.MULTILINE)  # OUT is no option
+
+
+def test_the_list_of_commands_has_whole_sentences():
+    text = CliRunner().invoke(main, ["--help"]).stdout
+    assert "work" in text
+    assert "..." not in text.partition("\nCommands:\n")[2]
