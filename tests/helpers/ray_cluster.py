@@ -8,14 +8,14 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
-from helpers import HELPERS
+from helpers import PYTHONPATH
 
 #: Small: the tests share the machine with others.
 NODE = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 100 << 20}
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "OPENBLAS_NUM_THREADS": "1",
-    "PYTHONPATH": str(HELPERS.parent),  # workers import `helpers`
+    "PYTHONPATH": PYTHONPATH,  # workers import `helpers`
 }
 
 

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from helpers import PYTHONPATH
 from helpers import engine_tasks as tasks
 
 from dataprep.engines import LocalEngine
@@ -202,7 +203,7 @@ with closing(engine):
 def test_ctrl_c_ends_the_workers(kind, request, tmp_path):
     address = request.getfixturevalue("cluster").address if kind == "ray" else ""
     program = [sys.executable, "-c", INTERRUPTED, kind, address]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     start = time.monotonic()
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False, env=environment)
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)

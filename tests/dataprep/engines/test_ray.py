@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from helpers import HELPERS
+from helpers import HELPERS, PYTHONPATH
 from helpers.ray_cluster import NODE, node_without
 
 from dataprep.convert.dataset import convert_dataset
@@ -165,7 +165,7 @@ def test_a_node_is_removed(cluster, connection, source, expected, snapshot, mark
 
 def test_the_program_is_killed_and_run_again(cluster, convert, source, expected, snapshot, markers, tmp_path):
     program = [sys.executable, HELPERS / "slow_shards.py", cluster.address, markers, source, tmp_path / "out"]
-    environment = {**os.environ, "PYTHONPATH": str(HELPERS.parent)}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     process = subprocess.Popen(list(map(str, program)), env=environment, start_new_session=True)
     first_marker(markers)
     deadline = time.monotonic() + 60
@@ -194,7 +194,7 @@ def test_a_machine_with_another_pillow_is_refused(cluster, connection, convert, 
     """So is one without dataprep."""
     lines = []
     (tmp_path / "sitecustomize.py").touch()
-    node = cluster.add_node(**NODE, env_vars={"PYTHONPATH": f"{tmp_path}:{HELPERS.parent}"})
+    node = cluster.add_node(**NODE, env_vars={"PYTHONPATH": f"{tmp_path}{os.pathsep}{PYTHONPATH}"})
     try:
         for program in INSTALLATIONS:
             (tmp_path / "sitecustomize.py").write_text(program)
