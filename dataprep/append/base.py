@@ -147,4 +147,8 @@ def check_options(base: Base, options: Options) -> Options:
     if pixels != manifest.pixels:
         stored = f"raw pixels of {manifest.pixels[1]}x{manifest.pixels[0]}" if manifest.pixels else "encoded images"
         raise CallError(f"--append: {printable(base.out)} stores {stored}", hint="leave out --store and --raw-size")
+    if options.raw and options.downscale:
+        height, width, _ = options.raw.pixels
+        message = f"--append: {printable(base.out)} stores raw pixels of {width}x{height}, which are not resized"
+        raise CallError(message, hint="leave out --resize-shorter, --max-side and the options that belong to them")
     return options

@@ -105,7 +105,8 @@ def _write_rejected(base: Base, revision: int, rows: Iterable[Mapping[str, str]]
     """Write the list of all rejected images, unless the old list is also the new one; return the list."""
     old = base.manifest.rejected
     before = [*read_rejected(base.out, old.name)] if old else []
-    new = [dict(row) for row in rows if dict(row) not in before]
+    known = {tuple(sorted(row.items())) for row in before}
+    new = [dict(row) for row in rows if tuple(sorted(row.items())) not in known]
     if not new:
         return old
     data = rejected_bytes(sorted([*before, *new], key=lambda row: row["source"]))

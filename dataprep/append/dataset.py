@@ -17,6 +17,7 @@ import numpy as np
 
 from dataprep import storage
 from dataprep.append.base import Base, check_options, read_base
+from dataprep.append.columns import check_columns
 from dataprep.append.complete import finish_append
 from dataprep.append.known import known_rows, revision_with
 from dataprep.append.mark import Mark, create_mark, read_mark, remove_mark
@@ -177,6 +178,7 @@ def plan_append(
         )
     if (number := revision_with(base, source)) is not None:
         return AppendResult(base.manifest, len(source), number, None)
+    check_columns(base, source, options)
     source_digest = fingerprint_of(source, options.as_json())
     classes = extended_classes(base.manifest.classes, source, printable(base.out))
     labelled = relabel(source, classes)

@@ -335,3 +335,69 @@ def test_frames_of_many_videos(invoke, monkeypatch, tmp_path):
     output = invoke("convert", "--src", tmp_path / "all.csv", "--out", tmp_path / "out", "--append").output
     assert "6 images of the source are in" in output
     assert len(rows(tmp_path / "out")) == 8
+
+
+def table(path: Path, folder: Path, columns: dict[str, list]) -> Path:
+    """Write a CSV with some columns about the first images of a folder."""
+    images = sorted(folder.rglob("*.jpg"))
+    lines = [",".join(["path", "label", *columns])]
+    lines += [
+        f"{image},{image.parent.name},{','.join(map(str, values))}"
+        for image, values in zip(images, zip(*columns.values(), strict=True), strict=False)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_columns_of_another_type_are_refused(sources, invoke, snapshot, tmp_path):
+    out = tmp_path / "out"
+    invoke("convert", "--src", table(tmp_path / "ages.csv", sources[0], {"age": [1, 2]}), "--out", out)
+    before = snapshot(out)
+    texts = table(tmp_path / "texts.csv", sources[1], {"age": ["old", "young"]})
+    output = invoke("convert", "--src", texts, "--out", out, "--append", status=2).output
+    assert "column age has the type large_string, but int64 in" in output
+    assert snapshot(out) == before
+    halves = table(tmp_path / "halves.csv", sources[1], {"age": [0.5, 1.5], "name": ["a", "b"]})
+    invoke("convert", "--src", halves, "--out", out, "--append")
+    invoke("convert", "--src", out, "--out", tmp_path / "again")
+    ages = {row["source"]: row["age"] for row in rows(tmp_path / "again")}
+    assert sorted(ages.values()) == [0.5, 1, 1.5, 2]
+
+
+def test_a_column_of_the_source_is_not_mixed_with_one_that_options_add(sources, invoke, snapshot, tmp_path):
+    out = tmp_path / "out"
+    foreign = table(tmp_path / "foreign.csv", sources[0], {"perceptual_hash": ["a", "b"]})
+    invoke("convert", "--src", foreign, "--out", out)
+    before = snapshot(out)
+    output = invoke("convert", "--src", sources[1], "--out", out, "--append", "--hash", status=2).output
+    assert "has a column 'perceptual_hash' that came with a source" in output
+    assert snapshot(out) == before
+    invoke("convert", "--src", sources[1], "--out", out, "--append")
+
+
+def test_raw_pixels_are_not_resized(sources, invoke, snapshot, tmp_path):
+    out = tmp_path / "out"
+    invoke("convert", "--src", sources[0], "--out", out, "--store", "raw", "--raw-size", 24)
+    before = snapshot(out)
+    append = ["convert", "--src", sources[1], "--out", out, "--append"]
+    assert "stores raw pixels of 24x24" in invoke(*append, "--resize-shorter", 20, status=2).output
+    assert snapshot(out) == before
+    invoke(*append)
+    assert len(read_manifest(out).revisions) == 1
+
+
+def test_an_image_in_two_classes_stays_known(sources, invoke, tmp_path):
+    out = tmp_path / "out"
+    first = sorted(sources[0].rglob("*.jpg"))[0]
+    other = tmp_path / "other" / "cat" / first.name
+    other.parent.mkdir(parents=True)
+    shutil.copy(first, other)
+    (tmp_path / "twice.csv").write_text(f"path,label\n{first},cat\n{other},dog\n")
+    (tmp_path / "moved.csv").write_text(f"path,label\n{first},fox\n")
+    invoke("convert", "--src", tmp_path / "twice.csv", "--out", out)
+    append = ["convert", "--out", out, "--append", "--src"]
+    with (tmp_path / "twice.csv").open("a") as file:
+        file.write(f"{sources[1]}/dog/0003.jpg,dog\n")
+    assert "2 images of the source are in" in invoke(*append, tmp_path / "twice.csv").output
+    assert len(rows(out)) == 3
+    assert "but here in class fox" in invoke(*append, tmp_path / "moved.csv", status=2).output
