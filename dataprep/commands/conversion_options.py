@@ -193,22 +193,13 @@ def read_inputs(
     if out is None and len(src) > 1:
         raise CallError("several --src require --out", hint="set --out to the folder of the new dataset")
 
-    from dataprep.plan.where import filter_source
+    from dataprep.convert.select import select_samples
     from dataprep.resume.output import check_output
-    from dataprep.sources.hash_column import without_hashes
     from dataprep.sources.merge import Part, merge_sources, read_parts
 
     parts = read_parts(src, source_options(**reading), rename_classes)
-    source = merge_sources(parts)
-    if where is not None:
-        source = filter_source(source, where)
-    if options.finds_duplicates:
-        from dataprep.duplicates.resolve import resolve_duplicates
-
-        with ProgressBar("hashing") as bar:
-            source = resolve_duplicates(source, options, workers=workers, progress=bar)
-    if not options.hash:
-        source = without_hashes(source)
+    with ProgressBar("hashing") as bar:
+        source = select_samples(merge_sources(parts), options, workers=workers, progress=bar)
     for each in parts if len(parts) > 1 else [Part(src[0], source)]:
         console.info(f"{each.src}: {each.source.layout}, {describe_contents(each.source)}")
         if len(parts) > 1 and out is not None:  # the folder above all sources is not one of them

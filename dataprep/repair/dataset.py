@@ -16,7 +16,7 @@ from awscrt.checksums import crc32c
 from dataprep import engines, storage
 from dataprep.progress import Progress
 from dataprep.repair.check import CheckTask, DamagedFile, check_shard, damage_of
-from dataprep.repair.remake import remake_all
+from dataprep.repair.remake import listed_rejected, remake_all
 from dataprep.resume.finished import read_conversion
 from dataprep.sources import Source
 from dataprep.verify.shard import manifest_of
@@ -87,32 +87,36 @@ def repair_dataset(
         if broken and source is not None and manifest.creator == "convert":
             found |= remake_all(folder, manifest, broken, found, source, workers=workers, dry_run=dry_run)
         files = [file for shard in shards for file in found[shard.name]]
-        files += _repair_rejected(folder, manifest, source, dry_run=dry_run)
+        files += _repair_rejected(folder, manifest, source, workers, dry_run=dry_run)
     return RepairResult(tuple(files), len(shards))
 
 
-def _repair_rejected(folder: str, manifest: Manifest, source: Source | None, *, dry_run: bool) -> Iterator[DamagedFile]:
-    """Repair the list of rejected images from the sample tables, which list those of their shards."""
+def _repair_rejected(
+    folder: str, manifest: Manifest, source: Source | None, workers: int, *, dry_run: bool
+) -> Iterator[DamagedFile]:
+    """Repair the list of rejected images from the sample tables, which list those of their shards, and the source."""
     file = manifest.rejected
     if file is None or not (damage := damage_of(folder, file)):
         return
     path = os.path.join(folder, file.name)
-    rows = [dict(row) for row in source.rejected] if source else []
+    found = [*listed_rejected(manifest, source, workers)] if source and manifest.creator == "convert" else []
     for part in parts(manifest):
         for shard in (shard for split in part.splits for shard in split.shards):
             table = os.path.join(folder, shard.table.name)
             conversion = read_conversion(str(part.options.get("plan")), table)
-            rows += [dict(row) for row in conversion.rejected if dict(row) not in rows] if conversion else []
-    data = rejected_bytes(sorted(rows, key=lambda row: row["source"]))
+            found += conversion.rejected if conversion else []
+    rows = {tuple(sorted(row.items())): dict(row) for row in found}
+    data = rejected_bytes(sorted(rows.values(), key=lambda row: row["source"]))
     if File(file.name, len(data), checksum_text(crc32c(data))) == file:
         if not dry_run:
             storage.replace_file(path, data)
-        yield DamagedFile(file.name, damage, repair="rebuilt from the sample tables")
+        yield DamagedFile(file.name, damage, repair="rebuilt from the sample tables" + " and the source" * bool(source))
         return
     again = "dataprep index" if manifest.creator == "index" else "dataprep convert"
     yield DamagedFile(
         file.name,
         damage,
         reason="the sample tables do not list all rejected images",
-        hint=f"run the same `{again}` again, or restore the file from a copy",
+        hint=("" if source or manifest.creator == "index" else "set --src to the source of the dataset, ")
+        + f"run the same `{again}` again, or restore the file from a copy",
     )

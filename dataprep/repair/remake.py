@@ -10,20 +10,20 @@ from typing import NamedTuple
 from dataprep import engines, storage
 from dataprep.append.base import Base, options_of
 from dataprep.append.dataset import AppendResult, plan_append
+from dataprep.convert.select import select_samples
 from dataprep.engines import LocalEngine
 from dataprep.engines.inline import InlinePool
 from dataprep.formats import FORMATS
 from dataprep.options import Options
 from dataprep.plan.assign import ConversionPlan, key_of, make_plan
 from dataprep.plan.job import Job, job_of, shard_task
-from dataprep.plan.where import filter_source
 from dataprep.repair.check import DamagedFile
 from dataprep.shards.write import ShardTask, write_files
 from dataprep.sources import Source
 from manifests.errors import CallError, DamagedError, SourceError, SourceVanishedError
 from manifests.history import read_older
 from manifests.members import MemberError
-from manifests.revisions import part_of, revisions_of_shards
+from manifests.revisions import part_of, parts, revisions_of_shards
 from manifests.schema import Manifest, Shard
 from manifests.text import printable
 
@@ -101,8 +101,7 @@ def _plan(
     part = part_of(manifest, revision)
     try:
         options = options_of(part.options)
-        if options.where is not None:
-            source = filter_source(source, options.where)
+        source = select_samples(source, options, workers=workers)
         if revision:
             before, data = read_older(folder, manifest, revision - 1)
             planned = _plan_append(Base(folder, data, before), source, options, workers)
@@ -111,7 +110,7 @@ def _plan(
             planned = source, plan, job_of(source, plan, folder, options)
     except MemberError as error:
         return f"the options in the manifest are not those of this release ({error})"
-    except (CallError, SourceError) as error:
+    except (CallError, SourceError, SourceVanishedError) as error:
         return f"the source does not fit the options in the manifest ({error.message})"
     except DamagedError as error:
         return f"a file that tells what was in the dataset before is damaged ({error.message})"
@@ -120,6 +119,15 @@ def _plan(
         what = "the dataset" if not manifest.revisions else f"revision {revision}"
         return f"{what} was not made from {printable(source.root)} as it is now{versions}"
     return planned
+
+
+def listed_rejected(manifest: Manifest, source: Source, workers: int) -> Iterator[Mapping[str, str]]:
+    """Yield the images that each revision left out before any shard was written, if the source is that of it."""
+    for part in parts(manifest):
+        try:
+            yield from select_samples(source, options_of(part.options), workers=workers).rejected
+        except (MemberError, CallError, SourceError, SourceVanishedError):
+            continue
 
 
 def _plan_append(

@@ -215,3 +215,54 @@ def test_revisions(convert, invoke, source, snapshot, tmp_path, fmt):
     assert snapshot(out) != files
     invoke("repair", "--workers", 1, out, "--src", source)
     assert snapshot(out) == files
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--duplicates", "drop"),
+        ("--duplicates", "same-split"),
+        ("--val-fraction", 0.3, "--split-by", "duplicates"),
+        ("--duplicates", "drop", "--distance", -1, "--where", "label != 'cat'"),
+    ],
+)
+def test_options_that_choose_images_apply_again(options, convert, invoke, source, snapshot, fmt):
+    first, *_ = sorted((source / "日本").iterdir())
+    shutil.copy(first, first.with_stem("copy"))
+    out = convert("--fmt", fmt, *options)
+    files = snapshot(out)
+    assert ("rejected.jsonl" in files) == ("drop" in options)
+    for name in files.keys() & {"rejected.jsonl", f"train-00000{suffix(fmt)}", "train-00001.parquet"}:
+        flip(out / name)
+    if "drop" in options:
+        failed = invoke("repair", "--workers", 1, out, status=1).stdout
+        assert "Hint: set --src to the source of the dataset, run the same" in failed
+    assert "made again from the source" in invoke("repair", "--workers", 1, out, "--src", source).stdout
+    assert snapshot(out) == files
+
+
+def test_the_source_is_a_dataset_with_hashes(convert, invoke, source, snapshot, tmp_path):
+    invoke("convert", "--src", source, "--out", tmp_path / "hashed", "--hash", "--workers", 1)
+    out = convert(src=tmp_path / "hashed")
+    files = snapshot(out)
+    flip(out / "train-00000.tfrecord")
+    invoke("repair", "--workers", 1, out, "--src", tmp_path / "hashed")
+    assert snapshot(out) == files
+
+
+def test_duplicates_that_an_append_left_out(convert, invoke, source, snapshot, tmp_path):
+    out = convert()
+    second = tmp_path / "second" / "cat"
+    second.mkdir(parents=True)
+    for number, path in enumerate(sorted(source.rglob("*.*"))[:7]):
+        shutil.copy(path, second / f"{number}{path.suffix.lower()}")
+    shutil.copy(path, second / f"copy{path.suffix.lower()}")
+    invoke("convert", "--src", second.parent, "--out", out, "--append", "--duplicates", "drop")
+    files = snapshot(out)
+    flip(sorted(out.glob("*.tfrecord"))[-1])
+    flip(out / "rejected.1.jsonl")
+    result = invoke("repair", "--workers", 1, out, "--src", second.parent)
+    assert "rejected.1.jsonl: the file does not match its checksum; rebuilt from the sample tables and the source" in (
+        result.stdout
+    )
+    assert snapshot(out) == files
