@@ -11,8 +11,9 @@ from dataprep.commands.base import Command, print_line, print_note, workers_opti
 from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.options import DEFAULT_DISTANCE, MAX_DISTANCE
-from manifests.errors import ExitStatus
-from manifests.text import MAX_SHOWN, agree, one_line, plural
+from manifests.errors import CallError, ExitStatus
+from manifests.remote import absolute
+from manifests.text import MAX_SHOWN, agree, one_line, plural, printable
 
 if TYPE_CHECKING:
     from dataprep.duplicates.places import Place
@@ -71,6 +72,9 @@ def duplicates(
     from dataprep.sources import SourceOptions, read_source
     from dataprep.sources.prepared import is_prepared
 
+    for number, path in enumerate(datasets):
+        if absolute(path) in map(absolute, datasets[:number]):
+            raise CallError(f"{printable(path)} is given twice", hint="give each dataset once: copies in it are found")
     plain = SourceOptions(label_type="none" if unlabelled else None)
     sources = [read_source(path, SourceOptions() if is_prepared(path) else plain) for path in datasets]
     with ProgressBar("hashing") as bar:

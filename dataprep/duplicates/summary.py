@@ -133,7 +133,11 @@ def _join(a: _Links, b: _Links) -> _Links:
 
 
 def _conflicts(images: Collection, links: _Links) -> NDArray[np.bool_]:
-    different: NDArray[np.bool_] = images.label[links.first] != images.label[links.second]
+    """Return which pairs have different labels. Labels of two types, such as a class and none, do not conflict."""
+    types = [images.sources[part.source].label_type for part in images.parts]
+    kind = np.array([types.index(each) for each in types])[images.part]
+    is_same_type = kind[links.first] == kind[links.second]
+    different: NDArray[np.bool_] = is_same_type & (images.label[links.first] != images.label[links.second])
     return different
 
 

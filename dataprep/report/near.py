@@ -60,17 +60,17 @@ def find_near(folder: str, manifest: Manifest, columns: Columns, workers: int | 
     except DatasetError as error:
         return NearCopies(note=f"Images that look alike were not looked for: {error.message}.")
     note = "Of so many images, only those of different splits were compared." if across else ""
-    return _describe(images, found, note)
+    return _describe(columns, images, found, note)
 
 
-def _describe(images: Collection, found: Duplicates, note: str) -> NearCopies:
+def _describe(columns: Columns, images: Collection, found: Duplicates, note: str) -> NearCopies:
     return NearCopies(
         hashed=int(images.has_hash.sum()),
         distance=found.distance,
         pairs=len(found.pairs.first),
         leaked=dict(_leaked(images, found)),
         conflicting=count_near_conflicts(images, found),
-        shown=tuple(_group(images, match) for match in near_matches(images, found, _MAX_PAIRS)),
+        shown=tuple(_group(columns, images, match) for match in near_matches(images, found, _MAX_PAIRS)),
         note=note,
     )
 
@@ -84,12 +84,13 @@ def _leaked(images: Collection, found: Duplicates) -> Iterator[tuple[str, int]]:
             yield f"{images.parts[later].split} in {images.parts[earlier].split}", count
 
 
-def _group(images: Collection, match: Match) -> CopyGroup:
+def _group(columns: Columns, images: Collection, match: Match) -> CopyGroup:
+    """Describe two images. The rows of the collection are those of the columns."""
     rows = np.array(match.images)
     turned = f", {match.symmetry}" if match.symmetry != "identical" else ""
     return CopyGroup(
         rows=match.images,
         splits=tuple(images.parts[part].split for part in np.unique(images.part[rows])),
-        labels=tuple(np.unique(images.label[rows]).tolist()),
+        labels=tuple(np.unique(columns.label[rows]).tolist()),
         note=f"{plural(match.distance or 0, 'bit')} differ{turned}",
     )

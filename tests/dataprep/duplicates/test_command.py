@@ -162,6 +162,13 @@ def test_labels_that_are_not_classes(invoke, pictures, tmp_path):
     invoke("convert", "--src", tmp_path / "list.csv", "--unlabelled", "--out", tmp_path / "none")
     result = run(invoke, tmp_path / "none", status=0)
     assert (result["near"], result["conflicts"]) == (2, 0)
+    result = run(invoke, tmp_path / "numbers", tmp_path / "none", status=1)
+    assert (result["exact"], result["conflicts"]) == (4, 1), "a label does not contradict an image without one"
+
+
+def test_a_dataset_given_twice(invoke, source, monkeypatch):
+    monkeypatch.chdir(source.parent)
+    assert "is given twice" in invoke("duplicates", source, f"{source.name}/", status=2).stderr
 
 
 def test_a_folder_without_class_folders(invoke, pictures, tmp_path):

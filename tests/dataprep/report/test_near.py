@@ -59,6 +59,23 @@ def test_leaks_and_conflicts(invoke, dataset, tmp_path):
     assert 'href="#near"' in page
 
 
+def test_labels_are_the_numbers_of_classes(invoke, tmp_path):
+    """Labels that are not classes are shown in groups, which the numbers of a pair refer to."""
+    lines = ["path,labels"]
+    pictures = [Image.fromarray(photograph(name)).resize((200, 150)) for name in ("astronaut", "coffee")]
+    for number, (picture, quality, labels) in enumerate(
+        [(pictures[0], 90, "b|c"), (pictures[1], 90, "c"), (pictures[0], 60, "a"), (pictures[1], 60, "c")]
+    ):
+        (tmp_path / f"{number}.jpg").write_bytes(encode(picture, quality=quality))
+        lines.append(f"{number}.jpg,{labels}")
+    (tmp_path / "tags.csv").write_text("\n".join(lines) + "\n")
+    options = ("--label-type", "multi-label", "--no-shuffle", "--hash")
+    invoke("convert", "--src", tmp_path / "tags.csv", "--out", tmp_path / "out", *options)
+    data, _, _ = report(invoke, tmp_path / "out", tmp_path)
+    names = [[data["classes"][label]["name"] for label in group["labels"]] for group in data["copies"]["near"]["shown"]]
+    assert names == [["a", "b"], ["c"]]
+
+
 def test_without_hashes(invoke, dataset, tmp_path):
     data, page, _ = report(invoke, dataset(), tmp_path)
     assert data["copies"]["near"]["pairs"] == 0
