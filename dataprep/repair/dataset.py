@@ -20,7 +20,9 @@ from dataprep.repair.remake import listed_rejected, remake_all
 from dataprep.resume.finished import read_conversion
 from dataprep.sources import Source
 from dataprep.verify.shard import manifest_of
-from manifests.revisions import parts, revisions_of_shards
+from manifests.errors import DamagedError
+from manifests.history import read_old_manifest
+from manifests.revisions import old_manifest_name, parts, revisions_of_shards
 from manifests.schema import File, Manifest
 from manifests.store import checksum_text, read_manifest, rejected_bytes
 
@@ -87,8 +89,18 @@ def repair_dataset(
         if broken and source is not None and manifest.creator == "convert":
             found |= remake_all(folder, manifest, broken, found, source, workers=workers, dry_run=dry_run)
         files = [file for shard in shards for file in found[shard.name]]
+        files += _check_old_manifests(folder, manifest)
         files += _repair_rejected(folder, manifest, source, workers, dry_run=dry_run)
     return RepairResult(tuple(files), len(shards))
+
+
+def _check_old_manifests(folder: str, manifest: Manifest) -> Iterator[DamagedFile]:
+    for revision in range(manifest.revision):
+        try:
+            read_old_manifest(folder, manifest, revision)
+        except DamagedError as error:
+            name, reason = old_manifest_name(revision), "the newest manifest does not determine it"
+            yield DamagedFile(name, error.message, reason=reason, hint=error.hint or "")
 
 
 def _repair_rejected(

@@ -215,6 +215,10 @@ def test_revisions(convert, invoke, source, snapshot, tmp_path, fmt):
     assert snapshot(out) != files
     invoke("repair", "--workers", 1, out, "--src", source)
     assert snapshot(out) == files
+    flip(out / "manifest.0.json")
+    failed = invoke("repair", "--workers", 1, out, status=1).stdout
+    assert "manifest.0.json: this is not the manifest of revision 0" in failed
+    assert "not repaired: the newest manifest does not determine it. Hint: restore it from a copy" in failed
 
 
 @pytest.mark.parametrize(
