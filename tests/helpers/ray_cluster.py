@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from helpers import PYTHONPATH
 
@@ -21,12 +23,17 @@ ENVIRONMENT = {
 
 @contextmanager
 def two_nodes():
-    """Start a cluster of two nodes with one CPU each; yield the `ray.cluster_utils.Cluster`."""
+    """Start a cluster of two nodes with one CPU each; yield the `ray.cluster_utils.Cluster`.
+
+    Its attribute `client_address` is the address of its server for Ray's client, ``ray://…``.
+    """
     from ray.cluster_utils import Cluster
 
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
     os.environ.update(ENVIRONMENT)  # nodes inherit it
-    cluster = Cluster(initialize_head=True, head_node_args=NODE)
+    port = _free_port()
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "ray_client_server_port": port})
+    cluster.client_address = f"ray://127.0.0.1:{port}"
     try:
         cluster.add_node(**NODE)
         yield cluster
@@ -37,6 +44,15 @@ def two_nodes():
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _free_port():
+    # Ray gives ports above 10,000 to its workers.
+    for port in random.sample(range(8000, 9900), 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 @contextmanager

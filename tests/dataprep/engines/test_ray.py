@@ -73,6 +73,13 @@ def test_same_bytes_and_messages_as_the_local_engine(convert, cluster, expected,
     assert snapshot(tmp_path / "out") == expected
 
 
+def test_a_client_of_the_cluster(convert, cluster, expected, snapshot, tmp_path):
+    pytest.importorskip("grpc", reason="Ray's client needs grpcio")
+    done = convert(cluster.client_address)
+    assert done.returncode == 0, done.stderr
+    assert snapshot(tmp_path / "out") == expected
+
+
 def test_relative_paths_begin_in_the_folder_of_the_program(cluster, source, expected, snapshot, dataprep):
     arguments = ("--src", source.name, *SHARD, "--out", "relative", "--engine", "ray", "--address", cluster.address)
     done = dataprep("convert", *arguments, cwd=source.parent)
