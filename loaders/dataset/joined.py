@@ -15,6 +15,7 @@ from loaders.dataset.split import OpenSplit
 from manifests.errors import CallError, TableError
 from manifests.labels import has_classes
 from manifests.schema import File, Shard
+from manifests.text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ def join_splits(parts: Sequence[OpenSplit]) -> JoinedSplit:
         parts: at least one.
 
     Raises:
-        CallError: two are the same split, some datasets name their classes and others do not, or they store pixels
-            differently.
+        CallError: two are the same split, some datasets name their classes and others do not, they store pixels
+            differently, or their masks number a class differently.
 
     """
     first = parts[0]
@@ -101,12 +102,27 @@ def join_splits(parts: Sequence[OpenSplit]) -> JoinedSplit:
             hint="convert it with --classes",
         )
     classes = tuple(dict.fromkeys(name for part in parts for name in part.manifest.classes))
+    if first.manifest.label_type == "mask":
+        _check_mask_classes(parts, classes)
     shards = tuple(_with_paths(part, shard) for part in parts for shard in part.shards)
     folder = " + ".join(part.folder for part in parts)
     numbers = {name: number for number, name in enumerate(classes)}
     labels = tuple(np.array([numbers[name] for name in part.manifest.classes], np.int64) for part in parts)
     manifest = replace(first.manifest, classes=classes)
     return JoinedSplit(folder, "/", first.name, manifest, shards, parts=tuple(parts), labels=labels)
+
+
+def _check_mask_classes(parts: Sequence[OpenSplit], classes: tuple[str, ...]) -> None:
+    """Check that the masks of all parts number `classes` alike, because the values of pixels are not changed."""
+    for part in parts:
+        own = part.manifest.classes
+        wrong = next((number for number, name in enumerate(own) if classes[number] != name), None)
+        if wrong is not None:
+            raise CallError(
+                f"the value {wrong} in the masks of {part.folder} is the class {printable(own[wrong])}, but in those "
+                f"of {parts[0].folder} it is {printable(classes[wrong])}",
+                hint="join datasets whose masks number the classes alike",
+            )
 
 
 def mix_weights(parts: Sequence[OpenSplit], mix: Sequence[float]) -> NDArray[np.float64]:

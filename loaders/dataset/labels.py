@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from manifests.errors import TableError
+from manifests.text import plural
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListColumn:
@@ -46,6 +49,28 @@ def concat_lists(parts: Sequence[ListColumn]) -> ListColumn:
     counts = np.concatenate([np.diff(part.starts) for part in parts])
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return ListColumn(np.concatenate([part.values for part in parts]), starts)
+
+
+def check_lengths(name: str, parts: Sequence[ListColumn], files: Sequence[str]) -> None:
+    """Check that all tables have lists of the same length; the lists of one table have.
+
+    Args:
+        name: name of the column.
+        parts: the column in each table; none is empty.
+        files: paths of the tables.
+
+    Raises:
+        TableError: they have not.
+
+    """
+    lengths = [int(part.starts[1]) for part in parts]
+    for length, file in zip(lengths, files, strict=True):
+        if length != lengths[0]:
+            raise TableError(
+                f"column {name!r} has {plural(length, 'number')} for each sample, but {lengths[0]} in {files[0]}",
+                file=file,
+                hint="join only datasets with as many numbers for each sample",
+            )
 
 
 def multi_hot(column: ListColumn, rows: NDArray[np.int64], classes: int) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dataset.labels import ListColumn, concat_lists
+from loaders.dataset.labels import ListColumn, check_lengths, concat_lists
 from loaders.dataset.lazy_columns import LazyColumns
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes
@@ -151,11 +151,13 @@ class SampleTables:
         """Return a column of lists that holds labels. Reads all tables.
 
         Raises:
-            TableError: a table is missing or damaged, or a label is not a class of the dataset.
+            TableError: a table is missing or damaged, has a label that is no class, or another number of values.
 
         """
         if name not in self._lists:
             parts = [self._list_part(number, name) for number in range(len(self._split.shards))]
+            if LABEL_COLUMNS[self.label_type][name] == "floats":
+                check_lengths(name, parts, [self._split.path(shard.table) for shard in self._split.shards])
             self._lists[name] = concat_lists(parts)
         return self._lists[name]
 

@@ -12,7 +12,7 @@ from helpers import annotated
 import loaders
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options, Raw
-from dataprep.sources import read_source
+from dataprep.sources import SourceOptions, read_source
 from loaders.dataset.split import open_split
 from loaders.transforms import Flip, Normalize, RandomResizedCrop
 from manifests.errors import CallError, DamagedError
@@ -94,6 +94,18 @@ def test_boxes(datasets, fmt, order):
                 assert corners[count:].eq(0).all()
                 seen.append(picture)
     assert sorted(seen) == [0, 1, 2, 3, 4]
+
+
+def test_masks_with_other_numbers_of_classes_are_not_joined(sources, tmp_path):
+    made = {}
+    for name, classes in {"first": ("sky", "cat"), "longer": ("sky", "cat", "dog"), "other": ("sky", "dog")}.items():
+        source = read_source(str(sources["mask"]), SourceOptions(classes=classes))
+        made[name] = str(tmp_path / name)
+        convert_dataset(source, made[name], Options())
+    with build([made["first"], made["longer"]], ("mask",), "planned") as loader:
+        assert loader.classes == ("sky", "cat", "dog")
+    with pytest.raises(CallError, match=r"the value 1 in the masks of .*other is the class dog, but .*first it is cat"):
+        build([made["first"], made["other"]], ("mask",), "planned")
 
 
 def test_fields_without_images(datasets):

@@ -211,6 +211,18 @@ def test_joined_datasets_have_one_numbering_of_classes(made, fmt, tmp_path, data
         build([made["regression", fmt], folders[0]], fields=("image",))
 
 
+@FORMATS
+def test_datasets_with_other_numbers_for_each_sample_are_not_joined(made, fmt, tmp_path, dataprep):
+    (tmp_path / "0.png").write_bytes(encode(np.zeros((40, 50, 3), np.uint8), "png"))
+    (tmp_path / "list.csv").write_text("path,values\n0.png,2.5\n")
+    done = dataprep("convert", "--src", tmp_path / "list.csv", "--fmt", fmt, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    folders = [made["regression", fmt], tmp_path / "out"]
+    with pytest.raises(DamagedError, match=r"'values' has 1 number for each sample, but 2 in .*regression-"):
+        build(folders, fields=("image", "values"))
+    build(folders, fields=("image",)).close()
+
+
 def test_a_damaged_table_is_named(made, tmp_path):
     import shutil
 
