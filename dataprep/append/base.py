@@ -10,12 +10,15 @@ from typing import Any
 
 from dataprep.options import Options
 from dataprep.plan.stored import options_from_json
+from dataprep.sources.base import Source
+from dataprep.sources.label_lists import count_numbers
 from manifests.errors import CallError, ManifestError
 from manifests.members import MemberError, parse_json
 from manifests.revisions import manifest_digest, parts
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, parse_manifest, read_manifest_bytes
-from manifests.text import printable
+from manifests.tables import read_table
+from manifests.text import plural, printable
 
 
 @dataclass(frozen=True)
@@ -152,3 +155,28 @@ def check_options(base: Base, options: Options) -> Options:
         message = f"--append: {printable(base.out)} stores raw pixels of {width}x{height}, which are not resized"
         raise CallError(message, hint="leave out --resize-shorter, --max-side and the options that belong to them")
     return options
+
+
+def check_label_type(base: Base, source: Source) -> None:
+    """Check that the dataset has labels like those of a source: of one type, and with as many numbers.
+
+    Raises:
+        CallError: it has others.
+
+    """
+    label_type, out = base.manifest.label_type, printable(base.out)
+    if source.label_type != label_type:
+        raise CallError(
+            f"--append: {out} has the label type {label_type}, but the source has {source.label_type}",
+            hint=f"set --label-type {label_type} if the source has such labels",
+        )
+    shard = next((shard for split in base.manifest.splits for shard in split.shards if shard.samples), None)
+    if label_type != "regression" or shard is None:
+        return
+    table = read_table(os.path.join(base.out, shard.table.name), columns=["values"], label_type=label_type)
+    stored, own = count_numbers(table["values"]), count_numbers(source.extra["values"])
+    if own != stored:
+        raise CallError(
+            f"--append: {out} has {plural(stored, 'number')} for each image, but the source has {own}",
+            hint="convert it into a dataset of its own, or set --label-column",
+        )

@@ -16,7 +16,7 @@ from itertools import chain
 import numpy as np
 
 from dataprep import storage
-from dataprep.append.base import Base, check_options, read_base
+from dataprep.append.base import Base, check_label_type, check_options, read_base
 from dataprep.append.columns import check_columns
 from dataprep.append.complete import finish_append
 from dataprep.append.known import known_rows, revision_with
@@ -170,12 +170,7 @@ def plan_append(
 
     """
     check_options(base, options)
-    if source.label_type != base.manifest.label_type:
-        raise CallError(
-            f"--append: {printable(base.out)} has the label type {base.manifest.label_type}, but the source has "
-            f"{source.label_type}",
-            hint=f"set --label-type {base.manifest.label_type} if the source has such labels",
-        )
+    check_label_type(base, source)
     if (number := revision_with(base, source)) is not None:
         return AppendResult(base.manifest, len(source), number, None)
     check_columns(base, source, options)

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.sources.base import Source
+from dataprep.sources.label_lists import Lists
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
-from manifests.labels import CLASS_COLUMNS, arrow_type
+from manifests.labels import CLASS_COLUMNS, LabelType, arrow_type
 from manifests.text import printable, suggest
 
 _NUMBER = re.compile(r"[0-9]+")
@@ -113,12 +114,28 @@ def relabel(source: Source, classes: tuple[str, ...]) -> Source:
     if column is None:
         label = mapping[source.label] if source.label_type == "class" else source.label
         return replace(source, classes=classes, label=label)
-    lists = source.extra[column].combine_chunks()
-    ends = np.cumsum(np.asarray(pc.list_value_length(lists)))
-    values = pa.array(mapping[np.asarray(pc.list_flatten(lists))], pa.int64())
-    lists = pa.ListArray.from_arrays(pa.array([0, *ends.tolist()], pa.int32()), values).cast(arrow_type("integers"))
+    lists = relabel_lists(source.extra[column].combine_chunks(), mapping, source.label_type)
     place = source.extra.column_names.index(column)
     return replace(source, classes=classes, extra=source.extra.set_column(place, column, lists))
+
+
+def relabel_lists(column: pa.Array, mapping: NDArray[np.int32], label_type: LabelType) -> pa.Array:
+    """Return a column with the classes of samples in another numbering.
+
+    Args:
+        column: lists of labels, [n].
+        mapping: the new label of each label, int32 [classes]. Several may become one.
+        label_type: several classes are sorted, and each is there once; those of boxes keep their places.
+
+    """
+    new = Lists(pa.array(mapping[np.asarray(pc.list_flatten(column))], pa.int64()), _lengths(column))
+    if label_type == "multi-label":
+        new = new.sorted_unique(np.asarray(new.values).astype(np.int32))
+    return new.as_array(arrow_type("integers"))
+
+
+def _lengths(column: pa.Array) -> NDArray[np.int64]:
+    return np.asarray(pc.list_value_length(column)).astype(np.int64)
 
 
 # --- rename ---------------------------------------------------------------------------------------

@@ -66,6 +66,11 @@ def lists_of_column(column: pa.Array) -> Lists:
     return Lists(pc.list_flatten(column), counts)
 
 
+def count_numbers(values: pa.ChunkedArray) -> int:
+    """Return how many numbers each row of the column ``values`` has; 0 if it has no rows."""
+    return int(pc.list_value_length(values)[0].as_py()) if len(values) else 0
+
+
 def split_text(column: pa.Array, separator: str, name: str, locate: Locate) -> Lists:
     """Return the parts of each text between separators, without spaces around them. Of an empty text, there are none.
 

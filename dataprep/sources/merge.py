@@ -19,6 +19,7 @@ from dataprep.sources import read_source
 from dataprep.sources.base import MASK_SOURCE, Source, SourceOptions
 from dataprep.sources.class_names import extended_classes, read_renames, relabel, rename_classes, used_classes
 from dataprep.sources.columns import concat
+from dataprep.sources.label_lists import count_numbers
 from manifests.errors import CallError, SourceError
 from manifests.remote import absolute, is_url
 from manifests.schema import split_order
@@ -149,6 +150,14 @@ def _check(parts: Sequence[Part]) -> None:
                 file=part.src,
                 hint="set --label-type, if both can have the same, or convert them into two datasets",
             )
+        if first.source.label_type == "regression":
+            own, others = (count_numbers(each.source.extra["values"]) for each in (part, first))
+            if own != others:
+                raise SourceError(
+                    f"it has {plural(own, 'number')} for each image, but {printable(first.src)} has {others}",
+                    file=part.src,
+                    hint="convert them into two datasets, or set --label-column",
+                )
         if first.source.label_type in ("mask", "depth") and part.source.prepared != first.source.prepared:
             message = f"it is a prepared dataset with masks, and {printable(first.src)} is not, or the other way around"
             raise SourceError(message, file=part.src, hint="convert both first, then merge the two datasets")

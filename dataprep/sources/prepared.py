@@ -17,17 +17,18 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.sources.base import Source, SourceOptions
+from dataprep.sources.class_names import relabel_lists
 from dataprep.sources.columns import concat, number_labels, stats_of
 from dataprep.sources.hash_column import without_foreign_hashes
 from dataprep.storage.completion import INCOMPLETE_NAME
 from manifests.errors import DamagedError, SourceError
 from manifests.files import MANIFEST, open_file
-from manifests.labels import CLASS_COLUMNS, LabelType, arrow_type
+from manifests.labels import CLASS_COLUMNS, LabelType
 from manifests.remote import is_url
 from manifests.schema import TABLE_COLUMNS, Manifest, Shard
 from manifests.store import MANIFEST_NAME, checksum_text, read_manifest
 from manifests.tables import TableFile
-from manifests.text import printable
+from manifests.text import cut_middle, printable
 
 _VERIFY = "run `dataprep verify` on it, then `dataprep repair`, or restore a copy"
 
@@ -158,31 +159,54 @@ def _labels(
         label, classes = _numbered(src, np.asarray(table["label"]).astype(np.int64), manifest, options)
         return label, table, classes
     zeros = np.zeros(len(table), np.int32)
+    if manifest.label_type == "mask":
+        return zeros, table, _named_masks(src, manifest, options)
     if column is None:
         return zeros, table, manifest.classes
     lists = table[column].combine_chunks()
-    values, classes = _numbered(src, np.asarray(pc.list_flatten(lists)), manifest, options)
-    ends = np.cumsum(np.asarray(pc.list_value_length(lists)))
-    lists = pa.ListArray.from_arrays([0, *ends.tolist()], pa.array(values, pa.int64())).cast(arrow_type("integers"))
+    mapping, classes = _mapping(src, np.asarray(pc.list_flatten(lists)), manifest, options)
+    lists = relabel_lists(lists, mapping, manifest.label_type)
     return zeros, table.set_column(table.column_names.index(column), column, lists), classes
+
+
+def _named_masks(src: str, manifest: Manifest, options: SourceOptions) -> tuple[str, ...]:
+    """Return the class names of masks. The option may name values that have no name yet; pixels are not changed."""
+    named = manifest.classes
+    if options.classes is None:
+        return named
+    if options.classes[: len(named)] != named:
+        raise SourceError(
+            f"its masks have the classes {cut_middle(printable(', '.join(named)), 200)}, and --classes has others",
+            file=src,
+            hint="begin --classes with these names, in this order: the pixels of masks are not changed",
+        )
+    return options.classes
 
 
 def _numbered(
     src: str, label: NDArray[np.int64], manifest: Manifest, options: SourceOptions
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Return labels as positions in the class names, int32 [n], and these names."""
+    mapping, classes = _mapping(src, label, manifest, options)
+    return mapping[label], classes
+
+
+def _mapping(
+    src: str, label: NDArray[np.int64], manifest: Manifest, options: SourceOptions
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Return the position of each class of the dataset in the class names, int32 [classes], and these names."""
     if (largest := int(label.max(initial=-1))) >= len(manifest.classes):
         message = f"a sample has the label {largest}, but the manifest names {len(manifest.classes):,} classes"
         raise SourceError(message, file=src, hint=_VERIFY)
     if options.classes is None or options.classes == manifest.classes:
-        return label.astype(np.int32), manifest.classes
+        return np.arange(len(manifest.classes), dtype=np.int32), manifest.classes
     # The class names decide, also if all of them are numbers.
     used = np.unique(label)
     names = pa.array([manifest.classes[number] for number in used.tolist()], pa.large_string())
     new, classes = number_labels(names, options.classes, lambda _: (src, None))
     mapping = np.zeros(len(manifest.classes), np.int32)
     mapping[used] = new
-    return mapping[label], classes
+    return mapping, classes
 
 
 def _paths(table: pa.Table, container: pa.Array) -> pa.Array:

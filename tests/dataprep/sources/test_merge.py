@@ -148,6 +148,32 @@ def test_columns_are_merged_by_name(tmp_path):
         merge_sources(read_parts([f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"], SourceOptions()))
 
 
+def test_several_classes_stay_sorted_and_unique(tmp_path):
+    write(tmp_path, ["x/1.jpg", "x/2.jpg"])
+    (tmp_path / "a.csv").write_text("path,label\nx/1.jpg,dog|yak\n")
+    (tmp_path / "b.csv").write_text("path,label\nx/2.jpg,ape|dog|kitten|yak\n")
+    (tmp_path / "names.csv").write_text("kitten,dog\n")
+    srcs = [f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"]
+    merged = merge_sources(read_parts(srcs, SourceOptions(), str(tmp_path / "names.csv")))
+    assert merged.classes == ("dog", "yak", "ape")
+    assert merged.extra["labels"].to_pylist() == [[0, 1], [0, 1, 2]]
+
+
+def test_images_with_other_numbers_of_values_are_not_merged(invoke, tmp_path):
+    write(tmp_path, ["x/1.jpg", "x/2.jpg"])
+    (tmp_path / "a.csv").write_text("path,values\nx/1.jpg,1.5\n")
+    (tmp_path / "b.csv").write_text("path,x,y\nx/2.jpg,1.5,2.5\n")
+    out = tmp_path / "out"
+    pair = ["convert", "--src", tmp_path / "b.csv", "--label-column", "x,y"]
+    invoke("convert", "--src", tmp_path / "a.csv", "--out", out)
+    output = invoke(*pair, "--out", out, "--append", status=2).output
+    assert "has 1 number for each image, but the source has 2" in output
+    invoke(*pair, "--out", tmp_path / "two")
+    output = invoke("convert", "--src", out, "--src", tmp_path / "two", "--out", tmp_path / "both", status=2).output
+    assert f"{tmp_path}/two: it has 2 numbers for each image, but {out} has 1" in output
+    assert not (tmp_path / "both").exists()
+
+
 def test_sources_that_cannot_be_merged(invoke, tmp_path):
     write(tmp_path / "a", ["cat/1.jpg"])
     for srcs in ([tmp_path / "a", f"{tmp_path}/a/../a"], [tmp_path / "a", tmp_path / "link"]):

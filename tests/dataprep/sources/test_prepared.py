@@ -7,6 +7,7 @@ import shutil
 
 import pyarrow.parquet as pq
 import pytest
+from helpers import annotated
 from helpers.make_sources import VALID, image_folder, tar_of
 from helpers.sources import read
 from PIL import Image
@@ -99,6 +100,18 @@ def test_other_splits_and_classes(original, tmp_path, invoke):
     (tmp_path / "classes.txt").write_text("eel\ndog\n")
     with pytest.raises(SourceError, match="label 'cat' is not in --classes"):
         read(tmp_path / "dataset", classes=("eel", "dog"))
+
+
+def test_class_names_of_masks_may_be_added_but_not_changed(tmp_path, invoke):
+    source = annotated.make_pairs(tmp_path / "masks")
+    invoke("convert", "--src", source, "--out", tmp_path / "unnamed")
+    names = tmp_path / "names.txt"
+    names.write_text("sky\ncat\n")
+    invoke("convert", "--src", tmp_path / "unnamed", "--classes", names, "--out", tmp_path / "named")
+    assert read_manifest(tmp_path / "named").classes == ("sky", "cat")
+    names.write_text("cat\nsky\n")
+    arguments = ["convert", "--src", tmp_path / "named", "--classes", names, "--out", tmp_path / "other"]
+    assert "its masks have the classes sky, cat, and --classes has others" in invoke(*arguments, status=2).output
 
 
 def test_indexed_shards_of_another_tool(tmp_path, invoke):
