@@ -82,6 +82,8 @@ def labels_line(label_type: LabelType, classes: int) -> str:
         return f" in {plural(classes, 'class')}"
     if label_type == "none":
         return ", unlabelled"
+    if label_type == "mask" and not classes:
+        return ", labels: mask (classes without names)"
     return f", labels: {label_type}" + (f" of {plural(classes, 'class')}" if has_classes(label_type) else "")
 
 

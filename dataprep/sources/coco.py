@@ -238,10 +238,9 @@ def _with_boxes(source: Source, file: AnnotationFile, annotations: Annotations, 
         extra = extra.append_column(name, pa.array(values))
     if annotations.crowds:
         notices.append(f"left out {plural(annotations.crowds, 'box')} around crowds (iscrowd)")
-    without = int((np.asarray(pc.list_value_length(columns.boxes)) == 0).sum()) - len(columns.outside)
-    if without > 0:
-        notices.append(f"{plural(without, 'image')} without a box")
     kept = np.array([row for row in range(len(source)) if row not in columns.outside], np.int64)
+    if without := int((np.asarray(pc.list_value_length(columns.boxes))[kept] == 0).sum()):
+        notices.append(f"{plural(without, 'image')} without a box")
     source = replace(source, extra=extra, classes=classes, rejected=rejected, notices=(*notices, *columns.notices))
     return take_rows(source, kept) if rejected else source
 

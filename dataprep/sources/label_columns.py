@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -56,10 +56,27 @@ class Labels:
     notices: tuple[str, ...] = ()
 
 
-def detect_label_type(column: pa.Array, name: str, options: SourceOptions) -> LabelType:
-    """Return the label type that an option names, or else the one that fits the values and the name of a column."""
+def detect_label_type(
+    column: pa.Array, name: str, options: SourceOptions, names: tuple[str, ...] | None = None
+) -> LabelType:
+    """Return the label type that an option names, or else the one that fits the values and the name of a column.
+
+    Args:
+        column: the labels.
+        name: name of the column.
+        options: `label_type`, `label_separator` and `classes` apply.
+        names: class names that the source states.
+
+    """
     if options.label_type is not None:
         return options.label_type
+    label_type = _detect(column, name, options)
+    # What has names of classes is neither a number nor a caption.
+    has_names = bool(options.classes or names) and not is_list(column.type)
+    return "class" if has_names and label_type in ("regression", "caption") else label_type
+
+
+def _detect(column: pa.Array, name: str, options: SourceOptions) -> LabelType:
     if is_list(column.type):
         return "regression" if pa.types.is_floating(column.type.value_type) else "multi-label"
     if options.label_separator is not None:
@@ -101,7 +118,7 @@ def read_labels(
         SourceError: a value cannot be a label of this type.
 
     """
-    label_type = detect_label_type(column, name, options)
+    label_type = detect_label_type(column, name, options, names)
     classes = options.classes or names or None
     if label_type == "class":
         return _classes(column, name, options, locate, classes)
@@ -114,11 +131,19 @@ def read_labels(
         return _multi_label(column, name, options, locate, classes)
     if label_type == "regression":
         lists = _lists(column, name, options.label_separator, locate)
-        return numbers_of(lists, name, locate)
+        labels = numbers_of(lists, name, locate)
+        doubtful = options.label_type is None and name.lower() not in REGRESSION_COLUMNS and _are_integers(labels)
+        notice = f"the numbers in column {printable(name)} are integers; if they are classes, set --label-type class"
+        return replace(labels, notices=(*labels.notices, notice)) if doubtful else labels
     raise CallError(
         f"--label-type {label_type} needs a source with such labels, but column {name!r} has others",
         hint="leave out --label-type, or give a folder of this layout",
     )
+
+
+def _are_integers(labels: Labels) -> bool:
+    values = pc.list_flatten(labels.columns["values"])
+    return bool(pc.all(pc.equal(values, pc.round(values))).as_py())
 
 
 def numbers_of(lists: Lists, name: str, locate: Locate) -> Labels:

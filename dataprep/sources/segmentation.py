@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from dataprep import storage
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.image_pairs import PairedFolders, read_pairs
-from dataprep.sources.scan import list_folders, list_images
+from dataprep.sources.scan import list_folders, list_images, map_splits, stray_notices
 from dataprep.sources.segmentation_classes import CITYSCAPES_IDS, CITYSCAPES_TRAIN_IDS
+from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.labels import LabelType
 from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.text import printable
 
 #: Folders of images, of masks, and of depth maps, in plain layouts.
 IMAGE_FOLDERS = frozenset(("images", "image", "imgs", "img", "rgb", "jpegimages", "jpg", "jpgs", "jpeg"))
@@ -135,36 +138,69 @@ def _ade20k_classes(file: str) -> tuple[str, ...]:
 # --- plain folders -------------------------------------------------------------------------------
 
 
+#: The split that is often published without masks.
+_WITHOUT_MASKS = "test"
+
+
 def _read_plain(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
     """Read ``images/`` and ``masks/``. There may be folders of splits in both, or around them."""
     if (found := _image_and_second(src, folders, options)) is not None:
         images, seconds, label_type = found
-        inside = _split_folders(list_folders(f"{src}/{images}"))
-        pairs = [PairedFolders("train", images, seconds)]
-        if inside:
-            pairs = [
-                PairedFolders(split, f"{images}/{inside[split]}", f"{seconds}/{inside[split]}")
-                for split in split_order({*inside})
-            ]
+        pairs, notices = _inner_splits(src, images, seconds)
     else:
-        pairs, label_type = [], "mask"
-        splits = _split_folders(folders)
-        for split in split_order({*splits}):
-            name = splits[split]
-            found = _image_and_second(f"{src}/{name}", list_folders(f"{src}/{name}"), options)
-            if found is None:
-                return None
-            images, seconds, label_type = found
-            pairs.append(PairedFolders(split, f"{name}/{images}", f"{name}/{seconds}"))
+        pairs, notices, label_type = _outer_splits(src, folders, options)
     if not pairs:
         return None
     layout = "images with masks" if label_type == "mask" else "images with depth maps"
     classes = (options.classes or ()) if label_type == "mask" else ()
-    return read_pairs(src, pairs, label_type, layout=layout, classes=classes)
+    source = read_pairs(src, pairs, label_type, layout=layout, classes=classes)
+    return replace(source, notices=(*source.notices, *notices))
 
 
-def _split_folders(folders: Sequence[str]) -> dict[str, str]:
-    return {SPLIT_ALIASES[name.lower()]: name for name in folders if name.lower() in SPLIT_ALIASES}
+def _inner_splits(src: str, images: str, seconds: str) -> tuple[list[PairedFolders], list[str]]:
+    """Return ``images/train/`` and ``masks/train/`` for each split, or ``images/`` and ``masks/`` without splits."""
+    folders = list_folders(f"{src}/{images}")
+    splits = map_splits(f"{src}/{images}", [name for name in folders if name.lower() in SPLIT_ALIASES], SPLIT_ALIASES)
+    if not splits:
+        return [PairedFolders("train", images, seconds)], []
+    others = [name for name in folders if name not in splits.values()]
+    notices = [f"skipped {images}/{printable(name)}/, which is not the name of a split" for name in others]
+    notices += stray_notices(list_images(src, images), "outside of the splits")
+    pairs = []
+    for split in split_order({*splits}):
+        name = splits[split]
+        if split == _WITHOUT_MASKS and not storage.is_folder(f"{src}/{seconds}/{name}"):
+            notices.append(f"skipped {split}: there is no {seconds}/{name}/")
+        else:
+            pairs.append(PairedFolders(split, f"{images}/{name}", f"{seconds}/{name}"))
+    return pairs, notices
+
+
+def _outer_splits(
+    src: str, folders: Sequence[str], options: SourceOptions
+) -> tuple[list[PairedFolders], list[str], LabelType]:
+    """Return ``train/images/`` and ``train/masks/`` for each split, if it has masks."""
+    pairs: list[PairedFolders] = []
+    notices: list[str] = []
+    types: list[LabelType] = []
+    named = [name for name in folders if name.lower() in SPLIT_ALIASES]
+    for name in named:
+        inside = list_folders(f"{src}/{name}")
+        if (found := _image_and_second(f"{src}/{name}", inside, options)) is not None:
+            images, seconds, label_type = found
+            pairs.append(PairedFolders(SPLIT_ALIASES[name.lower()], f"{name}/{images}", f"{name}/{seconds}"))
+            types.append(label_type)
+        elif SPLIT_ALIASES[name.lower()] == _WITHOUT_MASKS and any(each.lower() in IMAGE_FOLDERS for each in inside):
+            notices.append(f"skipped {name}/: its images have no masks or depth maps")
+        else:
+            return [], [], "mask"
+    if pairs:
+        map_splits(src, named, SPLIT_ALIASES)
+    if len({*types}) > 1:
+        message = "some splits have masks, and others depth maps"
+        raise SourceError(message, file=src, hint="set --label-type to mask or depth")
+    order = split_order({pair.split for pair in pairs})
+    return sorted(pairs, key=lambda pair: order.index(pair.split)), notices, types[0] if types else "mask"
 
 
 def _image_and_second(src: str, folders: Sequence[str], options: SourceOptions) -> tuple[str, str, LabelType] | None:

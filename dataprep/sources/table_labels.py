@@ -80,7 +80,7 @@ def labels_of(
     (column,), (name,) = columns, names
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if detect_label_type(column, name, options) != "multi-label":
+    if detect_label_type(column, name, options, classes) != "multi-label":
         check_filled(column, name, locate)
     return read_labels(column, name, options, locate, classes)
 

@@ -76,6 +76,14 @@ def test_a_box_outside_of_its_image_rejects_the_image(coco, box):
     assert rejected["detail"] == (
         "annotations[3].bbox of instances_train2017.json is outside of the image of 131x97 pixels"
     )
+    assert has_notice(source, "1 image without a box")
+
+
+def test_a_rejected_image_with_another_box_is_not_counted_as_one_without(coco):
+    def change(annotations):
+        annotations["annotations"][0]["bbox"] = [-20, 0, 40, 10]  # the first of three boxes
+
+    assert has_notice(read(coco(change)), "1 image without a box")
 
 
 WRONG = {

@@ -131,6 +131,13 @@ def test_columns_of_cifar100(tmp_path):
         read(tmp_path, label_column="coarse")
 
 
+def test_a_class_label_is_a_class_whatever_its_name_is(tmp_path):
+    features = {"image": {"_type": "Image"}, "score": {"names": ["bad", "good"], "_type": "ClassLabel"}}
+    source = read(write(tmp_path / "train.parquet", columns={"score": [1, 0, 1]}, features=features))
+    assert (source.label_type, source.classes) == ("class", ("bad", "good"))
+    assert source.label.tolist() == [1, 0, 1]
+
+
 def test_binary_columns(tmp_path):
     pq.write_table(pa.table({"content": [JPEG, JPEG], "label": [0, 1]}), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet").layout == "Parquet with images in column content"

@@ -126,6 +126,22 @@ def test_ages_are_not_classes(images):
     assert sorted(from_names.extra["values"].to_pylist()) == [[float(age)] for age in ages]
 
 
+@pytest.mark.parametrize("column", ["label", "score", "caption"])
+def test_labels_with_class_names_are_classes(images, column):
+    names = ("1.5", "2.5", "3.5") if column == "label" else ("1", "2", "3")
+    source = read(write_csv(images, **{column: [*names] * 4}), classes=names)
+    assert (source.label_type, source.classes) == ("class", names)
+    assert source.label.tolist() == [0, 1, 2] * 4
+
+
+def test_integers_with_a_decimal_point_may_be_classes(images):
+    notice = "the numbers in column label are integers; if they are classes, set --label-type class"
+    assert has_notice(read(write_csv(images, label=[0.0, 1.0, 2.0] * 4)), notice)
+    assert not has_notice(read(write_csv(images, label=[0.0, 1.0, 2.5] * 4)), notice)
+    source = read(write_csv(images, label=[0.0, 1.0, 2.0] * 4), label_type="class")
+    assert (source.label_type, source.classes) == ("class", ("0.0", "1.0", "2.0"))
+
+
 def test_several_numbers(images):
     pairs = [[number / 3, -number] for number in range(N)]
     source = read(write_parquet(images, values=pairs))

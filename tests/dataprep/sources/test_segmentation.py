@@ -107,6 +107,46 @@ def test_images_without_masks_and_masks_without_images(make_tree):
     }
 
 
+WITHOUT_MASKS = {
+    "skipped test: there is no masks/test/": ["images/train/1.jpg", "masks/train/1.png", "images/test/2.jpg"],
+    "skipped test/: its images have no masks or depth maps": [
+        "train/images/1.jpg",
+        "train/masks/1.png",
+        "test/images/2.jpg",
+    ],
+}
+
+
+@pytest.mark.parametrize("notice", WITHOUT_MASKS)
+def test_a_split_without_masks_is_skipped(notice, make_tree):
+    files = WITHOUT_MASKS[notice]
+    source = read(make_tree(files))
+    assert (seconds(source), source.splits) == ([(files[0], files[1])], ("train",))
+    assert has_notice(source, notice)
+
+
+def test_images_outside_of_the_splits_are_mentioned(make_tree):
+    files = ["images/train/1.jpg", "masks/train/1.png", "images/more/2.jpg", "masks/more/2.png", "images/3.jpg"]
+    source = read(make_tree(files))
+    assert seconds(source) == [("images/train/1.jpg", "masks/train/1.png")]
+    assert has_notice(source, "skipped images/more/, which is not the name of a split")
+    assert has_notice(source, "skipped 1 image outside of the splits: images/3.jpg")
+
+
+@pytest.mark.parametrize("names", [("images/{}/1.jpg", "masks/{}/1.png"), ("{}/images/1.jpg", "{}/masks/1.png")])
+def test_two_folders_of_one_split_are_refused(names, make_tree):
+    with pytest.raises(SourceError, match="val/ and valid/ are two names of the same split"):
+        read(make_tree([name.format(split) for name in names for split in ("val", "valid")]))
+
+
+def test_splits_with_masks_and_with_depth_maps(make_tree):
+    files = ["train/images/1.jpg", "train/masks/1.png", "train/depth/1.png", "val/images/2.jpg", "val/depth/2.png"]
+    with pytest.raises(SourceError, match="some splits have masks, and others depth maps"):
+        read(make_tree(files))
+    source = read(make_tree(files), label_type="depth")
+    assert (source.splits, source.label_type) == (("train", "val"), "depth")
+
+
 def test_two_masks_of_an_image_are_refused(make_tree):
     with pytest.raises(SourceError, match=r"masks/1.*png and masks/1.*png belong to the same image"):
         read(make_tree(["images/1.jpg", "masks/1.png", "masks/1_mask.png"]))
