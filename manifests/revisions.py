@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -102,8 +102,9 @@ def check_revisions(manifest: Manifest) -> None:
     counts = [revision.classes for revision in manifest.revisions]
     if counts and (counts != sorted(counts) or counts[-1] != len(manifest.classes)):
         raise MemberError(f"revisions end with {counts[-1]} classes, but there are {len(manifest.classes)}")
+    divided = _divided(manifest)
     for number, revision in enumerate(manifest.revisions, 1):
-        splits = {split.name: split.samples for split in _splits_of(manifest, number)}
+        splits = {split.name: split.samples for split in divided[number]}
         for name, added in revision.added:
             if splits.get(name) != added.samples:
                 raise MemberError(f"the shards of revision {number} in split {shorten(name)} have other samples")
@@ -114,30 +115,42 @@ def check_revisions(manifest: Manifest) -> None:
 
 def part_of(manifest: Manifest, revision: int) -> Manifest:
     """Return a manifest with only the shards that a revision added, and with its options."""
-    options = manifest.revisions[revision - 1].options if revision else manifest.options
-    return replace(manifest, splits=tuple(_splits_of(manifest, revision)), options=options, revisions=())
+    return _part(manifest, revision, _divided(manifest)[revision])
 
 
 def revisions_of_shards(manifest: Manifest) -> dict[str, int]:
     """Return the revision that added each shard, by the name of the shard."""
-    numbers = range(manifest.revision + 1)
-    return {
-        shard.name: number for number in numbers for split in _splits_of(manifest, number) for shard in split.shards
-    }
+    divided = _divided(manifest)
+    return {shard.name: number for number, splits in enumerate(divided) for split in splits for shard in split.shards}
 
 
 def parts(manifest: Manifest) -> list[Manifest]:
     """Return `part_of` for each revision."""
-    return [part_of(manifest, number) for number in range(manifest.revision + 1)]
+    return [_part(manifest, number, splits) for number, splits in enumerate(_divided(manifest))]
 
 
-def _splits_of(manifest: Manifest, revision: int) -> Iterator[Split]:
+def _part(manifest: Manifest, revision: int, splits: tuple[Split, ...]) -> Manifest:
+    options = manifest.revisions[revision - 1].options if revision else manifest.options
+    return replace(manifest, splits=splits, options=options, revisions=())
+
+
+def _divided(manifest: Manifest) -> list[tuple[Split, ...]]:
+    """Return the splits that each revision added, without those that it did not change, in time linear in all shards.
+
+    A split whose revisions claim more shards than it has is left out.
+    """
+    counts: dict[str, list[tuple[int, int]]] = {}
+    for number, revision in enumerate(manifest.revisions, 1):
+        for name, added in dict(revision.added).items():
+            counts.setdefault(name, []).append((number, added.shards))
+    divided: list[list[Split]] = [[] for _ in range(manifest.revision + 1)]
     for split in manifest.splits:
-        added = [dict(each.added).get(split.name, Added(0, 0)).shards for each in manifest.revisions]
-        first = len(split.shards) - sum(added)
-        bounds = [0, first]
-        for count in added:
-            bounds.append(bounds[-1] + count)
-        start, stop = bounds[revision], bounds[revision + 1]
-        if first >= 0 and stop > start:
-            yield Split(split.name, split.shards[start:stop])
+        later = counts.get(split.name, [])
+        start, first = 0, len(split.shards) - sum(count for _, count in later)
+        if first < 0:
+            continue
+        for number, count in ((0, first), *later):
+            if count:
+                divided[number].append(Split(split.name, split.shards[start : start + count]))
+            start += count
+    return [tuple(splits) for splits in divided]

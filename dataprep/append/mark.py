@@ -105,7 +105,8 @@ def remove_mark(out: str) -> None:
 def unlisted_files(mark: Mark, manifest: Manifest) -> list[str]:
     """Return the files of a mark that do not belong to the dataset."""
     listed = {file.name for split in manifest.splits for shard in split.shards for file in shard.files}
-    return [name for name in mark.files if name not in listed and name not in own_files(manifest)]
+    listed.update(own_files(manifest))
+    return [name for name in mark.files if name not in listed]
 
 
 def own_files(manifest: Manifest) -> Sequence[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from manifests.errors import CallError, ManifestError
 from manifests.history import read_revision
-from manifests.revisions import manifest_digest, old_manifest_name, part_of, revisions_of_shards
+from manifests.revisions import check_revisions, manifest_digest, old_manifest_name, part_of, parts, revisions_of_shards
 from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split
 from manifests.sealed import seal
 from manifests.store import manifest_bytes, parse_manifest
@@ -64,6 +64,30 @@ def test_what_each_revision_added():
     assert part_of(THIRD, 0).options == FIRST.options
     assert part_of(THIRD, 2).options == {"plan": "2" * 32}
     assert revisions_of_shards(THIRD) == {name: number for number, each in enumerate(names) for name in each}
+
+
+class Counted(tuple):
+    """Counts how often the records of all revisions are read."""
+
+    reads = 0
+
+    def __iter__(self):
+        Counted.reads += 1
+        return super().__iter__()
+
+
+def test_each_revision_is_read_once_however_many_there_are(monkeypatch):
+    """Many small appends, and a manifest from elsewhere, must not take quadratic time."""
+    added = Counted((("train", Added(1, 5)),))
+    manifest = make({"train": 101}, tuple(replace(THIRD.revisions[0], added=added) for _ in range(100)))
+    monkeypatch.setattr(Counted, "reads", 0)
+    found = parts(manifest)
+    assert [[shard.name for split in part.splits for shard in split.shards] for part in found] == [
+        [f"train-{number:05d}.tar"] for number in range(101)
+    ]
+    assert all(part.revisions == () for part in found)
+    check_revisions(manifest)
+    assert Counted.reads <= 3 * 100
 
 
 @pytest.mark.parametrize(
