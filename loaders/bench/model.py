@@ -72,7 +72,9 @@ def load_model(text: str, spec: LoaderSpec) -> Model:
             hint="pass --model script.py:step with a function that takes a batch",
         )
     device = spec.options.device
-    return Model(text, _torchvision_step(text, spec.num_classes or _CLASSES, device.index if device.is_gpu else None))
+    # A config may name fewer classes than the labels have, which without mixing changes nothing.
+    classes = max(spec.num_classes, len(spec.split.manifest.classes)) or _CLASSES
+    return Model(text, _torchvision_step(text, classes, device.index if device.is_gpu else None))
 
 
 def _function(path: str, name: str) -> Callable[..., Any]:

@@ -148,7 +148,7 @@ def test_without_torchvision(run, photographs, monkeypatch):
     run(*common, "--model", "resnet50", error="--model resnet50 needs torchvision (")
 
 
-def test_a_model_of_torchvision(monkeypatch, photographs, run):
+def test_a_model_of_torchvision(monkeypatch, photographs, run, tmp_path):
     """With a stand-in for torchvision, whose real models take minutes on a CPU."""
     import torch
 
@@ -164,7 +164,11 @@ def test_a_model_of_torchvision(monkeypatch, photographs, run):
     common = ("bench", photographs, "--transforms", "imagenet-train", *QUICK)
     text = run(*common, "--model", "resnet50")
     assert "resnet50 alone" in text
-    assert made == [("resnet50", None, 3)]
+    # The model has an output for each label of the dataset, whatever the config says.
+    config = tmp_path / "config.yaml"
+    config.write_text("transform_ops: [{RandCropImage: {size: 64}}]\nArch: {class_num: 2}\n")
+    run("bench", photographs, "--transforms", config, *QUICK, "--model", "resnet18")
+    assert made == [("resnet50", None, 3), ("resnet18", None, 3)]
     run(*common, "--model", "resnet51", error="torchvision has no model resnet51. Hint: did you mean resnet50")
 
 
