@@ -168,7 +168,7 @@ def _differences(there: TuningKey, here: TuningKey) -> Iterator[str]:
     if there.dataset != here.dataset:
         yield "the dataset or its split was another one, or has changed"
     if there.transforms != here.transforms:
-        yield "the transforms were others"
+        yield "the transforms were different"
 
 
 def _damaged(path: str | os.PathLike[str], problem: str) -> CallError:

@@ -75,7 +75,7 @@ def test_without_a_file_nothing_changes(dataset):
         ({"device": "NVIDIA A100"}, "the device was 'NVIDIA A100', and here it is "),
         ({"cores": 99}, "there were 99 cores, and this process may use "),
         ({"dataset": "0" * 16}, "the dataset or its split was another one, or has changed"),
-        ({"transforms": "Decode(space='RGB')"}, "the transforms were others"),
+        ({"transforms": "Decode(space='RGB')"}, "the transforms were different"),
     ],
 )
 def test_a_file_for_something_else_is_refused_with_the_reason(dataset, file, changes, reason):
@@ -89,7 +89,7 @@ def test_a_file_for_something_else_is_refused_with_the_reason(dataset, file, cha
 
 
 def test_other_transforms_and_another_dataset(dataset, file, make_dataset):
-    with pytest.raises(CallError, match="the transforms were others"):
+    with pytest.raises(CallError, match="the transforms were different"):
         build(dataset, tuning=file(), transforms="imagenet-eval")
     samples = [("jpg", encode(photo(number, 64, 48), "JPEG"), 0) for number in range(7)]
     with pytest.raises(CallError, match="the dataset or its split was another one"):
