@@ -84,22 +84,26 @@ def measure_in_turn(sources: Mapping[str, Source], finish: Callable[[], None], m
         method: how long and how often.
 
     """
-    batches = {name: _warm_up(source, finish, method.seconds) for name, source in sources.items()}
+    times = {name: _warm_up(source, finish, method.seconds) for name, source in sources.items()}
     repeats: dict[str, list[float]] = {name: [] for name in sources}
+    previous = [*sources][-1]
     for _ in range(method.repeats):
         for name, source in sources.items():
-            if len(sources) > 1:  # what is ready was made while another source was measured
-                _take(source, source.prefetched + 1)
+            if len(sources) > 1:
+                time.sleep(sources[previous].prefetched * times[previous])  # it prefetches, on the same cores
+                _take(source, source.prefetched + 1)  # what is ready was made while another source was measured
                 finish()
+            batches = _batches(source, method.seconds / times[name])
             start = time.perf_counter()
-            images = _take(source, batches[name])
+            images = _take(source, batches)
             finish()
             repeats[name].append(images / (time.perf_counter() - start))
+            previous = name
     return {name: Rate(tuple(rates)) for name, rates in repeats.items()}
 
 
-def _warm_up(source: Source, finish: Callable[[], None], seconds: float) -> int:
-    """Return how many batches take this long: a multiple of those that are ready at once, which come in bursts."""
+def _warm_up(source: Source, finish: Callable[[], None], seconds: float) -> float:
+    """Take batches for some time, and return how many seconds one takes."""
     _take(source, 1)  # of a new pipeline, it takes longer than the others
     finish()
     start, taken = time.perf_counter(), 0
@@ -107,8 +111,12 @@ def _warm_up(source: Source, finish: Callable[[], None], seconds: float) -> int:
         _take(source, 1)
         taken += 1
     finish()
-    per_batch = (time.perf_counter() - start) / taken
-    batches = max(_LEAST_BATCHES, math.ceil(seconds / per_batch))
+    return max(1e-9, (time.perf_counter() - start) / taken)
+
+
+def _batches(source: Source, least: float) -> int:
+    """Return the number of batches of a repeat: a multiple of those that are ready at once, which come in bursts."""
+    batches = max(_LEAST_BATCHES, math.ceil(least))
     return math.ceil(batches / source.prefetched) * source.prefetched
 
 

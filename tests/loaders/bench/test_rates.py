@@ -13,7 +13,11 @@ def clock(monkeypatch):
     class Clock:
         now = 0.0
 
+    def sleep(seconds: float) -> None:
+        Clock.now += seconds
+
     monkeypatch.setattr(rates.time, "perf_counter", lambda: Clock.now)
+    monkeypatch.setattr(rates.time, "sleep", sleep)
     return Clock
 
 
@@ -57,6 +61,23 @@ def test_what_was_prefetched_meanwhile_does_not_count(clock):
 
     measured = measure_in_turn({"a": source("a", "b"), "b": source("b", "a")}, lambda: None, Method(1.0, 3))
     assert [each.median for each in measured.values()] == pytest.approx([100, 100])
+
+
+def test_a_fast_source_does_not_share_the_cores_with_what_a_slow_one_prefetches(clock):
+    """After the slow source, its two batches of a second each take half of the cores from the fast one."""
+    busy_until = [0.0]
+
+    def slow() -> int:
+        clock.now += 1.0
+        busy_until[0] = clock.now + 2.0
+        return 10
+
+    def fast() -> int:
+        clock.now += 0.02 if clock.now < busy_until[0] else 0.01
+        return 10
+
+    measured = measure_in_turn({"fast": Source(fast, 1), "slow": Source(slow, 2)}, lambda: None, Method(0.5, 3))
+    assert measured["fast"].repeats == pytest.approx((1000, 1000, 1000))
 
 
 @pytest.mark.parametrize("seconds", [0.1, 1.0, 2.5])
