@@ -56,7 +56,7 @@ def check_count(pairs: int, distance: int) -> None:
     """
     if pairs > MAX_PAIRS:
         message = f"more than {MAX_PAIRS:,} pairs of images differ in at most {distance} bits"
-        raise CallError(message, hint="set a smaller --distance")
+        raise CallError(message, hint="set a smaller --distance; -1 finds only images with the same bytes")
 
 
 def join_pairs(parts: list[Pairs]) -> Pairs:

@@ -144,7 +144,7 @@ def test_too_many_pairs(monkeypatch, invoke, source):
     monkeypatch.setattr(search, "MAX_PAIRS", 2)
     output = invoke("duplicates", source, status=2).stderr
     assert "more than 2 pairs" in output
-    assert "--distance" in output
+    assert "set a smaller --distance; -1 finds only images with the same bytes" in output
 
 
 def test_labels_that_are_not_classes(invoke, pictures, tmp_path):
