@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from typing import Any
 
 from loaders.spec import LoaderSpec
@@ -42,7 +43,8 @@ class Model:
 
         """
         try:
-            self._step(*batch)
+            with redirect_stdout(sys.stderr):  # stdout is the result, perhaps as JSON
+                self._step(*batch)
         except (Exception, SystemExit) as error:  # of the user's script
             hint = _STEP_HINT if self._script else _MODEL_HINT
             raise _error_of(self.name, self._script, error, hint) from error
@@ -86,7 +88,8 @@ def _function(path: str, name: str) -> Callable[..., Any]:
     sys.modules[_MODULE] = module  # dataclasses and pickle look a module up by its name
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     try:
-        spec.loader.exec_module(module)
+        with redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # of the user's script
         hint = _EXIT_HINT if isinstance(error, SystemExit) else "run the script with python to see the whole error"
         raise _error_of(path, path, error, hint) from error

@@ -126,6 +126,13 @@ def test_models_that_do_not_work(run, photographs, script, tmp_path, model, erro
         error=error.format(**names))  # fmt: skip
 
 
+def test_what_a_script_prints_is_not_in_the_json(run, photographs, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("print('imported')\ndef step(images, labels):\n    print('loss 0.1')\n")
+    common = ("bench", photographs, "--transforms", "imagenet-train", *QUICK, "--model", path, "--json")
+    assert json.loads(run(*common))["model"]["name"] == str(path)
+
+
 def test_a_script_with_dataclasses(photographs, tmp_path):
     """`dataclasses` looks up the module of a class whose annotations are text."""
     path = tmp_path / "train.py"
