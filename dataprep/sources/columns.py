@@ -200,7 +200,7 @@ def check_paths(source: Source, locate: Locate) -> None:
             f"image {shorten(repeated[0].as_py(), 300)} is listed twice ({len(repeated):,} in total)",
             file=file,
             line=line,
-            hint=f"remove this line or {os.path.basename(first)}, line {first_line}",
+            hint=f"remove this one or {os.path.basename(first)}" + (f", line {first_line}" if first_line else ""),
         )
 
 

@@ -267,7 +267,7 @@ def _captions(column: pa.Array, name: str, locate: Locate) -> pa.Array:
 
 def _lists(column: pa.Array, name: str, separator: str | None, locate: Locate) -> Lists:
     if is_list(column.type):
-        return lists_of_column(column)
+        return _checked_lists(column, name, locate)
     if is_text(column.type) and separator is not None:
         return split_text(column, separator, name, locate)
     if not (is_text(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
@@ -277,6 +277,20 @@ def _lists(column: pa.Array, name: str, separator: str | None, locate: Locate) -
             hint="choose another --label-column",
         )
     return Lists(column, np.ones(len(column), np.int64))
+
+
+def _checked_lists(column: pa.Array, name: str, locate: Locate) -> Lists:
+    """Return a column of lists of text or numbers, without missing items."""
+    lists, types = lists_of_column(column), pa.types
+    item = lists.values.type.value_type if types.is_dictionary(lists.values.type) else lists.values.type
+    if not (is_text(item) or types.is_integer(item) or types.is_floating(item) or types.is_null(item)):
+        message = f"column {name!r} has lists of {shorten_type(item)}, which are neither text nor numbers"
+        raise SourceError(message, file=locate(0)[0], hint="write lists of class names or numbers")
+    if (at := pc.index(pc.is_null(lists.values), True).as_py()) >= 0:
+        file, line = locate(int(lists.rows()[at]))
+        message = f"column {name!r} has a list with an item without a value (null)"
+        raise SourceError(message, file=file, line=line, hint="write a value, or remove the item")
+    return lists
 
 
 def origin_of(name: str) -> str:

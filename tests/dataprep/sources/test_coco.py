@@ -157,6 +157,15 @@ def write_captions(folder):
     return folder
 
 
+def test_an_image_that_is_listed_twice_is_named(coco):
+    def change(annotations):
+        annotations["images"][1]["file_name"] = annotations["images"][0]["file_name"]
+
+    with pytest.raises(SourceError, match=r"is listed twice") as error:
+        read(coco(change))
+    assert error.value.hint == "remove this one or instances_train2017.json, images[0]"
+
+
 def test_captions(coco):
     folder = write_captions(coco())
     assert has_notice(read(folder), "--label-type caption converts the others")

@@ -55,6 +55,20 @@ def test_lists_of_names_are_several_classes(images, write):
     assert has_notice(source, "3 images without a class")
 
 
+WRONG_LISTS = {
+    "line 2: column 'labels' has a list with an item without a value": [["cat"], ["dog", None]] + [["cat"]] * (N - 2),
+    "column 'labels' has lists of list": [[[1]]] * N,
+    "column 'labels' has the type list<element: bool>": [[True, False]] * N,
+}
+
+
+@pytest.mark.parametrize("message", WRONG_LISTS)
+def test_lists_with_other_items_are_refused(images, message):
+    for label_type in (None, "multi-label"):
+        with pytest.raises(SourceError, match=message):
+            read(write_parquet(images, labels=WRONG_LISTS[message]), label_type=label_type)
+
+
 def test_lists_of_indices_and_multi_hot_lists(images):
     indices = [[0], [2, 0], [], [1]] * 3
     source = read(write_parquet(images, labels=indices), classes=("a", "b", "c", "d"))
@@ -165,7 +179,7 @@ def test_columns_of_zeros_and_ones_are_classes(images):
     [
         ([[1.0, 2.0]] * 11 + [[1.0]], "has 1 values in a row, but 2 in the first one"),
         ([[1.0]] * 11 + [[float("inf")]], "contains inf, which is not a finite number"),
-        ([[1.0]] * 11 + [[None]], "contains None, which is not a number"),
+        ([[1.0]] * 11 + [[None]], "has a list with an item without a value"),
         ([[1.0]] * 11 + [[1e39]], "contains inf"),
     ],
 )
