@@ -101,6 +101,8 @@ def _find_files(src: str, folders: Sequence[str]) -> list[tuple[str, AnnotationF
         names = [name for name in _json_files(f"{src}/{folder}") if not name.startswith(("panoptic_", "image_info_"))]
         for name in names:
             match = _NAME.fullmatch(name)
+            if match is None and not is_coco(f"{src}/{folder}/{name}"):
+                continue  # such as a file of another tool for each image
             stem = match[2] if match else os.path.splitext(name)[0]
             places = (stem, f"images/{stem}", *_alias_folders(stem, folders), "images", "")
             split = _split_name(stem) or ("train" if len(names) == 1 else stem)

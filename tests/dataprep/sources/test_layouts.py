@@ -14,6 +14,7 @@ LAYOUTS = {
     "yolo of Roboflow": ("YOLO boxes", ["train/images/1.jpg", "train/labels/1.txt", "valid/images/2.jpg"]),
     "cityscapes": ("Cityscapes", ["gtFine/train/aachen/a_gtFine_labelIds.png"]),
     "ade20k": ("ADE20K", ["ADE20K_2021_17_01/images/training/1.jpg"]),
+    "a file for each image": ("annotations/1.json", {"images/1.jpg": b"x", "annotations/1.json": '{"shapes": []}'}),
     "masks": ("images with masks", ["images/1.jpg", "masks/1.npy"]),
     "masks in splits": ("images with masks", ["train/images/1.jpg", "train/masks/1.png", "val/images/1.jpg"]),
     "two kinds of masks": ("images with masks", ["images/1.jpg", "masks/1.png", "labels/1.png"]),
