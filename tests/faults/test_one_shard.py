@@ -16,7 +16,8 @@ def slow(tmp_path_factory, dataprep, snapshot):
     """A command that three processes work on for half a second, and the files of an undisturbed run."""
     folder = tmp_path_factory.mktemp("slow")
     (folder / "photos" / "class").mkdir(parents=True)
-    image = encode(photo(1, 1000, 750), quality=90)
+    # A batch has three images of half a megabyte, so each process has some to do until the end.
+    image = encode(photo(1, 1000, 750), quality=100)
     for number in range(150):
         path = folder / "photos" / "class" / f"{number:03d}.jpg"
         path.write_bytes(image if number % 50 else b"<html>")
