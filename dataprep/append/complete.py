@@ -10,8 +10,8 @@ from awscrt.checksums import crc32c
 
 from dataprep import storage
 from dataprep.append.base import Base
-from dataprep.convert.complete import ConvertResult, count_duplicates, summed_changes, with_formats
-from dataprep.images.base import EXTENSIONS, FAILED
+from dataprep.convert.complete import ConvertResult, describe_result, rejected_rows, remove_empty_shards, with_formats
+from dataprep.images.base import EXTENSIONS
 from dataprep.plan.job import Job
 from dataprep.resume.finished import read_rejected
 from dataprep.shards.write import ShardResult
@@ -43,11 +43,9 @@ def finish_append(
         StorageError: another append has ended since this one began.
 
     """
-    rejected = [*job.rejected, *(row for result in results for row in result.conversion.rejected)]
+    rejected = rejected_rows(job, results)
     shards = {result.name: shard for result in results if (shard := result.shard)}
-    for result in results:
-        if result.shard is None:  # this table only recorded, for a resumed run, that every image was rejected
-            storage.remove(os.path.join(base.out, result.table.name))
+    remove_empty_shards(base.out, results)
     manifest = base.manifest
     if shards:
         manifest = _next_manifest(base, job, shards, {each for r in results for each in r.conversion.formats})
@@ -57,17 +55,8 @@ def finish_append(
             revisions=(*base.manifest.revisions, _revision(base, job, shards, name, source_digest)),
         )
         _publish(base, manifest)
-    converted = ConvertResult(
-        part_of(manifest, job.revision) if shards else replace(manifest, splits=()),
-        images=job.images + len(job.rejected),
-        bytes=job.bytes,
-        resumed=sum(result.resumed for result in results),
-        rejected=len(rejected) - count_duplicates(rejected),
-        duplicates=count_duplicates(rejected),
-        changes=summed_changes(results),
-        failed=tuple(row for row in rejected if row["reason"] == FAILED),
-    )
-    return manifest, converted
+    described = part_of(manifest, job.revision) if shards else replace(manifest, splits=())
+    return manifest, describe_result(job, results, described, rejected)
 
 
 def _next_manifest(base: Base, job: Job, shards: Mapping[str, Shard], formats: set[str]) -> Manifest:

@@ -60,11 +60,8 @@ def write_dataset(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
         results: all shards of the job, in its order.
 
     """
-    rejected = [*job.rejected, *(row for result in results for row in result.conversion.rejected)]
-    file = _write_rejected(job.out, rejected)
-    for result in results:
-        if result.shard is None:  # this table only recorded, for a resumed run, that every image was rejected
-            storage.remove(os.path.join(job.out, result.table.name))
+    file = _write_rejected(job.out, rejected_rows(job, results))
+    remove_empty_shards(job.out, results)
     mark_complete(job.out, _build_manifest(job, results, file))
     _log.info("%s: the manifest is written", job.out)
     return read_result(job, results)
@@ -74,6 +71,21 @@ def read_result(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
     """Describe a complete dataset; `results` are its shards."""
     manifest = read_manifest(job.out)
     rejected = [*read_rejected(job.out)] if manifest.rejected else []
+    return describe_result(job, results, manifest, rejected)
+
+
+def describe_result(
+    job: Job, results: Sequence[ShardResult], manifest: Manifest, rejected: Sequence[Mapping[str, str]]
+) -> ConvertResult:
+    """Describe what a job has made.
+
+    Args:
+        job: what was converted.
+        results: its shards.
+        manifest: what the shards are described by.
+        rejected: all rows of the images that are in no shard.
+
+    """
     return ConvertResult(
         manifest,
         images=job.images + len(job.rejected),
@@ -84,6 +96,18 @@ def read_result(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
         changes=summed_changes(results),
         failed=tuple(row for row in rejected if row["reason"] == FAILED),
     )
+
+
+def rejected_rows(job: Job, results: Sequence[ShardResult]) -> list[Mapping[str, str]]:
+    """Return a row for each image of a job that is in no shard."""
+    return [*job.rejected, *(row for result in results for row in result.conversion.rejected)]
+
+
+def remove_empty_shards(out: str, results: Sequence[ShardResult]) -> None:
+    """Remove the tables of shards without images: they only recorded, for a resumed run, that all were rejected."""
+    for result in results:
+        if result.shard is None:
+            storage.remove(os.path.join(out, result.table.name))
 
 
 def count_duplicates(rejected: Iterable[Mapping[str, str]]) -> int:
