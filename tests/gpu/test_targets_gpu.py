@@ -31,11 +31,7 @@ def test_targets(check):
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory):
     root = tmp_path_factory.mktemp("placed")
-    made = {
-        "mask": annotated.make_pairs(root / "mask"),
-        "depth": annotated.make_pairs(root / "depth", seconds="depth", kind="depth"),
-        "boxes": annotated.make_coco(root / "boxes"),
-    }
+    made = annotated.make_each_kind(root)
     for kind, source in made.items():
         convert_dataset(read_source(str(source)), str(root / f"{kind}-out"), Options(shard_samples=3))
     return {kind: str(root / f"{kind}-out") for kind in made}

@@ -108,6 +108,15 @@ def make_coco(folder: Path, splits: Sequence[str] = ("train2017",), annotations:
     return folder
 
 
+def make_each_kind(folder: Path) -> dict[str, Path]:
+    """Write a source with masks, one with depth maps and one with boxes; return their folders by label type."""
+    return {
+        "mask": make_pairs(folder / "mask"),
+        "depth": make_pairs(folder / "depth", seconds="depth", kind="depth"),
+        "boxes": make_coco(folder / "boxes"),
+    }
+
+
 def voc_xml(number: int, *, first: int = 1) -> str:
     """Return the annotations of a picture as Pascal VOC has them; `first` is the number of the first pixel."""
     height, width = SIZES[number]

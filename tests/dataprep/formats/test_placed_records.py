@@ -24,12 +24,7 @@ KINDS = pytest.mark.parametrize("kind", ["boxes", "mask", "depth"])
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    root = tmp_path_factory.mktemp("sources")
-    return {
-        "mask": annotated.make_pairs(root / "mask"),
-        "depth": annotated.make_pairs(root / "depth", seconds="depth", kind="depth"),
-        "boxes": annotated.make_coco(root / "boxes"),
-    }
+    return annotated.make_each_kind(tmp_path_factory.mktemp("sources"))
 
 
 @pytest.fixture(scope="module")
