@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,8 @@ from dataprep.sources import read_source
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import CallError, StorageError
 from manifests.remote import Store, open_store
+
+pytestmark = pytest.mark.usefixtures("staging")
 
 OPTIONS = Options(shard_samples=10)
 
@@ -46,16 +47,6 @@ def expected(source, tmp_path_factory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("expected") / "out"
     convert_dataset(read_source(source), str(out), OPTIONS, workers=1)
     return without_stamps(content(out))
-
-
-@pytest.fixture(autouse=True)
-def staging(tmp_path, monkeypatch) -> Path:
-    """The folder for temporary files; nothing may stay in it."""
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    return folder
 
 
 def files_below(folder: Path) -> list[str]:

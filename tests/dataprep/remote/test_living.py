@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -43,14 +42,10 @@ def sources(tmp_path_factory) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def staging(tmp_path, monkeypatch) -> Path:
-    """The folder for temporary files; nothing may stay in it."""
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    yield folder
-    assert [path for path in folder.rglob("*") if path.is_file()] == []
+def nothing_stays(staging):
+    """No temporary file stays."""
+    yield
+    assert [path for path in staging.rglob("*") if path.is_file()] == []
 
 
 def append(source: str, out: str):
