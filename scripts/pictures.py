@@ -18,7 +18,7 @@ from demo import dataprep, make_photos
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # The packages come first: `tests` has folders of the same names.
 
 from helpers.chromium import Browser, chromium  # noqa: E402
 

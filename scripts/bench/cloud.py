@@ -26,10 +26,12 @@ from conversion import convert, convert_here
 from images import photographs
 from report import Report, make_parser, time_in_turn
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from helpers.servers import BUCKET, seaweedfs
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # The packages come first: `tests` has folders of the same names.
 
-from manifests.remote import open_store
+from helpers.servers import BUCKET, seaweedfs  # noqa: E402
+
+from manifests.remote import open_store  # noqa: E402
 
 SHARD = 64 << 20
 
