@@ -26,7 +26,7 @@ from dataprep.sources.relabel import with_labels
 from dataprep.sources.table_labels import labels_of, not_kept
 from dataprep.sources.tables import check_split_names, extra_columns, is_readable_type
 from manifests.errors import CallError, SourceError
-from manifests.members import parse_json, shorten
+from manifests.members import Member, parse_json, shorten
 from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
 from manifests.parquet_footer import GroupSize
@@ -207,19 +207,30 @@ def _image_column(file: str, given: str | None) -> str:
 
 
 def _features(parquet: BoundedParquet) -> dict[str, tuple[str, ...]]:
-    """Return the class names of the columns that the metadata calls a ``ClassLabel``."""
+    """Return the class names of the columns that the metadata calls a ``ClassLabel``, or a list of them."""
     try:
         content = parse_json(parquet.metadata.get(b"huggingface", b"{}"))
         info = content.get("info")
         features = info.get("features") if info else None
         members = features.members() if features else {}
-        return {
-            name: member["names"].texts()
-            for name, member in members.items()
-            if isinstance(member.value, Mapping) and member.value.get("_type") == "ClassLabel"
-        }
+        labels = {name: _class_label(member) for name, member in members.items()}
+        return {name: label["names"].texts() for name, label in labels.items() if label}
     except ValueError as error:
         raise ParquetError(f"the metadata of Hugging Face in it: {error}") from None
+
+
+#: Types of columns of lists in the metadata: `Sequence` of older versions of ``datasets``, the others of 4.0 and newer.
+_LIST_TYPES = ("Sequence", "List", "LargeList")
+
+
+def _class_label(feature: Member) -> Member | None:
+    """Return the ``ClassLabel`` that describes a column, or the items of a column of lists; `None` if nothing does."""
+    if isinstance(feature.value, list) and len(feature.value) == 1:  # an older way to write a list
+        (feature,) = feature.items()
+    elif isinstance(feature.value, Mapping) and feature.value.get("_type") in _LIST_TYPES:
+        feature = feature["feature"]
+    is_label = isinstance(feature.value, Mapping) and feature.value.get("_type") == "ClassLabel"
+    return feature if is_label else None
 
 
 def _label_names(

@@ -128,7 +128,7 @@ def read_labels(
     if label_type == "caption":
         return Labels("caption", zeros, origin=origin_of(name), columns={"caption": _captions(column, name, locate)})
     if label_type == "multi-label":
-        return _multi_label(column, name, options, locate, classes)
+        return _multi_label(column, name, options, locate, classes, are_indices=names is not None)
     if label_type == "regression":
         lists = _lists(column, name, options.label_separator, locate)
         labels = numbers_of(lists, name, locate)
@@ -219,12 +219,18 @@ def _recombines(text: pa.Array, separator: str) -> bool:
 
 
 def _multi_label(
-    column: pa.Array, name: str, options: SourceOptions, locate: Locate, classes: tuple[str, ...] | None
+    column: pa.Array,
+    name: str,
+    options: SourceOptions,
+    locate: Locate,
+    classes: tuple[str, ...] | None,
+    *,
+    are_indices: bool,
 ) -> Labels:
     separator = options.label_separator or SEPARATOR
     lists = _lists(column, name, separator, locate)
     origin = f"{origin_of(name)}, separated by {separator!r}" if is_text(column.type) else origin_of(name)
-    if hot := lists.multi_hot():
+    if not are_indices and (hot := lists.multi_hot()):
         origin += ", 0 or 1 for each class"
         length = int(lists.counts[0])
         if classes is not None and len(classes) != length:

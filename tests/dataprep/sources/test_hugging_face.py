@@ -138,6 +138,56 @@ def test_a_class_label_is_a_class_whatever_its_name_is(tmp_path):
     assert source.label.tolist() == [1, 0, 1]
 
 
+LABEL = {"names": ["cat", "dog", "fox"], "_type": "ClassLabel"}
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        {"feature": LABEL, "length": -1, "_type": "Sequence"},
+        {"feature": LABEL, "_type": "List"},
+        {"feature": LABEL, "_type": "LargeList"},
+        [LABEL],
+    ],
+)
+@pytest.mark.parametrize("name", ["labels", "animals"])
+def test_lists_of_class_labels(feature, name, tmp_path):
+    features = {"image": {"_type": "Image"}, "id": {"dtype": "int64", "_type": "Value"}, name: feature}
+    columns = {"id": [5, 6, 7], name: [[2, 0], [], [1]]}
+    source = read(write(tmp_path / "train.parquet", columns, features=features))
+    assert (source.label_type, source.classes) == ("multi-label", ("cat", "dog", "fox"))
+    assert source.extra.to_pydict() == {"id": [5, 6, 7], "labels": [[0, 2], [], [1]]}
+    assert read(tmp_path, classes=("a", "b", "c")).classes == ("a", "b", "c")
+
+
+def test_lists_of_class_labels_are_never_0_or_1_for_each_class(tmp_path):
+    """The metadata says that the numbers are indices."""
+    features = {"image": {"_type": "Image"}, "labels": {"feature": LABEL, "_type": "List"}}
+    columns = {"labels": [[0, 1, 1], [1, 0, 0], [1, 1, 1]]}
+    source = read(write(tmp_path / "train.parquet", columns, features=features))
+    assert source.extra["labels"].to_pylist() == [[0, 1], [0, 1], [1]]
+    columns = {"labels": [[0, 3], [1], [1]]}
+    with pytest.raises(SourceError, match="3"):
+        read(write(tmp_path / "train.parquet", columns, features=features))
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        {"feature": {"x": {"names": ["a"], "_type": "ClassLabel"}}, "_type": "Sequence"},
+        {"feature": {"dtype": "int64", "_type": "Value"}, "_type": "List"},
+        [],
+        [LABEL, LABEL],
+        None,
+        "ClassLabel",
+    ],
+)
+def test_features_that_are_not_lists_of_class_labels(feature, tmp_path):
+    features = {"image": {"_type": "Image"}, "labels": feature}
+    source = read(write(tmp_path / "train.parquet", {"labels": [[2], [0], [2]]}, features=features))
+    assert source.classes == ("0", "1", "2")
+
+
 def test_binary_columns(tmp_path):
     pq.write_table(pa.table({"content": [JPEG, JPEG], "label": [0, 1]}), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet").layout == "Parquet with images in column content"
