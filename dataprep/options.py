@@ -37,6 +37,9 @@ HASH_COLUMN = "perceptual_hash"
 #: How hashes are computed; see `dataprep.images.perceptual_hash`. Hashes of different recipes cannot be compared.
 HASH_RECIPE = "dct256-1"
 
+#: File in a prepared dataset with hashes that `dataprep duplicates` computed; see `dataprep.duplicates.stored`.
+HASHES_NAME = "perceptual-hashes.parquet"
+
 #: Repairs as the column ``change`` names them, and what each is. Its other words explain themselves.
 REPAIRS = {
     "turned": "rotated upright",

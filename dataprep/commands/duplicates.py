@@ -10,7 +10,7 @@ import click
 from dataprep.commands.base import Command, print_line, print_note, workers_option
 from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ProgressBar
-from dataprep.options import DEFAULT_DISTANCE, MAX_DISTANCE
+from dataprep.options import DEFAULT_DISTANCE, HASHES_NAME, MAX_DISTANCE
 from manifests.errors import CallError, ExitStatus
 from manifests.remote import absolute
 from manifests.text import MAX_SHOWN, agree, one_line, plural, printable
@@ -18,6 +18,7 @@ from manifests.text import MAX_SHOWN, agree, one_line, plural, printable
 if TYPE_CHECKING:
     from dataprep.duplicates.places import Place
     from dataprep.duplicates.summary import Match, Summary
+    from dataprep.sources import Source, SourceOptions
 
 
 @click.command(cls=Command)
@@ -46,6 +47,12 @@ if TYPE_CHECKING:
     help="Do not read the labels of sources that are not prepared datasets. A folder may then contain images without "
     "class folders.",
 )
+@click.option(
+    "--no-store",
+    is_flag=True,
+    help=f"Do not store computed hashes in the datasets. By default, the file {HASHES_NAME} in a prepared dataset "
+    "gets them, so that the next run reads no images.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @workers_option
 def duplicates(
@@ -55,6 +62,7 @@ def duplicates(
     across: bool,
     limit: int,
     unlabelled: bool,
+    no_store: bool,
     as_json: bool,
     workers: int | None,
 ) -> ExitStatus:
@@ -62,23 +70,26 @@ def duplicates(
 
     Finds images with the same bytes, and near copies: images of another size, quality or brightness, also rotated and
     mirrored ones. Looks within and across the splits of one or several datasets, or of anything that `dataprep
-    convert` reads. Uses the hashes that `convert --hash` stored, or else reads all images. Exit status 1: an image is
-    in more than one split.
+    convert` reads. Uses the hashes that `convert --hash` or an earlier run stored, or else reads the images. Exit
+    status 1: an image is in more than one split.
     """
-    from dataprep.duplicates.collection import collect
+    from dataprep.duplicates.collection import collect, store_hashes
     from dataprep.duplicates.find import find_duplicates
     from dataprep.duplicates.places import find_places
     from dataprep.duplicates.summary import summarize
-    from dataprep.sources import SourceOptions, read_source
+    from dataprep.sources import SourceOptions
     from dataprep.sources.prepared import is_prepared
 
     for number, path in enumerate(datasets):
         if absolute(path) in map(absolute, datasets[:number]):
             raise CallError(f"{printable(path)} is given twice", hint="give each dataset once: copies in it are found")
     plain = SourceOptions(label_type="none" if unlabelled else None)
-    sources = [read_source(path, SourceOptions() if is_prepared(path) else plain) for path in datasets]
+    sources = [_read(path, SourceOptions() if is_prepared(path) else plain) for path in datasets]
     with ProgressBar("hashing") as bar:
         images = collect(sources, workers=workers, progress=bar)
+    if not no_store:
+        for folder, reason in store_hashes(images).items():
+            print_note(f"{folder}: the hashes are not stored ({reason}), so the next run computes them again")
     with ProgressBar("comparing") as bar:
         found = find_duplicates(images, distance, across=across, workers=workers, progress=bar)
     summary = summarize(images, found, limit)
@@ -94,6 +105,15 @@ def duplicates(
     else:
         _print(summary, places, datasets, limit)
     return ExitStatus.DATA_PROBLEM if summary.leaks else ExitStatus.SUCCESS
+
+
+def _read(path: str, options: SourceOptions) -> Source:
+    from dataprep.sources import read_source
+
+    try:
+        return read_source(path, options)
+    except CallError as error:  # this command has no option of this name
+        raise CallError(error.message.removeprefix("--src "), hint=error.hint) from None
 
 
 def _as_json(summary: Summary, places: dict[int, Place], datasets: tuple[str, ...], distance: int) -> dict[str, Any]:

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.duplicates.content import Content, describe, map_images
+from dataprep.duplicates.stored import read_hashes, write_hashes
 from dataprep.duplicates.symmetries import WORDS, parse_hashes
 from dataprep.options import HASH_COLUMN
 from dataprep.progress import Progress
 from dataprep.sources import Source
-from manifests.errors import CallError
+from manifests.errors import CallError, StoppedError
 from manifests.labels import LABEL_COLUMNS, LabelType
 
 #: Splits of all sources together.
@@ -54,6 +55,8 @@ class Collection:
         has_hash: whether the image has one.
         shorter: the shorter side in pixels, int32.
         problems: images that cannot be read or decoded, with the reason.
+        computed: images whose hashes are not in sample tables, int64.
+        read: number of images of each source that were read.
 
     """
 
@@ -70,6 +73,8 @@ class Collection:
     has_hash: NDArray[np.bool_]
     shorter: NDArray[np.int32]
     problems: dict[int, str]
+    computed: NDArray[np.int64]
+    read: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.part)
@@ -115,6 +120,8 @@ def collect(sources: Sequence[Source], *, workers: int | None = None, progress: 
         label=np.concatenate([np.array([numbers[name] for name in names], np.int32)[at] for names, at in labels]),
         **joined,
         problems={int(starts[n]) + row: why for n, each in enumerate(columns) for row, why in each.problems.items()},
+        computed=np.concatenate([starts[n] + each.computed for n, each in enumerate(columns)]),
+        read=tuple(each.read for each in columns),
     )
 
 
@@ -149,19 +156,33 @@ def _labels(source: Source) -> tuple[list[str], NDArray[np.int32]]:
 
 
 class _Columns(NamedTuple):
-    """What is known about the images of one source: arrays with the names in `_TYPES`, and reasons by row."""
+    """What is known about the images of one source.
+
+    Attributes:
+        arrays: arrays with the names in `_TYPES`.
+        problems: why images cannot be read or decoded, by row.
+        computed: rows whose hashes are not in the sample tables.
+        read: number of images that were read.
+
+    """
 
     arrays: dict[str, NDArray[Any]]
     problems: dict[int, str]
+    computed: NDArray[np.int64]
+    read: int
 
 
 def _columns(source: Source, workers: int | None, progress: Progress | None) -> _Columns:
     arrays, is_known = _known(source)
+    computed, problems = np.flatnonzero(~is_known), {}
+    if source.prepared:
+        problems = _fill_in_stored(source, arrays, is_known)
     rows = np.flatnonzero(~is_known)
     if not len(rows):
-        return _Columns(arrays, {})
+        return _Columns(arrays, problems, computed, 0)
+    arrays["readable"][rows] = False
     found = map_images(source, rows, describe, workers=workers, progress=progress)
-    problems = {row: value if isinstance(value, str) else value.problem for row, value in found.items()}
+    problems |= {row: why for row, value in found.items() if (why := _problem(value))}
     contents = {row: value for row, value in found.items() if isinstance(value, Content)}
     at = np.fromiter(contents, np.int64, len(contents))
     for name in ("size", "crc32c", "shorter"):
@@ -171,7 +192,11 @@ def _columns(source: Source, workers: int | None, progress: Progress | None) -> 
     at = np.fromiter(hashed, np.int64, len(hashed))
     arrays["hashes"][at] = parse_hashes("".join(hashed.values()).encode())
     arrays["has_hash"][at] = True
-    return _Columns(arrays, {row: why for row, why in problems.items() if why})
+    return _Columns(arrays, problems, computed, len(rows))
+
+
+def _problem(value: Content | str) -> str:
+    return value if isinstance(value, str) else value.problem
 
 
 def _known(source: Source) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
@@ -181,16 +206,57 @@ def _known(source: Source) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
         name: np.zeros((count, WORDS) if name == "hashes" else count, kind) for name, kind in _TYPES.items()
     }
     arrays["size"] = source.size.copy()
-    has_column = source.prepared and HASH_COLUMN in source.extra.column_names
-    if not has_column or source.location is None or source.measured is None:
+    if not source.prepared or source.location is None or source.measured is None:
         return arrays, np.zeros(count, np.bool_)
-    crc, text = source.location["crc32c"], source.extra[HASH_COLUMN]
-    hashed = np.asarray(pc.is_valid(text))
-    arrays["hashes"][hashed] = parse_hashes("".join(text.drop_null().to_pylist()).encode())
-    arrays["has_hash"] = hashed
+    crc = source.location["crc32c"]
     arrays["crc32c"] = np.asarray(pc.fill_null(crc, 0)).astype(np.uint32)
     arrays["readable"] = np.asarray(pc.is_valid(crc))
     width, height = (np.asarray(source.measured[name]) for name in ("width", "height"))
     arrays["shorter"] = np.minimum(width, height).astype(np.int32)
+    if HASH_COLUMN not in source.extra.column_names:
+        return arrays, np.zeros(count, np.bool_)
+    text = source.extra[HASH_COLUMN]
+    hashed = np.asarray(pc.is_valid(text))
+    arrays["hashes"][hashed] = parse_hashes("".join(text.drop_null().to_pylist()).encode())
+    arrays["has_hash"] = hashed
     # No hash means that the image is flat, or that the shard was appended without --hash.
     return arrays, arrays["readable"] & hashed
+
+
+def _fill_in_stored(source: Source, arrays: dict[str, NDArray[Any]], is_known: NDArray[np.bool_]) -> dict[int, str]:
+    """Add the hashes that `duplicates` stored before; return why images do not decode, by row."""
+    stored = read_hashes(source)
+    new = ~is_known[stored.rows]
+    rows = stored.rows[new]
+    arrays["hashes"][rows], arrays["has_hash"][rows] = stored.hashes[new], stored.has_hash[new]
+    is_known[rows] = True
+    return {row: stored.problems[row] for row in rows.tolist() if row in stored.problems}
+
+
+def has_all_hashes(source: Source) -> bool:
+    """Return whether the hashes of all images of a prepared dataset are stored, in its tables or beside them."""
+    arrays, is_known = _known(source)
+    _fill_in_stored(source, arrays, is_known)
+    return bool(is_known.all())
+
+
+def store_hashes(images: Collection) -> dict[str, str]:
+    """Store hashes that had to be computed beside the prepared datasets, so that nobody computes them again.
+
+    Returns:
+        Why it was not possible, by the folder of each dataset that cannot be written to.
+
+    """
+    failures = {}
+    for number, source in enumerate(images.sources):
+        if not source.prepared or not images.read[number]:
+            continue
+        start, stop = images.starts[number : number + 2].tolist()
+        rows = images.computed[(images.computed >= start) & (images.computed < stop)]
+        rows = rows[images.readable[rows]]
+        problems = {image - start: why for image, why in images.problems.items() if start <= image < stop}
+        try:
+            write_hashes(source, rows - start, images.hashes[rows], images.has_hash[rows], problems)
+        except StoppedError as error:
+            failures[source.root] = error.message
+    return failures

@@ -60,6 +60,8 @@ def missing_source(src: str, path: str) -> CallError:
     hint = "check the path"
     if is_url(src) and parse_url(src).is_read_only:
         hint = "give a list or a table: a web server has no folders that could be listed"
+    if path == src:
+        return CallError(f"--src {printable(src)} does not exist", hint=hint)
     return CallError(f"--src {printable(src)}: {printable(path)} does not exist", hint=hint)
 
 

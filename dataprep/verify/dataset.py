@@ -12,6 +12,7 @@ from functools import partial
 
 from dataprep import engines, storage
 from dataprep.append.mark import own_files, read_mark, unlisted_files
+from dataprep.options import HASHES_NAME
 from dataprep.progress import Progress
 from dataprep.verify.problems import MAX_PROBLEMS, Problem, ProblemList
 from dataprep.verify.shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
@@ -214,7 +215,11 @@ _SUFFIXES = (".tfrecord", ".tar", ".idx", ".parquet")
 
 def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
     """Check that the manifest names every file once, and that the folder has no other files of a dataset."""
-    named = {MANIFEST_NAME, *(own_files(manifest) if manifest.revisions or has_shard_list(manifest) else [])}
+    named = {
+        MANIFEST_NAME,
+        HASHES_NAME,
+        *(own_files(manifest) if manifest.revisions or has_shard_list(manifest) else []),
+    }
     mark_problem, pending = _check_mark(folder, manifest)
     for split in manifest.splits:
         for shard in split.shards:
