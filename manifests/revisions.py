@@ -17,6 +17,9 @@ from manifests.schema import Added, Manifest, Revision, Split
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
+#: A dataset has fewer revisions.
+MAX_REVISION = 999_999_999
+
 #: Files that only datasets with revisions have: manifests of older revisions, and lists of newer ones.
 REVISION_FILE = re.compile(
     r"manifest\.[0-9]{1,9}\.json|manifest\.shards\.[0-9]{1,9}\.parquet|rejected\.[0-9]{1,9}\.jsonl"
@@ -74,13 +77,11 @@ def revisions_from_json(body: Member) -> tuple[Revision, ...]:
 def _revision(number: int, body: Member) -> Revision:
     if body["revision"].integer(1) != number:
         body["revision"].fail(f"the number {number}")
-    if not _DIGEST.fullmatch(body["parent"].text()):
-        body["parent"].fail("`sha256:` and 64 hex digits")
     options = body["options"]
     options.members()
     options["plan"].text()
     return Revision(
-        parent=body["parent"].text(),
+        parent=digest_of(body["parent"]),
         source=body["source"].text(),
         source_digest=body["source_digest"].text(),
         added=tuple(
@@ -90,6 +91,18 @@ def _revision(number: int, body: Member) -> Revision:
         classes=body["classes"].integer(),
         options=options.mapping(),
     )
+
+
+def digest_of(member: Member) -> str:
+    """Return a member that must be a digest; see `manifest_digest`.
+
+    Raises:
+        MemberError: it is not one.
+
+    """
+    if not _DIGEST.fullmatch(member.text()):
+        member.fail("`sha256:` and 64 hex digits")
+    return member.text()
 
 
 def check_revisions(manifest: Manifest) -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dataprep.options import Options
-from dataprep.plan.stored import options_from_json
+from dataprep.plan.assign import shard_number
+from dataprep.plan.stored_options import options_from_json
 from dataprep.sources.base import Source
 from dataprep.sources.label_lists import count_numbers
 from manifests.errors import CallError, ManifestError
@@ -44,14 +45,8 @@ class Base:
     def next_number(self, split: str) -> int:
         """Return the number of the next shard of a split."""
         found = self.manifest.split(split)
-        names = [shard.name for shard in found.shards] if found else []
-        return max((_number(name) for name in names), default=-1) + 1
-
-
-def _number(shard: str) -> int:
-    """Return the number in the name of a shard, such as ``train-00012.tar``."""
-    digits = os.path.splitext(shard)[0].rpartition("-")[2]
-    return int(digits) if digits.isascii() and digits.isdigit() else -1
+        names = [os.path.splitext(shard.name)[0] for shard in found.shards] if found else []
+        return max(map(shard_number, names), default=-1) + 1
 
 
 def read_base(out: str, option: str = "--append: ") -> Base:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.append.base import Base, options_members, options_of
+from dataprep.append.contradictions import Splits, check_labels, compare_splits, describe_splits
 from dataprep.containers import Location, locations_of
 from dataprep.datasets.label_texts import label_columns, label_texts
 from dataprep.datasets.sample_rows import hash_texts
@@ -26,13 +27,12 @@ from dataprep.plan.assign import fingerprint_of
 from dataprep.progress import Progress
 from dataprep.shards.source_image import load_image
 from dataprep.sources import Source
-from manifests.errors import CallError, SourceError
-from manifests.labels import MASK_TYPES
+from manifests.errors import CallError
 from manifests.members import MemberError
 from manifests.revisions import parts
 from manifests.schema import UNREADABLE, Manifest
 from manifests.tables import read_table
-from manifests.text import cut_middle, plural, printable
+from manifests.text import plural, printable
 
 #: Images that one task reads.
 _BATCH = 256
@@ -70,8 +70,22 @@ class ReadTask:
     locations: list[Location | None]
 
 
-def known_rows(base: Base, source: Source, engine: Engine, progress: Progress | None = None) -> NDArray[np.bool_]:
-    """Return which samples of a source are in the dataset, bool [n].
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The samples of a source that are in the dataset.
+
+    Attributes:
+        rows: whether each sample is, bool [n].
+        notices: messages for the user, one line each.
+
+    """
+
+    rows: NDArray[np.bool_]
+    notices: tuple[str, ...] = ()
+
+
+def find_known(base: Base, source: Source, engine: Engine, progress: Progress | None = None) -> Known:
+    """Find the samples of a source that are in the dataset.
 
     Only images with the file name and the folder of a sample are read, and if the dataset stores images as they are,
     only those that also have its length.
@@ -88,14 +102,17 @@ def known_rows(base: Base, source: Source, engine: Engine, progress: Progress | 
 
     """
     known = np.zeros(len(source), np.bool_)
+    splits: list[Splits] = []
     own = pa.table({"source": source.path, "own_size": source.size})
     pending: list[tuple[Options, pa.Table]] = []
     for part in parts(base.manifest):
-        paths = [os.path.join(base.out, shard.table.name) for split in part.splits for shard in split.shards]
+        shards = [(split.name, shard) for split in part.splits for shard in split.shards]
+        paths = [os.path.join(base.out, shard.table.name) for _, shard in shards]
         manifest = base.manifest
         columns = ["source", *label_columns(manifest.label_type), "size", "crc32c"]
         read = partial(read_table, columns=columns, label_type=manifest.label_type)
-        tables = [_with_texts(table, manifest) for table in storage.map_files(base.out, read, paths)]
+        read_tables = storage.map_files(base.out, read, paths)
+        tables = [_with_texts(table, manifest, name) for (name, _), table in zip(shards, read_tables, strict=True)]
         if not tables:
             continue
         stored = pa.concat_tables(tables).replace_schema_metadata(None)
@@ -105,8 +122,9 @@ def known_rows(base: Base, source: Source, engine: Engine, progress: Progress | 
         if len(pairs):
             pending.append((_comparable(base, part.options, pairs), pairs))
     for options, pairs in pending:
-        _compare(source, options, pairs, known, engine, progress)
-    return known
+        same = _compare(source, options, pairs, known, engine, progress)
+        splits.append(compare_splits(source, options, same))
+    return Known(known, describe_splits(base.out, source, splits))
 
 
 #: More pairs than this for each sample of both sides would take too much memory.
@@ -178,7 +196,8 @@ def _compare(  # noqa: PLR0917
     known: NDArray[np.bool_],
     engine: Engine,
     progress: Progress | None,
-) -> None:
+) -> pa.Table:
+    """Read the images of pairs of which none is known yet, mark those that are the same, and return their pairs."""
     rows, sizes = np.asarray(pairs["row"]), np.asarray(pairs["size"])
     candidates = ~known[rows]
     if not options.changes_images and source.location is None:
@@ -195,42 +214,22 @@ def _compare(  # noqa: PLR0917
             if progress:
                 progress.advance(f"part {number}", len(read))
     same = checksums[rows] == np.asarray(pairs["crc32c"].cast(pa.int64()).fill_null(-2))
-    _check_labels(source, rows[same], pairs.filter(pa.array(same))["label"].combine_chunks())
+    pairs = pairs.filter(pa.array(same))
+    check_labels(source, rows[same], pairs["label"].combine_chunks())
     known[rows[same]] = True
+    return pairs
 
 
-def _with_texts(table: pa.Table, manifest: Manifest) -> pa.Table:
-    """Return the columns ``source``, ``label`` (as text), ``size`` and ``crc32c``."""
-    texts = label_texts(table, manifest.label_type, manifest.classes)
-    return table.select(["source"]).append_column("label", texts).append_column("size", table["size"]).append_column(
-        "crc32c", table["crc32c"]
-    )  # fmt: skip
-
-
-def _check_labels(source: Source, rows: NDArray[np.int64], stored: pa.Array) -> None:
-    """Check that samples have the labels that the dataset stores, as text. Masks are not read for this."""
-    if source.label_type in MASK_TYPES or not len(rows):
-        return
-    own = label_texts(
-        pa.table({"label": source.label[rows], **_columns(source, rows)}), source.label_type, source.classes
-    )
-    is_equal = np.asarray(pc.equal(own, stored))
-    # The dataset can have one image in several classes. One of them must be that of the source.
-    moved = np.flatnonzero(~is_equal & ~np.isin(rows, rows[is_equal]))
-    if not len(moved):
-        return
-    what = "class " if source.label_type == "class" else "label "
-    names = [what + cut_middle(printable(texts[int(moved[0])].as_py()), 80) for texts in (stored, own)]
-    raise SourceError(
-        f"the image is in the dataset in {names[0]}, but here in {names[1]}; --append only adds images",
-        file=source.path[int(rows[moved[0]])].as_py(),
-        hint="make the dataset again to change labels",
-    )
-
-
-def _columns(source: Source, rows: NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:
-    names = [name for name in label_columns(source.label_type) if name != "label"]
-    return {name: source.extra[name].take(pa.array(rows)) for name in names}
+def _with_texts(table: pa.Table, manifest: Manifest, split: str) -> pa.Table:
+    """Return the columns ``source``, ``label`` and ``split`` (as text), ``size`` and ``crc32c``."""
+    label = label_texts(table, manifest.label_type, manifest.classes)
+    return pa.table({
+        "source": table["source"],
+        "label": label,
+        "split": pa.repeat(pa.scalar(split), len(table)),
+        "size": table["size"],
+        "crc32c": table["crc32c"],
+    })  # fmt: skip
 
 
 def _tasks(source: Source, options: Options, rows: NDArray[np.int64]) -> Iterator[ReadTask]:

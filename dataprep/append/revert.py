@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dataprep import storage
 from dataprep.append.base import Base, read_base
 from dataprep.append.mark import Mark, create_mark, own_files, read_mark, remove_mark, unlisted_files
+from dataprep.plan.files import has_append_plan, remove_plan
 from manifests.errors import CallError, StoppedError
 from manifests.history import read_old_manifest
 from manifests.revisions import old_manifest_name
@@ -86,5 +87,7 @@ def _remove_files(manifest: Manifest, mark: Mark, out: str, *, removed: int) -> 
     names = [name for name in unlisted_files(mark, manifest) if name in there]
     for name in names:
         storage.remove(os.path.join(out, name))
+    if has_append_plan(out):
+        remove_plan(out)
     remove_mark(out)
     return RevertResult(manifest, removed, len(names))

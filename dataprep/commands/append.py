@@ -1,38 +1,66 @@
-"""``dataprep convert --append``: add images to a dataset."""
+"""``--append`` of ``dataprep convert`` and ``dataprep plan``: add images to a dataset."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dataprep.commands.base import print_line
+import click
+
+from dataprep.commands.base import print_line, print_note
 from dataprep.commands.conversion_options import Inputs
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.results import print_result
 from dataprep.humanize import format_bytes
-from manifests.errors import ExitStatus
+from manifests.errors import CallError, ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
 from manifests.text import agree, plural, printable
 
+append_option = click.option(
+    "--append",
+    is_flag=True,
+    help="Add the images to the dataset OUT, as its next revision: new shards after the old ones, new classes at the "
+    "end. Images that are in OUT are left out. Options that are not given are those of OUT. `dataprep revert` undoes "
+    "it.",
+)
+
 if TYPE_CHECKING:
-    from dataprep.append.dataset import AppendPlan, AppendResult
+    from dataprep.append.planning import AppendPlan, AppendResult
     from dataprep.engines import Engine
+
+
+def refuse_with_append(**flags: bool) -> None:
+    """Check that no option is set that ``--append`` excludes.
+
+    Raises:
+        CallError: one is.
+
+    """
+    for name in (name.replace("_", "-") for name, is_set in flags.items() if is_set):
+        raise CallError(f"--append excludes --{name}", hint=f"leave out --{name}")
 
 
 def append_inputs(inputs: Inputs, engine: Engine, max_rejected: float, *, dry_run: bool) -> ExitStatus:
     """Append a source to the dataset in the output folder, and print what was added."""
     from dataprep.append.base import read_base
-    from dataprep.append.dataset import append_dataset, plan_append
+    from dataprep.append.dataset import append_dataset
+    from dataprep.append.planning import plan_append
 
     source, out = inputs.source, inputs.out
     if dry_run:
         planned = plan_append(source, read_base(out), inputs.options, name=inputs.name, reader=engine)
-        _print_plan(planned, out)
+        print_append_plan(planned, out)
         return ExitStatus.SUCCESS
     with ProgressBar("comparing") as check_bar, ProgressBar("converting") as bar, cleanup_on_interrupt():
         result = append_dataset(
             source, out, inputs.options, name=inputs.name, engine=engine, progress=bar, check_progress=check_bar
         )
+    return print_append(result, out, max_rejected)
+
+
+def print_append(result: AppendResult, out: str, max_rejected: float) -> ExitStatus:
+    """Print what was appended; return status 1 if too many images were rejected."""
+    _print_notices(result.notices)
     if result.converted is None:
         _print_nothing(result, out)
         return ExitStatus.SUCCESS
@@ -48,6 +76,11 @@ def append_inputs(inputs: Inputs, engine: Engine, max_rejected: float, *, dry_ru
         f"{plural(len(result.manifest.classes), 'class')}"
     )
     return status
+
+
+def _print_notices(notices: Sequence[str]) -> None:
+    for notice in notices:
+        print_note(notice)
 
 
 def _print_known(known: int, out: str) -> None:
@@ -68,12 +101,15 @@ def _print_nothing(result: AppendResult, out: str) -> None:
     print_line(f"nothing to append: all {images} of the source {agree(result.known, 'is', 'are')} in {out}{since}")
 
 
-def _print_plan(planned: AppendPlan | AppendResult, out: str) -> None:
-    from dataprep.append.dataset import AppendResult
+def print_append_plan(planned: AppendPlan | AppendResult, out: str) -> None:
+    """Print what will be appended."""
+    from dataprep.append.planning import AppendResult
 
+    _print_notices(planned.notices)
     if isinstance(planned, AppendResult):
         _print_nothing(planned, out)
         return
+    _print_notices(planned.plan.notices)
     _print_known(planned.known, out)
     for split in planned.plan.splits:
         shards = [shard for shard in planned.plan.shards if shard.split == split]

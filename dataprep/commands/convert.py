@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dataprep.commands.append import append_inputs
+from dataprep.commands.append import append_inputs, append_option, refuse_with_append
 from dataprep.commands.base import (
     Command,
     workers_option,
@@ -16,7 +16,7 @@ from dataprep.commands.conversion_options import add_conversion_options, overwri
 from dataprep.commands.engine_options import EngineName, add_engine_options, make_engine
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.results import max_rejected_option, print_result
-from manifests.errors import CallError, ExitStatus
+from manifests.errors import ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
 
 
@@ -32,13 +32,7 @@ from manifests.interrupts import cleanup_on_interrupt
     help="Read the shards that an earlier run finished, and write damaged ones again. Indexes and tables are always "
     "checked.",
 )
-@click.option(
-    "--append",
-    is_flag=True,
-    help="Add the images to the dataset OUT, as its next revision: new shards after the old ones, new classes at the "
-    "end. Images that are in OUT are left out. Options that are not given are those of OUT. `dataprep revert` undoes "
-    "it.",
-)
+@append_option
 @click.option("--dry-run", is_flag=True, help="Print the plan; write nothing.")
 def convert(
     *,
@@ -58,9 +52,8 @@ def convert(
     --store raw. Broken images are never written to a shard; rejected.jsonl lists them with the reason. If the command
     is interrupted or killed, run it again to resume.
     """
-    if append and (overwrite or check_shards):
-        name = "--overwrite" if overwrite else "--check-shards"
-        raise CallError(f"--append excludes {name}", hint=f"leave out {name}")
+    if append:
+        refuse_with_append(overwrite=overwrite, check_shards=check_shards)
     with closing(make_engine(engine, address, workers)) as runner:
         if not dry_run:
             runner.start("dataprep.shards.write")  # the worker starts while this process reads the source

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import click
 
+from dataprep.commands.append import print_append
 from dataprep.commands.base import Command, workers_option
 from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ProgressBar
@@ -25,7 +26,13 @@ def finish(out: str, *, max_rejected: float, workers: int | None) -> ExitStatus:
     it says which tasks to run again. It can be run any number of times, on any machine.
     """
     from dataprep.convert.finish import finish as finish_dataset
+    from dataprep.plan.files import read_plan
 
+    if read_plan(out).append:
+        from dataprep.append.steps import finish_planned_append
+
+        with ProgressBar("checking") as bar, cleanup_on_interrupt():
+            return print_append(finish_planned_append(out, workers=workers, progress=bar), out, max_rejected)
     with ProgressBar("checking") as bar, cleanup_on_interrupt():
         result = finish_dataset(out, workers=workers, progress=bar)
     return print_result(replace(result, resumed=0), out, max_rejected)

@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
+from dataprep.commands.append import append_option, print_append_plan, refuse_with_append
 from dataprep.commands.base import Command, print_line, print_note
-from dataprep.commands.conversion_options import add_conversion_options, overwrite_option, read_inputs
+from dataprep.commands.conversion_options import Inputs, add_conversion_options, overwrite_option, read_inputs
+from dataprep.commands.progress_bars import ProgressBar
 from dataprep.humanize import format_bytes
 from manifests.errors import ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
@@ -17,14 +19,19 @@ from manifests.text import plural
 @click.command(cls=Command)
 @add_conversion_options
 @overwrite_option
-def plan(*, overwrite: bool, **conversion: Any) -> ExitStatus:
+@append_option
+def plan(*, overwrite: bool, append: bool, **conversion: Any) -> ExitStatus:
     """Plan a conversion that several processes or machines share.
 
     Writes OUT/plan/, which lists the images of each shard. Then `dataprep work OUT` writes the shards, and `dataprep
     finish OUT` the manifest. The three steps give the same bytes as `dataprep convert`. `dataprep info OUT/plan`
     describes the plan.
     """
-    inputs = read_inputs(**conversion)
+    if append:
+        refuse_with_append(overwrite=overwrite)
+    inputs = read_inputs(append=append, **conversion)
+    if append:
+        return _plan_append(inputs)
 
     from dataprep.convert.planning import plan_dataset
 
@@ -35,8 +42,22 @@ def plan(*, overwrite: bool, **conversion: Any) -> ExitStatus:
     for split in result.plan.splits:
         images = f"{plural(split.images, 'image')}, {format_bytes(split.bytes)}"
         print_line(f"{split.name}: {images}, {plural(split.shards, 'shard')}")
-    if result.resumed:
-        print_line(f"done by an earlier run: {plural(result.resumed, 'shard')}")
-    print_line(f"{inputs.out}/plan is complete")
-    print_line(f"next: `dataprep work {inputs.out} --task I/N` or --claim, then `dataprep finish {inputs.out}`")
+    _print_end(inputs.out, result.resumed)
     return ExitStatus.SUCCESS
+
+
+def _plan_append(inputs: Inputs) -> ExitStatus:
+    from dataprep.append.steps import write_append_plan
+
+    with ProgressBar("comparing") as bar, cleanup_on_interrupt():
+        result = write_append_plan(inputs.source, inputs.out, inputs.options, name=inputs.name, progress=bar)
+    print_append_plan(result.planned, inputs.out)
+    _print_end(inputs.out, result.resumed)
+    return ExitStatus.SUCCESS
+
+
+def _print_end(out: str, resumed: int) -> None:
+    if resumed:
+        print_line(f"done by an earlier run: {plural(resumed, 'shard')}")
+    print_line(f"{out}/plan is complete")
+    print_line(f"next: `dataprep work {out} --task I/N` or --claim, then `dataprep finish {out}`")

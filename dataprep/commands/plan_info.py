@@ -39,6 +39,8 @@ def _print(folder: str, plan: StoredPlan) -> None:
     images = sum(split.images for split in plan.splits)
     contents = f"{plural(images, 'image')}{labels_line(plan.label_type, len(plan.classes))}"
     print_line(f"{folder}: plan of {plan.options.fmt}, {contents}, {plural(plan.shards, 'shard')}")
+    if plan.append:
+        print_line(f"appends to revision {plan.append.revision - 1}; {plural(plan.append.known, 'image')} known before")
     for split in plan.splits:
         totals = f"{plural(split.images, 'image')}, {format_bytes(split.bytes)}, {plural(split.shards, 'shard')}"
         print_line(f"  {split.name}: {totals}")

@@ -62,7 +62,8 @@ def finish(
 ) -> ConvertResult:
     """Check that every shard of a plan is there, then write ``rejected.jsonl`` and the manifest.
 
-    It can be called any number of times, also by several processes at once.
+    It can be called any number of times, also by several processes at once. See `dataprep.append.steps` for the plan of
+    an append.
 
     Args:
         out: output folder with a plan.
@@ -83,7 +84,7 @@ def finish(
         storage.check_partials([out])
         refuse_appended(out)
         in_manifest = files_in_manifest(job.fingerprint, out)
-        results = _check_all(job, in_manifest, engine or LocalEngine(workers), progress)
+        results = check_shards(job, in_manifest, engine or LocalEngine(workers), progress)
         missing = [number for number, shard in enumerate(job.shards) if results[shard.name] is None]
         found = [result for shard in job.shards if (result := results[shard.name])]
         suffix = FORMATS[job.options.fmt].SUFFIX
@@ -93,15 +94,15 @@ def finish(
             return read_result(job, found)
         if missing:
             storage.sweep_dead(out)
-            raise _missing_error(job, missing)
+            raise missing_error(job, missing)
         with storage.partials([out], is_locked=True):  # all shards are there, so nobody needs a temporary file
             return write_dataset(job, found)
 
 
-def _check_all(
+def check_shards(
     job: Job, in_manifest: Mapping[str, File], engine: Engine, progress: Progress | None
 ) -> dict[str, ShardResult | None]:
-    """Look for all shards; return them by name."""
+    """Look for all shards of a job; return them by name, `None` for those that are missing or damaged."""
     suffixes = (FORMATS[job.options.fmt].SUFFIX, ".idx", ".parquet")
     tasks = (
         _CheckTask(
@@ -123,8 +124,8 @@ def _check_all(
     return results
 
 
-def _missing_error(job: Job, missing: Sequence[int]) -> StoppedError:
-    """Return the error that names missing shards, and the tasks that write them."""
+def missing_error(job: Job, missing: Sequence[int]) -> StoppedError:
+    """Return the error that names missing shards, by their numbers in the job, and the tasks that write them."""
     names = ", ".join(job.shards[number].name for number in missing[:5])
     more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
     out = printable(job.out)

@@ -24,6 +24,7 @@ from dataprep.formats import FORMATS
 from dataprep.plan.files import StoredTasks, count_images, read_plan
 from dataprep.plan.job import Job
 from dataprep.plan.mismatch import foreign_file_error
+from dataprep.plan.stored import StoredPlan
 from dataprep.plan.tasks import Share, record_tasks
 from dataprep.progress import Progress
 from dataprep.resume.finished import (
@@ -95,8 +96,9 @@ def work(
         job = plan.job(out)
         stack.enter_context(storage.locked(out, shared=True))
         storage.check_partials([out])
-        refuse_appended(out)
         numbers = share.numbers(len(job.shards)) if share else range(len(job.shards))
+        if _is_appended(plan, out):
+            return WorkResult((), len(numbers))
         run = _Run(
             job, StoredTasks(plan, out, numbers, engine.workers), engine, files_in_manifest(job.fingerprint, out)
         )
@@ -119,13 +121,28 @@ def work(
                 results = run.write(left)
             else:
                 results = run.claim_and_write(left, stack.enter_context(Claims(out, beat or BEAT_SECONDS)))
-            with closing(results), _finished_meanwhile(job):
+            with closing(results), _finished_meanwhile(plan, out):
                 for result in results:
                     log_shard(_log, result)
                     if not result.resumed:
                         written.append(result)
                     progress.advance(result.name, result.conversion.images, resumed=result.resumed)
     return WorkResult(tuple(written), len(numbers) - len(written))
+
+
+def _is_appended(plan: StoredPlan, out: str) -> bool:
+    """Return whether the plan is of an append that is complete.
+
+    Raises:
+        CallError: something was appended to the dataset that the plan makes, or the append was reverted.
+
+    """
+    if plan.append is None:
+        refuse_appended(out)
+        return False
+    from dataprep.append.steps import is_appended  # takes time, and most plans make new datasets
+
+    return is_appended(plan, out)
 
 
 class _NoProgress:
@@ -137,7 +154,7 @@ class _NoProgress:
 
 
 @contextmanager
-def _finished_meanwhile(job: Job) -> Iterator[None]:
+def _finished_meanwhile(plan: StoredPlan, out: str) -> Iterator[None]:
     """Ignore a lost temporary file if the dataset is complete: all of them are removed then.
 
     This process wrote a shard that another one has written.
@@ -145,7 +162,8 @@ def _finished_meanwhile(job: Job) -> Iterator[None]:
     try:
         yield
     except StorageError:
-        if not files_in_manifest(job.fingerprint, job.out):
+        is_complete = _is_appended(plan, out) if plan.append else files_in_manifest(plan.fingerprint, out)
+        if not is_complete:
             raise
 
 
@@ -197,7 +215,8 @@ class _Run:
         name = self.job.shards[number].name
         suffixes = (FORMATS[self.job.options.fmt].SUFFIX, ".idx", ".parquet")
         lengths = {name + suffix: length(os.path.join(self.job.out, name + suffix)) for suffix in suffixes}
-        if max(lengths.values()) < 0 or owns_names(self.job.out, self.job.fingerprint):
+        # The mark of an append was written when no file had one of its names.
+        if max(lengths.values()) < 0 or self.job.revision or owns_names(self.job.out, self.job.fingerprint):
             return None
         result = read_finished(self.job.fingerprint, self.job.out, name, self.in_manifest)
         unpublished = unpublished_tables(self.job.fingerprint, self.job.out, f"{name}.parquet")

@@ -148,6 +148,12 @@ def shard_name(split: str, number: int) -> str:
     return f"{split}-{number:05d}"
 
 
+def shard_number(name: str) -> int:
+    """Return the number in the name of a shard without extension; -1 if it has none."""
+    digits = name.rpartition("-")[2]
+    return int(digits) if digits.isascii() and digits.isdigit() else -1
+
+
 def key_of(row: int, revision: int = 0) -> str:
     """Return the key of the sample in a row of the source. Keys are unique and contain no dots or spaces.
 

@@ -21,10 +21,17 @@ import pyarrow.compute as pc
 from dataprep import storage
 from dataprep.attestation import canary, check_canary
 from dataprep.options import Options
-from dataprep.plan.assign import PLAN_FOLDER, ConversionPlan
+from dataprep.plan.assign import PLAN_FOLDER, ConversionPlan, shard_number
 from dataprep.plan.job import Job, shard_task
 from dataprep.plan.mismatch import other_plan_error
-from dataprep.plan.stored import PLAN_VERSION, PlannedSplit, StoredPlan, plan_from_json, plan_to_json
+from dataprep.plan.stored import (
+    PLAN_VERSIONS,
+    PlannedAppend,
+    PlannedSplit,
+    StoredPlan,
+    plan_from_json,
+    plan_to_json,
+)
 from dataprep.plan.table import SHARDS_PER_FILE, file_parts, open_planned_file, read_planned_rows, write_plan_table
 from dataprep.shards.write import ShardTask, divides
 from dataprep.sources import Source
@@ -47,8 +54,19 @@ def plan_folder(out: str) -> str:
 # --- write ----------------------------------------------------------------------------------------
 
 
-def write_plan(source: Source, plan: ConversionPlan, out: str, options: Options) -> StoredPlan:
-    """Write the plan into the folder ``plan``; the folder for temporary files must exist."""
+def write_plan(
+    source: Source, plan: ConversionPlan, out: str, options: Options, append: PlannedAppend | None = None
+) -> StoredPlan:
+    """Write the plan into the folder ``plan``; the folder for temporary files must exist.
+
+    Args:
+        source: the samples to write.
+        plan: their plan.
+        out: the output folder.
+        options: options of the conversion.
+        append: what is added to which dataset; `None` if the plan makes a new one.
+
+    """
     folder = plan_folder(out)
     with storage.translate_errors(folder, "the folder cannot be made"):
         storage.make_folder(folder)
@@ -56,7 +74,7 @@ def write_plan(source: Source, plan: ConversionPlan, out: str, options: Options)
     for name, shards in file_parts(plan.shards):
         temporary = storage.partial_path(os.path.join(out, name))
         with storage.translate_errors(os.path.join(folder, name), "the file cannot be written"):
-            tables.append(write_plan_table(temporary, name, source, shards))
+            tables.append(write_plan_table(temporary, name, source, shards, append.revision if append else 0))
         pairs.append((temporary, os.path.join(folder, name)))
     stored = StoredPlan(
         fingerprint=plan.fingerprint,
@@ -71,6 +89,7 @@ def write_plan(source: Source, plan: ConversionPlan, out: str, options: Options)
         rejected=source.rejected,
         classes=source.classes,
         label_type=source.label_type,
+        append=append,
     )
     storage.write_partial(os.path.join(out, PLAN_NAME), seal(plan_to_json(stored)))
     remove_plan(out)
@@ -89,7 +108,8 @@ def remove_plan(out: str) -> None:
 def _totals(source: Source, plan: ConversionPlan, name: str) -> PlannedSplit:
     shards = [shard for shard in plan.shards if shard.split == name]
     size = sum(int(source.size[shard.rows].clip(min=0).sum()) for shard in shards)
-    return PlannedSplit(name, len(shards), sum(len(shard.rows) for shard in shards), size)
+    images = sum(len(shard.rows) for shard in shards)
+    return PlannedSplit(name, len(shards), images, size, shard_number(shards[0].name))
 
 
 # --- read -----------------------------------------------------------------------------------------
@@ -98,6 +118,14 @@ def _totals(source: Source, plan: ConversionPlan, name: str) -> PlannedSplit:
 def has_plan(out: str) -> bool:
     """Return whether an output folder has a complete plan, damaged or not."""
     return storage.is_file(os.path.join(plan_folder(out), PLAN_NAME))
+
+
+def has_append_plan(out: str) -> bool:
+    """Return whether an output folder has the plan of an append, not damaged."""
+    try:
+        return has_plan(out) and read_plan(out).append is not None
+    except PlanError:
+        return False
 
 
 def read_plan(out: str) -> StoredPlan:
@@ -142,6 +170,8 @@ def check_plan(out: str, fingerprint: str, options: Options, *, overwrite: bool)
         return True
     if overwrite:
         return stored.fingerprint != fingerprint or stored.canary.digest != canary().digest
+    if stored.append:
+        return False  # the caller checks whether something was appended to the dataset
     if stored.fingerprint != fingerprint:
         raise other_plan_error(out, stored.options, options)
     check_canary(stored.canary)
@@ -153,9 +183,10 @@ _VERSION = re.compile(rb'\{\n "plan_version": ([0-9]{1,9}),\n')
 
 def _parse(data: bytes, path: str) -> StoredPlan:
     version = _VERSION.match(data)
-    if version and int(version[1]) != PLAN_VERSION:
+    if version and int(version[1]) not in PLAN_VERSIONS:
         raise PlanError(
-            f"the plan has plan_version {int(version[1])}, but this release reads {PLAN_VERSION}",
+            f"the plan has plan_version {int(version[1])}, but this release reads {PLAN_VERSIONS[0]} to "
+            f"{PLAN_VERSIONS[-1]}",
             file=path,
             hint="use the release that made the plan, or run `dataprep plan` again",
         )

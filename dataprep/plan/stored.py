@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, get_args
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from dataprep.attestation import Canary
-from dataprep.images.base import Validation
-from dataprep.options import (
-    DEFAULT_DISTANCE,
-    MAX_DISTANCE,
-    Downscale,
-    Filter,
-    Fit,
-    Options,
-    Raw,
-    Resolution,
-    Subsampling,
-)
+from dataprep.options import Options
 from dataprep.plan.assign import PlannedShard, shard_name
 from dataprep.plan.job import Job
+from dataprep.plan.stored_options import boolean, options_from_json
 from dataprep.plan.table import SHARDS_PER_FILE, PlanTable, table_name
 from dataprep.sources.base import MAX_COLUMN_NAME, MAX_SPLIT_NAME, RESERVED_COLUMNS
 from manifests.labels import LabelType
 from manifests.members import Member, MemberError, shorten
-from manifests.schema import FORMAT_NAMES, MAX_LABEL
+from manifests.revisions import MAX_REVISION, digest_of
+from manifests.schema import MAX_LABEL
 from manifests.serialization import label_type_of
 
-PLAN_VERSION = 1
+#: Versions of plans: of a new dataset, and of an append. Releases that cannot append refuse the second one.
+PLAN_VERSIONS = (1, 2)
 
-#: Largest numbers in a plan.
+#: Largest number of shards in a plan.
 _MAX_SHARDS = 10_000_000
-_MAX_SEED = 1 << 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +36,7 @@ class PlannedSplit:
         shards: number of shards.
         images: number of images to read.
         bytes: their total size in bytes.
+        first: number of the first shard; greater than 0 if the dataset has shards of this split.
 
     """
 
@@ -52,6 +44,27 @@ class PlannedSplit:
     shards: int
     images: int
     bytes: int
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAppend:
+    """What the plan of an append contains in addition.
+
+    Attributes:
+        parent: digest of the manifest that the append continues.
+        revision: number of the revision that it makes.
+        source: name of the source, for the manifest.
+        source_digest: fingerprint of the whole source.
+        known: number of images of the source that are in the dataset before.
+
+    """
+
+    parent: str
+    revision: int
+    source: str
+    source_digest: str
+    known: int
 
 
 @dataclass(frozen=True)
@@ -71,6 +84,7 @@ class StoredPlan:
         rejected: rows for ``rejected.jsonl`` of the scan.
         classes: class names in label order.
         label_type: what the labels are.
+        append: what is added to which dataset; `None` if the plan makes a new one.
 
     """
 
@@ -86,6 +100,7 @@ class StoredPlan:
     rejected: tuple[Mapping[str, str], ...]
     classes: tuple[str, ...]
     label_type: LabelType = "class"
+    append: PlannedAppend | None = None
 
     @property
     def shards(self) -> int:
@@ -102,12 +117,13 @@ class StoredPlan:
             shards=[
                 PlannedShard(shard_name(split.name, n), split.name)
                 for split in self.splits
-                for n in range(split.shards)
+                for n in range(split.first, split.first + split.shards)
             ],
             splits=tuple(split.name for split in self.splits),
             images=sum(split.images for split in self.splits),
             bytes=sum(split.bytes for split in self.splits),
             rejected=self.rejected,
+            revision=self.append.revision if self.append else 0,
             label_type=self.label_type,
         )
 
@@ -115,16 +131,15 @@ class StoredPlan:
 def plan_to_json(plan: StoredPlan) -> dict[str, Any]:
     """Return the members of ``plan.json`` in the order in which they are written, without the checksum."""
     return {
-        "plan_version": PLAN_VERSION,
+        "plan_version": PLAN_VERSIONS[plan.append is not None],
         "fingerprint": plan.fingerprint,
         "options": plan.options.as_json(),
         "canary": plan.canary.digest,
         "versions": dict(plan.canary.versions),
         "layout": plan.layout,
         "root": plan.root,
-        "splits": {
-            split.name: {"shards": split.shards, "images": split.images, "bytes": split.bytes} for split in plan.splits
-        },
+        **({"append": asdict(plan.append)} if plan.append else {}),
+        "splits": {split.name: _split_to_json(split) for split in plan.splits},
         **({"label_type": plan.label_type} if plan.label_type != "class" else {}),
         "extra": list(plan.extra),
         "containers": plan.has_locations,
@@ -135,6 +150,11 @@ def plan_to_json(plan: StoredPlan) -> dict[str, Any]:
         "rejected": [dict(row) for row in plan.rejected],
         "classes": list(plan.classes),
     }
+
+
+def _split_to_json(split: PlannedSplit) -> dict[str, int]:
+    first = {"first": split.first} if split.first else {}
+    return {"shards": split.shards, "images": split.images, "bytes": split.bytes, **first}
 
 
 def plan_from_json(body: Member) -> StoredPlan:
@@ -153,13 +173,14 @@ def plan_from_json(body: Member) -> StoredPlan:
         root=_root(body["root"]),
         splits=tuple(_split(name, split) for name, split in body["splits"].members().items()),
         extra=tuple(_column(name) for name in body["extra"].items()),
-        has_locations=_boolean(body["containers"]),
+        has_locations=boolean(body["containers"]),
         tables=tuple(_table(number, table) for number, table in enumerate(body["tables"].items())),
         rejected=tuple(
             {name: row[name].text() for name in ("source", "reason", "detail")} for row in body["rejected"].items()
         ),
         classes=body["classes"].texts(),
         label_type=label_type_of(body),
+        append=_append(appended) if (appended := body.get("append")) else None,
     )
     if len(plan.classes) > MAX_LABEL + 1:
         raise MemberError(f"classes has {len(plan.classes):,} names")
@@ -174,8 +195,23 @@ def plan_from_json(body: Member) -> StoredPlan:
 def _split(name: str, body: Member) -> PlannedSplit:
     if not 0 < len(name.encode()) <= MAX_SPLIT_NAME or "/" in name or "\0" in name or name.startswith("."):
         raise MemberError(f"a split has the name {shorten(name)}")
+    first = body.get("first")
     return PlannedSplit(
-        name, body["shards"].integer(1, _MAX_SHARDS), body["images"].integer(1), body["bytes"].integer()
+        name,
+        body["shards"].integer(1, _MAX_SHARDS),
+        body["images"].integer(1),
+        body["bytes"].integer(),
+        first.integer(1, _MAX_SHARDS) if first else 0,
+    )
+
+
+def _append(body: Member) -> PlannedAppend:
+    return PlannedAppend(
+        parent=digest_of(body["parent"]),
+        revision=body["revision"].integer(1, MAX_REVISION),
+        source=body["source"].text(),
+        source_digest=_hex(body["source_digest"], 32),
+        known=body["known"].integer(),
     )
 
 
@@ -203,68 +239,3 @@ def _column(member: Member) -> str:
     if name in RESERVED_COLUMNS or not 0 < len(name.encode()) <= MAX_COLUMN_NAME:
         member.fail("the name of an extra column")
     return name
-
-
-def _boolean(member: Member) -> bool:
-    if not isinstance(member.value, bool):
-        member.fail("true or false")
-    return member.value
-
-
-# --- options --------------------------------------------------------------------------------------
-
-
-def options_from_json(body: Member) -> Options:
-    """Read the options. The members must be those that `Options.as_json` writes, and no others."""
-    downscale, raw, test_fraction = body.get("downscale"), body.get("raw"), body.get("test_fraction")
-    where, duplicates, distance = body.get("where"), body.get("duplicates"), body.get("distance")
-    options = Options(
-        fmt=body["fmt"].one_of(FORMAT_NAMES),
-        shard_bytes=body["shard_bytes"].integer(1),
-        shard_samples=_or_none(body["shard_samples"]),
-        shuffle=_boolean(body["shuffle"]),
-        seed=body["seed"].integer(0, _MAX_SEED),
-        val_fraction=_fraction(body["val_fraction"]),
-        test_fraction=_fraction(test_fraction) if test_fraction else 0.0,
-        split_by=None if body["split_by"].value is None else body["split_by"].text(),
-        validate=body["validate"].one_of(get_args(Validation)),
-        max_pixels=body["max_pixels"].integer(1),
-        downscale=_downscale(downscale) if downscale else None,
-        raw=_raw(raw) if raw else None,
-        where=where.text() if where else None,
-        hash=body.get("hash") is not None,  # the value is compared below
-        duplicates=duplicates.one_of(get_args(Resolution)) if duplicates else "keep",
-        distance=distance.integer(-1, MAX_DISTANCE) if distance else DEFAULT_DISTANCE,
-    )
-    known, members = ({**members, "made_by": None} for members in (options.as_json(), body.mapping()))
-    if known != members or (downscale and raw):
-        wrong = [name for name in {**known, **members} if known.get(name) != members.get(name)]
-        raise MemberError(f"options has members that this release does not know: {', '.join(map(shorten, wrong))}")
-    return options
-
-
-def _fraction(member: Member) -> float:
-    if isinstance(member.value, bool) or not isinstance(member.value, (int, float)) or not 0 <= member.value < 1:
-        member.fail("a number from 0 to 1")
-    return float(member.value)
-
-
-def _or_none(member: Member, low: int = 1) -> int | None:
-    return None if member.value is None else member.integer(low)
-
-
-def _downscale(body: Member) -> Downscale:
-    return Downscale(
-        shorter=_or_none(body["shorter"]),
-        longest=_or_none(body["longest"]),
-        only_above=_or_none(body["only_above"]),
-        quality=body["quality"].integer(1, 100),
-        subsampling=body["subsampling"].one_of(get_args(Subsampling)),
-        filter=body["filter"].one_of(get_args(Filter)),
-    )
-
-
-def _raw(body: Member) -> Raw:
-    return Raw(
-        body["size"].integer(1, 4096), body["fit"].one_of(get_args(Fit)), body["filter"].one_of(get_args(Filter))
-    )

@@ -94,12 +94,12 @@ def file_parts(shards: Sequence[ShardPlan]) -> Iterator[tuple[str, Sequence[Shar
         yield table_name(number), shards[start : start + SHARDS_PER_FILE]
 
 
-def write_plan_table(path: str, name: str, source: Source, shards: Sequence[ShardPlan]) -> PlanTable:
-    """Write one file of the source table to `path`. The same samples give the same bytes."""
+def write_plan_table(path: str, name: str, source: Source, shards: Sequence[ShardPlan], revision: int = 0) -> PlanTable:
+    """Write the rows of some shards, new in `revision`, to `path`. The same samples give the same bytes."""
     schema = plan_schema(source.extra.schema if source.extra.num_columns else None, source.location is not None)
     with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
         for shard in shards:
-            table = _rows_of(source, shard, schema)
+            table = _rows_of(source, shard, schema, revision)
             writer.write_table(table, row_group_size=max(1, len(table)))
     with open(path, "rb") as file:
         parquet = BoundedParquet(file, rows_per_byte=1e9)
@@ -129,11 +129,11 @@ def _plain_locations() -> list[tuple[str, pa.DataType]]:
     ]
 
 
-def _rows_of(source: Source, shard: ShardPlan, schema: pa.Schema) -> pa.Table:
+def _rows_of(source: Source, shard: ShardPlan, schema: pa.Schema, revision: int) -> pa.Table:
     rows = shard.rows
     columns = [
         pa.repeat(pa.scalar(shard.name), len(rows)),
-        pa.array([key_of(row) for row in rows.tolist()], pa.string()),
+        pa.array([key_of(row, revision) for row in rows.tolist()], pa.string()),
         pa.array(source.label[rows], pa.int32()),
         pa.array(source.size[rows], pa.int64()),
         source.path.take(pa.array(rows)).cast(pa.large_string()),
@@ -229,7 +229,7 @@ def _planned_rows(
     shards, keys, label, size, paths = (column.combine_chunks() for column in table.columns[: len(_COLUMNS)])
     checks = {
         "shard": pc.equal(shards, shard),
-        "key": pc.match_substring_regex(keys, "^[0-9]{8,19}$"),
+        "key": pc.match_substring_regex(keys, "^([1-9][0-9]{0,8}-)?[0-9]{8,19}$"),
         "label": pc.and_(pc.greater_equal(label, 0), pc.less(label, _end_of_labels(template))),
         "size": pc.greater_equal(size, -1),
         "source": pc.invert(pc.match_substring(paths, "\0")),

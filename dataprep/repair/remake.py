@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dataprep import engines, storage
 from dataprep.append.base import Base, options_of
-from dataprep.append.dataset import AppendResult, plan_append
+from dataprep.append.planning import AppendResult, plan_append
 from dataprep.convert.select import select_samples
 from dataprep.engines import LocalEngine
 from dataprep.engines.inline import InlinePool

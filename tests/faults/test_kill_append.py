@@ -11,7 +11,8 @@ from helpers import HELPERS
 
 
 @pytest.mark.parametrize(
-    ("fmt", "action", "stride"), [("tfrecord", "append", 11), ("webdataset", "append", 7), ("webdataset", "revert", 3)]
+    ("fmt", "action", "stride"),
+    [("tfrecord", "append", 11), ("webdataset", "append", 7), ("tfrecord", "steps", 19), ("webdataset", "revert", 3)],
 )
 def test_killed_at_every_file_operation(fmt, action, stride, make_photos, tmp_path):
     """With a stride of 1, the same takes a minute."""

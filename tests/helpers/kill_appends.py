@@ -1,7 +1,7 @@
 """Append to a dataset, or revert an append, many times; kill it before a different file operation each time.
 
 This is a separate program because it forks. It prints one line of JSON.
-Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|revert
+Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|steps|revert
 """
 
 import json
@@ -15,10 +15,30 @@ from kill_at_calls import KillSwitch, files, in_child, install
 
 from dataprep.append.dataset import append_dataset
 from dataprep.append.revert import revert_dataset
+from dataprep.append.steps import finish_planned_append, write_append_plan
 from dataprep.convert.dataset import convert_dataset
+from dataprep.convert.work import work
 from dataprep.options import Options
+from dataprep.plan.files import plan_folder, remove_plan
+from dataprep.plan.tasks import Share
 from dataprep.sources import read_source
 from manifests.store import read_manifest
+
+
+def append(source: str, out: str, options: Options) -> None:
+    append_dataset(read_source(source), out, options, name="second", workers=1)
+
+
+def append_in_steps(source: str, out: str, options: Options) -> None:
+    write_append_plan(read_source(source), out, options, name="second", workers=1)
+    for task in range(2):
+        work(out, Share(task, 2), workers=1)
+    finish_planned_append(out, workers=1)
+    remove_plan(out)  # it is not among the files that are compared
+    os.rmdir(plan_folder(out))
+
+
+ACTIONS = {"append": append, "steps": append_in_steps, "revert": lambda _, out, __: revert_dataset(out)}
 
 
 def main() -> None:
@@ -26,11 +46,8 @@ def main() -> None:
     options = Options(fmt=fmt, shard_samples=5, shuffle=False)
     before, out = os.path.join(folder, "before"), os.path.join(folder, "out")
 
-    def append(to: str) -> None:
-        append_dataset(read_source(second), to, options, name="second", workers=1)
-
     def act() -> None:
-        append(out) if action == "append" else revert_dataset(out)
+        ACTIONS[action](second, out, options)
 
     def begin() -> dict[str, bytes]:
         shutil.rmtree(out, ignore_errors=True)
@@ -39,7 +56,7 @@ def main() -> None:
 
     in_child(lambda: convert_dataset(read_source(first), before, options, workers=1))
     if action == "revert":
-        in_child(lambda: append(before))
+        in_child(lambda: append(second, before, options))
     old = begin()
     in_child(act)
     new = files(out)
@@ -59,9 +76,9 @@ def main() -> None:
         if files(out).get("manifest.json") not in (old["manifest.json"], new["manifest.json"]) or not is_whole(out):
             broken.append(call)
         is_reverted = read_manifest(out).revision == 0 and not Path(out, "manifest.append.json").exists()
-        if action == "append" or not is_reverted:
+        if action != "revert" or not is_reverted:
             in_child(act)
-        if files(out) != new or (action == "append" and Path(out, ".partial-dataprep").exists()):
+        if files(out) != new or (action != "revert" and Path(out, ".partial-dataprep").exists()):
             different.append(call)
     print(json.dumps({"calls": total, "killed": killed, "different": different, "broken": broken}))
 

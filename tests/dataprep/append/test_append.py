@@ -401,3 +401,56 @@ def test_an_image_in_two_classes_stays_known(sources, invoke, tmp_path):
     assert "2 images of the source are in" in invoke(*append, tmp_path / "twice.csv").output
     assert len(rows(out)) == 3
     assert "but here in class fox" in invoke(*append, tmp_path / "moved.csv", status=2).output
+
+
+def test_known_images_in_another_split_are_named(sources, invoke, snapshot, tmp_path):
+    first = sources[0]
+    for split, number in (("train", 0), ("train", 2), ("train", 4), ("val", 6), ("val", 4)):
+        path = tmp_path / "old" / split / "cat" / f"{number:04d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(first / "cat" / path.name, path)
+    out = tmp_path / "out"
+    invoke("convert", "--src", tmp_path / "old", "--out", out)
+    before = snapshot(out)
+    for split, number in (("val", 0), ("val", 2), ("val", 4), ("val", 6)):
+        path = tmp_path / "new" / split / "cat" / f"{number:04d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(first / "cat" / path.name, path)
+    append = ["convert", "--src", tmp_path / "new", "--out", out, "--append"]
+    named = (
+        f"2 images of the source are in {out} in another split, where they stay: val/cat/0000.jpg is in train, not in "
+        "val, ..."
+    )
+    for option in ([], ["--dry-run"]):
+        output = invoke(*append, *option).output
+        assert named in output
+        assert "nothing to append: all 4 images" in output
+    assert snapshot(out) == before
+    shutil.copy(first / "cat" / "0008.jpg", tmp_path / "new" / "val" / "cat")
+    output = invoke(*append).output
+    assert named in output
+    assert "val: 1 sample" in output
+
+
+@pytest.mark.parametrize("options", [["--val-fraction", 0.3, "--test-fraction", 0.2], ["--duplicates", "same-split"]])
+def test_splits_that_options_made_are_not_named(options, sources, invoke, tmp_path):
+    first = sources[0]
+    if "--duplicates" in options:
+        for split in ("train", "val"):
+            shutil.copytree(sources[0], tmp_path / "both" / split)
+        first = tmp_path / "both"
+    out = tmp_path / "out"
+    invoke("convert", "--src", first, "--out", out, *options)
+    write(first if first == sources[0] else first / "train", range(20, 22), ("cat", "dog"))
+    output = invoke("convert", "--src", first, "--out", out, "--append").output
+    assert "are in" in output
+    assert "another split" not in output
+
+
+def test_all_known_images_with_another_label_are_counted(dataset, sources, invoke, tmp_path):
+    (sources[0] / "moved.csv").write_text(
+        "path,label\ncat/0000.jpg,dog\ndog/0001.jpg,dog\ncat/0002.jpg,dog\ncat/0004.jpg,dog\n"
+    )
+    append = ("convert", "--src", sources[0] / "moved.csv", "--out", dataset, "--append")
+    output = invoke(*append, status=2).output
+    assert "cat/0000.jpg: the image is in the dataset in class cat, but here in class dog, and 2 other images" in output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,15 @@ from helpers.pictures import encode, photo
 
 from dataprep.append.dataset import append_dataset
 from dataprep.append.revert import revert_dataset
+from dataprep.append.steps import finish_planned_append, write_append_plan
 from dataprep.convert.dataset import convert_dataset
+from dataprep.convert.work import work
 from dataprep.options import Options
+from dataprep.plan.tasks import Share
 from dataprep.sources import SourceOptions, read_source
 from dataprep.sources.merge import merge_sources, read_parts
 from dataprep.verify.dataset import verify_dataset
-from manifests.errors import CallError
+from manifests.errors import CallError, StoppedError
 from manifests.history import read_revision
 from manifests.remote import Store
 from manifests.store import read_manifest
@@ -117,3 +121,25 @@ def test_repair_and_diff(bucket, sources, invoke, tmp_path):
     convert_dataset(read_source(sources[0]), str(tmp_path / "out"), OPTIONS, workers=1)
     assert "9  only in A" in invoke("diff", bucket, tmp_path / "out", status=1).stdout
     assert "the datasets have the same samples" in invoke("diff", bucket, bucket).stdout
+
+
+def test_append_in_three_steps(store, sources, tmp_path):
+    convert_dataset(read_source(sources[0]), str(store), OPTIONS, workers=1)
+    before = download(store)
+    plan = partial(write_append_plan, read_source(sources[1]), str(store), OPTIONS, name="second", workers=1)
+    assert plan().resumed == 0
+    work(str(store), Share(0, 2), workers=1)
+    assert plan().resumed == 1
+    with pytest.raises(StoppedError, match="1 shard of 2 is missing"):
+        finish_planned_append(str(store), workers=1)
+    work(str(store), Share(1, 2), workers=1)
+    assert finish_planned_append(str(store), workers=1).manifest.revision == 1
+    assert finish_planned_append(str(store), workers=1).revision == 1
+    work(str(store), Share(0, 1), workers=1)
+    convert_dataset(read_source(sources[0]), str(tmp_path / "out"), OPTIONS, workers=1)
+    append(sources[1], str(tmp_path / "out"))
+    after = download(store)
+    assert {name: data for name, data in after.items() if not name.startswith("plan/")} == content(tmp_path / "out")
+    assert verify_dataset(str(store), workers=1).problems == ()
+    revert_dataset(str(store))
+    assert download(store) == before

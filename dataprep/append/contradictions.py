@@ -1,0 +1,89 @@
+"""What a source says about images that are in the dataset already: another label is refused, another split is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dataprep.datasets.label_texts import label_columns, label_texts
+from dataprep.options import Options
+from dataprep.sources import Source
+from manifests.errors import SourceError
+from manifests.labels import MASK_TYPES
+from manifests.text import agree, cut_middle, plural, printable
+
+
+def check_labels(source: Source, rows: NDArray[np.int64], stored: pa.Array) -> None:
+    """Check that samples have the labels that the dataset stores, as text. Masks are not read for this."""
+    if source.label_type in MASK_TYPES or not len(rows):
+        return
+    own = label_texts(
+        pa.table({"label": source.label[rows], **_columns(source, rows)}), source.label_type, source.classes
+    )
+    is_equal = np.asarray(pc.equal(own, stored))
+    # The dataset can have one image in several classes. One of them must be that of the source.
+    moved = np.flatnonzero(~is_equal & ~np.isin(rows, rows[is_equal]))
+    if not len(moved):
+        return
+    what = "class " if source.label_type == "class" else "label "
+    names = [what + cut_middle(printable(texts[int(moved[0])].as_py()), 80) for texts in (stored, own)]
+    count = len(np.unique(rows[moved])) - 1
+    others = f", and {plural(count, 'other image')} also {agree(count, 'has', 'have')} another label" if count else ""
+    raise SourceError(
+        f"the image is in the dataset in {names[0]}, but here in {names[1]}{others}; --append only adds images",
+        file=source.path[int(rows[moved[0]])].as_py(),
+        hint="make the dataset again to change labels",
+    )
+
+
+def _columns(source: Source, rows: NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:
+    names = [name for name in label_columns(source.label_type) if name != "label"]
+    return {name: source.extra[name].take(pa.array(rows)) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """Samples of the source in the split that the source names, and the others with the split that they are in."""
+
+    same: NDArray[np.int64]
+    other: NDArray[np.int64]
+    names: tuple[str, ...]
+
+
+def compare_splits(source: Source, options: Options, pairs: pa.Table) -> Splits:
+    """Compare the splits of the same images. Those that the options of the dataset moved count as the same."""
+    rows = np.asarray(pairs["row"])
+    stored = np.array(pairs["split"].to_pylist(), object)
+    own = np.array(source.splits, object)[source.split[rows]]
+    made = [name for name, share in (("val", options.val_fraction), ("test", options.test_fraction)) if share]
+    is_same = (own == stored) | ((own == "train") & np.isin(stored.astype(str), made))
+    is_same |= options.duplicates == "same-split"
+    return Splits(rows[is_same], rows[~is_same], tuple(stored[~is_same].tolist()))
+
+
+def describe_splits(out: str, source: Source, splits: Sequence[Splits]) -> tuple[str, ...]:
+    """Return a message about the samples that are in another split of the dataset `out`, if there are any.
+
+    Args:
+        out: folder or URL of the dataset.
+        source: the samples.
+        splits: what `compare_splits` returned for each revision of the dataset.
+
+    """
+    same = np.concatenate([np.zeros(0, np.int64), *(each.same for each in splits)])
+    stored = {int(row): name for each in splits for row, name in zip(each.other, each.names, strict=True)}
+    moved = sorted({*stored}.difference(same.tolist()))
+    if not moved:
+        return ()
+    row = moved[0]
+    own, path = source.splits[source.split[row]], cut_middle(printable(source.path[row].as_py()), 200)
+    are, they = agree(len(moved), "is", "are"), agree(len(moved), "it stays", "they stay")
+    return (
+        f"{plural(len(moved), 'image')} of the source {are} in {printable(out)} in another split, where {they}: "
+        f"{path} is in {printable(stored[row])}, not in {printable(own)}{', ...' if len(moved) > 1 else ''}",
+    )

@@ -1,0 +1,134 @@
+"""Prepare a dataset for an append: lock it, write the mark, and find what an interrupted append has finished."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+from dataprep import storage
+from dataprep.append.base import Base, read_base
+from dataprep.append.mark import Mark, create_mark, read_mark, remove_mark
+from dataprep.append.planning import AppendPlan, AppendResult, plan_append
+from dataprep.engines import Engine
+from dataprep.options import Options
+from dataprep.progress import Progress
+from dataprep.resume.finished import is_final, is_intact, read_finished
+from dataprep.resume.output import check_output, refuse_folders
+from dataprep.resume.stamps import stamps_of
+from dataprep.shards.write import ShardResult
+from dataprep.sources import Source
+from manifests.errors import CallError
+from manifests.revisions import APPEND_MARK_NAME
+from manifests.text import printable
+
+
+@contextmanager
+def prepared_append(
+    source: Source,
+    out: str,
+    options: Options,
+    *,
+    name: str,
+    reader: Engine,
+    progress: Progress | None = None,
+) -> Iterator[tuple[AppendPlan | AppendResult, dict[str, ShardResult]]]:
+    """Plan an append, lock the dataset, and write the mark.
+
+    Args:
+        source: the samples.
+        out: folder or URL of a dataset that ``dataprep convert`` made.
+        options: options of the conversion.
+        name: name of the source, for the manifest.
+        reader: reads images to compare them with those of the dataset.
+        progress: receives these images.
+
+    Yields:
+        The plan, or an `AppendResult` if there is nothing to append; and the shards of the plan that are finished.
+
+    Raises:
+        CallError, SourceError, StoppedError: as `append_dataset`.
+
+    """
+    with ExitStack() as stack:
+        check_output(source, out)
+        read_base(out)  # there may be no folder to lock
+        is_locked = stack.enter_context(storage.locked(out))
+        storage.check_partials([out])
+        base = read_base(out)
+        mark = _checked_mark(base)
+        planned = plan_append(source, base, options, name=name, reader=reader, progress=progress)
+        finished: dict[str, ShardResult] = {}
+        if isinstance(planned, AppendPlan):
+            stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=False))
+            finished = _begin(planned, mark)
+        elif mark or storage.has_partials(out):  # an append was killed after it wrote the manifest
+            with storage.partials([out], is_locked=is_locked):
+                _remove_stale(base, mark)
+        yield planned, finished
+
+
+def _checked_mark(base: Base) -> Mark | None:
+    """Return the mark of an append that has not ended.
+
+    Raises:
+        CallError: a removal has not ended.
+
+    """
+    mark = read_mark(base.out)
+    if mark and mark.action == "revert":
+        message = f"--append: `dataprep revert` of {printable(base.out)} was interrupted"
+        raise CallError(message, hint=f"run `dataprep revert {base.out}` again first")
+    return mark
+
+
+def _remove_stale(base: Base, mark: Mark | None) -> None:
+    """Remove the mark of an append that was killed after it wrote the manifest."""
+    if mark and base.manifest.revisions and base.manifest.revisions[-1].options.get("plan") == mark.plan:
+        remove_mark(base.out)
+
+
+def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
+    """Write the mark, or resume the append that it is of; return its finished shards and remove what is not finished.
+
+    Raises:
+        CallError: there is the mark of another append, or a file that is not of this append has one of its names.
+
+    """
+    out, base = planned.base.out, planned.base
+    new = Mark("append", planned.plan.fingerprint, planned.files, stamps_of(planned.source, planned.plan))
+    refuse_folders(out, (APPEND_MARK_NAME, *new.files))
+    _remove_stale(base, mark)
+    if mark is None or (base.manifest.revisions and base.manifest.revisions[-1].options.get("plan") == mark.plan):
+        _refuse_files(out, new)
+        if create_mark(out, new):
+            return {}
+        mark = read_mark(out)
+    if mark is None or mark.plan != new.plan:
+        raise CallError(
+            f"--append: another append to {printable(out)} was interrupted, or is running",
+            hint=f"run that command again to finish it (after `dataprep plan`: `dataprep work {out}`, `dataprep finish "
+            f"{out}`), or `dataprep revert {out}` to remove what it wrote",
+        )
+    kept = _find_finished(planned, mark.stamps, new.stamps)
+    names = [name for name in new.files if os.path.splitext(name)[0] not in kept and not name.startswith("manifest.")]
+    for name in sorted(names, key=lambda name: name.endswith(".parquet")):
+        storage.remove(os.path.join(out, name))
+    return kept
+
+
+def _refuse_files(out: str, mark: Mark) -> None:
+    there = {entry.name for entry in storage.list_folder(out)}
+    for name in mark.files:
+        if name in there:
+            raise CallError(
+                f"--append: {printable(out)} contains {name!r}, which is not in its manifest",
+                hint="move it away; an append needs this name",
+            )
+
+
+def _find_finished(planned: AppendPlan, before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, ShardResult]:
+    out, fingerprint = planned.base.out, planned.plan.fingerprint
+    names = [shard.name for shard in planned.plan.shards if before.get(shard.name) == now.get(shard.name)]
+    found = storage.map_files(out, lambda name: read_finished(fingerprint, out, name, {}), names)
+    return {result.name: result for result in found if result and is_final(result) and is_intact(out, result)}

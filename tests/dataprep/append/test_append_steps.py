@@ -1,0 +1,184 @@
+"""`plan --append`, `work` and `finish` give the same bytes as `convert --append`, and can be repeated or undone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.pictures import encode, photo
+
+from dataprep.verify.dataset import verify_dataset
+from manifests.store import read_manifest
+
+
+def write(folder: Path, numbers: range, classes: tuple[str, ...]) -> Path:
+    for number in numbers:
+        path = folder / classes[number % len(classes)] / f"{number:04d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encode(photo(number, 40, 30)))
+    return folder
+
+
+@pytest.fixture
+def sources(tmp_path) -> tuple[Path, Path]:
+    """A source, and one with new images in an old and a new class, two known ones, and a shard of broken ones."""
+    first = write(tmp_path / "first", range(20), ("cat", "dog"))
+    second = write(tmp_path / "second", range(20, 41), ("ant", "dog"))
+    shutil.copy(first / "dog" / "0001.jpg", second / "dog")
+    shutil.copy(first / "dog" / "0003.jpg", second / "dog")
+    (second / "zoo").mkdir()
+    for number in range(9):
+        (second / "zoo" / f"{number}.jpg").write_bytes(b"broken")
+    return first, second
+
+
+@pytest.fixture
+def before(sources, invoke, tmp_path) -> Path:
+    invoke("convert", "--src", sources[0], "--out", tmp_path / "before", "--samples-per-shard", 4)
+    return tmp_path / "before"
+
+
+def copy(before: Path, name: str) -> Path:
+    return Path(shutil.copytree(before, before.parent / name))
+
+
+def without_plan(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in files.items() if not name.startswith("plan/")}
+
+
+def run_steps(invoke, out: Path, *tasks: str) -> str:
+    for task in tasks:
+        invoke("work", out, "--task", task, "--workers", 1)
+    return invoke("finish", out, "--max-rejected", 1, "--workers", 1).output
+
+
+CASES = {
+    "as it was": [],
+    "splits": ["--val-fraction", 0.3, "--seed", 4],
+    "in order": ["--no-shuffle", "--samples-per-shard", 3],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_bytes_as_convert(case, sources, before, invoke, snapshot):
+    append = ["--src", sources[1], "--append", *CASES[case]]
+    a, b = copy(before, "a"), copy(before, "b")
+    expected = invoke("convert", *append, "--out", a, "--max-rejected", 1).output
+    output = invoke("plan", *append, "--out", b).output
+    assert f"2 images of the source are in {b} already" in output
+    assert "2 new classes: ant, zoo" in output
+    assert f"{b}/plan is complete" in output
+    assert "appends to revision 0; 2 images known before" in invoke("info", b / "plan").stdout
+    output = run_steps(invoke, b, "1/2", "0/2")
+    assert without_plan(snapshot(b)) == snapshot(a)
+    assert verify_dataset(str(b), decode=True, workers=1).problems == ()
+    last = f"is at revision 1: {20 + 21} samples in 4 classes"
+    assert last in expected
+    assert last in output
+
+
+def test_every_step_can_be_repeated(sources, before, invoke, snapshot):
+    out = copy(before, "out")
+    plan = ("plan", "--src", sources[1], "--append", "--out", out)
+    old = snapshot(out)["manifest.json"]
+    for _ in range(2):
+        invoke(*plan)
+    invoke("work", out, "--task", "0/2", "--workers", 1)
+    output = invoke("finish", out, status=3).output
+    assert "4 shards of 8 are missing" in output
+    assert "run task 1 of 2 again" in output
+    assert "done by an earlier run" in invoke(*plan).output, "finished shards are kept"
+    assert snapshot(out)["manifest.json"] == old, "readers are not disturbed"
+    run_steps(invoke, out, "0/2", "1/2")
+    complete = without_plan(snapshot(out))
+    assert "done by an earlier run" in invoke("work", out, "--workers", 1).output
+    assert "shards written" in invoke("work", out, "--claim", "--workers", 1).output
+    assert "nothing to append: all 32 images" in invoke("finish", out).output
+    assert "since revision 1" in invoke(*plan).output
+    assert "plan is complete" in invoke(*plan).output, "a script of all three steps goes through"
+    assert "0 shards written" in invoke("work", out, "--task", "3/5").output
+    assert "nothing to append: all 32 images" in invoke("finish", out).output
+    assert without_plan(snapshot(out)) == complete
+    assert "0 shards" in invoke("info", out / "plan").stdout
+    assert verify_dataset(str(out), workers=1).problems == ()
+
+
+def test_convert_and_the_steps_continue_each_other(sources, before, invoke, snapshot, monkeypatch):
+    out = copy(before, "out")
+    append = ("--src", sources[1], "--append", "--out", out)
+    invoke("plan", *append)
+    invoke("work", out, "--task", "0/3", "--workers", 1)
+    output = invoke("convert", *append, "--max-rejected", 1).output
+    assert "done by an earlier run" in output
+    assert "nothing to append: all 32 images" in run_steps(invoke, out, "1/3", "2/3")
+    once, other = without_plan(snapshot(out)), copy(before, "other")
+    with monkeypatch.context() as patch:
+        patch.setattr("dataprep.append.dataset.finish_append", lambda *_: 1 / 0)
+        invoke("convert", "--src", sources[1], "--append", "--out", other, status=3)
+    invoke("plan", "--src", sources[1], "--append", "--out", other)
+    run_steps(invoke, other, "0/1")
+    assert without_plan(snapshot(other)) == once
+
+
+def test_another_append_waits(sources, before, invoke, snapshot, tmp_path):
+    out = copy(before, "out")
+    invoke("plan", "--src", sources[1], "--append", "--out", out)
+    planned = snapshot(out)
+    third = write(tmp_path / "third", range(50, 53), ("eel",))
+    for command in ("plan", "convert"):
+        output = invoke(command, "--src", third, "--append", "--out", out, status=2).output
+        assert "another append to" in output
+        assert f"`dataprep work {out}`" in output
+    output = invoke("plan", "--src", sources[0], "--append", "--out", out).output
+    assert "nothing to append" in output
+    assert snapshot(out) == planned, "the plan that is in progress is kept"
+    for command in ("plan", "convert"):
+        assert "--out" in invoke(command, "--src", third, "--out", out, status=2).output
+    assert snapshot(out) == planned
+
+
+def test_revert(sources, before, invoke, snapshot):
+    old, out = snapshot(before), copy(before, "out")
+    plan = ("plan", "--src", sources[1], "--append", "--out", out)
+    invoke(*plan)
+    invoke("work", out, "--task", "0/2", "--workers", 1)
+    plans = {path.name: path.read_bytes() for path in (out / "plan").iterdir()}
+    assert "what an interrupted append wrote was removed" in invoke("revert", out).output
+    assert without_plan(snapshot(out)) == old
+    assert "contains no plan" in invoke("work", out, status=2).output
+    for name, data in plans.items():  # a machine that has not seen the removal
+        (out / "plan").mkdir(exist_ok=True)
+        (out / "plan" / name).write_bytes(data)
+    for command in ("work", "finish"):
+        assert "is of an append that was reverted" in invoke(command, out, status=2).output
+    assert without_plan(snapshot(out)) == old
+    invoke(*plan)
+    run_steps(invoke, out, "0/1")
+    invoke("revert", out)
+    assert without_plan(snapshot(out)) == old
+
+
+def test_only_rejected_images(before, invoke, snapshot, tmp_path):
+    (tmp_path / "bad" / "cat").mkdir(parents=True)
+    (tmp_path / "bad" / "cat" / "a.jpg").write_bytes(b"broken")
+    old, out = snapshot(before), copy(before, "out")
+    invoke("plan", "--src", tmp_path / "bad", "--append", "--out", out)
+    invoke("work", out, "--workers", 1)
+    assert "every new image was rejected" in invoke("finish", out, "--workers", 1, status=1).output
+    assert without_plan(snapshot(out)) == old
+    assert "ended without a new image" in invoke("finish", out, status=2).output
+
+
+def test_options_that_exclude_each_other(sources, before, invoke):
+    append = ("plan", "--src", sources[1], "--out", before, "--append")
+    assert "--append excludes --overwrite" in invoke(*append, "--overwrite", status=2).output
+    assert "requires --out" in invoke(*append[:3], "--append", status=2).output
+
+
+def test_older_releases_refuse_the_plan(sources, before, invoke):
+    """They would write the first shards of the dataset again."""
+    invoke("plan", "--src", sources[1], "--out", before, "--append")
+    assert json.loads((before / "plan" / "plan.json").read_text())["plan_version"] == 2
+    assert read_manifest(before).revision == 0
