@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import nvidia.dali.tensors as _tensors
 import nvidia.dali.tfrecord as _tfrecord
+from numpy.typing import NDArray
 
 from loaders.cache.fetcher import Upcoming
 from loaders.cache.images import CachedImages
 from loaders.cache.joined import JoinedImages
+from loaders.dali.ahead import AHEAD, Ahead
 from loaders.dali.graph import Node, fn, types
+from loaders.dataset.records import LastBytes, Records
 from loaders.dataset.split import OpenSplit
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.samplers.shuffle import shuffled
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 # DALI's type stubs are incomplete.
 tfrecord: Any = _tfrecord
 TensorCPU: Any = _tensors.TensorCPU
+TensorListCPU: Any = _tensors.TensorListCPU
+
+#: Returns the rows of a batch by its number, counted from the start of the pipeline.
+RowsOf: TypeAlias = Callable[[int], NDArray[np.int64]]
 
 #: The native reader's name in the pipeline.
 READER = "reader"
@@ -183,50 +190,75 @@ def read_planned(
         batches=planned.batches,
         batch_size=planned.batch_size,
     )
-    batches = _PlannedBatches(upcoming, records, prefetch)
+    rows_of = lru_cache(PREFETCH_BATCHES + AHEAD + prefetch + 2)(upcoming.own)
+    batches = PlannedBatches(upcoming, rows_of, records, prefetch)
     kwargs: dict[str, Any] = {"batch": True, "batch_info": True, "no_copy": True}
     # Several sources, so that DALI drops those that no output needs.
     encoded = fn.external_source(batches.images, dtype=types.UINT8, ndim=1, **kwargs)
     row = fn.external_source(batches.rows, dtype=types.INT64, ndim=0, **kwargs)
     if label_images is None:
         return ReaderOutputs(encoded, row=row)
-    seconds = _PlannedBatches(upcoming, label_images, prefetch)
+    seconds = PlannedBatches(upcoming, rows_of, label_images, prefetch)
     second = fn.external_source(seconds.images, dtype=types.UINT8, ndim=1, **kwargs)
     return ReaderOutputs(encoded, row=row, label_image=second)
 
 
-class _PlannedBatches:
+class PlannedBatches:
     """The callbacks of `fn.external_source`. DALI calls them once per batch, on the thread that uses the loader."""
 
-    def __init__(self, upcoming: Upcoming, records: Images, prefetch: int) -> None:
-        self._upcoming = upcoming
-        self._rows = lru_cache(PREFETCH_BATCHES + 2)(upcoming.own)
-        self._records = records
-        self._requested = 0
+    def __init__(self, upcoming: Upcoming, rows_of: RowsOf, records: Images, prefetch: int) -> None:
+        """Prepare to return batches.
+
+        Args:
+            upcoming: the batches.
+            rows_of: returns the rows of a batch by its number; remembers those of the last batches.
+            records: random access to the images.
+            prefetch: batches that the pipeline computes ahead of the one in use.
+
+        """
+        self._upcoming, self._rows_of, self._records = upcoming, rows_of, records
+        prepare = _Preparation(rows_of, records)
+        # Images of an object store are fetched ahead anyway, and to wait for them must be possible to interrupt.
+        self._prepared = prepare if isinstance(records, (CachedImages, JoinedImages)) else Ahead(prepare)
         # With `no_copy=True`, arrays must stay alive until DALI has used them. DALI keeps up to `prefetch` + 1 batches.
         self._alive: deque[Any] = deque(maxlen=2 * (prefetch + 2))
 
-    def rows(self, batch: Any) -> Any:
-        rows = self._rows(batch.iteration)
+    def rows(self, batch: Any) -> NDArray[np.int64]:
+        """Return the rows of a batch, int64 [B]; `batch` is DALI's ``BatchInfo``."""
+        rows = self._rows_of(batch.iteration)
         self._alive.append(rows)
         return rows
 
-    def images(self, batch: Any) -> list[Any]:
+    def images(self, batch: Any) -> Any:
+        """Return the encoded images of a batch as DALI's tensor list, uint8 [bytes] per sample."""
         number = batch.iteration
-        self._read_ahead(number)
-        # DALI takes twice as long to read a NumPy array as a TensorCPU, and this runs on the training thread.
-        images = [TensorCPU(image, "") for image in self._records.images(self._rows(number))]
-        self._alive.append(images)
-        return images
-
-    def _read_ahead(self, number: int) -> None:
         if isinstance(self._records, (CachedImages, JoinedImages)):
             self._records.follow(number, self._upcoming)
-        if isinstance(self._records, CachedImages):
-            return
-        for coming in range(max(number, self._requested), number + PREFETCH_BATCHES + 1):
-            self._records.prefetch(self._rows(coming))
-        self._requested = number + PREFETCH_BATCHES + 1
+        tensors, needed = self._prepared(number)
+        if needed is not None and isinstance(self._records, Records):
+            self._records.check_readable(needed)
+        self._alive.append(tensors)
+        return tensors
+
+
+class _Preparation:
+    """Makes the images of a batch ready for DALI, and lets the system read those of later batches from disk."""
+
+    def __init__(self, rows_of: RowsOf, records: Images) -> None:
+        self._rows_of, self._records = rows_of, records
+        self._requested = 0
+
+    def __call__(self, number: int) -> tuple[Any, LastBytes | None]:
+        """Return the images of a batch as DALI's tensor list, and the part of the shards that they need."""
+        if not isinstance(self._records, CachedImages):
+            for coming in range(max(number, self._requested), number + PREFETCH_BATCHES + 1):
+                self._records.prefetch(self._rows_of(coming))
+            self._requested = number + PREFETCH_BATCHES + 1
+        rows = self._rows_of(number)
+        # DALI takes a list of arrays too, but converts it on the thread that trains, in 1 ms for 256 images.
+        tensors = [TensorCPU(image, "") for image in self._records.images(rows)]
+        needed = self._records.last_bytes(rows) if isinstance(self._records, Records) else None
+        return TensorListCPU(tensors, "", contiguous=False), needed
 
 
 def _read_tfrecord(

@@ -22,6 +22,8 @@ _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_libc.process_vm_readv.restype = ctypes.c_ssize_t
+_libc.process_vm_readv.argtypes = (ctypes.c_int, *(ctypes.c_void_p, ctypes.c_ulong) * 2, ctypes.c_ulong)
 _libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint)
 
 #: Number of the system call on every architecture, and the largest number of ranges that one call accepts.
@@ -94,6 +96,28 @@ def is_readable(address: int) -> bool:
     return not _libc.madvise(address & -mmap.PAGESIZE, 1, _POPULATE_READ) or ctypes.get_errno() != errno.EFAULT
 
 
+def find_unreadable(addresses: NDArray[np.int64]) -> int | None:
+    """Return the index of the first mapped byte that cannot be read, `None` if all can; see `is_readable`."""
+    for first in range(0, len(addresses), _MAX_RANGES):
+        part = addresses[first : first + _MAX_RANGES]
+        if not _read_all(part):
+            # Some containers do not permit the system call.
+            for index, address in enumerate(part.tolist(), first):
+                if not is_readable(address):
+                    return index
+    return None
+
+
+def _read_all(addresses: NDArray[np.int64]) -> bool:
+    """Return whether the system can copy a byte from each address, in one call."""
+    bytes_there = np.empty(len(addresses), np.uint8)
+    here = np.array([bytes_there.ctypes.data, len(addresses)], np.uint64)
+    there = np.ones((len(addresses), 2), np.uint64)
+    there[:, 0] = addresses
+    copied = _libc.process_vm_readv(os.getpid(), here.ctypes.data, 1, there.ctypes.data, len(addresses), 0)
+    return bool(copied == len(addresses))
+
+
 def resident_bytes(file: MappedFile) -> int:
     """Return how many bytes of a mapped file are in the page cache, rounded up to pages.
 
@@ -145,6 +169,7 @@ class Mappings:
     Attributes:
         max_mapped: most files that are mapped at a time. To map one more, all others are released.
         get: returns a file by its number if it is already mapped, else `None`.
+        addresses: address of the first byte of each mapped file, int64 [files]; 0 if it is not mapped.
 
     """
 
@@ -154,6 +179,7 @@ class Mappings:
     def __init__(self, paths: Sequence[str], lengths: Sequence[int]) -> None:
         self._paths, self._lengths = paths, lengths
         self._mapped: dict[int, MappedFile] = {}
+        self.addresses = np.zeros(len(paths), np.int64)
         # The dictionary's own method, because it is called for every image.
         self.get = self._mapped.get
 
@@ -178,10 +204,12 @@ class Mappings:
             if check is not None:
                 check(file)
             if len(self._mapped) >= self.max_mapped:
-                self._mapped.clear()
+                self.clear()
             self._mapped[number] = file
+            self.addresses[number] = file.address
         return file
 
     def clear(self) -> None:
         """Release every file. Each stays mapped as long as any view of it exists."""
         self._mapped.clear()
+        self.addresses[:] = 0

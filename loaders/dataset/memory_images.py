@@ -19,7 +19,7 @@ class MemoryImages:
         return [self._images[row] for row in (rows % len(self._images)).tolist()]
 
     def prefetch(self, rows: NDArray[np.int64]) -> None:
-        """Do nothing: the images are in memory."""
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""

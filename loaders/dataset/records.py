@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
-from loaders.dataset.mapped_files import MappedFile, Mappings, is_readable, prefetch
+from loaders.dataset.mapped_files import MappedFile, Mappings, find_unreadable, prefetch
 from loaders.dataset.read_files import OpenFiles
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import MASK_DTYPES, NO_CHECKSUM, SampleTables, outside_error
@@ -21,10 +22,31 @@ from manifests.faults import raise_machine_fault
 _RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was changed on purpose"
 
 
+@dataclass(frozen=True, slots=True)
+class LastBytes:
+    """The part of the shards that some images need.
+
+    Attributes:
+        shards: numbers of the shards, each once.
+        ends: number of bytes that are needed of each, from its beginning.
+
+    """
+
+    shards: NDArray[np.intp]
+    ends: NDArray[np.int64]
+
+
+def _last_bytes(shards: NDArray[np.intp], ends: NDArray[np.int64]) -> LastBytes:
+    needed, place = np.unique(shards, return_inverse=True)
+    last = np.zeros(len(needed), np.int64)
+    np.maximum.at(last, place, ends)
+    return LastBytes(needed, last)
+
+
 class Records:
     """The encoded images of a split, by row.
 
-    Use it from one thread at a time. When a shard is opened, its length and the checksum of the first requested image
+    Several threads may use it. When a shard is opened, its length and the checksum of the first requested image
     are checked; `dataprep verify` checks everything.
 
     With mapping, the images are views of mapped files, which stay mapped as long as any view exists. Before images
@@ -92,8 +114,32 @@ class Records:
         get_mapped = self._mappings.get
         parts = zip(shards.tolist(), rows.tolist(), begins.tolist(), (begins + sizes).tolist(), strict=True)
         images = [(get_mapped(shard) or self._map(shard, row)).data[begin:end] for shard, row, begin, end in parts]
-        self._check_readable(shards, begins + sizes)
+        self.check_readable(_last_bytes(shards, begins + sizes))
         return images
+
+    def last_bytes(self, rows: NDArray[np.int64]) -> LastBytes:
+        """Return which part of the shards some images need, for `check_readable`."""
+        shards, begins, sizes = self._located(rows)
+        return _last_bytes(shards, begins + sizes)
+
+    def check_readable(self, needed: LastBytes) -> None:
+        """Check that the shards which are mapped have not been shortened below the last byte that is needed.
+
+        Raises:
+            ShardError: one has.
+
+        """
+        addresses = self._mappings.addresses[needed.shards]
+        mapped = addresses != 0
+        wrong = find_unreadable((addresses + needed.ends - 1)[mapped])
+        if wrong is not None:
+            shard, end = int(needed.shards[mapped][wrong]), int(needed.ends[mapped][wrong])
+            raise ShardError(
+                "the shard was shortened while it was in use, or its disk cannot be read",
+                file=self._split.path(self._split.shards[shard].file),
+                byte=end - 1,
+                hint=_RESTORE,
+            )
 
     def prefetch(self, rows: NDArray[np.int64]) -> Future[None] | None:
         """Read images from disk into the page cache, in the background.
@@ -156,22 +202,6 @@ class Records:
             self._checked.add(shard)
         image.flags.writeable = False
         return image
-
-    def _check_readable(self, shards: NDArray[np.intp], ends: NDArray[np.int64]) -> None:
-        """Check that no shard has been shortened below the last byte that is needed of it."""
-        needed, place = np.unique(shards, return_inverse=True)
-        last = np.zeros(len(needed), np.int64)
-        np.maximum.at(last, place, ends)
-        for shard, end in zip(needed.tolist(), last.tolist(), strict=True):
-            mapped = self._mappings.get(shard)
-            if mapped is not None and not is_readable(mapped.address + end - 1):
-                path = self._split.path(self._split.shards[shard].file)
-                raise ShardError(
-                    "the shard was shortened while it was in use, or its disk cannot be read",
-                    file=path,
-                    byte=end - 1,
-                    hint=_RESTORE,
-                )
 
     @contextmanager
     def _naming(self, shard: int) -> Iterator[None]:

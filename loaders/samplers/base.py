@@ -9,6 +9,8 @@ import hashlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -105,7 +107,8 @@ class EpochPlan(ABC):
 
     The array contains the rows of the epoch, unless a plan overrides `batch`. The arrays of the two most recently
     requested epochs are kept: drawing one takes up to seconds, slicing a batch microseconds, and a loader prefetches
-    batches of the next epoch while it reads the current one.
+    batches of the next epoch while it reads the current one. In the middle of an epoch, a thread begins to draw the
+    next one, so that the loader does not wait for it.
     """
 
     order_version = ORDER_VERSION
@@ -115,7 +118,7 @@ class EpochPlan(ABC):
         self.samples = samples
         self.global_batch = global_batch
         self.seed = seed
-        self._epochs: dict[int, Indices] = {}
+        self._epochs: dict[int, Future[Indices]] = {}
         self._lock = threading.Lock()
 
     @abstractmethod
@@ -124,18 +127,49 @@ class EpochPlan(ABC):
 
     def batch(self, epoch: int, number: int) -> Rows:
         """Return the rows of a global batch; see `Plan.batch`."""
-        return self.epoch(epoch)[batch_slice(number, self.global_batch, self.samples)].astype(np.int64)
+        return self.part(epoch, number, self.global_batch, self.samples).astype(np.int64)
+
+    def part(self, epoch: int, number: int, width: int, length: int) -> Indices:
+        """Return the values of an epoch's array that belong to a batch.
+
+        Args:
+            epoch: from 0.
+            number: index of the batch in the epoch, from 0.
+            width: values for each batch.
+            length: values for all batches.
+
+        Raises:
+            IndexError: the epoch has no such batch.
+
+        """
+        values = self.epoch(epoch)[batch_slice(number, width, length)]
+        if number == -(-length // width) // 2 and epoch + 1 not in self._epochs:
+            with suppress(RuntimeError):  # Without a thread, the next epoch is drawn when it is requested.
+                threading.Thread(target=self._draw_early, args=(epoch + 1,), name="draw epoch", daemon=True).start()
+        return values
+
+    def _draw_early(self, epoch: int) -> None:
+        with suppress(Exception):  # The request for the epoch raises it again.
+            self.epoch(epoch)
 
     def epoch(self, epoch: int) -> Indices:
-        """Return what `draw_epoch` returns, computed once."""
+        """Return what `draw_epoch` returns, computed once. While one thread draws an epoch, others may use another."""
         with self._lock:
-            array = self._epochs.pop(epoch, None)
-            if array is None:
+            future = self._epochs.pop(epoch, None)
+            drawn = future is not None
+            if future is None:
                 while len(self._epochs) > 1:  # Free the older epoch before the new one takes its memory.
                     del self._epochs[next(iter(self._epochs))]
-                array = self.draw_epoch(epoch)
-            self._epochs[epoch] = array
-            return array
+                future = Future()
+            self._epochs[epoch] = future
+        if not drawn:
+            try:
+                future.set_result(self.draw_epoch(epoch))
+            except BaseException as error:
+                with self._lock:
+                    self._epochs.pop(epoch, None)
+                future.set_exception(error)
+        return future.result()
 
 
 def index_dtype(count: int) -> np.dtype[np.integer[Any]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +96,7 @@ class PlannedOrder(_Batches):
         spread: whether the sampler spreads large images over the batches.
         restarts: false, because a plan gives any batch of any epoch.
         by: column by which the sampler groups samples. ``None`` if it does not.
+        lock: one thread at a time uses the plan, because a custom plan may not be made for several.
 
     """
 
@@ -107,6 +109,7 @@ class PlannedOrder(_Batches):
     spread: bool = False
     restarts: bool = False
     by: str | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
     def version(self) -> int | None:
@@ -153,7 +156,9 @@ class PlannedOrder(_Batches):
         return self._checked(started + epochs, number)
 
     def _checked(self, epoch: int, number: int) -> NDArray[np.int64]:
-        rows = np.asarray(self.plan.batch(epoch, number))
+        with self.lock:
+            # Copy, because the plan may own and reuse the array it returned.
+            rows = np.array(self.plan.batch(epoch, number))
         most = self.batch_size * self.ranks.world_size
         expected = min(most, self.plan.samples - number * most)
         if rows.shape != (expected,) or rows.dtype.kind != "i" or rows.min() < 0 or rows.max() >= self.rows:
@@ -162,5 +167,4 @@ class PlannedOrder(_Batches):
                 f"{self.rows - 1}, got {rows.dtype} {list(rows.shape)}",
                 hint=CHECK_SAMPLER,
             )
-        # Copy, because the plan may own and reuse the array it returned.
-        return np.array(rows, np.int64)
+        return rows.astype(np.int64, copy=False)

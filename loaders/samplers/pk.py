@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.integers import require_int_field
-from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, batch_slice, check_column_name, check_not_empty
+from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, check_column_name, check_not_empty
 from loaders.samplers.groups import Groups, group, group_within, read_codes, value_at
 from loaders.samplers.pk_epoch import draw_across, draw_samples, draw_turns, round_sizes
 from manifests.errors import CallError
@@ -216,7 +216,7 @@ class _PKPlan(EpochPlan):
     def batch(self, epoch: int, number: int) -> Rows:
         if self._cameras is None:
             return super().batch(epoch, number)
-        turns = self.epoch(epoch)[batch_slice(number, self._width, self._batches * self._width)]
+        turns = self.part(epoch, number, self._width, self._batches * self._width)
         k = self._sampler.samples_per_class
         return draw_across(turns, self._identities, self._cameras, k, self.seed, epoch, number)
 

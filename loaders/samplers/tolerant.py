@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -89,10 +90,11 @@ class TolerantOrder(PlannedOrder):
     seed: int = 0
     drawable: NDArray[np.bool_] | None = None
     _streams: dict[int, _Stream] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def without(self, bad: frozenset[int]) -> TolerantOrder:
         """Return this order without these rows, and with those that it was without."""
-        return replace(self, bad=bad, _streams={})
+        return replace(self, bad=bad, _streams={}, _lock=threading.Lock())
 
     def filled(self, step: int, started: int) -> NDArray[np.int64]:
         """Return the rows of this rank's batch without bad rows; see `PlannedOrder.filled`.
@@ -128,10 +130,13 @@ class TolerantOrder(PlannedOrder):
 
     def _stream(self, epoch: int) -> _Stream:
         """Return the good rows of this rank in an epoch; at least as many as the batches need, unless partial."""
-        if epoch not in self._streams:
-            self._streams.clear()
-            self._streams[epoch] = self._compute_stream(epoch)
-        return self._streams[epoch]
+        # Two epochs, because batches of the next one are prepared while the current one is used.
+        with self._lock:
+            if epoch not in self._streams:
+                while len(self._streams) > 1:
+                    del self._streams[min(self._streams)]
+                self._streams[epoch] = self._compute_stream(epoch)
+            return self._streams[epoch]
 
     def _compute_stream(self, epoch: int) -> _Stream:
         rows = self._without_bad(np.concatenate(list(self._parts(epoch))))

@@ -4,6 +4,7 @@ import hashlib
 import pickle
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -187,7 +188,58 @@ def test_threads_compute_an_epoch_once():
     plan = Counting()
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda number: plan.batch(5, number % 10), range(200)))
-    assert plan.computed == [5]
+    assert plan.computed[0] == 5
+    assert plan.computed in ([5], [5, 6])  # A thread draws the next epoch.
+
+
+class Waiting(EpochPlan):
+    """Draws epoch 1 when it is told to."""
+
+    lines = ()
+
+    def __init__(self):
+        super().__init__(40, 4, 0)
+        self.begun, self.permitted = threading.Event(), threading.Event()
+        self.drawing_threads = []
+
+    def draw_epoch(self, epoch):
+        self.drawing_threads.append(threading.current_thread())
+        if epoch == 1:
+            self.begun.set()
+            assert self.permitted.wait(60)
+        return np.arange(40) + epoch
+
+
+def test_the_next_epoch_is_drawn_while_the_current_one_is_read():
+    plan = Waiting()
+    for number in range(5):
+        plan.batch(0, number)
+    assert not plan.begun.is_set()
+    plan.batch(0, 5)
+    assert plan.begun.wait(60)
+    assert [plan.batch(0, number)[0] for number in range(10)] == list(range(0, 40, 4))
+    plan.permitted.set()
+    assert plan.batch(1, 9).tolist() == [37, 38, 39, 40]
+    first, second = plan.drawing_threads
+    assert first is threading.current_thread() is not second
+
+
+def test_an_epoch_that_cannot_be_drawn_is_an_error_when_it_is_requested(capfd):
+    class Failing(EpochPlan):
+        lines = ()
+
+        def draw_epoch(self, epoch):
+            if epoch:
+                raise MemoryError(f"epoch {epoch}")
+            return np.arange(40)
+
+    plan = Failing(40, 4, 0)
+    for number in range(10):
+        plan.batch(0, number)
+    for _ in range(2):
+        with pytest.raises(MemoryError, match="epoch 1"):
+            plan.batch(1, 0)
+    assert capfd.readouterr().err == ""
 
 
 def test_importing_samplers_is_light():

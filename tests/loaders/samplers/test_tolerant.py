@@ -99,6 +99,21 @@ def test_batches_before_a_bad_row_do_not_depend_on_it(shape, mode, last_batch, d
         assert np.array_equal(found.filled(earlier, 0), batch)
 
 
+def test_two_epochs_stay_in_memory(monkeypatch):
+    """Batches of the next epoch are prepared by a thread while the loader asks for the size of those of this one."""
+    computed = []
+    compute = TolerantOrder._compute_stream
+    monkeypatch.setattr(
+        TolerantOrder, "_compute_stream", lambda order, epoch: computed.append(epoch) or compute(order, epoch)
+    )
+    order = make(30, 4, Ranks(), bad=(3,))
+    for _ in range(3):
+        order.filled(2, 0), order.filled(1, 1)
+    assert computed == [0, 1]
+    order.filled(0, 2), order.filled(0, 1)
+    assert computed == [0, 1, 2]
+
+
 def test_a_replacement_is_not_in_the_batch_already():
     labels = np.repeat([0, 1], 4)
     peers = Peers.of({"label": labels}, "label", 8)

@@ -1,0 +1,171 @@
+"""What a ready batch costs the thread that trains: milliseconds in `next`, per sampler and framework.
+
+    python scripts/bench/training_thread.py --images PHOTOS/ --count 12800
+    python scripts/bench/training_thread.py --images PHOTOS/ --count 2048 --device cpu --store raw --cheap
+
+Between two batches the thread sleeps until the next one is ready, as with a model that is slower than the loader. So
+`next` does not wait for the pipeline, and what remains is the work of this thread: taking the outputs, making tensors,
+the images of the batch that DALI starts next, and the checkpoint.
+
+"DALI" is the part of it within DALI's own calls, "ours" is the rest, which is the code of this project and of the
+framework that makes the tensors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from load_data import prepare
+from nvidia import dali
+from report import Report, make_parser
+
+import loaders
+from loaders.dali import readers
+
+#: The methods of a pipeline that the loader calls for every batch.
+CALLS = ("share_outputs", "release_outputs", "schedule_run", "checkpoint")
+
+#: The callbacks that a pipeline calls for every batch.
+SOURCES = ("images", "rows")
+
+SAMPLES_PER_CLASS = 4
+
+
+def samplers(batch_size: int, count: int) -> dict[str, Any]:
+    return {
+        "stored order": loaders.samplers.SequentialSampler(),
+        "ShuffledSampler": loaders.ShuffledSampler(),
+        "ClassBalancedSampler": loaders.ClassBalancedSampler(),
+        "PKSampler": loaders.PKSampler(
+            batch_size // SAMPLES_PER_CLASS, SAMPLES_PER_CLASS, batches=max(1, count // batch_size)
+        ),
+    }
+
+
+class Clock:
+    """Adds up the time within DALI's calls, without that of the callbacks that DALI calls in turn."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def call(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that adds its time."""
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.seconds += time.perf_counter() - start
+
+        return timed
+
+    def source(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """Return a callback, whose arguments DALI inspects, that subtracts its time."""
+
+        def timed(batches: Any, batch: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return function(batches, batch)
+            finally:
+                self.seconds -= time.perf_counter() - start
+
+        return timed
+
+
+@contextmanager
+def clock() -> Iterator[Clock]:
+    """Time DALI's calls while the context is open."""
+    timed, kept = Clock(), {name: getattr(dali.Pipeline, name) for name in CALLS}
+    sources = {name: getattr(readers.PlannedBatches, name) for name in SOURCES}
+    for name, source in sources.items():
+        setattr(readers.PlannedBatches, name, timed.source(source))
+    for name, method in kept.items():
+        setattr(dali.Pipeline, name, timed.call(method))
+    try:
+        yield timed
+    finally:
+        for name, method in kept.items():
+            setattr(dali.Pipeline, name, method)
+        for name, source in sources.items():
+            setattr(readers.PlannedBatches, name, source)
+
+
+def measure(loader: Any, timed: Clock, batches: int) -> dict[str, float]:
+    """Return milliseconds per batch, in the median over batches."""
+    iterator = itertools.chain.from_iterable(itertools.repeat(loader))
+    for _ in itertools.islice(iterator, 2 * loader.options.prefetch):
+        pass
+    start = time.perf_counter()
+    for _ in itertools.islice(iterator, 10):
+        pass
+    ready = 2 * (time.perf_counter() - start) / 10 + 0.001
+    every: list[float] = []
+    cpu: list[float] = []
+    ours: list[float] = []
+    for _ in range(batches):
+        time.sleep(ready)
+        timed.seconds = 0.0
+        start, cpu_start = time.perf_counter(), time.thread_time()
+        batch = next(iterator)
+        every.append(time.perf_counter() - start)
+        cpu.append(time.thread_time() - cpu_start)
+        ours.append(every[-1] - timed.seconds)
+        del batch
+    return {
+        "next": statistics.median(every) * 1e3,
+        "max": max(every) * 1e3,
+        "CPU": statistics.median(cpu) * 1e3,
+        "DALI": (statistics.median(every) - statistics.median(ours)) * 1e3,
+        "ours": statistics.median(ours) * 1e3,
+    }
+
+
+def parse() -> argparse.Namespace:
+    parser = make_parser(__doc__)
+    parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
+    parser.add_argument("--count", type=int, default=12_800, help="images in an epoch")
+    parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-load"), help="folder in memory for datasets")
+    parser.add_argument("--fmt", choices=["tfrecord", "webdataset"], default="tfrecord")
+    parser.add_argument("--resize-shorter", type=int, help="convert with this option")
+    parser.add_argument("--store", choices=["encoded", "raw"], default="encoded", help="convert with this option")
+    parser.add_argument("--device", choices=["gpu", "cpu", "auto"], default="auto")
+    parser.add_argument("--frameworks", nargs="+", default=["torch"], help="frameworks of the tensors")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--batches", type=int, default=100, help="batches to time")
+    parser.add_argument("--cheap", action="store_true", help="no transforms but a crop of 32 pixels, for a small CPU")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse()
+    _, dataset = prepare(args)
+    transforms = [{"CenterCrop": {"size": 32}}] if args.cheap else "imagenet-train"
+    with Report("training_thread", args.json) as report, clock() as timed:
+        rows = []
+        for framework, (name, sampler) in itertools.product(
+            args.frameworks, samplers(args.batch_size, args.count).items()
+        ):
+            with loaders.build(
+                dataset,
+                batch_size=args.batch_size,
+                transforms=transforms,
+                sampler=sampler,
+                framework=framework,
+                device=args.device,
+            ) as loader:
+                rows.append({"ms per batch": f"{name}, {framework}", **measure(loader, timed, args.batches)})
+        report.table(f"Ready batches of {args.batch_size}, in the thread that trains", rows)
+        slowest = max(row["ours"] for row in rows)
+        report.check("slowest, ms of our code per batch", slowest, "ours_ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""What DALI will ask for is computed by another thread: in order, not too early, and errors come when they are due."""
+
+import gc
+import threading
+
+import pytest
+
+from loaders.dali.ahead import AHEAD, Ahead
+
+
+class Recorder:
+    def __init__(self, failing=()):
+        self.failing = failing
+        self.computed = []
+        self.threads = set()
+
+    def __call__(self, number):
+        self.computed.append(number)
+        self.threads.add(threading.current_thread())
+        if number in self.failing:
+            raise ValueError(f"number {number}")
+        return number * number
+
+
+def test_values_are_computed_once_in_order_by_another_thread():
+    compute = Recorder()
+    ahead = Ahead(compute)
+    assert [ahead(number) for number in range(3, 20)] == [number * number for number in range(3, 20)]
+    # The thread may not have finished the last ones.
+    del ahead
+    assert compute.computed == list(range(3, 3 + len(compute.computed)))
+    assert 20 <= compute.computed[-1] + 1 <= 20 + AHEAD
+    assert threading.current_thread() not in compute.threads
+    assert len(compute.threads) == 1
+
+
+def test_an_error_is_raised_when_its_number_is_asked_for():
+    ahead = Ahead(Recorder(failing=(5,)))
+    assert [ahead(number) for number in range(5)] == [0, 1, 4, 9, 16]
+    with pytest.raises(ValueError, match="number 5"):
+        ahead(5)
+    assert ahead(6) == 36
+
+
+def test_the_thread_ends_with_the_object():
+    compute = Recorder()
+    ahead = Ahead(compute)
+    ahead(0)
+    del ahead
+    gc.collect()
+    (thread,) = compute.threads
+    thread.join(10)
+    assert not thread.is_alive()
