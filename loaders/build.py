@@ -183,7 +183,7 @@ def build(
             for several datasets a list with one for each. `None` reads the newest one. A state belongs to one revision.
         tuning: file that ``loaders tune`` wrote. Its `num_threads`, `prefetch` and `hw_decoder_load` replace the
             defaults of these arguments. A file for another machine, dataset or transforms is an error that says what
-            differs.
+            differs; of several batch sizes, the nearest is used, with a warning if it is not that of the loader.
         on_error: what to do with an image that cannot be decoded. ``"raise"`` raises a `DamagedError` that names shard,
             record and key. ``"skip"`` leaves the image out: the later samples of this rank move up, so every other
             sample is read as often as without it, and only the end of the epoch changes: the last batch is shorter, or

@@ -15,7 +15,7 @@ from loaders.dataset.joined import JoinedSplit, join_splits
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import SampleTables
-from loaders.devices import Device, device_name, find_device, find_gpus
+from loaders.devices import find_device, find_gpus
 from loaders.integers import require_int
 from loaders.memory import HW_DECODER_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, ImageSizes
 from loaders.options import BuildRequest, ResolvedOptions, first_given
@@ -30,7 +30,7 @@ from loaders.transforms.fuse import Fusion
 from loaders.transforms.limits import MAX_PIXELS
 from loaders.transforms.parse import Recipe
 from loaders.transforms.targets import require_followed
-from loaders.tune.file import Tuning, TuningKey, read_tuning
+from loaders.tune.use import UNTUNED, tuning_key, use_tuning
 from manifests.errors import CallError
 from manifests.remote import is_url
 from manifests.text import parse_bytes
@@ -70,7 +70,9 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     gpus = find_gpus(request.framework)
     device = find_device(request.device, request.device_id, batching.ranks, gpus)
     cores = usable_cores(batching.ranks, gpus.count)
-    tuned = _tuning(request, device, cores, split, recipe)
+    tuned = UNTUNED
+    if request.tuning is not None:
+        tuned = use_tuning(request.tuning, tuning_key(device, cores, split, recipe), order.batch_size)
     whole_images = works_on_whole_images(fusion.operations)
     sizes = tables.image_sizes() if device.is_gpu or whole_images else None
     decoded_sizes = sizes if device.is_gpu and recipe.raw_size is None else None
@@ -82,7 +84,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         seed=request.seed,
         num_threads=first_given(
             request.num_threads,
-            tuned.num_threads,
+            tuned.options.num_threads,
             _default_threads(fusion, decoded_sizes, cores, gpu=device.is_gpu),
         ),
         dtype=request.dtype,
@@ -91,11 +93,11 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         fields=tuple(request.fields),
         framework=request.framework,
         prefetch=first_given(
-            request.prefetch, tuned.prefetch, PREFETCH_RAW if device.is_gpu and recipe.raw_size else PREFETCH
+            request.prefetch, tuned.options.prefetch, PREFETCH_RAW if device.is_gpu and recipe.raw_size else PREFETCH
         ),
         hw_decoder_load=first_given(
             request.hw_decoder_load,
-            tuned.hw_decoder_load,
+            tuned.options.hw_decoder_load,
             decoded_sizes.hardware_load if decoded_sizes else HW_DECODER_LOAD,
         ),
         memory_limit=_size("memory_limit", request.memory_limit),
@@ -134,6 +136,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         order_warnings=slow_orders,
         warnings=(
             *chosen.warnings,
+            *tuned.warnings,
             *slow_orders,
             *shadowed_columns(tables, options.fields),
             *deviations,
@@ -157,17 +160,6 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         options.num_threads,
     )
     return spec
-
-
-def tuning_key(device: Device, cores: int, split: OpenSplit, recipe: Recipe) -> TuningKey:
-    """Return what a file of ``loaders tune`` must have been measured for, to be used by a loader."""
-    return TuningKey(device_name(device), cores, split.fingerprint, recipe.text)
-
-
-def _tuning(request: BuildRequest, device: Device, cores: int, split: OpenSplit, recipe: Recipe) -> Tuning:
-    if request.tuning is None:
-        return Tuning()
-    return read_tuning(request.tuning, tuning_key(device, cores, split, recipe))
 
 
 def one_size(split: OpenSplit, tables: SampleTables) -> Size | None:

@@ -143,6 +143,8 @@ _KEPT = {
     "info": "the dataset is unchanged",
     "repair": "files that were repaired are kept",
     "report": "the dataset is unchanged",
+    "duplicates": "the dataset is unchanged",
+    "diff": "the datasets are unchanged",
 }
 
 console = Console()

@@ -18,8 +18,9 @@ def find_copies(columns: Columns) -> tuple[Copies, dict[str, NDArray[np.int64]]]
     """Find images whose bytes have the same checksum and the same length.
 
     Returns:
-        What the report states, and the rows of all affected images by kind: those that leak between splits, that
-        repeat within a split, and that have different labels.
+        What the report states, and the rows of images by kind: ``"leak"`` are those that an earlier split has, so of a
+        leak the images of the later split; ``"copy"`` those that are not the first of their group; and
+        ``"label conflict"`` all images of a group with several labels, of which any may be wrong.
 
     """
     known = np.flatnonzero(columns.has_crc)
@@ -45,8 +46,16 @@ def find_copies(columns: Columns) -> tuple[Copies, dict[str, NDArray[np.int64]]]
         conflicts=listed(np.flatnonzero(several_labels)),
         repeats=listed(within),
     )
-    flags = {"leak": several_splits, "label conflict": several_labels, "copy": sizes > 1}
-    return copies, {what: known[marked[group_of]] for what, marked in flags.items()}
+    first_split = np.full(len(sizes), np.iinfo(np.int16).max, np.int16)
+    np.minimum.at(first_split, group_of, columns.split[known])
+    is_first = np.zeros(len(known), np.bool_)
+    is_first[np.unique(group_of, return_index=True)[1]] = True
+    flags = {
+        "leak": columns.split[known] > first_split[group_of],
+        "label conflict": several_labels[group_of],
+        "copy": ~is_first,
+    }
+    return copies, {what: known[marked] for what, marked in flags.items()}
 
 
 def _groups(columns: Columns, known: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -134,7 +134,7 @@ class _Gathered:
         columns: the samples.
         problems: files that are missing or damaged.
         copies: groups of equal images.
-        copied: rows of equal images, by what is wrong with them.
+        copied: rows of equal images, by what is wrong with them; see `find_copies`.
         rejected: images that were not written.
         sizes: images of extreme size.
         sampled: rows of the random sample.
@@ -247,7 +247,7 @@ def _flagged(gathered: _Gathered, manifest: Manifest) -> dict[str, NDArray[np.in
     kinds = {
         "cannot be decoded": np.fromiter(gathered.pictures.failed, np.int64),
         "with several labels": gathered.copied["label conflict"],
-        "in several splits": gathered.copied["leak"],
+        "also in an earlier split": gathered.copied["leak"],
         "copied": gathered.copied["copy"],
         "of one color": odd.flat_rows(gathered.pictures),
     }

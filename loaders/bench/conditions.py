@@ -15,6 +15,9 @@ from loaders.devices import Device, cpu_name, device_name, gpu_bus_id
 #: Most shards that are asked for their pages, evenly spaced.
 _MAX_SHARDS = 64
 
+#: Other programs that use more than this share of the cores or of the GPU make rates unreliable.
+_BUSY = 0.2
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -56,6 +59,31 @@ class Conditions:
 def find_machine(device: Device, cores: int) -> Machine:
     """Return what this process runs on."""
     return Machine(device_name(device), cpu_name(), cores)
+
+
+def disturbed(conditions: Conditions, cores: int) -> bool:
+    """Return whether other programs took so much of the machine that rates may mislead.
+
+    Args:
+        conditions: what was found.
+        cores: cores that this process may use.
+
+    """
+    return (conditions.other_cores or 0.0) > _BUSY * cores or (conditions.gpu_busy or 0.0) > _BUSY
+
+
+def describe_conditions(conditions: Conditions, cores: int) -> str:
+    """Return a line that says what else affected a measurement; see `disturbed` for the arguments."""
+    before, after = conditions.cached_before, conditions.cached_after
+    cache = (
+        "not known how much of the shards it contains"
+        if before is None or after is None
+        else f"{before:.0%} of the shards before, {after:.0%} after"
+    )
+    gpu = "" if conditions.gpu_busy is None else f"; the GPU was {conditions.gpu_busy:.0%} busy before"
+    load = "load not known" if conditions.other_cores is None else f"{conditions.other_cores:.1f} cores on average"
+    slower = ", so rates are lower than on an idle machine" if disturbed(conditions, cores) else ""
+    return f"page cache: {cache}; other programs: {load}{gpu}{slower}"
 
 
 class Watch:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from loaders.bench.conditions import Conditions
+from loaders.bench.conditions import describe_conditions
 from loaders.bench.rates import Rate
 from loaders.bench.results import STAGES, Results
-from loaders.bench.verdict import added_times, disturbed, limiting_stage, sentence, stage_name
+from loaders.bench.verdict import added_times, limiting_stage, sentence, stage_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +69,5 @@ def how_measured(results: Results) -> list[str]:
         f"{device}, {machine.cores} cores; {options}",
         f"each rate: warm-up of at least {method.seconds:g} s, then {method.repeats} repeats of at least "
         f"{method.seconds:g} s; median, lowest, highest",
-        f"page cache: {_share(results.conditions)}; other programs: {_load(results)}",
+        describe_conditions(results.conditions, machine.cores),
     ]
-
-
-def _share(conditions: Conditions) -> str:
-    if conditions.cached_before is None or conditions.cached_after is None:
-        return "not known how much of the shards it contains"
-    return f"{conditions.cached_before:.0%} of the shards before, {conditions.cached_after:.0%} after"
-
-
-def _load(results: Results) -> str:
-    conditions = results.conditions
-    gpu = "" if conditions.gpu_busy is None else f"; the GPU was {conditions.gpu_busy:.0%} busy before"
-    if conditions.other_cores is None:
-        return f"load not known{gpu}"
-    slower = ", so rates are lower than on an idle machine" if disturbed(results) else ""
-    return f"{conditions.other_cores:.1f} cores on average{gpu}{slower}"

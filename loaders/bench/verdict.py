@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
+from loaders.bench.conditions import disturbed
 from loaders.bench.rates import Rate
 from loaders.bench.results import STAGES, ModelRates, Remedy, Results
 
 #: A model that gets at least this share of what it can take has no problem.
 ENOUGH = 0.95
-
-#: Other programs that use more than this share of the cores or of the GPU make rates unreliable.
-_BUSY = 0.2
 
 _TUNE = "run `loaders tune`"
 
@@ -55,7 +53,7 @@ def sentence(results: Results) -> str:
         parts.append(f"your model could take {_number(model.alone)}{gets}: {action}")
     else:
         parts.append(_beside(model))
-    if disturbed(results):
+    if disturbed(results.conditions, results.machine.cores):
         parts.append("other programs were busy, so measure again on an idle machine before you act")
     return "; ".join(parts)
 
@@ -63,13 +61,6 @@ def sentence(results: Results) -> str:
 def stage_name(stage: str, results: Results) -> str:
     """Return the name of a stage for people."""
     return "unpacking" if stage == "decoding" and results.subject.raw else stage
-
-
-def disturbed(results: Results) -> bool:
-    """Return whether other programs took so much of the machine that the rates may mislead."""
-    conditions = results.conditions
-    cores = conditions.other_cores or 0.0
-    return cores > _BUSY * results.machine.cores or (conditions.gpu_busy or 0.0) > _BUSY
 
 
 def choose_remedy(current: Rate, remedies: Sequence[Remedy], *, needed: Rate | None) -> Remedy | None:

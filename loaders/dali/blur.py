@@ -14,6 +14,7 @@ from loaders.transforms.color import GaussianBlur, RandomBlur
 @apply.register
 def _(operation: GaussianBlur, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     sigma = context.random.uniform(operation, "sigma", *operation.sigma)
+    context.random.show(lambda sigma: f"blur {sigma:.2f}", lambda: (sigma,))
     return fn.gaussian_blur(image, window_size=list(operation.window), sigma=sigma)
 
 
@@ -32,8 +33,12 @@ def _(operation: RandomBlur, image: Node, spec: ImageSpec, context: GraphContext
         return stretch_contrast(fn.filter(image, context.to_device(kernel)))
 
     kind = context.random.integers(operation, "which", 2)
+    coin = context.random.coin(operation, "whether", operation.probability)
+    context.random.show(
+        lambda coin, kind: ("Gaussian blur", "motion blur")[int(kind)] if coin else "", lambda: (coin, kind)
+    )
     return where(
-        context.random.coin(operation, "whether", operation.probability),
+        coin,
         (image, kind, window, kernel),
         lambda image, kind, window, kernel: select(kind, (image, window, kernel), (gaussian, motion)),
     )

@@ -90,9 +90,8 @@ def _(operation: ColorJitter, image: Node, spec: ImageSpec, context: GraphContex
     }
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
-        plan = plans[rng.integers(len(plans), size=batch_size)]
-        plan *= rng.random((batch_size, 1)) < operation.probability
-        amounts = _amounts(operation, names, spec, batch_size, rng)
+        plan, factors = draw_jitter(operation, plans, rng, batch_size)
+        amounts = _amounts(factors, names, spec, batch_size)
         outputs: list[NDArray[Any]] = []
         for name, used, branch in zip(slots, plan.T, branched, strict=True):
             outputs += [amounts[name][used, np.arange(batch_size)].astype(np.float32), *([used > 0] if branch else [])]
@@ -101,6 +100,7 @@ def _(operation: ColorJitter, image: Node, spec: ImageSpec, context: GraphContex
     ndim = {"blend": [2], "contrast": [0], "hue": [1]}
     ndims = [each for name, branch in zip(slots, branched, strict=True) for each in ndim[name] + [0] * branch]
     drawn = iter(context.random.from_numpy(operation, "changes", context.batch_size, draw, ndims))
+    context.random.show_drawn(lambda rng, count: _describe_jitter(names, *draw_jitter(operation, plans, rng, count)))
     positions = context.to_device(_hue_positions(spec))
     for name, branch in zip(slots, branched, strict=True):
         nodes = (image, next(drawn), *([positions] if name == "hue" else []))
@@ -135,17 +135,38 @@ def jitter_plans(names: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
     return slots, plans
 
 
-def _amounts(
-    operation: ColorJitter, names: Sequence[str], spec: ImageSpec, batch_size: int, rng: np.random.Generator
-) -> dict[str, NDArray[np.float64]]:
-    """Draw the arguments of each kind of slot, for each number in a plan: [numbers, N, ...].
+def draw_jitter(
+    operation: ColorJitter, plans: NDArray[np.int32], rng: np.random.Generator, batch_size: int
+) -> tuple[NDArray[np.int32], dict[str, NDArray[np.float64]]]:
+    """Draw the plan of each image, int32 [N, slots], of which all slots are unused if it stays as it is; and factors.
 
-    The arguments of number 0 change nothing.
+    Returns:
+        The plans, and for each name of an adjustment float64 [N] factors; for hue shifts in circles.
+
     """
+    plan = plans[rng.integers(len(plans), size=batch_size)]
+    plan *= rng.random((batch_size, 1)) < operation.probability
     factors = {}
     for name in (*_BLENDS, "contrast", "hue"):
         low, high = getattr(operation, name)
         factors[name] = rng.uniform(low, high, batch_size)
+    return plan, factors
+
+
+def _describe_jitter(
+    names: Sequence[str], plan: NDArray[np.int32], factors: dict[str, NDArray[np.float64]]
+) -> list[str]:
+    texts = [", ".join(f"{name} {factors[name][at]:.2f}" for name in names) for at in range(len(plan))]
+    return [text if used.any() else "" for text, used in zip(texts, plan, strict=True)]
+
+
+def _amounts(
+    factors: dict[str, NDArray[np.float64]], names: Sequence[str], spec: ImageSpec, batch_size: int
+) -> dict[str, NDArray[np.float64]]:
+    """Return the arguments of each kind of slot, for each number in a plan: [numbers, N, ...].
+
+    The arguments of number 0 change nothing.
+    """
     # Saturation blends with gray, so its rows are the weights of gray. Brightness blends with black.
     other = {"saturation": np.tile(_by_channel(_LUMA, spec), (3, 1)), "brightness": np.zeros((3, 3))}
     matrices = [np.broadcast_to(np.eye(3), (batch_size, 3, 3))] + [
@@ -206,6 +227,7 @@ def _gray(image: Node, spec: ImageSpec) -> Node:
 @apply.register
 def _(operation: RandomGrayscale, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     coin = context.random.coin(operation, "whether", operation.probability)
+    context.random.show(lambda coin: "gray" if coin else "", lambda: (coin,))
     return where(coin, (image,), lambda image: _gray(image, spec))
 
 
@@ -217,6 +239,8 @@ def _(operation: PCALighting, image: Node, spec: ImageSpec, context: GraphContex
         return [(rng.normal(0, operation.std, (batch_size, 3)) @ components.T).astype(np.float32)]
 
     (shift,) = context.random.from_numpy(operation, "shift", context.batch_size, draw, (1,))
+    unit = 1.0 if spec.is_uint8 else 255.0
+    context.random.show(lambda shift: f"colors {' '.join(f'{unit * each:+.0f}' for each in shift)}", lambda: (shift,))
     return _transform_channels(image, np.eye(3), shift, dtype=types.UINT8 if spec.is_uint8 else types.FLOAT)
 
 

@@ -27,8 +27,10 @@ def apply_chain(chain: Sequence[Operation], image: Node, spec: ImageSpec, contex
 
 @apply.register
 def _(operation: RandomApply, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    first = context.random.shown
     changed = apply_chain(operation.operations, image, spec, context)
     coin = context.random.coin(operation, "whether", operation.probability)
+    context.random.show_only(first, coin)
     return where(coin, [image, changed], lambda _, changed: changed)
 
 
@@ -41,7 +43,7 @@ def _(operation: RandomChoice, image: Node, spec: ImageSpec, context: GraphConte
         return [rng.choice(len(weights), batch_size, p=weights).astype(np.int32)]
 
     (index,) = context.random.from_numpy(operation, "which", context.batch_size, draw, (0,))
-    return _pick(index, [apply_chain(chain, image, spec, context) for chain in operation.chains], weights)
+    return _pick(index, _run_all(operation.chains, index, image, spec, context), weights)
 
 
 @apply.register
@@ -55,8 +57,20 @@ def _(operation: RandomOrder, image: Node, spec: ImageSpec, context: GraphContex
 
     known = operation.output(spec)
     for index in context.random.from_numpy(operation, "order", context.batch_size, draw, [0] * count):
-        image = _pick(index, [apply_chain(chain, image, known, context) for chain in operation.chains])
+        image = _pick(index, _run_all(operation.chains, index, image, known, context))
     return image
+
+
+def _run_all(
+    chains: Sequence[Sequence[Operation]], index: Node, image: Node, spec: ImageSpec, context: GraphContext
+) -> list[Node]:
+    """Add all chains to the graph, side by side. A preview describes for each image only that of its index."""
+    images = []
+    for number, chain in enumerate(chains):
+        first = context.random.shown
+        images.append(apply_chain(chain, image, spec, context))
+        context.random.show_only(first, index, number)
+    return images
 
 
 def _pick(index: Node, images: Sequence[Node], shares: NDArray[np.float64] | None = None) -> Node:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, math, types
 from loaders.dali.resize import interpolation, resize, resize_target, round_half_even
@@ -55,11 +56,15 @@ def find_region(crop: Crop | RandomResizedCrop | CropAtRatio, shape_of: ShapeOf,
     """
     match crop:
         case RandomResizedCrop() if drawn_by_dali(crop):
-            return Region(*fn.random_crop_generator(shape_of(types.INT64), **attempt_kwargs(crop, context)))
+            region = Region(*fn.random_crop_generator(shape_of(types.INT64), **attempt_kwargs(crop, context)))
+            context.random.show(describe_pixels, lambda: (region.start, region.shape))
+            return region
         case RandomResizedCrop():
             shape = _bounded_shape(crop, shape_of(types.FLOAT), context)
             draw = fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=context.random.seed(crop, "place"))
-            return Region(draw * (1.0 - shape), shape, normalized=True)
+            start = draw * (1.0 - shape)
+            context.random.show(_describe_shares, lambda: (start, shape))
+            return Region(start, shape, normalized=True)
         case CropAtRatio():
             sides = shape_of(types.FLOAT)[:2]
             side = math.floor(fn.reductions.min(sides, keep_dims=True) * crop.share)
@@ -68,6 +73,15 @@ def find_region(crop: Crop | RandomResizedCrop | CropAtRatio, shape_of: ShapeOf,
         case Crop():
             start = _crop_start(crop, shape_of(types.FLOAT)[:2], context, fits=False)
             return Region(start, constant(crop.size))
+
+
+def describe_pixels(start: NDArray[Any], shape: NDArray[Any], what: str = "crop") -> str:
+    """Describe a region in pixels: its width and height, its left and its top."""
+    return f"{what} {shape[1]:.0f} x {shape[0]:.0f} at {start[1]:.0f}, {start[0]:.0f}"
+
+
+def _describe_shares(start: NDArray[Any], shape: NDArray[Any]) -> str:
+    return f"crop {shape[1]:.0%} x {shape[0]:.0%} at {start[1]:.0%}, {start[0]:.0%}"
 
 
 def drawn_by_dali(crop: RandomResizedCrop | CropAtRatio) -> TypeGuard[RandomResizedCrop]:
@@ -115,9 +129,11 @@ def _crop_start(crop: Crop, sides: Node, context: GraphContext, *, fits: bool) -
     room = sides - constant(crop.size)
     if crop.at == "random":
         draw = fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=context.random.seed(crop, "place"))
-        if fits:
-            return math.floor(draw * (room + 1.0))
-        return math.floor(draw * (math.abs(room) + 1.0)) + math.min(room, 0.0)
+        possible = room + 1.0 if fits else math.abs(room) + 1.0
+        start = math.floor(draw * possible)
+        start = start if fits else start + math.min(room, 0.0)
+        context.random.show(lambda start: f"crop at {start[1]:.0f}, {start[0]:.0f}", lambda: (start,))
+        return start
     half = room * 0.5
     if crop.rounding == "down":
         return math.floor(half)
@@ -176,12 +192,11 @@ def _(operation: CropAtRatio, image: Node, spec: ImageSpec, context: GraphContex
 @apply.register
 def _(operation: CropResize, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     crop = operation.crop
+    interp_type = interpolation(crop, crop.filter, context)
+    attempts = attempt_kwargs(crop, context)
+    context.random.show(describe_pixels, lambda: fn.random_crop_generator(image.shape(dtype=types.INT64), **attempts))
     return fn.random_resized_crop(
-        image,
-        size=list(crop.size),
-        interp_type=interpolation(crop, crop.filter, context),
-        antialias=crop.antialias,
-        **attempt_kwargs(crop, context),
+        image, size=list(crop.size), interp_type=interp_type, antialias=crop.antialias, **attempts
     )
 
 

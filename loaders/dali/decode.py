@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from loaders.dali.crop import attempt_kwargs, drawn_by_dali, find_region
+from loaders.dali.crop import attempt_kwargs, describe_pixels, drawn_by_dali, find_region
 from loaders.dali.graph import GraphContext, Node, fn, types
 from loaders.transforms.decode_normalize import Decode, Unpack
 from loaders.transforms.fuse import DecodeCrop
@@ -40,7 +41,9 @@ def decode(
         kwargs["hw_decoder_load"] = hw_decoder_load
     if isinstance(operation, DecodeCrop) and drawn_by_dali(operation.crop):
         # Draws the same region as `fn.random_crop_generator` with the same seed, with 5% less CPU time.
-        return fn.decoders.image_random_crop(encoded, **attempt_kwargs(operation.crop, context), **kwargs)
+        attempts = attempt_kwargs(operation.crop, context)
+        context.random.show(describe_pixels, lambda: _window(encoded, attempts))
+        return fn.decoders.image_random_crop(encoded, **attempts, **kwargs)
     if isinstance(operation, DecodeCrop):
         region = find_region(operation.crop, lambda dtype: fn.peek_image_shape(encoded, dtype=dtype), context)
         return fn.decoders.image_slice(encoded, region.start, region.shape, **region.kwargs, **kwargs)
@@ -49,3 +52,9 @@ def decode(
         # should not depend on the device.
         kwargs["jpeg_fancy_upsampling"] = True
     return fn.decoders.image(encoded, **kwargs)
+
+
+def _window(encoded: Node, attempts: dict[str, Any]) -> Sequence[Node]:
+    """Return the start and the shape of the region that `fn.decoders.image_random_crop` draws."""
+    window: Sequence[Node] = fn.random_crop_generator(fn.peek_image_shape(encoded, dtype=types.INT64), **attempts)
+    return window

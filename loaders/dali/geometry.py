@@ -25,12 +25,17 @@ def _(operation: Flip, image: Node, spec: ImageSpec, context: GraphContext) -> N
 
 def flip_coin(operation: Flip, context: GraphContext) -> Node:
     """Draw whether to flip each sample: int32, 1 to flip, 0 to keep."""
-    return fn.random.coin_flip(probability=operation.probability, seed=context.random.seed(operation, "coin"))
+    coin = fn.random.coin_flip(probability=operation.probability, seed=context.random.seed(operation, "coin"))
+    how = "" if operation.axis == "horizontal" else " vertically" if operation.axis == "vertical" else " both ways"
+    context.random.show(lambda coin: f"flipped{how}" if coin else "", lambda: (coin,))
+    return coin
 
 
 @apply.register
 def _(operation: Rotate, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    first = context.random.shown
     angle = context.random.uniform(operation, "angle", *operation.degrees)
+    context.random.show(lambda angle: f"rotated {angle:+.0f}\N{DEGREE SIGN}", lambda: (angle,))
     interp_type = interpolation(operation, operation.filter, context)
     (fill,) = context.fill([operation.fill])
 
@@ -39,7 +44,9 @@ def _(operation: Rotate, image: Node, spec: ImageSpec, context: GraphContext) ->
 
     if operation.probability == 1:
         return rotate(image, angle)
-    return where(context.random.coin(operation, "coin", operation.probability), [image, angle], rotate)
+    coin = context.random.coin(operation, "coin", operation.probability)
+    context.random.show_only(first, coin)
+    return where(coin, [image, angle], rotate)
 
 
 @apply.register
@@ -53,7 +60,9 @@ def _(operation: RandomRightAngle, image: Node, spec: ImageSpec, context: GraphC
         lambda image: fn.flip(image, horizontal=1, vertical=1),
         lambda image: fn.flip(transpose(image), horizontal=1, vertical=0),
     ]
-    return select(context.random.integers(operation, "turns", 4), [image], branches)
+    turns = context.random.integers(operation, "turns", 4)
+    context.random.show(lambda turns: f"turned {90 * turns}\N{DEGREE SIGN}" if turns else "", lambda: (turns,))
+    return select(turns, [image], branches)
 
 
 @apply.register

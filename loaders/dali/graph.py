@@ -97,6 +97,31 @@ class RandomStreams:
         )
         return nodes
 
+    # --- what a preview shows of the draws: nothing here, see `loaders.dali.drawn` ---
+
+    @property
+    def shown(self) -> int:
+        """The number of descriptions so far, for `show_only`."""
+        return 0
+
+    def show(self, describe: Callable[..., str], nodes: Callable[[], Sequence[Node]]) -> None:
+        """Describe what was drawn for an image.
+
+        Args:
+            describe: takes the values of the nodes for one image; returns an empty text if nothing was changed.
+            nodes: returns nodes on the CPU.
+
+        """
+
+    def show_drawn(self, describe: Callable[[np.random.Generator, int], Sequence[str]]) -> None:
+        """Describe what the last `from_numpy` drew: `describe` draws it again, and returns a text for each image."""
+
+    def show_only(self, first: int, node: Node, value: int = 1) -> None:
+        """Keep the descriptions from number `first` on only for the images for which a node has a value."""
+
+    def next_view(self) -> None:
+        """Begin the draws of a view."""
+
 
 @dataclass(frozen=True, slots=True)
 class GraphContext:

@@ -7,12 +7,14 @@ operators then change the images.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dali.conditional import where
+from loaders.dali.crop import describe_pixels
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
 from loaders.transforms.base import ImageSpec, Size
 from loaders.transforms.masks import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
@@ -40,6 +42,9 @@ def _fill_values(values: Sequence[float], spec: ImageSpec) -> list[float]:
 @apply.register
 def _(operation: RandomErasing, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     start, part, *color = _part(operation, image, spec, context)
+    context.random.show(
+        lambda start, part: describe_pixels(start, part, "erased") if start[0] >= 0 else "", lambda: (start, part)
+    )
     fill = _fill_values(operation.fill, spec)
 
     def erase(image: Node, start: Node, part: Node, *drawn: Node) -> Node:
@@ -173,6 +178,9 @@ def _(operation: Cutout, image: Node, spec: ImageSpec, context: GraphContext) ->
     )
     if size is None:
         start = _scale(start, _sides(image, spec)) - half
+    context.random.show(
+        lambda start: " ".join(f"cutout at {left:.0f}, {top:.0f}" for top, left in start), lambda: (start,)
+    )
     if operation.fill is not None:
         return fn.erase(
             image,
@@ -202,10 +210,14 @@ def _(operation: GridMask, image: Node, spec: ImageSpec, context: GraphContext) 
         masked = fn.grid_mask(image, **dict(zip(names, settings, strict=True)))
         return masked if operation.hide == "squares" else image - masked
 
+    first = context.random.shown
     nodes = (image, *context.random.from_numpy(operation, "grid", context.batch_size, draw, [0] * 5))
+    context.random.show(lambda period: f"grid of {period} px", lambda: (nodes[1],))
     if operation.probability == 1:
         return hide(*nodes)
-    return where(context.random.coin(operation, "whether", operation.probability), nodes, hide)
+    coin = context.random.coin(operation, "whether", operation.probability)
+    context.random.show_only(first, coin)
+    return where(coin, nodes, hide)
 
 
 @apply.register
@@ -225,6 +237,9 @@ def _(operation: HideAndSeek, image: Node, spec: ImageSpec, context: GraphContex
 
     hidden, matrix, *cells = context.random.from_numpy(
         operation, "cells", context.batch_size, draw, [0, 2, 3][: 3 if size else 2]
+    )
+    context.random.show(
+        lambda hidden, matrix: f"cells of {1 / matrix[0, 0]:.0f} px" if hidden else "", lambda: (hidden, matrix)
     )
     sides = _sides(image, spec)
     if size is None:
@@ -269,6 +284,10 @@ def _(operation: KeepPart, image: Node, spec: ImageSpec, context: GraphContext) 
     def fill(image: Node, around: Node) -> Node:
         return fn.erase(image, anchor=around[:8], shape=around[8:], fill_value=_fill_values([operation.fill], spec))
 
+    first = context.random.shown
+    context.random.show(partial(describe_pixels, what="kept"), lambda: (start, part))
     if operation.probability == 1:
         return fill(image, around)
-    return where(context.random.coin(operation, "whether", operation.probability), (image, around), fill)
+    coin = context.random.coin(operation, "whether", operation.probability)
+    context.random.show_only(first, coin)
+    return where(coin, (image, around), fill)

@@ -30,6 +30,7 @@ def make_pipeline(
     checkpoint: bytes = b"",
     label_image: LabelImage | None = None,
     with_frames: bool = False,
+    random: RandomStreams | None = None,
 ) -> Pipeline:
     """Return a loader's pipeline, not yet built.
 
@@ -52,13 +53,14 @@ def make_pipeline(
         checkpoint: a checkpoint of an equal pipeline to resume from; empty to start with the first epoch.
         label_image: what the second image of a sample is, if a field needs it.
         with_frames: whether to return the frames.
+        random: the random values; `None` for those of `seed`.
 
     Raises:
         TypeError: the recipe does not start with decoding.
 
     """
     pipeline = new_pipeline(options, seed, checkpoint)
-    context = GraphContext(gpu=options.device.is_gpu, batch_size=options.batch_size, random=RandomStreams(seed))
+    context = GraphContext(options.device.is_gpu, options.batch_size, random or RandomStreams(seed))
     with_images = "image" in options.fields
     with pipeline:
         records = read()
@@ -70,7 +72,10 @@ def make_pipeline(
         extra: list[Node] = []
         if views:
             image, spec = apply_all(remaining, image, spec, context)
-            images = [finished(each, image, spec, context, options) for each in views]
+            images = []
+            for each in views:
+                context.random.next_view()
+                images.append(finished(each, image, spec, context, options))
         elif recipe.mixing:
             image, spec = apply_all(remaining, image, spec, context)
             image, *extra = mix(recipe.mixing, image, spec, context, with_images=with_images)

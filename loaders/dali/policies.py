@@ -36,6 +36,7 @@ def _apply_in_order(
         return table.graph_inputs(draw_steps(operation, table, size, rng, count), size)
 
     inputs = _draw(operation, draw, context)
+    context.random.show_drawn(lambda rng, count: table.describe(draw_steps(operation, table, size, rng, count)))
     for _ in range(length):
         image = _apply_step(table, image, inputs, size, context)
     return image
@@ -53,6 +54,12 @@ def _(operation: MixedChains, image: Node, spec: ImageSpec, context: GraphContex
         return [*shares, *table.graph_inputs(drawn, spec.size), *[applied] * is_optional]
 
     inputs = _draw(operation, draw, context)
+
+    def describe(rng: np.random.Generator, count: int) -> list[str]:
+        applied = rng.random(count) < operation.probability
+        return table.describe(draw_chains(operation, table, spec.size, rng, applied))
+
+    context.random.show_drawn(describe)
     shares = [context.to_device(next(inputs)) for _ in range(operation.width + 1)]
     copies = [image] * operation.width
     for number, _ in product(range(operation.width), range(operation.depth or 3)):

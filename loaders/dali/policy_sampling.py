@@ -47,12 +47,20 @@ class DrawnSteps:
         branch: each step's index in `StepTable.families`: int32 [S, N].
         settings: each step's settings, as in `policy_steps.settings`: float64 [S, N, 9].
         center: the center of a cutout, down and right, as fractions of the image: float64 [S, N, 2].
+        rows: the row of each step in the table: [S, N].
+        positions: its position in the row; broadcast against `rows`.
+        applied: whether it is applied: [S, N].
+        change: what is added to its argument at level 0, before rounding: float64 [S, N].
 
     """
 
     branch: NDArray[np.int32]
     settings: Numbers
     center: Numbers
+    rows: NDArray[Any]
+    positions: NDArray[Any]
+    applied: NDArray[np.bool_]
+    change: Numbers
 
 
 class StepTable:
@@ -94,6 +102,7 @@ class StepTable:
         self.families = tuple(sorted(shares, key=lambda key: (key[0] != "identity", -shares[key], key)))
         self.shares = [shares[key] for key in self.families]
         self._numbers = np.array([[self._row(step) for step in row] for row in rows])
+        self._steps = rows
 
     def _row(self, step: Step) -> list[float]:
         level, amount = step.level, step.amount
@@ -134,6 +143,7 @@ class StepTable:
             is_applied &= applied
         sign = np.where(row["signed"] > 0, rng.choice((-1.0, 1.0), rows.shape), row["sign"])
         amount = row["slope"] * _draw_level(row, rng)
+        signed = sign * amount
         if size is None:
             in_graph = row["of_side"] > 0
             base = base + share_of_side(row["vertical"], amount, sign, row["rounding"]) * in_graph[..., None]
@@ -145,7 +155,25 @@ class StepTable:
             branch=(row["branch"] * is_applied).astype(np.int32),
             settings=base + change * (sign * amount)[..., None],
             center=rng.random((*rows.shape, 2)),
+            rows=rows,
+            positions=positions,
+            applied=is_applied,
+            change=signed,
         )
+
+    def describe(self, drawn: DrawnSteps) -> list[str]:
+        """Return for each image the steps that are applied, with their arguments."""
+        positions = np.broadcast_to(drawn.positions, drawn.rows.shape)
+        images = zip(drawn.rows.T, positions.T, drawn.applied.T, drawn.change.T, strict=True)
+        texts = (
+            [
+                _describe_step(self._steps[row][position], change)
+                for row, position, applied, change in zip(*image, strict=True)
+                if applied
+            ]
+            for image in images
+        )
+        return [", ".join(filter(None, each)) for each in texts]
 
     @property
     def has_branches(self) -> bool:
@@ -169,6 +197,16 @@ class StepTable:
             prepared[in_family] = prepare(key, drawn.settings[in_family], drawn.center[in_family], size)
         arrays = [drawn.branch] * self.has_branches + [prepared.astype(np.float32)] * self.has_settings
         return [array for step in zip(*arrays, strict=True) for array in step]
+
+
+def _describe_step(step: Step, change: float) -> str:
+    name, amount = step.name.replace("_", " "), step.amount
+    if step.name == "identity":
+        return ""
+    if not amount.slope and not amount.offset:
+        return name
+    argument = amount.offset + change
+    return f"{name} {argument:.0%}" if amount.of_side else f"{name} {argument:.3g}"
 
 
 def _draw_level(row: dict[str, Numbers], rng: np.random.Generator) -> Numbers:

@@ -89,6 +89,7 @@ def jittered_sides(operation: ScaleJitter, sides: Node, context: GraphContext) -
     """Return the height and width, float32 [2], that `operation` gives an image with these sides."""
     factor = fn.reductions.min(constant(operation.target[::-1]) / sides)
     scale = context.random.uniform(operation, "scale", *operation.scale)
+    context.random.show(lambda scale: f"scaled by {scale:.2f}", lambda: (scale,))
     # An image has at least one pixel.
     return math.max(math.floor(sides * (factor * scale) + _EPSILON), 1.0)
 
@@ -113,6 +114,6 @@ def _(operation: RandomDownscale, image: Node, spec: ImageSpec, context: GraphCo
     def degrade(image: Node, small: Node, sides: Node, down: Node, up: Node) -> Node:
         return select(up, [select(down, [image, small], branches), sides], branches)
 
-    return where(
-        context.random.coin(operation, "coin", operation.probability), [image, small, sides, down, up], degrade
-    )
+    coin = context.random.coin(operation, "coin", operation.probability)
+    context.random.show(lambda coin, share: f"shrunk to {share:.0%}" if coin else "", lambda: (coin, share))
+    return where(coin, [image, small, sides, down, up], degrade)

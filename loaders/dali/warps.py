@@ -27,14 +27,12 @@ _Floats = NDArray[np.float64]
 @apply.register
 def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
-        angle = rng.uniform(*operation.degrees, batch_size)
-        scale = rng.uniform(*operation.scale, batch_size)
-        shear = rng.uniform(operation.shear[::2], operation.shear[1::2], (batch_size, 2))
-        shift = rng.uniform(-1, 1, (batch_size, 2)) * operation.translate
+        angle, scale, shear, shift = draw_affine(operation, rng, batch_size)
         linear = np.ascontiguousarray(inverse_affine(angle, scale, shear), np.float32)
         return [linear, shift.astype(np.float32)]
 
     linear, shift = context.random.from_numpy(operation, "map", context.batch_size, draw, (2, 1))
+    context.random.show_drawn(lambda rng, count: _describe_affine(*draw_affine(operation, rng, count)))
     shape = image.shape(dtype=types.FLOAT)
     sides = fn.stack(shape[1], shape[0])
     center = constant(operation.center) if isinstance(operation, RandomAffineAround) else sides * 0.5
@@ -48,6 +46,27 @@ def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphConte
     if context.mask_fill is not None:
         return warp(image, "nearest", {"fill_value": context.mask_fill})
     return _warp_and_fill(image, partial(warp, border={}), partial(warp, border={"fill_value": 0}), operation)
+
+
+def draw_affine(
+    operation: RandomAffine, rng: np.random.Generator, count: int
+) -> tuple[_Floats, _Floats, _Floats, _Floats]:
+    """Draw angles in degrees and scales, [N], shears across and down in degrees and shifts as shares, [N, 2]."""
+    angle = rng.uniform(*operation.degrees, count)
+    scale = rng.uniform(*operation.scale, count)
+    shear = rng.uniform(operation.shear[::2], operation.shear[1::2], (count, 2))
+    return angle, scale, shear, rng.uniform(-1, 1, (count, 2)) * operation.translate
+
+
+def _describe_affine(angle: _Floats, scale: _Floats, shear: _Floats, shift: _Floats) -> list[str]:
+    degree = "\N{DEGREE SIGN}"
+    parts = {
+        "rotated": [f"{each:+.0f}{degree}" if each else "" for each in angle],
+        "scaled by": [f"{each:.2f}" if each != 1 else "" for each in scale],
+        "sheared": [f"{across:+.0f}{degree} {down:+.0f}{degree}" if across or down else "" for across, down in shear],
+        "shifted": [f"{across:+.0%} {down:+.0%}" if across or down else "" for across, down in shift],
+    }
+    return [", ".join(f"{name} {texts[at]}" for name, texts in parts.items() if texts[at]) for at in range(len(angle))]
 
 
 def inverse_affine(angle: _Floats, scale: _Floats, shear: _Floats) -> _Floats:
@@ -96,10 +115,17 @@ def _(operation: RandomPerspective, image: Node, spec: ImageSpec, context: Graph
             return warp(image, "nearest", "constant")
         return _warp_and_fill(image, partial(warp, border="replicate"), partial(warp, border="constant"), operation)
 
+    first = context.random.shown
+    context.random.show(_describe_corners, lambda: (drawn,))
     if operation.probability == 1:
         return warp_all(image, matrix)
     coin = context.random.coin(operation, "whether", operation.probability)
+    context.random.show_only(first, coin)
     return where(coin, [image, matrix], warp_all)
+
+
+def _describe_corners(drawn: NDArray[np.float32]) -> str:
+    return f"perspective {drawn.mean():.0%}"
 
 
 def perspective(drawn: NDArray[np.float32], size: tuple[int, int], distortion: float) -> NDArray[np.float32]:

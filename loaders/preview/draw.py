@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,6 +129,7 @@ def _run(
     spec: LoaderSpec, tables: SampleTables, rows: NDArray[np.int64], draws: int
 ) -> tuple[_Batch, list[NDArray[np.uint8]]]:
     """Build a loader of one batch, which has each row `draws` times in succession."""
+    from loaders.dali.drawn import describe_draws
     from loaders.loader import Loader
 
     repeated = np.repeat(rows, draws)
@@ -149,14 +151,25 @@ def _run(
     with Loader[Any](changed) as loader:
         loader._agreed = True  # no comparison with the loaders of other ranks, which need not make a preview
         images, *label, keys, sources = next(iter(loader))
-        shown, notes = _show(spec, images, len(repeated))
+        with closing(open_images(spec.split, tables, mmap=spec.options.mmap)) as again:
+            drawn = describe_draws(replace(changed, records=again))
+        shown, notes = _show(spec, images, drawn)
         labels = _array(label[0]) if label else np.zeros(len(repeated), np.int64)
         batch = _Batch(shown, labels, {"key": list(keys), "source": list(sources)}, notes)
     return batch, originals
 
 
-def _show(spec: LoaderSpec, images: Any, count: int) -> tuple[list[tuple[Draw, ...]], tuple[str, ...]]:
-    """Make the images of a batch visible: those of every view, and every crop of an image."""
+def _show(
+    spec: LoaderSpec, images: Any, drawn: Sequence[tuple[str, ...]]
+) -> tuple[list[tuple[Draw, ...]], tuple[str, ...]]:
+    """Make the images of a batch visible: those of every view, and every crop of an image.
+
+    Args:
+        spec: what the loader is built from.
+        images: the tensor of the batch, or those of the views.
+        drawn: what was drawn for each image and view.
+
+    """
     recipe, layout = spec.recipe, spec.options.layout
     if recipe.views:
         views = [((*recipe.operations, *view.operations), view.output, view.batch_functions) for view in recipe.views]
@@ -167,11 +180,11 @@ def _show(spec: LoaderSpec, images: Any, count: int) -> tuple[list[tuple[Draw, .
     arrays = [_array(tensor) for tensor in tensors]
     shown = [
         tuple(
-            Draw(display.pixels(picture), caption)
-            for display, array, name in zip(displays, arrays, names, strict=True)
+            Draw(display.pixels(picture), ", ".join(filter(None, [caption, text])))
+            for display, array, name, text in zip(displays, arrays, names, texts, strict=True)
             for picture, caption in _crops(array[number], name)
         )
-        for number in range(count)
+        for number, texts in enumerate(drawn)
     ]
     return shown, tuple(dict.fromkeys(display.note for display in displays))
 
@@ -217,7 +230,7 @@ def _items(
                 source=short(batch.names["source"][own[0]]),
                 original=show_original(originals[number], raw),
                 draws=tuple(
-                    replace(draw, caption=" ".join(filter(None, [draw.caption, text])))
+                    replace(draw, caption="; ".join(filter(None, [draw.caption, text])))
                     for at, text in zip(own, mixed, strict=True)
                     for draw in batch.images[at]
                 ),

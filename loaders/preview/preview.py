@@ -22,7 +22,7 @@ class Draw:
 
     Attributes:
         pixels: uint8 [H, W, 3].
-        caption: what is known about it: which view, which crop, which labels are mixed. Often empty.
+        caption: which view and which crop it is, what the random transforms drew, which labels are mixed. May be empty.
 
     """
 

@@ -16,7 +16,7 @@ from manifests.errors import CallError
 
 #: Sides of a picture on the sheet, and distances, in pixels.
 _TILE, _GAP, _MARGIN = 168, 8, 20
-_LINE, _CAPTION_LINES = 16, 2
+_LINE, _SMALL_LINE, _CAPTION_LINES = 16, 13, 6
 
 #: Pictures side by side on the sheet.
 _COLUMNS = 8
@@ -36,11 +36,17 @@ _KINDS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A picture with up to two lines below it."""
+    """A picture with lines below it: a title, and smaller ones."""
 
     pixels: Pixels | None
+    title: str
     lines: tuple[str, ...]
     is_original: bool = False
+
+    @property
+    def caption_height(self) -> int:
+        """The height of the lines in pixels."""
+        return (_LINE if self.title else 0) + _SMALL_LINE * len(self.lines)
 
 
 def encoded_sheet(preview: Preview, ending: str) -> bytes:
@@ -64,15 +70,15 @@ def draw_sheet(preview: Preview) -> Image.Image:
     """
     across = _samples_per_row(preview)
     width = across * max(_block_cells(item) for item in preview.items) * (_TILE + _GAP) + 2 * _MARGIN
-    title = [preview.title, *_wrapped(preview.notes, width - 2 * _MARGIN)]
+    title = [preview.title, *_wrapped(preview.notes, width - 2 * _MARGIN, _font(13))]
     rows = [
         (group.title if not number else "", row)
         for group in preview.groups
         for number, row in enumerate(_rows(group, across))
     ]
-    row_height = _TILE + _CAPTION_LINES * _LINE + 2 * _GAP
+    heights = [_TILE + max(cell.caption_height for cell in row) + 2 * _GAP + 4 for _, row in rows]
     headings = sum(bool(heading) for heading, _ in rows)
-    height = 2 * _MARGIN + (len(title) + 1) * _LINE + len(rows) * row_height + headings * 2 * _LINE
+    height = 2 * _MARGIN + (len(title) + 1) * _LINE + sum(heights) + headings * 2 * _LINE
     if height > _MAX_SIDE or width > _MAX_SIDE:
         raise CallError(
             f"a picture of this preview would have {width} x {height} pixels",
@@ -85,7 +91,7 @@ def draw_sheet(preview: Preview) -> Image.Image:
         draw.text((_MARGIN, y), line, _MUTED if number else _INK, _font(13 if number else 17))
         y += _LINE + (0 if number else 6)
     y += _LINE // 2
-    for heading, row in rows:
+    for (heading, row), row_height in zip(rows, heights, strict=True):
         if heading:
             draw.text((_MARGIN, y + 6), heading, _INK, _font(15))
             y += 2 * _LINE
@@ -113,9 +119,13 @@ def _rows(group: Group, across: int) -> Iterator[list[_Cell]]:
 
 
 def _cells(item: Item) -> Iterator[_Cell]:
-    yield _Cell(item.original, (item.label, f"{item.key}, {item.size}"), is_original=True)
+    key = _fitted(f"{item.key}, {item.size}", _font(11), _TILE)
+    yield _Cell(item.original, _fitted(item.label, _font(13), _TILE), (key,), is_original=True)
     for draw in item.draws:
-        yield _Cell(draw.pixels, (draw.caption,))
+        lines = [*_wrapped([draw.caption], _TILE, _font(11))] if draw.caption else []
+        if len(lines) > _CAPTION_LINES:
+            lines = [*lines[: _CAPTION_LINES - 1], _fitted(f"{lines[_CAPTION_LINES - 1]} ...", _font(11), _TILE)]
+        yield _Cell(draw.pixels, "", tuple(lines))
 
 
 def _draw_cell(sheet: Image.Image, draw: ImageDraw.ImageDraw, cell: _Cell, x: int, y: int) -> None:
@@ -130,9 +140,12 @@ def _draw_cell(sheet: Image.Image, draw: ImageDraw.ImageDraw, cell: _Cell, x: in
         sheet.paste(picture, (x + (_TILE - picture.width) // 2, y + (_TILE - picture.height) // 2))
     if cell.is_original:
         draw.rectangle((x - 2, y - 2, x + _TILE + 1, y + _TILE + 1), outline=_FRAME, width=2)
-    for number, line in enumerate(cell.lines[:_CAPTION_LINES]):
-        color, font = (_INK, _font(13)) if number == 0 else (_MUTED, _font(11))
-        draw.text((x, y + _TILE + 4 + number * _LINE), _fitted(line, font, _TILE), color, font)
+    y += _TILE + 4
+    if cell.title:
+        draw.text((x, y), cell.title, _INK, _font(13))
+        y += _LINE
+    for number, line in enumerate(cell.lines):
+        draw.text((x, y + number * _SMALL_LINE), line, _MUTED, _font(11))
 
 
 def _fitted(text: str, font: Any, width: int) -> str:
@@ -146,9 +159,8 @@ def _fitted(text: str, font: Any, width: int) -> str:
     return text[:low] + "..."
 
 
-def _wrapped(texts: Sequence[str], width: int) -> Iterator[str]:
+def _wrapped(texts: Sequence[str], width: int, font: Any) -> Iterator[str]:
     """Divide texts into lines of a width in pixels."""
-    font = _font(13)
     for text in texts:
         line = ""
         for word in text.split():

@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from loaders.bench.conditions import Conditions, Machine, Watch, describe_conditions, find_machine
 from loaders.bench.model import load_model
 from loaders.bench.rates import Method, Rate
 from loaders.bench.request import make_request
 from loaders.bench.sources import close, measure_loader, measure_training
 from loaders.ranks import usable_cores
-from loaders.resolve import resolve, tuning_key
+from loaders.resolve import resolve
 from loaders.tune.file import Entry, Tuning, TuningKey, read_entries
 from loaders.tune.search import Found, Measure, axes_for, search
+from loaders.tune.use import tuning_key
 from manifests.errors import CallError
 
 
@@ -30,6 +32,9 @@ class Problem:
         folder: the dataset, as the user wrote it.
         batch_size: images per batch.
         model: the model beside the loader, as the user wrote it. `None` without one.
+        transforms: the transforms, as the user wrote them.
+        machine: what it runs on.
+        watch: what else affects the measurements.
 
     """
 
@@ -40,6 +45,9 @@ class Problem:
     folder: str
     batch_size: int
     model: str | None
+    transforms: str
+    machine: Machine
+    watch: Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +57,13 @@ class Tuned:
     Attributes:
         problem: what was searched.
         found: the options, and everything that was measured.
+        conditions: what else affected the measurements.
 
     """
 
     problem: Problem
     found: Found
+    conditions: Conditions
 
     @property
     def entry(self) -> Entry:
@@ -63,13 +73,13 @@ class Tuned:
             "folder": problem.folder,
             "objective": "images" if problem.model is None else "model",
             "model": problem.model,
-            "batch_size": problem.batch_size,
             "images_per_second": round(best.rate.median, 1),
             "images_per_second_by_default": round(start.rate.median, 1),
             "noise": round(max(best.rate.noise, start.rate.noise), 4),
             "trials": len(self.found.trials),
+            "conditions": asdict(self.conditions),
         }
-        return Entry(problem.key, best.tuning, notes)
+        return Entry(problem.key, problem.batch_size, best.tuning, notes)
 
 
 def tune(dataset: str, *, model: str | None, objective: str | None, **options: Any) -> Tuned:
@@ -88,7 +98,8 @@ def tune(dataset: str, *, model: str | None, objective: str | None, **options: A
     """
     _check_objective(objective, model)
     problem = make_problem(dataset, model=model, **options)
-    return Tuned(problem, search(problem.measure, problem.axes, problem.start))
+    found = search(problem.measure, problem.axes, problem.start)
+    return Tuned(problem, found, problem.watch.conditions())
 
 
 def make_problem(
@@ -135,6 +146,9 @@ def make_problem(
         folder=spec.split.folder,
         batch_size=resolved.batch_size,
         model=model,
+        transforms=transforms,
+        machine=find_machine(resolved.device, cores),
+        watch=Watch(spec.split, resolved.device),
     )
 
 
@@ -162,7 +176,8 @@ def describe(tuning: Tuning) -> str:
 
 def as_text(tuned: Tuned, path: str) -> str:
     """Return the trials, and what was found, for people."""
-    found, model = tuned.found, tuned.problem.model
+    found, problem = tuned.found, tuned.problem
+    model, machine = problem.model, problem.machine
     names = [describe(trial.tuning) for trial in found.trials]
     width = max(map(len, names))
     lines = [
@@ -179,14 +194,22 @@ def as_text(tuned: Tuned, path: str) -> str:
             f"{describe(best.tuning)}: {best.rate.median:,.0f} {what}, {gain:.1%} more than {start.rate.median:,.0f} "
             f"with the defaults"
         )
-    return "\n".join([f"{what}:", *lines, "", result, f'{path} is written: loaders.build(..., tuning="{path}")'])
+    head = [
+        f"{problem.folder}: {problem.transforms}, batches of {problem.batch_size:,}; "
+        f"{machine.device}, {machine.cores} cores",
+        describe_conditions(tuned.conditions, machine.cores),
+        "",
+        f"{what}:",
+    ]
+    return "\n".join([*head, *lines, "", result, f'{path} is written: loaders.build(..., tuning="{path}")'])
 
 
 def as_json(tuned: Tuned) -> dict[str, Any]:
     """Return the result and all trials as JSON has them."""
     entry = tuned.entry
     trials = [{**asdict(trial.tuning), "images_per_second": trial.rate.repeats} for trial in tuned.found.trials]
-    return {**asdict(entry.key), "options": asdict(entry.tuning), **entry.notes, "measured": trials}
+    key = {**asdict(entry.key), "batch_size": entry.batch_size}
+    return {**key, "options": asdict(entry.tuning), **entry.notes, "measured": trials}
 
 
 def _check_objective(objective: str | None, model: str | None) -> None:

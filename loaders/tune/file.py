@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -64,18 +65,20 @@ class Entry:
 
     Attributes:
         key: what it is for.
+        batch_size: images per batch with which it was measured.
         tuning: the options.
         notes: how it was found, for people. `loaders.build` does not use them.
 
     """
 
     key: TuningKey
+    batch_size: int
     tuning: Tuning
     notes: Mapping[str, Any]
 
 
-def read_tuning(path: str | os.PathLike[str], key: TuningKey) -> Tuning:
-    """Return the tuning of a file for a loader.
+def read_tuning(path: str | os.PathLike[str], key: TuningKey, batch_size: int) -> Entry:
+    """Return the tuning of a file for a loader: of several for the same key, that with the nearest batch size.
 
     Raises:
         CallError: the file does not exist or is damaged, or is for another machine, dataset or transforms. The message
@@ -83,9 +86,9 @@ def read_tuning(path: str | os.PathLike[str], key: TuningKey) -> Tuning:
 
     """
     entries = read_entries(path)
-    for entry in entries:
-        if entry.key == key:
-            return entry.tuning
+    fitting = [entry for entry in entries if entry.key == key]
+    if fitting:
+        return min(fitting, key=lambda entry: abs(math.log(entry.batch_size / batch_size)))
     if not entries:
         raise _damaged(path, "it has no entries")
     differences = min((list(_differences(entry.key, key)) for entry in entries), key=len)
@@ -116,14 +119,15 @@ def read_entries(path: str | os.PathLike[str]) -> list[Entry]:
 
 
 def with_entry(entries: list[Entry], entry: Entry) -> bytes:
-    """Return the content of a file with an entry, which replaces one with the same key."""
-    kept = [each for each in entries if each.key != entry.key]
+    """Return the content of a file with an entry, which replaces one with the same key and batch size."""
+    kept = [each for each in entries if (each.key, each.batch_size) != (entry.key, entry.batch_size)]
     body = {MARK: _VERSION, "entries": [_entry_to_json(each) for each in (*kept, entry)]}
     return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _entry_to_json(entry: Entry) -> dict[str, Any]:
-    return {**asdict(entry.key), "options": asdict(entry.tuning), "notes": dict(entry.notes)}
+    key, options, notes = asdict(entry.key), asdict(entry.tuning), dict(entry.notes)
+    return {**key, "batch_size": entry.batch_size, "options": options, "notes": notes}
 
 
 def _entries(body: Member) -> list[Entry]:
@@ -144,7 +148,8 @@ def _entry(item: Member) -> Entry:
         hw_decoder_load=_optional_share(options["hw_decoder_load"]),
     )
     texts = {name: item[name].text() for name in ("device", "dataset", "transforms")}
-    return Entry(TuningKey(cores=item["cores"].integer(1), **texts), tuning, item["notes"].mapping())
+    key = TuningKey(cores=item["cores"].integer(1), **texts)
+    return Entry(key, item["batch_size"].integer(1), tuning, item["notes"].mapping())
 
 
 def _optional_integer(member: Member, low: int, high: int) -> int | None:

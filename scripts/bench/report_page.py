@@ -29,6 +29,9 @@ from manifests.tables import read_table, write_table
 
 CLASSES = 1000
 
+#: Names of the targets of the seconds, by number of images. They are for two cores.
+_TARGETS = {10_000: "small_seconds", 1_000_000: "large_seconds"}
+
 
 def make_dataset(base: Path, out: Path, shards: int) -> None:
     """Make a dataset of one split whose shards are hard links to one shard, with other keys, labels and checksums."""
@@ -114,6 +117,9 @@ def main() -> None:
             rows.append({"images": f"{count:,}", **run(dataset)})
             shutil.rmtree(dataset)
         report.table("dataprep report", rows)
+        for count, row in zip(args.counts, rows, strict=True):
+            report.check(f"{count:,} images, seconds", row["seconds"], _TARGETS.get(count))
+        report.check("largest memory, MB", max(row["peak MB"] for row in rows), "peak_mb")
     shutil.rmtree(args.work)
 
 

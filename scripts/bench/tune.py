@@ -5,9 +5,9 @@
     python scripts/bench/tune.py --images PHOTOS/ --count 64 --batch-size 8 --device cpu --threads 1 2 --prefetch 2
 
 PHOTOS is a folder of JPEGs, which are repeated up to the count and converted: as they are, resized to 256 pixels, and
-as raw pixels. For each dataset, tune searches, then every point of the grid is measured once. The default, what tune
-has found and the best point of the grid are measured again, in turn, because the highest of many noisy rates is too
-high.
+as raw pixels. For each dataset, tune searches, then every point of the grid that tune has not measured is measured. The
+default, what tune has found and the best point of the grid are measured again, in turn, because the highest of many
+noisy rates is too high.
 """
 
 from __future__ import annotations
@@ -54,13 +54,14 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
     searched = time.perf_counter()
     loads = args.loads if "hw_decoder_load" in problem.axes else [None]
     grid = [Tuning(*point) for point in itertools.product(args.threads, args.prefetch, loads)]
-    rates = {point: problem.measure(point) for point in grid}
-    print(
-        f"{store}: tune tried {len(found.trials)} points in {searched - started:.0f} s; "
-        f"the {len(grid)} points of the grid took {time.perf_counter() - searched:.0f} s"
-    )
     tried = [{"tried by tune": describe(each.tuning), "images/s": each.rate.median} for each in found.trials]
     report.table(f"{store}: points of tune", tried)
+    known = {each.tuning: each.rate for each in found.trials}
+    rates = {point: known[point] if point in known else problem.measure(point) for point in grid}
+    print(
+        f"{store}: tune tried {len(found.trials)} points in {searched - started:.0f} s; the other "
+        f"{len(rates.keys() - known.keys())} points of the grid took {time.perf_counter() - searched:.0f} s"
+    )
     measured = [{"grid": describe(point), "images/s": rate.median} for point, rate in rates.items()]
     report.table(f"{store}: points of the grid", measured)
     named = {

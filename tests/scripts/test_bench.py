@@ -115,6 +115,16 @@ def test_tune(photos, tmp_path, results_of):
 
 
 @pytest.mark.slow
+def test_large_images(photos, tmp_path, results_of):
+    results, _ = results_of(
+        "large_images", "--images", photos, "--count", 8, "--batch-size", 4, "--device", "cpu", "--threads", 1,
+        "--loads", 0, "--seconds", 0.01, "--repeats", 1, "--once", "--work", tmp_path,
+    )  # fmt: skip
+    assert rows_of(results) == ["DALI by hand", "loaders.build, defaults", "loaders.build"]
+    assert checks_of(results) == ["defaults / by hand, images/s"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [("--load", "--device", "cpu"), ("--out",)])
 def test_sample(photos, tmp_path, options, results_of):
     results, _ = results_of(

@@ -81,17 +81,30 @@ def test_an_interrupted_conversion_says_how_many_shards_are_kept(image_folder, o
     assert len(list(out.glob("*.parquet"))) == 2
 
 
+#: Prints what each shell completes after the script of the program is read.
+COMPLETE = {
+    "bash": 'COMP_WORDS=({program} {word}); COMP_CWORD=1; _{program}_completion {program}; echo "${{COMPREPLY[@]}}"',
+    # Outside of its line editor, zsh has neither `compdef` nor `compadd`.
+    "zsh": "words=({program} {word}); CURRENT=2; "
+    '_describe() {{ local -a found; found=("${{(@P)3}}"); print -l "${{(@)found%%:*}}" }}; _{program}_completion',
+    "fish": 'complete -C "{program} {word}" | string split -f 1 \\t',
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "completed"),
+    [("dataprep", "ver", "verify"), ("loaders", "ben", "bench")],
+    ids=["dataprep", "loaders"],
+)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completion_script_is_valid_and_completes_commands(shell):
+def test_the_completion_script_completes_commands(shell, name, word, completed):
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
-    program = Path(sys.executable).with_name("dataprep")
+    program = Path(sys.executable).with_name(name)
     environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
-    source = {**environment, "_DATAPREP_COMPLETE": f"{shell}_source"}
+    source = {**environment, f"_{name.upper()}_COMPLETE": f"{shell}_source"}
     script = subprocess.run([program], env=source, capture_output=True, text=True, check=True).stdout
-    if shell != "bash":
-        subprocess.run([shell, "-n"], input=script, env=environment, text=True, check=True)
-        return
-    script += '\nCOMP_WORDS=(dataprep ver); COMP_CWORD=1; _dataprep_completion dataprep; echo "${COMPREPLY[@]}"'
-    done = subprocess.run([shell, "-c", script], env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["verify"]
+    head = "compdef() {}; " if shell == "zsh" else ""
+    whole = f"{head}{script}\n{COMPLETE[shell].format(program=name, word=word)}"
+    done = subprocess.run([shell, "-c", whole], env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == ([completed], "")

@@ -134,6 +134,9 @@ def test_facts_match_the_source(run, dataset, source):
     assert data["looks"]["odd"]["Flattest"][0]["source"] == "train/dog/black.png"
     assert "cat" in page.text
     assert "train/emu/cut.jpeg" in page.text
+    flagged = {each["name"]: each["flagged"] for each in data["classes"]}
+    expected = {"also in an earlier split": 1, "copied": 1, "with several labels": 1}
+    assert flagged["cat"] == expected, "the train image of a leak and the first of two copies have no problem"
 
 
 def test_findings_name_the_leak_and_the_worst_class(run, dataset):

@@ -218,7 +218,12 @@ def test_tune_writes_a_file_that_build_uses(run, photographs, tmp_path, few_valu
     out = tmp_path / "tune.json"
     text = run("tune", photographs, "--transforms", "imagenet-train", *QUICK, "--out", out)
     assert f'{out} is written: loaders.build(..., tuning="{out}")' in text
+    assert f"{photographs}: imagenet-train, batches of 4; " in text
+    assert "page cache: " in text
+    assert "other programs: " in text
     (entry,) = json.loads(out.read_text())["entries"]
+    assert entry["batch_size"] == 4
+    assert entry["notes"]["conditions"].keys() >= {"cached_before", "other_cores"}
     with loaders.build(photographs, transforms="imagenet-train", batch_size=4, device="cpu", tuning=out) as loader:
         assert loader.options.num_threads == entry["options"]["num_threads"]
         assert loader.options.prefetch == entry["options"]["prefetch"]

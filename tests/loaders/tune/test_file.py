@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import loaders
 from loaders.bench.request import make_request
-from loaders.resolve import resolve, tuning_key
+from loaders.resolve import resolve
 from loaders.tune.file import Entry, Tuning, TuningKey, read_entries, read_tuning, with_entry
+from loaders.tune.use import tuning_key
 from manifests.errors import CallError
 
 OPTIONS = {"transforms": "imagenet-train", "batch_size": 4, "device": "cpu"}
@@ -37,9 +38,9 @@ def key(dataset):
 
 @pytest.fixture
 def file(tmp_path, key):
-    def write(entries=(), **changes):
+    def write(entries=(), batch_size=4, **changes):
         path = tmp_path / "tune.json"
-        path.write_bytes(with_entry(list(entries), Entry(replace(key, **changes), Tuning(3, 4), {})))
+        path.write_bytes(with_entry(list(entries), Entry(replace(key, **changes), batch_size, Tuning(3, 4), {})))
         return path
 
     return write
@@ -97,13 +98,25 @@ def test_other_transforms_and_another_dataset(dataset, file, make_dataset):
 
 
 def test_the_entry_that_fits_is_used_and_the_most_similar_one_is_explained(dataset, file, key):
-    others = [Entry(replace(key, cores=99), Tuning(9), {}), Entry(KEY, Tuning(8), {})]
+    others = [Entry(replace(key, cores=99), 4, Tuning(9), {}), Entry(KEY, 4, Tuning(8), {})]
     with build(dataset, tuning=file(entries=others)) as loader:
         assert loader.options.num_threads == 3
     with pytest.raises(
         CallError, match="the most similar of its entries was measured for something else: there were 9"
     ):
         build(dataset, tuning=file(entries=others, cores=98, device="other"))
+
+
+def test_a_result_for_another_batch_size_is_used_with_a_warning(dataset, file, key, recwarn):
+    others = [Entry(key, 256, Tuning(8), {}), Entry(key, 2, Tuning(2), {})]
+    with build(dataset, tuning=file(entries=others)) as loader:
+        assert loader.options.num_threads == 3
+    assert not any("was measured with batches" in str(each.message) for each in recwarn)
+    path = file(entries=others, batch_size=100)
+    with pytest.warns(UserWarning, match="was measured with batches of 2 images, and this loader has batches of 4, "):
+        build(dataset, tuning=path).close()
+    with pytest.warns(UserWarning, match="add them with `loaders tune --batch-size 10`"):
+        build(dataset, tuning=file(batch_size=256), batch_size=10).close()
 
 
 @pytest.mark.parametrize(
@@ -162,13 +175,13 @@ tunings = st.builds(
 )
 
 
-@given(st.lists(st.tuples(keys, tunings), min_size=1, max_size=4))
+@given(st.lists(st.tuples(keys, st.sampled_from([32, 256]), tunings), min_size=1, max_size=4))
 def test_written_entries_are_read_back_and_the_newest_of_a_key_wins(tmp_path_factory, written):
     path = tmp_path_factory.mktemp("round") / "tune.json"
     entries: list[Entry] = []
-    for key, tuning in written:
-        path.write_bytes(with_entry(entries, Entry(key, tuning, {"note": "x"})))
+    for key, batch_size, tuning in written:
+        path.write_bytes(with_entry(entries, Entry(key, batch_size, tuning, {"note": "x"})))
         entries = read_entries(path)
-    newest = dict(written)
-    assert {entry.key: entry.tuning for entry in entries} == newest
-    assert all(read_tuning(path, key) == tuning for key, tuning in newest.items())
+    newest = {(key, batch_size): tuning for key, batch_size, tuning in written}
+    assert {(entry.key, entry.batch_size): entry.tuning for entry in entries} == newest
+    assert all(read_tuning(path, *key).tuning == tuning for key, tuning in newest.items())

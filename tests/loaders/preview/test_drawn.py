@@ -1,0 +1,130 @@
+"""What a preview says about a draw is what happened to the pixels."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from helpers.pictures import encode, photo
+from PIL import Image
+
+import loaders
+
+SIDE = 48
+OPTIONS = {"batch_size": 4, "device": "cpu", "num_threads": 2, "dtype": "uint8"}
+REGION = re.compile(r"(?:crop|erased|kept) (\d+) x (\d+) at (\d+), (\d+)")
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return [np.asarray(photo(number, SIDE, SIDE - 8)) for number in range(6)]
+
+
+@pytest.fixture
+def drawn(make_dataset, pictures):
+    """A function that returns pairs of stored and drawn pixels, with the caption."""
+    samples = [("png", encode(Image.fromarray(picture), "PNG"), number % 3) for number, picture in enumerate(pictures)]
+    dataset = make_dataset("tfrecord", samples, shards=1)
+
+    def draw(*transforms, **options):
+        with loaders.build(dataset, transforms=[*transforms], **OPTIONS | options) as loader:
+            preview = loader.preview(samples=6, draws=6)
+        return [(item.original, each.pixels, each.caption) for item in preview.items for each in item.draws]
+
+    return draw
+
+
+def region(caption):
+    width, height, left, top = map(int, REGION.search(caption).groups())
+    return left, top, left + width, top + height
+
+
+@pytest.mark.parametrize("first", [[], [{"RandomGrayscale": {"p": 0.0}}], [{"Pad": {"padding": 0}}]])
+def test_crop_and_flip(drawn, first):
+    """Cut out of the stored image and flipped as the caption says, the result is the same."""
+    flips = set()
+    for stored, pixels, caption in drawn(*first, {"RandomResizedCrop": {"size": 32}}, "RandomHorizontalFlip"):
+        again = Image.fromarray(stored).crop(region(caption)).resize((32, 32), Image.Resampling.BILINEAR)
+        flips.add(flipped := caption.endswith("flipped"))
+        expected = np.asarray(again)[:, :: -1 if flipped else 1].astype(int)
+        assert np.abs(expected - pixels).mean() < 2
+    assert flips == {True, False}
+
+
+def test_random_place(drawn):
+    for stored, pixels, caption in drawn({"RandomCrop": {"size": 24}}):
+        left, top = map(int, re.fullmatch(r"crop at (\d+), (\d+)", caption).groups())
+        assert np.array_equal(stored[top : top + 24, left : left + 24], pixels)
+
+
+def test_only_images_that_are_changed(drawn):
+    transforms = [{"RandomApply": {"transforms": [{"RandomVerticalFlip": {"p": 1.0}}], "p": 0.5}}]
+    captions = set()
+    for stored, pixels, caption in drawn(*transforms):
+        captions.add(caption)
+        assert np.array_equal(stored[::-1] if caption else stored, pixels)
+    assert captions == {"", "flipped vertically"}
+
+
+def test_one_of_several(drawn):
+    chains = [{"RandomVerticalFlip": {"p": 1.0}}, {"RandomHorizontalFlip": {"p": 1.0}}, {"RandomGrayscale": {"p": 0.0}}]
+    changed = {"flipped vertically": np.flipud, "flipped": np.fliplr, "": np.asarray}
+    seen = set()
+    for stored, pixels, caption in drawn({"RandomChoice": {"transforms": chains}}):
+        seen.add(caption)
+        assert np.array_equal(changed[caption](stored), pixels)
+    assert seen == set(changed)
+
+
+def test_color_jitter(drawn):
+    for stored, pixels, caption in drawn({"ColorJitter": {"brightness": [0.3, 0.7]}}):
+        factor = float(re.fullmatch(r"brightness (\d\.\d\d)", caption)[1])
+        assert pixels.mean() / stored.mean() == pytest.approx(factor, abs=0.02)
+
+
+def test_erased_part(drawn):
+    captions = []
+    for stored, pixels, caption in drawn({"Resize": {"size": [SIDE, SIDE]}}, {"RandomErasing": {"p": 0.5, "value": 7}}):
+        captions.append(caption)
+        if caption:
+            left, top, right, bottom = region(caption)
+            assert (pixels[top:bottom, left:right] == 7).all()
+        assert caption or (pixels == 7).all(axis=2).mean() < 0.01, stored.shape
+    assert "" in captions
+    assert any(captions)
+
+
+def test_policies(drawn):
+    captions = [caption for _, _, caption in drawn({"RandAugment": {"num_ops": 2, "magnitude": 9}})]
+    steps = [step.split()[0] for caption in captions for step in caption.split(", ") if step]
+    assert len(set(steps)) > 5
+    for stored, pixels, caption in drawn({"RandAugment": {"num_ops": 1, "magnitude": 9}}):
+        assert bool(caption) or np.array_equal(stored, pixels)
+
+
+@pytest.mark.parametrize(
+    ("transform", "caption"),
+    [
+        ({"RandomAffine": {"degrees": 10, "translate": [0.1, 0.1]}}, r"rotated [+-]\d+°, shifted [+-]\d+% [+-]\d+%"),
+        ({"RandomRotation": {"degrees": 20}}, r"(rotated [+-]\d+°)?"),
+        ({"RandomRotation": {"degrees": [20, 20], "prob": 1.0}}, r"rotated \+20°"),
+        ({"RandomPerspective": {"p": 1.0}}, r"perspective \d+%"),
+        ({"GaussianBlur": {"kernel_size": 5}}, r"blur \d\.\d\d"),
+        ({"AugMix": {"severity": 3}}, r"[a-z ]+.*"),
+        ({"AutoAugment": {}}, r"[a-z ]*.*"),
+        ({"RandCropImage": {"size": 24}}, r"crop .* at .*"),
+        ({"RandomGrayscale": {"p": 1.0}}, "gray"),
+    ],
+)
+def test_captions(drawn, transform, caption):
+    for _, _, found in drawn(transform):
+        assert re.fullmatch(caption, found), found
+
+
+def test_views(drawn):
+    view = [{"RandomResizedCrop": {"size": 32}}]
+    first, second = (caption for _, _, caption in drawn({"RandomGrayscale": {"p": 1.0}}, views=[view, view])[:2])
+    assert first.startswith("view 1, gray, crop ")
+    assert second.startswith("view 2, gray, crop ")
+    assert first.removeprefix("view 1") != second.removeprefix("view 2")
