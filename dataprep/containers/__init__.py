@@ -8,11 +8,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from awscrt.checksums import crc32c
 
 from dataprep.containers.base import ContainerReader, Location, ReaderName, location_table, locations_of
+from dataprep.containers.files import FileReader
 from dataprep.images.base import Rejected
 from manifests.remote import is_url, join_path
 
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-__all__ = ["Location", "ReaderName", "location_table", "locations_of", "read_location", "start_reading"]
+__all__ = [
+    "Location",
+    "ReaderName",
+    "finish_reading",
+    "location_table",
+    "locations_of",
+    "read_location",
+    "start_reading",
+]
 
 #: Containers that a process keeps open.
 MAX_OPEN = 64
@@ -53,27 +62,42 @@ def read_location(root: str, location: Location, size: int) -> bytes:
         SourceVanishedError: the container has changed since the source was scanned.
 
     """
-    return checked(_reader(join_path(root, location.container), location.reader).read(location, size), location)
+    return _checked(_reader(join_path(root, location.container), location.reader).read(location, size), location)
 
 
 def start_reading(root: str, location: Location) -> Future[Buffer] | None:
-    """Begin to read an image that is stored as it is in an object store; `None` for any other. See `checked`.
+    """Begin to read an image in an object store; `None` for any other. `finish_reading` takes the result.
 
     Raises:
         OSError: the container cannot be read.
 
     """
-    path = join_path(root, location.container)
-    if location.reader not in ("range", "pixels") or not is_url(path):
+    if not is_url(path := join_path(root, location.container)):
         return None
-    from dataprep.containers.files import RemoteFile
-
-    reader: Any = _reader(path, location.reader)
-    file: RemoteFile = reader.file
-    return file.start(location.position, location.length)
+    reader = _reader(path, location.reader)
+    return reader.start(location) if isinstance(reader, FileReader) else None
 
 
-def checked(data: bytes, location: Location) -> bytes:
+def finish_reading(root: str, location: Location, size: int, data: Buffer) -> bytes:
+    """Return the bytes of an image, as `read_location` does.
+
+    Args:
+        root: folder that relative paths of containers start from.
+        location: where the image is.
+        size: as for `read_location`.
+        data: the result of what `start_reading` returned.
+
+    Raises:
+        OSError, Rejected, SourceVanishedError: as for `read_location`.
+
+    """
+    reader = _reader(join_path(root, location.container), location.reader)
+    if not isinstance(reader, FileReader):
+        raise TypeError(f"{location.reader} is not read in advance")
+    return _checked(reader.finish(data, location, size), location)
+
+
+def _checked(data: bytes, location: Location) -> bytes:
     """Return the bytes of an image, after comparing their checksum, if the source states one.
 
     Raises:

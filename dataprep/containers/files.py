@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from manifests.errors import SourceVanishedError
@@ -14,10 +15,22 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from dataprep.containers.base import Location
+    from manifests.remote import ObjectInfo, Store
+
+    ReadImage = Callable[["ContainerFile", Location, int], bytes]
+
+#: While a container in an object store is listed: bytes of a request after a jump, and most bytes of one.
+_FIRST_BYTES, _MOST_BYTES = 64 << 10, 4 << 20
+#: Requests on their way while it is listed in order.
+_AHEAD = 4
+
 
 class ContainerFile(Protocol):
     """Random access to a file; threads may share it."""
 
+    #: Path or URL.
+    path: str
     #: Length in bytes.
     size: int
 
@@ -35,12 +48,18 @@ class ContainerFile(Protocol):
 
 
 class LocalFile:
-    """A file on a file system. Implements `ContainerFile`."""
+    """A file on a file system. Implements `ContainerFile`.
+
+    Attributes:
+        status: what the file system says about it.
+
+    """
 
     def __init__(self, path: str, file: BinaryIO) -> None:
         self.path = path
         self.file = file
-        self.size = os.fstat(file.fileno()).st_size
+        self.status = os.fstat(file.fileno())
+        self.size = self.status.st_size
 
     def read(self, at: int, length: int) -> bytes:
         """Return exactly `length` bytes from byte `at`; see `ContainerFile`."""
@@ -61,23 +80,32 @@ class LocalFile:
 
 
 class RemoteFile:
-    """An object in an object store, of which only the parts that are needed are read. Implements `ContainerFile`."""
+    """An object in an object store, of which only the parts that are needed are read. Implements `ContainerFile`.
+
+    Attributes:
+        status: what the store says about it, as `os.stat` does.
+
+    """
 
     def __init__(self, path: str) -> None:
+        from dataprep.storage.remote import stat_of
         from manifests.remote import open_store
 
         url = parse_url(path)
-        self._store, self._name = open_store(url.parent), url.name
-        info = self._store.stat(self._name)
-        self.size, self._etag = info.bytes, info.etag
+        self.path = path
+        self.store: Store = open_store(url.parent)
+        self.info: ObjectInfo = self.store.stat(url.name)
+        self.status = stat_of(self.info)
+        self.size = self.info.bytes
 
     def read(self, at: int, length: int) -> bytes:
         """Return exactly `length` bytes from byte `at`; see `ContainerFile`."""
-        return bytes(self.start(at, length).result())
+        parts = self.store.chunks(self.info.name, at + length, start=at, etag=self.info.etag)
+        return b"".join(map(bytes, parts))
 
     def start(self, at: int, length: int) -> Future[Buffer]:
         """Begin to read bytes; the future returns them."""
-        return self._store.start_range(self._name, at, at + length, etag=self._etag)
+        return self.store.start_range(self.info.name, at, at + length, etag=self.info.etag)
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
         """Read as `dataprep.formats.View` does: fewer bytes at the end of the file."""
@@ -85,8 +113,91 @@ class RemoteFile:
         return (self.read(at, length) if length > 0 else b""), 0
 
 
+class ListedFile(RemoteFile):
+    """An object that one thread reads roughly in order, a few bytes here and there. Implements `ContainerFile`.
+
+    As long as the next bytes are less than `manifests.remote.COALESCE_BYTES` ahead, everything is read in long
+    requests, several at a time; otherwise only what is needed, in short ones.
+    """
+
+    def __init__(self, path: str) -> None:
+        from dataprep.storage.remote_view import RemoteView
+
+        super().__init__(path)
+        self._view = RemoteView(self.store, self.info, _MOST_BYTES, first=_FIRST_BYTES, ahead=_AHEAD)
+
+    def __call__(self, at: int, n: int) -> tuple[bytes, int]:
+        """Read as `dataprep.formats.View` does: fewer bytes at the end of the file."""
+        return self._view(at, n)
+
+
+class ReadAhead:
+    """A file of which some bytes were read in advance. Implements `ContainerFile`.
+
+    Args:
+        file: the file.
+        start: first of these bytes.
+        data: the bytes.
+
+    """
+
+    def __init__(self, file: ContainerFile, start: int, data: bytes) -> None:
+        self.path, self.size = file.path, file.size
+        self._file, self._start, self._data = file, start, data
+
+    def read(self, at: int, length: int) -> bytes:
+        """Return exactly `length` bytes from byte `at`; see `ContainerFile`."""
+        begin = at - self._start
+        if begin < 0 or begin + length > len(self._data):
+            return self._file.read(at, length)
+        return self._data[begin : begin + length]
+
+    def __call__(self, at: int, n: int) -> tuple[bytes, int]:
+        """Read as `dataprep.formats.View` does: fewer bytes at the end of the file."""
+        return self.read(at, max(0, min(n, self.size - at))), 0
+
+
+class FileReader:
+    """Reads images from a container that is one file. Implements `ContainerReader`.
+
+    Args:
+        path: the container.
+        read_image: returns an image; see `ContainerReader.read`.
+        overhead: bytes that an image usually takes in the file beside its own, at most.
+
+    """
+
+    def __init__(self, path: str, read_image: ReadImage, *, overhead: int = 0) -> None:
+        self._file = open_container_file(path)
+        self._read_image = read_image
+        self._overhead = overhead
+
+    def read(self, location: Location, size: int) -> bytes:
+        """Return the bytes of an image; see `ContainerReader`."""
+        return self._read_image(self._file, location, size)
+
+    def start(self, location: Location) -> Future[Buffer] | None:
+        """Begin to read what `finish` needs; `None` for a file on a file system."""
+        file = self._file
+        if not isinstance(file, RemoteFile):
+            return None
+        length = min(location.length + self._overhead, file.size - location.position)
+        return file.start(location.position, max(location.length, length))
+
+    def finish(self, data: Buffer, location: Location, size: int) -> bytes:
+        """Return the bytes of an image, as `read` does.
+
+        Args:
+            data: the result of `start`.
+            location: where the image is.
+            size: as for `read`.
+
+        """
+        return self._read_image(ReadAhead(self._file, location.position, bytes(data)), location, size)
+
+
 def open_container_file(path: str) -> LocalFile | RemoteFile:
-    """Open a file that contains images.
+    """Open a file that contains images, to read them.
 
     Raises:
         OSError: it cannot be opened.
@@ -94,6 +205,17 @@ def open_container_file(path: str) -> LocalFile | RemoteFile:
 
     """
     return RemoteFile(path) if is_url(path) else open_local_file(path)
+
+
+def open_listed_file(path: str) -> LocalFile | ListedFile:
+    """Open a file that contains images, to find where they are in it.
+
+    Raises:
+        OSError: it cannot be opened.
+        SourceError: it is not a regular file.
+
+    """
+    return ListedFile(path) if is_url(path) else open_local_file(path)
 
 
 def open_local_file(path: str) -> LocalFile:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataprep.containers.base import ContainerReader, Location
-from dataprep.containers.files import ContainerFile, open_container_file
+from dataprep.containers.files import ContainerFile, FileReader
 
 
 def open_container(path: str) -> ContainerReader:
     """Open a file to read ranges of bytes; see `ContainerReader`."""
-    return _Ranges(open_container_file(path))
+    return FileReader(path, _read_image)
 
 
-class _Ranges:
-    def __init__(self, file: ContainerFile) -> None:
-        self.file = file
-
-    def read(self, location: Location, size: int) -> bytes:  # noqa: ARG002  (the length says it)
-        return self.file.read(location.position, location.length)
+def _read_image(file: ContainerFile, location: Location, size: int) -> bytes:  # noqa: ARG001  (the length says it)
+    return file.read(location.position, location.length)

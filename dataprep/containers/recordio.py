@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dataprep.containers.base import ContainerReader, Location
-from dataprep.containers.files import ContainerFile, open_container_file
+from dataprep.containers.files import ContainerFile, FileReader
 from dataprep.images.base import Rejected
 
 MAGIC = 0xCED7230A
@@ -79,21 +79,21 @@ def walk(file: ContainerFile) -> Iterator[list[Part]]:
         yield parts
 
 
+#: Most bytes that the prefixes and the padding of a record usually take.
+_OVERHEAD = 64
+
+
 def open_container(path: str) -> ContainerReader:
     """Open a RecordIO file; see `ContainerReader`."""
-    return _Records(open_container_file(path))
+    return FileReader(path, _read_image, overhead=_OVERHEAD)
 
 
-class _Records:
-    def __init__(self, file: ContainerFile) -> None:
-        self._file = file
-
-    def read(self, location: Location, size: int) -> bytes:
-        try:
-            parts, _ = read_parts(self._file, location.position)
-        except RecordIOError as error:
-            raise Rejected("corrupt", f"{error} (byte {error.byte})") from None
-        data = WORD.pack(MAGIC).join(self._file.read(part.position, part.length) for part in parts)
-        if len(data) < location.length or location.length < size:
-            raise Rejected("corrupt", f"the record at byte {location.position} has another length than in the scan")
-        return data[location.length - size : location.length]
+def _read_image(file: ContainerFile, location: Location, size: int) -> bytes:
+    try:
+        parts, _ = read_parts(file, location.position)
+    except RecordIOError as error:
+        raise Rejected("corrupt", f"{error} (byte {error.byte})") from None
+    data = WORD.pack(MAGIC).join(file.read(part.position, part.length) for part in parts)
+    if len(data) < location.length or location.length < size:
+        raise Rejected("corrupt", f"the record at byte {location.position} has another length than in the scan")
+    return data[location.length - size : location.length]

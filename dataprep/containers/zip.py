@@ -6,7 +6,7 @@ import struct
 import zlib
 
 from dataprep.containers.base import ContainerReader, Location
-from dataprep.containers.files import ContainerFile, open_container_file
+from dataprep.containers.files import ContainerFile, FileReader
 from dataprep.images.base import Rejected
 
 #: Header before the data of a member: signature, version, flags, method, time, CRC-32, sizes, lengths of name and extra
@@ -17,29 +17,29 @@ _SIGNATURE = b"PK\x03\x04"
 STORED, DEFLATED = 0, 8
 
 
+#: Most bytes that the header, the name and the extra fields of a member usually take.
+_OVERHEAD = 512
+
+
 def open_container(path: str) -> ContainerReader:
     """Open a zip archive; see `ContainerReader`."""
-    return _Members(open_container_file(path))
+    return FileReader(path, _read_image, overhead=_OVERHEAD)
 
 
-class _Members:
-    def __init__(self, file: ContainerFile) -> None:
-        self._file = file
-
-    def read(self, location: Location, size: int) -> bytes:
-        header = self._file.read(location.position, _LOCAL_HEADER.size)
-        signature, _, _, method, *_, name_length, extra_length = _LOCAL_HEADER.unpack(header)
-        if signature != _SIGNATURE or method not in (STORED, DEFLATED):
-            raise Rejected("corrupt", f"the zip archive has no member at byte {location.position}")
-        start = location.position + len(header) + name_length + extra_length
-        if start + location.length > self._file.size:
-            raise Rejected("truncated", "the zip archive ends before the end of the member")
-        data = self._file.read(start, location.length)
-        if method == DEFLATED:
-            data = _inflate(data, size)
-        if len(data) != size or zlib.crc32(data) != int.from_bytes(location.key, "big"):
-            raise Rejected("corrupt", "the bytes are not those of the length and checksum in the zip archive")
-        return data
+def _read_image(file: ContainerFile, location: Location, size: int) -> bytes:
+    header = file.read(location.position, _LOCAL_HEADER.size)
+    signature, _, _, method, *_, name_length, extra_length = _LOCAL_HEADER.unpack(header)
+    if signature != _SIGNATURE or method not in (STORED, DEFLATED):
+        raise Rejected("corrupt", f"the zip archive has no member at byte {location.position}")
+    start = location.position + len(header) + name_length + extra_length
+    if start + location.length > file.size:
+        raise Rejected("truncated", "the zip archive ends before the end of the member")
+    data = file.read(start, location.length)
+    if method == DEFLATED:
+        data = _inflate(data, size)
+    if len(data) != size or zlib.crc32(data) != int.from_bytes(location.key, "big"):
+        raise Rejected("corrupt", "the bytes are not those of the length and checksum in the zip archive")
+    return data
 
 
 def _inflate(data: bytes, size: int) -> bytes:

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from dataprep.containers import Location, checked, read_location
+from dataprep.containers import Location, finish_reading, read_location
 from dataprep.containers import start_reading as start_location
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
@@ -140,7 +140,9 @@ def _read(root: str, source: str, size: int, location: Location | None, pending:
         raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
     try:
         if location is not None:
-            return checked(bytes(pending.result()), location) if pending else read_location(root, location, size)
+            if pending is None:
+                return read_location(root, location, size)
+            return finish_reading(root, location, size, pending.result())
         path = join_path(root, source)
         pending = pending or _start(path, size)
         return bytes(pending.result()) if pending else _read_file(path, size)

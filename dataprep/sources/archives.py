@@ -8,18 +8,16 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple, cast
 
 from dataprep.containers import ReaderName
-from dataprep.containers.files import LocalFile, open_local_file
+from dataprep.containers.files import ContainerFile, open_container_file, open_listed_file
 from dataprep.containers.zip import DEFLATED, STORED
 from dataprep.formats import tar
 from dataprep.sources.columns import stats_of
 from dataprep.sources.entries import IMAGE_SUFFIXES, is_utf8, suffix_of
-from manifests.errors import CallError, ShardError, SourceError
-from manifests.files import SOURCE_ARCHIVE, open_file
+from manifests.errors import ShardError, SourceError
 from manifests.members import shorten
-from manifests.remote import is_url
 from manifests.text import printable
 
 #: A zip archive with a longer directory is refused, before it is read into memory. An entry takes at least 46 bytes.
@@ -83,19 +81,11 @@ _MAX_OTHERS = 1000
 
 
 def is_archive(path: str) -> bool:
-    """Return whether a file is a tar or zip archive, by its extension, or by its content if it has none.
-
-    Raises:
-        CallError: it is an archive in an object store.
-
-    """
+    """Return whether a file is a tar or zip archive, by its extension, or by its content if it has none."""
     suffix = suffix_of(os.path.basename(path))
-    if suffix in SUFFIXES and is_url(path):
-        raise CallError(f"--src {printable(path)}: archives are read from local files", hint="download it first")
-    if suffix or is_url(path):
+    if suffix:
         return suffix in SUFFIXES
-    with open_file(path, SOURCE_ARCHIVE) as file:
-        start = file.read(512)
+    start, _ = open_container_file(path)(0, 512)
     return _is_zip(start) or start[257:262] == b"ustar"
 
 
@@ -110,8 +100,8 @@ def list_archive(path: str) -> Listing:
         SourceError: the archive is damaged, encrypted, or compressed in a way that cannot be read in place.
 
     """
-    file = open_local_file(path)
-    start = file.read(0, min(file.size, 512))
+    file = open_listed_file(path)
+    start = bytes(file(0, 512)[0][:512])
     if _is_zip(start) or suffix_of(os.path.basename(path)) == ".zip":
         listing, members = Listing(path, "zip"), _zip_members(file)
     else:
@@ -148,7 +138,7 @@ def list_archive(path: str) -> Listing:
     if skipped:
         counts = ", ".join(f"{suffix} {count:,}" for suffix, count in skipped.most_common(8))
         listing.notices.append(f"skipped files that are not images by name: {counts}")
-    _, *stamp = stats_of(os.fstat(file.file.fileno()))
+    _, *stamp = stats_of(file.status)
     listing.stamp = (stamp[0], stamp[1])
     return listing
 
@@ -171,7 +161,7 @@ def _normal(name: str) -> str:
 # --- tar ----------------------------------------------------------------------------------------
 
 
-def _tar_members(file: LocalFile) -> Iterator[Member]:
+def _tar_members(file: ContainerFile) -> Iterator[Member]:
     for member in _walk(file, 0, file.size, file.path):
         if suffix_of(member.name) == ".tar":
             folder = _normal(member.name)[: -len(".tar")]
@@ -182,7 +172,7 @@ def _tar_members(file: LocalFile) -> Iterator[Member]:
             yield Member(_normal(member.name), member.data, member.size, member.size)
 
 
-def _walk(file: LocalFile, start: int, size: int, place: str) -> Iterator[tar.Member]:
+def _walk(file: ContainerFile, start: int, size: int, place: str) -> Iterator[tar.Member]:
     """Walk a tar archive that begins at byte `start` of a file; positions are relative to it."""
 
     def view(at: int, n: int) -> tuple[bytes, int]:
@@ -197,7 +187,7 @@ def _walk(file: LocalFile, start: int, size: int, place: str) -> Iterator[tar.Me
 # --- zip ----------------------------------------------------------------------------------------
 
 
-def _zip_members(file: LocalFile) -> Iterator[Member]:
+def _zip_members(file: ContainerFile) -> Iterator[Member]:
     try:
         infos = _directory(file)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError) as error:
@@ -226,20 +216,34 @@ def _zip_members(file: LocalFile) -> Iterator[Member]:
         yield Member(_normal(info.filename), info.header_offset, info.compress_size, info.file_size, crc)
 
 
-def _directory(file: LocalFile) -> list[zipfile.ZipInfo]:
-    with zipfile.ZipFile(_BoundedReads(file.file)) as archive:
+def _directory(file: ContainerFile) -> list[zipfile.ZipInfo]:
+    with zipfile.ZipFile(cast("IO[bytes]", _BoundedReads(file))) as archive:
         return archive.infolist()
 
 
 class _BoundedReads:
-    """A file from which the directory of a zip archive is read at once, if it is not too long."""
+    """A file with a position, from which the directory of a zip archive is read at once, if it is not too long."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: ContainerFile) -> None:
         self._file = file
-        self.seek = file.seek
-        self.tell = file.tell
+        self._at = 0
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
+        if self._at < 0:
+            raise ValueError("it begins before the file")
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def seekable(self) -> bool:
+        return True
 
     def read(self, length: int = -1) -> bytes:
+        left = max(0, self._file.size - self._at)
         if length > MAX_DIRECTORY_BYTES:
             raise ValueError(f"its directory is longer than {MAX_DIRECTORY_BYTES:,} bytes")
-        return self._file.read(length if length >= 0 else MAX_DIRECTORY_BYTES)
+        data = self._file.read(self._at, min(left, length if length >= 0 else MAX_DIRECTORY_BYTES))
+        self._at += len(data)
+        return data

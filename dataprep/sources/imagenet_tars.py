@@ -24,6 +24,7 @@ from dataprep.sources.joined import join_sources
 from dataprep.sources.matlab import MAX_BYTES, Value, read_structs
 from manifests.errors import SourceError
 from manifests.files import SOURCE_ARCHIVE, open_file
+from manifests.remote import parent_folder
 from manifests.text import plural
 
 TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -54,13 +55,14 @@ def read_imagenet_tars(src: str, options: SourceOptions) -> Source:
     layout = "ImageNet in its original archives"
     train, val = (os.path.join(src, name) for name in (TRAIN, VAL))
     parts = []
-    if os.path.isfile(train):
+    if storage.is_file(train):
         parts.append(read_archive(train, options))
-    if os.path.isfile(val):
+    if storage.is_file(val):
         classes = options.classes or (parts[0].classes if parts else None)
         parts.append(read_val(val, classes))
         parts = [replace(part, classes=parts[-1].classes) for part in parts]
-    skipped = sorted(name for name in os.listdir(src) if re.fullmatch(r"ILSVRC2012_img_test.*\.tar", name))
+    names = sorted(entry.name for entry in storage.list_folder(src))
+    skipped = [name for name in names if re.fullmatch(r"ILSVRC2012_img_test.*\.tar", name)]
     notices = [f"skipped {name}: it has no labels" for name in skipped]
     source = join_sources(parts)
     return replace(source, layout=layout, notices=(*source.notices, *notices))
@@ -78,7 +80,7 @@ def read_val(path: str, classes: tuple[str, ...] | None) -> Source:
 
     """
     listing = list_archive(path)
-    meta, truth, place = _read_devkit(os.path.dirname(path) or ".")
+    meta, truth, place = _read_devkit(parent_folder(path) or ".")
     wnids = _read_meta(meta, place)
     ids = _read_truth(truth, place, wnids)
     classes = classes or tuple(sorted(wnids.values()))
@@ -119,12 +121,12 @@ def _image_numbers(listing: Listing, count: int) -> NDArray[np.int64]:
 def _read_devkit(folder: str) -> tuple[bytes, bytes, str]:
     """Return the content of ``meta.mat`` and of the ground truth, and the name of the development kit."""
     unpacked = os.path.join(folder, DEVKIT)
-    if os.path.isdir(unpacked):
+    if storage.is_folder(unpacked):
         found = {name: _read_small(os.path.join(unpacked, "data", name)) for name in (_META, _TRUTH)}
         place = unpacked
     else:
         place = f"{unpacked}.tar.gz"
-        if not os.path.isfile(place):
+        if not storage.is_file(place):
             message = "the labels of the validation images are in the development kit, which does not exist"
             raise SourceError(message, file=place, hint=_DEVKIT_HINT)
         found = _read_members(place)

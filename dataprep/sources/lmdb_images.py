@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dataprep import storage
 from dataprep.containers import location_table
-from dataprep.containers.files import ContainerFile, open_local_file
+from dataprep.containers.files import ContainerFile, open_listed_file
 from dataprep.images.base import IncompleteHeader, Rejected
 from dataprep.images.validate import parse_header
 from dataprep.sources.base import Source, SourceOptions
@@ -125,7 +125,7 @@ def _key_text(key: bytes) -> str:
 def _read_database(src: str, name: str) -> _Database:
     file_name = os.path.join(name, DATA_NAME)
     path = os.path.join(src, file_name)
-    file = open_local_file(path)
+    file = open_listed_file(path)
     images = []
     try:
         kind = None
@@ -140,7 +140,7 @@ def _read_database(src: str, name: str) -> _Database:
                 raise LmdbError(f"record {number} with the key {key}: {error}") from None
     except LmdbError as error:
         raise SourceError(str(error), file=path, hint=_HINT) from None
-    _, *stamp = stats_of(os.fstat(file.file.fileno()))
+    _, *stamp = stats_of(file.status)
     return _Database(file_name, images, (stamp[0], stamp[1]))
 
 

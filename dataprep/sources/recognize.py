@@ -32,7 +32,7 @@ from dataprep.sources.tables import TABLE_SUFFIXES, read_table
 from dataprep.sources.unlabelled import read_unlabelled
 from dataprep.sources.voc import read_voc
 from manifests.errors import CallError
-from manifests.remote import is_url, parent_folder
+from manifests.remote import parent_folder
 
 LIST_NAMES = ("train_list.txt", "val_list.txt", "test_list.txt")
 
@@ -81,7 +81,7 @@ def _read_containers(src: str, options: SourceOptions) -> Source | None:
     if files := find_parquet_files(src, folders):
         _refuse(options, ("image_root", "split_column"), f"a list or a table, but {src} is a folder")
         return read_hugging_face(src, files, options)
-    return None if is_url(src) else _read_databases(src, folders, options)
+    return _read_databases(src, folders, options)
 
 
 def _read_databases(src: str, folders: Sequence[str], options: SourceOptions) -> Source | None:
@@ -130,9 +130,9 @@ def read_file(src: str, options: SourceOptions) -> Source:
     _refuse(options, ("pattern",), f"a folder, but {src} is a file")
     if src.lower().endswith(TABLE_SUFFIXES):
         return _read_table(src, options)
-    if src.lower().endswith(SUFFIX) and not is_url(src):
+    if src.lower().endswith(SUFFIX):
         _refuse(options, ("image_root", "path_column", "label_column", "split_column"), f"a table, but {src} is none")
-        return read_recordio(os.path.dirname(src) or ".", [os.path.basename(src)], options)
+        return read_recordio(parent_folder(src) or ".", [os.path.basename(src)], options)
     if src.lower().endswith(".json") and (source := read_coco_file(src, options)) is not None:
         _refuse(options, ("path_column", "label_column", "split_column"), f"a table, but {src} has annotations")
         return source

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dataprep import storage
 from dataprep.containers import location_table
-from dataprep.containers.files import open_local_file
+from dataprep.containers.files import open_listed_file
 from dataprep.containers.recordio import IMAGE_HEADER, Part, RecordIOError, walk
 from dataprep.sources.base import Source, SourceOptions
 from dataprep.sources.columns import number_labels, stats_of
@@ -116,7 +116,7 @@ def _split_of(name: str) -> str:
 
 def _read_records(src: str, name: str) -> _Records:
     path = os.path.join(src, name)
-    file = open_local_file(path)
+    file = open_listed_file(path)
     records = _Records(name, _split_of(name))
     try:
         for number, parts in enumerate(walk(file)):
@@ -126,7 +126,7 @@ def _read_records(src: str, name: str) -> _Records:
     if not file.size:
         raise SourceError("the file is empty", file=path, hint=_DAMAGED)
     _check_index(f"{path[: -len(SUFFIX)]}.idx", records)
-    _, *stamp = stats_of(os.fstat(file.file.fileno()))
+    _, *stamp = stats_of(file.status)
     records.stamp = (stamp[0], stamp[1])
     return records
 

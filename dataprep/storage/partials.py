@@ -235,10 +235,10 @@ def rename_all(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def discard(paths: Sequence[str]) -> None:
-    """Remove the temporary files of these paths that this process wrote, if they exist."""
+    """Remove the temporary files of these paths that this process wrote, if they exist, and what is uploaded of them."""
     for path in paths:
         with suppress(OSError):
-            os.unlink(partial_path(path))
+            _remove(os.path.dirname(path), partial_path(path))
 
 
 def withdraw(paths: Sequence[str]) -> None:

@@ -68,6 +68,7 @@ def _connect(scheme: str, bucket: str, seconds: int, pid: int) -> Any:
         if scheme == "s3":
             return _connect_s3(store, bucket, options)
         if scheme == "gs":
+            options["client_options"]["allow_http"] = _is_plain_http(os.environ.get("GOOGLE_BASE_URL", ""))
             return store.GCSStore(bucket, **options)
         if scheme == "az":
             options["client_options"]["allow_http"] = _is_set(_EMULATOR)
@@ -105,8 +106,12 @@ def _connect_s3(store: Any, bucket: str, options: dict[str, Any]) -> Any:
         endpoint = _use_aws_files(options) or endpoint
     if endpoint:
         options["endpoint"] = endpoint.rstrip("/")
-        options["client_options"]["allow_http"] = endpoint.lower().startswith("http://")
+        options["client_options"]["allow_http"] = _is_plain_http(endpoint)
     return store.S3Store(bucket, **options)
+
+
+def _is_plain_http(endpoint: str) -> bool:
+    return endpoint.lower().startswith("http://")
 
 
 def _use_aws_files(options: dict[str, Any]) -> str | None:
@@ -179,6 +184,10 @@ def _aws_source() -> str:
 
 
 def _google_source() -> str:
+    if _is_set("GOOGLE_SKIP_SIGNATURE"):
+        return "no credentials, because GOOGLE_SKIP_SIGNATURE is set"
+    if os.environ.get("GOOGLE_BEARER_TOKEN"):
+        return "the token in GOOGLE_BEARER_TOKEN"
     for name in ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH"):
         if os.environ.get(name):
             return f"the file in {name}"

@@ -136,6 +136,32 @@ def test_a_paused_worker_writes_late(source, expected, bucket, dataprep) -> None
     assert verify_dataset(str(bucket), workers=1).problems == ()
 
 
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, ExitStatus.STOPPED)])
+def test_an_upload_in_parts_is_aborted_on_exit(source, bucket, monkeypatch, number, status) -> None:
+    """Stopped while the server does not take the rest of a shard."""
+    boto3 = pytest.importorskip("boto3")
+    program = (
+        "from manifests.remote import store\n"
+        "store.SINGLE_PUT_BYTES = 1000\n"
+        "from manifests.program import run_program\n"
+        "run_program('dataprep', 'dataprep.commands.group')\n"
+    )
+    client = boto3.client("s3")
+    convert = [*map(str, ("convert", "--src", source, "--out", bucket, *SHARD, "--workers", 1))]
+    proxy = TcpProxy(int(os.environ["AWS_ENDPOINT_URL"].rpartition(":")[2]), most=20_000)
+    with monkeypatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        run = subprocess.Popen([sys.executable, "-c", program, *convert], stderr=subprocess.PIPE, text=True)
+    assert proxy.stalled.wait(60)
+    uploads = client.list_multipart_uploads(Bucket=bucket.url.bucket).get("Uploads", ())
+    assert [upload["Key"] for upload in uploads] == [f"{bucket.url.path}/train-00000.tfrecord"]
+    run.send_signal(number)
+    stderr = run.communicate(timeout=60)[1]
+    proxy.stop()
+    assert run.returncode == status, stderr
+    assert not client.list_multipart_uploads(Bucket=bucket.url.bucket).get("Uploads", ())
+
+
 def test_a_server_that_stops_is_status_3_and_the_same_command_resumes(
     source, expected, bucket, monkeypatch, dataprep
 ) -> None:

@@ -16,6 +16,7 @@ def serve_folder(folder: Path) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # the content follows the headers at once
 
         def log_message(self, *_: object) -> None:
             pass

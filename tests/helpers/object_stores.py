@@ -28,6 +28,7 @@ def server_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cal
                     "seaweedfs": lambda: servers.seaweedfs(folder),
                     "moto": servers.moto,
                     "azurite": lambda: servers.azurite(folder),
+                    "google": servers.google,
                 }[name]
                 running[name] = stack.enter_context(server())
             return running[name]
@@ -45,13 +46,16 @@ def environment(values: dict[str, str]) -> Iterator[None]:
     close_connections()
 
 
-@pytest.fixture(params=["memory", "seaweedfs", "moto", "azurite"])
+#: Kinds of object stores, and the scheme of their URLs.
+SCHEMES = {"memory": "memory", "seaweedfs": "s3", "moto": "s3", "azurite": "az", "google": "gs"}
+
+
+@pytest.fixture(params=list(SCHEMES))
 def store(request: pytest.FixtureRequest, server_environment: Callable[[str], dict[str, str]]) -> Iterator[Store]:
     """An empty folder in each kind of object store."""
     kind = request.param
     with environment({} if kind == "memory" else server_environment(kind)):
-        scheme = {"memory": "memory", "azurite": "az"}.get(kind, "s3")
-        yield open_store(f"{scheme}://{servers.BUCKET}/folder {next(_numbers)}/sub")
+        yield open_store(f"{SCHEMES[kind]}://{servers.BUCKET}/folder {next(_numbers)}/sub")
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""Object stores on this machine: SeaweedFS, moto and Azurite, each in a temporary folder, on a free port of 127.0.0.1.
+"""Object stores on this machine, each on a free port of 127.0.0.1.
+
+SeaweedFS, moto and Azurite, each in a temporary folder, and a server with the XML API of Google Cloud Storage.
 
 Each yields the environment variables that make a program use it. Without the server's package, `pytest.skip` says so.
 """
@@ -24,6 +26,8 @@ from email.utils import formatdate
 from pathlib import Path
 
 import pytest
+
+from helpers import gcs_server
 
 #: Credentials of the test servers: no output of any program may contain them.
 ACCESS_KEY, SECRET_KEY = "AKIDPLANTEDFORTESTS", "planted/secret+key-for-tests"
@@ -181,6 +185,16 @@ def moto() -> Iterator[dict[str, str]]:
         yield environment
     finally:
         server.stop()
+
+
+# --- Google Cloud Storage -------------------------------------------------------------------------
+
+
+@contextmanager
+def google() -> Iterator[dict[str, str]]:
+    """Run `helpers.gcs_server` in threads of this process."""
+    with gcs_server.google(SECRET_KEY, BUCKET) as server:
+        yield {"GOOGLE_BASE_URL": f"http://127.0.0.1:{server.server_port}", "GOOGLE_BEARER_TOKEN": SECRET_KEY}
 
 
 # --- Azurite --------------------------------------------------------------------------------------

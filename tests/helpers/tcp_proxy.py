@@ -10,13 +10,20 @@ from contextlib import suppress
 class TcpProxy:
     """Passes bytes on to a port of this machine until `stop` is called.
 
+    Args:
+        target: the port.
+        most: after this many bytes of a connection, the client waits for ever; `None` for no limit.
+
     Attributes:
         port: the port to connect to.
+        stalled: is set when a client waits.
 
     """
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, most: int | None = None) -> None:
         self._target = target
+        self._most = most
+        self.stalled = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = [self._listener]
@@ -35,12 +42,16 @@ class TcpProxy:
                 client = self._listener.accept()[0]
                 server = socket.create_connection(("127.0.0.1", self._target))
                 self._open += [client, server]
-                for source, sink in ((client, server), (server, client)):
-                    threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+                for source, sink, most in ((client, server, self._most), (server, client, None)):
+                    threading.Thread(target=self._pump, args=(source, sink, most), daemon=True).start()
 
-
-def _pump(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(1 << 16):
-            sink.sendall(data)
-        sink.shutdown(socket.SHUT_WR)
+    def _pump(self, source: socket.socket, sink: socket.socket, most: int | None) -> None:
+        passed = 0
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                passed += len(data)
+                if most is not None and passed > most:
+                    self.stalled.set()
+                    return
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)

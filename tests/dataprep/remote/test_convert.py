@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,26 @@ def test_a_bucket_gets_the_same_bytes_as_a_folder(source, expected, store, stagi
     assert without_stamps(download(store)) == expected
     assert not verify_dataset(str(store), workers=1).problems
     assert files_below(staging) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_only_the_shards_that_are_being_written_are_on_the_local_disk(source, bucket, staging, workers) -> None:
+    counts, ended = [], threading.Event()
+
+    def watch() -> None:
+        while not ended.is_set():
+            counts.append(sum(path.endswith(".tfrecord") for path in files_below(staging)))
+            time.sleep(0.001)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        convert_dataset(read_source(source), str(bucket), Options(shard_samples=3), workers=workers)
+    finally:
+        ended.set()
+        watcher.join()
+    assert sum(info.name.endswith(".tfrecord") for info in bucket.list_objects()) == 13
+    assert 1 <= max(counts) <= workers
 
 
 def test_from_bucket_to_bucket_in_several_processes(source, expected, bucket, dataprep, staging) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.make_sources import MAKERS
+from helpers.http_files import serve_folder
+from helpers.make_sources import MAKERS, tar_of
 
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
@@ -177,16 +178,94 @@ def test_a_prepared_dataset_is_read_in_parts(images, store, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("kind", ["hugging face", "tfrecord dataset", "webdataset dataset", "json lines"])
 def test_containers_give_the_same_bytes(kind, store, tmp_path) -> None:
+    assert_same_in(store, kind, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar of tars", "imagenet", "recordio", "lmdb of Caffe", "lmdb of LSUN"])
+def test_archives_are_read_in_place(kind, bucket, tmp_path, monkeypatch) -> None:
+    def never_an_archive(path, check):
+        assert not path.endswith((".zip", "_train.tar", "_val.tar", "photos.tar", ".rec", ".mdb"))
+        return open_downloaded(path, check)
+
+    monkeypatch.setattr("manifests.remote.download.open_downloaded", never_an_archive)
+    assert_same_in(bucket, kind, tmp_path)
+
+
+def assert_same_in(store: Store, kind: str, tmp_path: Path) -> None:
+    """Check that a kind of source is the same in a store as on the disk, and gives the same bytes."""
     made = MAKERS[kind](tmp_path / "source")
     folder = made.src if made.src.is_dir() else made.src.parent
     url = upload(folder, store) if folder == made.src else f"{upload(folder, store)}/{made.src.name}"
     remote, local = read_source(url), read_source(str(made.src))
     assert_equal(remote, local)
+    assert remote.stamp is not None
     assert convert(remote, tmp_path / "remote") == convert(local, tmp_path / "local")
 
 
-@pytest.mark.parametrize("name", ["photos.zip", "photos.tar"])
-def test_archives_are_refused(name, store) -> None:
-    store.put(name, b"x" * 600)
-    with pytest.raises(CallError, match=r"archives are read from local files. Hint: download it first"):
-        read_source(f"{store}/{name}")
+@pytest.mark.parametrize("kind", ["zip", "tar", "recordio"])
+def test_an_archive_on_a_web_server(kind, tmp_path) -> None:
+    made = MAKERS[kind](tmp_path / "source")
+    file = made.container
+    assert file is not None
+    local = read_source(str(file))
+    with serve_folder(file.parent) as url:
+        remote = read_source(f"{url}/{file.name}")
+        assert_equal(remote, local)
+        assert convert(remote, tmp_path / "remote") == convert(local, tmp_path / "local")
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "recordio", "lmdb of Caffe"])
+def test_a_damaged_archive_is_the_same_error_as_on_the_disk(kind, bucket, tmp_path) -> None:
+    made = MAKERS[kind](tmp_path / "source")
+    assert made.container is not None
+    data = made.container.read_bytes()
+    made.container.write_bytes(data[: len(data) // 2])
+    folder = made.src if made.src.is_dir() else made.src.parent
+    url = upload(folder, bucket) if folder == made.src else f"{upload(folder, bucket)}/{made.src.name}"
+    errors = []
+    for src in (url, str(made.src)):
+        with pytest.raises(SourceError) as error:
+            read_source(src)
+        errors.append((error.value.message, error.value.byte, error.value.record, error.value.hint))
+    assert errors[0] == errors[1]
+
+
+def test_an_archive_without_an_extension(bucket, tmp_path) -> None:
+    made = MAKERS["tar"](tmp_path / "source")
+    bucket.put("photos", made.src.read_bytes())
+    assert read_source(f"{bucket}/photos").layout.startswith("archive of class folders")
+
+
+def test_an_archive_of_large_files_is_listed_without_them(bucket, tmp_path, monkeypatch) -> None:
+    """Each file is longer than what is read to save a request, so little more than the headers is read."""
+    names = [f"class {number % 2}/{number}.jpg" for number in range(6)]
+    data = tar_of([(name, bytes(3 << 20)) for name in names])
+    bucket.put("photos.tar", data)
+    read = 0
+    start_range = Store.start_range
+
+    def counted(self, name, start, end, *, etag=None):
+        nonlocal read
+        read += end - start
+        return start_range(self, name, start, end, etag=etag)
+
+    monkeypatch.setattr(Store, "start_range", counted)
+    assert len(read_source(f"{bucket}/photos.tar")) == 6
+    assert read < len(data) / 3
+
+
+@pytest.mark.parametrize("kind", ["zip", "recordio"])
+def test_an_image_takes_one_request(kind, bucket, tmp_path, monkeypatch) -> None:
+    made = MAKERS[kind](tmp_path / "source")
+    folder = made.src if made.src.is_dir() else made.src.parent
+    url = upload(folder, bucket) if folder == made.src else f"{upload(folder, bucket)}/{made.src.name}"
+    source = read_source(url)
+    requests, start_range = [], Store.start_range
+
+    def counted(self, name, start, end, *, etag=None):
+        requests.append(name)
+        return start_range(self, name, start, end, etag=etag)
+
+    monkeypatch.setattr(Store, "start_range", counted)
+    convert(source, tmp_path / "out")
+    assert len(requests) == len(source)

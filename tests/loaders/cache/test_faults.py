@@ -100,6 +100,30 @@ def broken(monkeypatch):
     return install
 
 
+def test_images_are_fetched_in_the_order_in_which_they_are_needed(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr("loaders.cache.fetcher.CONNECTIONS", 1)
+    monkeypatch.setattr("loaders.cache.fetcher.MOST_BATCHES_AT_ONCE", 1)
+    monkeypatch.setattr("loaders.cache.layout.BLOCK_BYTES", 1)  # nothing but what is needed
+    monkeypatch.setattr("loaders.cache.layout.GAP_BYTES", -1)
+    monkeypatch.setattr("loaders.cache.layout.REQUEST_RANGES", 1)
+    fetched, true = [], Store.read_parts
+
+    def read_parts(self, name, ranges):
+        fetched.append((name, ranges[0][0]))
+        return true(self, name, ranges)
+
+    monkeypatch.setattr(Store, "read_parts", read_parts)
+    images = open_images(dataset[1], tmp_path / "cache")
+    found = read_epochs(images, 1)
+    names = [images.describe(shard).rpartition("/")[2] for shard in range(3)]
+    offsets, shards = images._layout.offsets, images._layout.shards_of(np.arange(SAMPLES))
+    batch_of = {(names[shards[row]], int(offsets[row])): place // BATCH for place, (row, _) in enumerate(found)}
+    needed = [batch_of[each] for each in fetched]
+    assert len(needed) == SAMPLES
+    assert needed == sorted(needed)
+    images.close()
+
+
 # --- the store --------------------------------------------------------------------------------------
 
 

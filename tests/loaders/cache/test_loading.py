@@ -1,6 +1,8 @@
 """Loading from an object store through a cache gives the batches and states of the local dataset."""
 
 import os
+import re
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from helpers.pictures import encode, photo
 import loaders
 from loaders.cache.disk import disk_usage
 from manifests.errors import CallError
-from manifests.remote import open_store
+from manifests.remote import Store, open_store
 
 TRANSFORMS = [{"Resize": {"size": 32}}, {"CenterCrop": {"size": 24}}, "RandomHorizontalFlip", "ToTensor"]
 SAMPLES = 64
@@ -85,6 +87,48 @@ def large(tmp_path_factory):
     url = f"memory://bucket/{folder.parent.name}/set"
     upload(folder, url)
     return folder, url, sum(-(-len(data) // 4096) * 4096 for _, data, _ in stored)
+
+
+def test_the_first_batches_come_before_the_rest_of_the_dataset(large, tmp_path, monkeypatch):
+    """The store answers no more after a quarter of the dataset, until the first batch is there."""
+    local, url, size = large
+    true, lock, go, sent = Store.read_parts, threading.Lock(), threading.Event(), [0]
+
+    def read_parts(self, name, ranges):
+        with lock:
+            sent[0] += sum(end - start for start, end in ranges)
+            wait = sent[0] > size / 4
+        if wait:
+            assert go.wait(60)
+        return true(self, name, ranges)
+
+    monkeypatch.setattr(Store, "read_parts", read_parts)
+    with build(local, batch_size=4) as loader:
+        expected = batches(loader, 1)
+    with build(url, cache=tmp_path / "cache", batch_size=4) as loader:
+        iterator = iter(loader)
+        first = next(iterator)
+        assert loader._spec.records._fetcher.bytes < size / 2
+        go.set()
+        found = [(images.numpy(), labels.numpy()) for images, labels in (first, *iterator)]
+    assert_equal([found], expected)
+
+
+def test_explain_states_the_requests_of_an_epoch(large, tmp_path, monkeypatch):
+    requests, true = [], Store.read_parts
+    monkeypatch.setattr(
+        Store, "read_parts", lambda self, name, ranges: requests.append(name) or true(self, name, ranges)
+    )
+    with build(large[1], cache=tmp_path / "cache", batch_size=4, shuffle=False) as loader:
+        text = loader.explain()
+        list(loader)
+    low, high = re.search(r"an epoch from an empty cache takes about (\d+) to (\d+) requests", text).groups()
+    assert 0 < len(requests) <= int(high) + 8  # the first batches, image by image
+    assert int(low) <= int(high)
+    requests.clear()
+    with build(large[1], cache=tmp_path / "cache", batch_size=4, shuffle=False) as loader:
+        list(loader)
+    assert requests == []
 
 
 def test_a_cache_that_is_too_small_evicts_and_fetches_again(large, tmp_path):

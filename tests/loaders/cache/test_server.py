@@ -1,10 +1,13 @@
-"""Training while a real object store, SeaweedFS, is stopped and started again."""
+"""Training from servers that stop and start again, or fail now and then."""
 
+import itertools
 import threading
 import time
 
 import numpy as np
-from helpers import handmade
+import pytest
+from helpers import gcs_server, handmade
+from helpers.object_stores import environment
 from helpers.pictures import encode
 from helpers.servers import BUCKET, free_ports, seaweedfs
 
@@ -58,3 +61,46 @@ def test_a_server_that_restarts_in_the_middle_of_an_epoch(tmp_path, monkeypatch)
         np.testing.assert_array_equal(images.numpy(), other_images)
         np.testing.assert_array_equal(labels.numpy(), other_labels)
     close_connections()
+
+
+@pytest.mark.parametrize("options", [{"shuffle": False}, {"sampler": loaders.PKSampler(2, 4)}], ids=["stored", "pk"])
+def test_one_request_in_twenty_fails(tmp_path, monkeypatch, options):
+    """It is answered with 500 or 503, late, or with half of the content."""
+    rng = np.random.default_rng(0)
+    samples = [("jpg", encode(rng.integers(0, 256, (60, 70, 3), np.uint8)), number % 8) for number in range(96)]
+    local = handmade.make_dataset(tmp_path / "local", "webdataset", samples, shards=4)
+    options = {
+        **options,
+        "batch_size": 8,
+        "device": "cpu",
+        "num_threads": 1,
+        "transforms": [{"CenterCrop": {"size": 48}}],
+    }
+
+    def epochs(dataset, **more):
+        with loaders.build(dataset, **options, **more) as loader:
+            return [(images.numpy(), labels.numpy()) for _ in range(2) for images, labels in loader]
+
+    expected = epochs(local)
+    kinds, numbers, faults = itertools.cycle(["500", "short", "503", "slow"]), itertools.count(1), []
+
+    def fault():
+        faults.append(next(kinds) if next(numbers) % 20 == 0 else "")
+        return faults[-1]
+
+    # Each image is a request of its own.
+    monkeypatch.setattr("loaders.cache.layout.GAP_BYTES", -1)
+    monkeypatch.setattr("loaders.cache.layout.BLOCK_BYTES", 1)
+    monkeypatch.setattr("loaders.cache.layout.REQUEST_RANGES", 1)
+    with gcs_server.google("token", "bucket") as server:
+        values = {"GOOGLE_BASE_URL": f"http://127.0.0.1:{server.server_port}", "GOOGLE_BEARER_TOKEN": "token"}
+        with environment(values):
+            store = open_store("gs://bucket/set")
+            for path in local.iterdir():
+                store.put(path.name, path.read_bytes())
+            server.fault = fault
+            found = epochs("gs://bucket/set", cache=tmp_path / "cache")
+    for batch, other in zip(found, expected, strict=True):
+        for values, others in zip(batch, other, strict=True):
+            np.testing.assert_array_equal(values, others)
+    assert {"500", "503", "slow", "short"} <= {*faults}

@@ -1,15 +1,18 @@
-"""What every object store must do: run against memory, SeaweedFS, moto and Azurite."""
+"""What every object store must do: run against memory, SeaweedFS, moto, Azurite and Google Cloud Storage's API."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import threading
+from urllib.parse import urlsplit
 
 import pytest
+from helpers.object_stores import environment
+from helpers.tcp_proxy import TcpProxy
 
 from manifests.errors import CallError, StorageError
-from manifests.remote import Store, open_store
+from manifests.remote import Store, connect, open_store
 from manifests.remote import store as store_module
 
 UNICODE = "Ünïcode/日本語 😀/a b+c&d=e%20f'(1).jpg"
@@ -121,6 +124,35 @@ def test_large_objects(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(chunks) == 5
     assert b"".join(chunks) == data
     assert b"".join(map(bytes, store.chunks("large", len(data), start=len(data) - 4))) == b"tail"
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_an_interrupted_upload_changes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch, in_parts: bool) -> None:
+    if store.url.scheme == "memory":
+        return
+    if in_parts:
+        monkeypatch.setattr(store_module, "SINGLE_PUT_BYTES", 5 << 20)
+        monkeypatch.setattr(store_module, "PART_BYTES", 5 << 20)
+    store.put("object", b"old")
+    name = next(name for name in _ENDPOINTS[store.url.scheme] if name in os.environ)
+    proxy = TcpProxy(urlsplit(os.environ[name]).port or 0, most=4 << 20)
+    monkeypatch.setattr(connect, "WRITE_SECONDS", 0.4)
+    monkeypatch.setattr(connect, "MAX_RETRIES", 0)
+    with environment({name: f"http://127.0.0.1:{proxy.port}"}):
+        with pytest.raises(StorageError, match="cannot be written"):
+            store.put("object", bytes(13 << 20))
+        with pytest.raises(StorageError, match="cannot be written"):
+            store.create("new", bytes(13 << 20))
+    assert proxy.stalled.is_set()
+    proxy.stop()
+    assert bytes(store.get("object")) == b"old"
+    assert [info.name for info in store.list_objects()] == ["object"]
+    store.put("object", b"new")
+    assert bytes(store.get("object")) == b"new"
+
+
+#: The variables of the environment with the address of a server.
+_ENDPOINTS = {"s3": ["AWS_ENDPOINT_URL"], "az": ["AZURITE_BLOB_STORAGE_URL"], "gs": ["GOOGLE_BASE_URL"]}
 
 
 def test_a_store_can_be_pickled(store: Store) -> None:

@@ -1,0 +1,227 @@
+"""What files must do wherever they are stored: on a disk, in each kind of object store, and on a web server."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from awscrt.checksums import crc32c
+from helpers import servers
+from helpers.http_files import serve_folder
+from helpers.object_stores import SCHEMES, environment
+
+from dataprep import storage
+from dataprep.storage.files import files_of
+from manifests.errors import CallError, StorageError
+from manifests.files import SHARD, read_file
+from manifests.remote import normal_path
+from manifests.store import checksum_text
+
+UNICODE = "Ünïcode 日本語 😀 a+b&c=d%20f'(1).jpg"
+
+
+class Place(NamedTuple):
+    """A folder that may not exist yet: its path or URL, and a function that writes a file of it, by path."""
+
+    path: str
+    write: Callable[[str, bytes], None]
+
+
+@pytest.fixture(autouse=True)
+def staging(tmp_path, monkeypatch) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+
+WRITABLE = ("folder", "file URL", *SCHEMES)
+
+
+@pytest.fixture(params=WRITABLE)
+def place(request, server_environment, tmp_path) -> Iterator[Place]:
+    """A folder in everything that can be written."""
+    with _writable(request.param, server_environment, tmp_path) as place:
+        yield place
+
+
+@pytest.fixture(params=[*WRITABLE, "web server"])
+def readable(request, server_environment, tmp_path) -> Iterator[Place]:
+    """The same, or a folder of a web server."""
+    make = _served if request.param == "web server" else partial(_writable, request.param, server_environment)
+    with make(tmp_path) as place:
+        yield place
+
+
+@contextmanager
+def _writable(kind: str, server_environment: Callable[[str], dict[str, str]], tmp_path: Path) -> Iterator[Place]:
+    with environment(server_environment(kind) if kind in SCHEMES and kind != "memory" else {}):
+        if kind in SCHEMES:
+            folder = f"{SCHEMES[kind]}://{servers.BUCKET}/place {random.randrange(1 << 60)}/sub"
+        else:
+            folder = f"{tmp_path}/place ä/sub"
+            folder = normal_path(f"file://{folder.replace(' ', '%20')}") if kind == "file URL" else folder
+        storage.make_folder(folder)
+        with storage.partials([folder], is_locked=False):
+            yield Place(folder, _write)
+
+
+def _write(path: str, data: bytes) -> None:
+    folder = os.path.dirname(path)
+    if storage.has_partials(folder):
+        storage.replace_file(path, data)
+        return
+    storage.make_folder(folder)
+    with storage.partials([folder], is_locked=False):
+        storage.replace_file(path, data)
+
+
+@contextmanager
+def _served(tmp_path: Path) -> Iterator[Place]:
+    with serve_folder(tmp_path / "web") as url:
+
+        def write(path: str, data: bytes) -> None:
+            local = tmp_path / "web" / path.removeprefix(f"{url}/")
+            local.parent.mkdir(parents=True, exist_ok=True)
+            local.write_bytes(data)
+
+        yield Place(f"{url}/sub", write)
+
+
+def names(folder: str) -> dict[str, bool]:
+    """Return the name of everything in a folder, and whether it is a folder."""
+    entries = storage.list_folder(folder)
+    return {entry.name: entry.is_dir() for entry in entries if entry.name != storage.PARTIALS_NAME}
+
+
+def test_what_is_written_is_read(readable: Place) -> None:
+    path = f"{readable.path}/a.bin"
+    for content in (b"first", b"the second", b""):
+        readable.write(path, content)
+        assert read_file(path, SHARD) == content
+        assert (storage.stat(path).st_size, storage.file_length(path), storage.is_file(path)) == (
+            len(content), len(content), True,
+        )  # fmt: skip
+        described = storage.describe(readable.path, "a.bin", SHARD)
+        assert (described.bytes, described.checksum) == (len(content), checksum_text(crc32c(content)))
+
+
+def test_a_file_that_does_not_exist(readable: Place) -> None:
+    path = f"{readable.path}/none"
+    for read in (storage.stat, lambda path: read_file(path, SHARD)):
+        with pytest.raises(FileNotFoundError):
+            read(path)
+    assert (storage.file_length(path), storage.is_file(path), storage.is_folder(path)) == (-1, False, False)
+    with pytest.raises(StorageError, match="cannot be read"), storage.open_view(path) as (view, _):
+        view(0, 1)
+
+
+def test_any_part_of_a_large_file(readable: Place) -> None:
+    data = random.Random(1).randbytes(9 << 20)
+    readable.write(f"{readable.path}/large", data)
+    rng = random.Random(2)
+    with storage.open_view(f"{readable.path}/large") as (view, size):
+        assert size == len(data)
+        for at, length in [(0, 100), (100, 50), (5 << 20, 1 << 20), (3, 4), (len(data) - 5, 5)] + [
+            (rng.randrange(len(data) - 1000), rng.randrange(1, 1000)) for _ in range(5)
+        ]:
+            buffer, i = view(at, length)
+            assert bytes(buffer[i : i + length]) == data[at : at + length]
+        buffer, i = view(len(data) - 3, 10)
+        assert bytes(buffer[i : i + 10]) == data[-3:]
+        assert view.checksum(len(data)) == crc32c(data)
+        assert view.checksum(6 << 20) == crc32c(data[: 6 << 20])
+    path = f"{readable.path}/large"
+    assert b"".join(map(bytes, files_of(path).chunks(path, SHARD))) == data
+
+
+def test_names_in_any_script(place: Place) -> None:
+    path = f"{place.path}/{UNICODE}"
+    place.write(path, b"x")
+    assert names(place.path) == {UNICODE: False}
+    assert read_file(path, SHARD) == b"x"
+    storage.remove(path)
+    storage.remove(path)
+    assert not storage.is_file(path)
+
+
+def test_a_folder_has_the_names_in_it(place: Place) -> None:
+    for name in ("shard/1", "shard/deep/2", "shard-other/3", "4"):
+        place.write(f"{place.path}/{name}", b"x")
+    assert names(place.path) == {"shard": True, "shard-other": True, "4": False}
+    assert names(f"{place.path}/shard") == {"1": False, "deep": True}
+    assert storage.is_folder(f"{place.path}/shard")
+    assert not storage.is_folder(f"{place.path}/shar")
+    with pytest.raises(FileNotFoundError):
+        storage.list_folder(f"{place.path}/shar")
+    with storage.remember(place.path):
+        assert names(place.path) == {"shard": True, "shard-other": True, "4": False}
+        assert storage.is_file(f"{place.path}/4")
+        assert not storage.is_file(f"{place.path}/5")
+
+
+def test_a_file_is_created_once(place: Place) -> None:
+    path = f"{place.path}/claim"
+    assert [storage.create_file(path, content) for content in (b"first", b"second", b"third")] == [True, False, False]
+    assert read_file(path, SHARD) == b"first"
+
+
+def test_a_file_is_published_at_once(place: Place) -> None:
+    """Whoever reads it gets the old content or all of the new, whenever that is."""
+    path = f"{place.path}/file"
+    contents = [letter * 300_000 for letter in (b"a", b"b")]
+    place.write(path, contents[0])
+    stop = threading.Event()
+
+    def publish() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            place.write(path, contents[number % 2])
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        seen = {read_file(path, SHARD) for _ in range(30)}
+    finally:
+        stop.set()
+        thread.join()
+    assert seen <= {*contents}
+
+
+def test_what_is_not_published_is_not_there(place: Place) -> None:
+    path = f"{place.path}/file"
+    place.write(path, b"old")
+    storage.write_partial(path, b"new, but not complete")
+    assert read_file(path, SHARD) == b"old"
+    assert names(place.path) == {"file": False}
+    storage.discard([path])
+    storage.discard([path])
+    with pytest.raises(StorageError):
+        storage.publish([path])
+    assert read_file(path, SHARD) == b"old"
+
+
+def test_files_of_a_shard_are_published_in_order(place: Place) -> None:
+    paths = [f"{place.path}/{name}" for name in ("train.tar", "train.idx", "train.parquet")]
+    for path in paths:
+        storage.write_partial(path, os.path.basename(path).encode())
+    storage.publish(paths)
+    assert names(place.path) == {os.path.basename(path): False for path in paths}
+    times = [storage.stat(path).st_mtime_ns for path in paths]
+    assert times == sorted(times)
+
+
+def test_a_web_server_is_only_read(tmp_path: Path) -> None:
+    with serve_folder(tmp_path) as url:
+        for write in (storage.make_folder, storage.remove, lambda path: storage.create_file(path, b"")):
+            with pytest.raises(CallError, match="can only be read, not written"):
+                write(f"{url}/a/b")
+        with pytest.raises(CallError, match="can only be read, not listed"):
+            storage.list_folder(f"{url}/a")

@@ -1,0 +1,83 @@
+"""The cache evicts what is needed latest: no rule could fetch less."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loaders.cache.future import NEVER, choose_victims, next_uses
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=6))
+def test_next_uses(batches):
+    order = [row for batch in batches for row in batch]
+    expected = [order.index(row) if row in order else NEVER for row in range(10)]
+    assert next_uses([np.array(batch, np.int64) for batch in batches], 10).tolist() == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=20), st.integers(1, 60), st.integers(0, 20))
+def test_victims_are_needed_latest_and_as_few_as_possible(images, needed, keep):
+    uses, pages = (np.array([each[part] for each in images], np.int64) for part in range(2))
+    victims = choose_victims(uses, pages, needed, keep=keep)
+    chosen, others = uses[victims], np.delete(uses, victims)
+    assert (chosen >= keep).all()
+    assert not len(chosen) or not (others[others >= keep] > chosen.min()).any()
+    if pages[uses >= keep].sum() >= needed:
+        assert pages[victims].sum() >= needed
+        assert pages[victims[:-1]].sum() < needed
+    else:
+        assert len(victims) == (uses >= keep).sum()
+
+
+def count_misses(orders, capacity, choose):
+    """Return how many images a cache fetches for some epochs, with a rule that chooses what it evicts."""
+    sequence = np.concatenate(orders).tolist()
+    there: dict[int, int] = {}  # when each image was used last
+    misses = 0
+    for now, row in enumerate(sequence):
+        if row not in there:
+            misses += 1
+            if len(there) == capacity:
+                del there[choose(there, sequence, now)]
+        there[row] = now
+    return misses
+
+
+def latest(there, sequence, now):
+    """Choose as the cache does."""
+    rows = np.array(sorted(there))
+    uses = next_uses([np.array(sequence[now:], np.int64)], max(sequence) + 1)[rows]
+    (victim,) = choose_victims(uses, np.ones(len(rows), np.int64), 1, keep=0)
+    return int(rows[victim])
+
+
+def oldest(there, sequence, now):
+    return min(there, key=there.__getitem__)
+
+
+def fewest_misses(orders, capacity):
+    """Return the misses of an optimal cache: a search over everything that it could evict."""
+    sequence = np.concatenate(orders).tolist()
+    states = {frozenset(): 0}
+    for row in sequence:
+        following: dict[frozenset[int], int] = {}
+        for there, misses in states.items():
+            kept = [there] if row in there or len(there) < capacity else [there - {victim} for victim in there]
+            for each in kept:
+                new, cost = each | {row}, misses + (row not in there)
+                following[new] = min(cost, following.get(new, cost))
+        states = following
+    return min(states.values())
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("capacity", [2, 3, 5])
+def test_no_rule_fetches_less(shuffled, capacity):
+    orders = [np.random.default_rng(epoch).permutation(6) if shuffled else np.arange(6) for epoch in range(3)]
+    assert count_misses(orders, capacity, latest) == fewest_misses(orders, capacity)
+
+
+def test_by_age_a_scan_in_order_fetches_everything_again():
+    orders = [np.arange(100)] * 4
+    assert count_misses(orders, 66, oldest) == 400
+    assert count_misses(orders, 66, latest) <= 100 + 3 * 36

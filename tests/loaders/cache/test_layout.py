@@ -1,0 +1,64 @@
+"""Requests bring each image once, in the order in which they are needed; images in order come in whole blocks."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loaders.cache import layout as layout_module
+from loaders.cache.layout import BLOCK_BYTES, REQUEST_BYTES, REQUEST_RANGES, Layout
+
+
+def make_layout(sizes, shards=3, gap=512):
+    """Return a layout of shards with images of these sizes, with headers between them."""
+    sizes = np.array(sizes, np.int64)
+    ends = np.linspace(0, len(sizes), shards + 1).astype(int)[1:]
+    offsets, lengths, first = np.empty(len(sizes), np.int64), [], 0
+    for end in ends.tolist():
+        stops = np.cumsum(sizes[first:end] + gap)
+        offsets[first:end] = stops - sizes[first:end]
+        lengths.append(int(stops[-1]) + 1024 if len(stops) else 1024)
+        first = end
+    return Layout(offsets, sizes, np.zeros(len(sizes), np.int64), ends, lengths)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 200))
+def test_requests_bring_each_image_once_in_the_order_of_need(seed, count):
+    rng = np.random.default_rng(seed)
+    layout = make_layout(rng.integers(1, 600_000, 200))
+    rows = rng.permutation(200)[:count]
+    requests = layout.requests(rows)
+    assert sorted(np.concatenate([request.rows for request in requests]).tolist()) == sorted(rows.tolist())
+    place = {row: number for number, row in enumerate(rows.tolist())}
+    needed = [min(place[row] for row in request.rows.tolist()) for request in requests]
+    assert needed == sorted(needed)
+    for request in requests:
+        assert (layout.shards_of(request.rows) == request.shard).all()
+        assert len(request.ranges) <= REQUEST_RANGES
+        assert request.bytes <= REQUEST_BYTES or len(request.rows) == 1
+        starts, ends = np.array(request.ranges).T
+        assert (starts[1:] > ends[:-1]).all()
+        for row in request.rows.tolist():
+            begin, end = layout.offsets[row], layout.offsets[row] + layout.sizes[row]
+            assert ((starts <= begin) & (end <= ends)).any()
+
+
+def test_in_order_shards_come_as_a_whole_in_long_requests():
+    layout = make_layout([110_000] * 300)
+    requests = layout.requests(layout.blocks(np.arange(256)))
+    assert all(len(request.ranges) == 1 for request in requests)
+    assert len(requests) <= 256 * 110_512 / REQUEST_BYTES + 2 * len(layout.lengths)
+
+
+@pytest.mark.parametrize("first", [0, 150, 299])
+def test_a_block_has_all_images_that_begin_in_it(first, monkeypatch):
+    layout = make_layout([110_000] * 300)
+    rows = layout.blocks(np.array([first]))
+    assert first in rows
+    shard = layout.shards_of(np.array([first]))[0]
+    numbers = {(int(shard), int(layout.offsets[first] // BLOCK_BYTES))}
+    assert {
+        (int(layout.shards_of(np.array([row]))[0]), int(layout.offsets[row] // BLOCK_BYTES)) for row in rows
+    } == numbers
+    monkeypatch.setattr(layout_module, "BLOCK_BYTES", 1)
+    assert layout.blocks(np.array([first])).tolist() == [first]
