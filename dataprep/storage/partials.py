@@ -235,7 +235,7 @@ def rename_all(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def discard(paths: Sequence[str]) -> None:
-    """Remove the temporary files of these paths that this process wrote, if they exist, and what is uploaded of them."""
+    """Remove the temporary files of these paths that this process wrote, and abort their uploads in parts."""
     for path in paths:
         with suppress(OSError):
             _remove(os.path.dirname(path), partial_path(path))
