@@ -12,18 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.integers import require_int_field
-from loaders.samplers.base import (
-    ORDER_VERSION,
-    EpochPlan,
-    Indices,
-    Plan,
-    Rows,
-    batch_slice,
-    check_column_name,
-    check_not_empty,
-    index_dtype,
-)
+from loaders.samplers.base import ORDER_VERSION, Indices, Plan, Rows, check_column_name, check_not_empty, index_dtype
 from loaders.samplers.groups import Groups, count_within, group, read_codes
+from loaders.samplers.order import EpochPlan, batch_slice
 from loaders.samplers.quotas import QUOTA_BITS, draw_by_quota, quota_ends, round_quotas
 from loaders.samplers.repeat_factors import RepeatFactorPlan, has_lists, repeat_factors
 from loaders.samplers.shuffle import random_words, shuffled, shuffled_within, uniform

@@ -1,4 +1,4 @@
-"""The interface of samplers: `Sampler`, `Plan` and their contract; and `EpochPlan`, which most samplers build on.
+"""The interface of samplers: `Sampler`, `Plan` and their contract.
 
 Reads no files and never imports DALI.
 """
@@ -6,11 +6,7 @@ Reads no files and never imports DALI.
 from __future__ import annotations
 
 import hashlib
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -102,92 +98,9 @@ class Sampler(Protocol):
         ...
 
 
-class EpochPlan(ABC):
-    """A plan that draws one array per epoch and takes every batch from it.
-
-    The array contains the rows of the epoch, unless a plan overrides `batch`. The arrays of the two most recently
-    requested epochs are kept: drawing one takes up to seconds, slicing a batch microseconds, and a loader prefetches
-    batches of the next epoch while it reads the current one. In the middle of an epoch, a thread begins to draw the
-    next one, so that the loader does not wait for it.
-    """
-
-    order_version = ORDER_VERSION
-
-    def __init__(self, samples: int, global_batch: int, seed: int) -> None:
-        """Plan epochs of `samples` samples; `global_batch` is the batch size over all ranks."""
-        self.samples = samples
-        self.global_batch = global_batch
-        self.seed = seed
-        self._epochs: dict[int, Future[Indices]] = {}
-        self._lock = threading.Lock()
-
-    @abstractmethod
-    def draw_epoch(self, epoch: int) -> Indices:
-        """Return the array of an epoch; if `batch` is not overridden, its rows in order, int32 or int64 [samples]."""
-
-    def batch(self, epoch: int, number: int) -> Rows:
-        """Return the rows of a global batch; see `Plan.batch`."""
-        return self.part(epoch, number, self.global_batch, self.samples).astype(np.int64)
-
-    def part(self, epoch: int, number: int, width: int, length: int) -> Indices:
-        """Return the values of an epoch's array that belong to a batch.
-
-        Args:
-            epoch: from 0.
-            number: index of the batch in the epoch, from 0.
-            width: values for each batch.
-            length: values for all batches.
-
-        Raises:
-            IndexError: the epoch has no such batch.
-
-        """
-        values = self.epoch(epoch)[batch_slice(number, width, length)]
-        if number == -(-length // width) // 2 and epoch + 1 not in self._epochs:
-            with suppress(RuntimeError):  # Without a thread, the next epoch is drawn when it is requested.
-                threading.Thread(target=self._draw_early, args=(epoch + 1,), name="draw epoch", daemon=True).start()
-        return values
-
-    def _draw_early(self, epoch: int) -> None:
-        with suppress(Exception):  # The request for the epoch raises it again.
-            self.epoch(epoch)
-
-    def epoch(self, epoch: int) -> Indices:
-        """Return what `draw_epoch` returns, computed once. While one thread draws an epoch, others may use another."""
-        with self._lock:
-            future = self._epochs.pop(epoch, None)
-            drawn = future is not None
-            if future is None:
-                while len(self._epochs) > 1:  # Free the older epoch before the new one takes its memory.
-                    del self._epochs[next(iter(self._epochs))]
-                future = Future()
-            self._epochs[epoch] = future
-        if not drawn:
-            try:
-                future.set_result(self.draw_epoch(epoch))
-            except BaseException as error:
-                with self._lock:
-                    self._epochs.pop(epoch, None)
-                future.set_exception(error)
-        return future.result()
-
-
 def index_dtype(count: int) -> np.dtype[np.integer[Any]]:
     """Return the integer type that the indexes of `count` rows fit into: int32 or int64."""
     return np.dtype(np.int32 if count < 2**31 else np.int64)
-
-
-def batch_slice(number: int, global_batch: int, samples: int) -> slice:
-    """Return the part of an epoch of `samples` samples that a batch takes.
-
-    Raises:
-        IndexError: the epoch has no such batch.
-
-    """
-    batches = -(-samples // global_batch)
-    if not 0 <= number < batches:
-        raise IndexError(f"batch {number} is not in an epoch of {batches} batches")
-    return slice(number * global_batch, min((number + 1) * global_batch, samples))
 
 
 def check_not_empty(samples: int) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.integers import require_int_field
-from loaders.samplers.base import EpochPlan, Indices, Plan, Rows, check_column_name, check_not_empty
+from loaders.samplers.base import Indices, Plan, Rows, check_column_name, check_not_empty
 from loaders.samplers.groups import Groups, group, group_within, read_codes, value_at
+from loaders.samplers.order import EpochPlan
 from loaders.samplers.pk_epoch import draw_across, draw_samples, draw_turns, round_sizes
 from manifests.errors import CallError
 from manifests.text import agree, plural

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.integers import require_int_field
-from loaders.samplers.base import EpochPlan, Indices, Plan, check_not_empty
+from loaders.samplers.base import Indices, Plan, check_not_empty
+from loaders.samplers.order import EpochPlan
 from loaders.samplers.shuffle import shuffled
 
 # What the draw is for: the last number of its key.

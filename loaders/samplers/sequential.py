@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.samplers.base import EpochPlan, Indices, Plan, check_not_empty, index_dtype
+from loaders.samplers.base import Indices, Plan, check_not_empty, index_dtype
+from loaders.samplers.order import EpochPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.integers import require_int_field
-from loaders.samplers.base import SHARD, EpochPlan, Indices, Plan, Rows, check_not_empty, index_dtype
+from loaders.samplers.base import SHARD, Indices, Plan, Rows, check_not_empty, index_dtype
+from loaders.samplers.order import EpochPlan
 from loaders.samplers.shuffle import random_words, shuffled, shuffled_within
 from manifests.errors import CallError
 

@@ -10,16 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.integers import require_int_field
-from loaders.samplers.base import (
-    ComparedByText,
-    EpochPlan,
-    Indices,
-    Plan,
-    Rows,
-    array_text,
-    check_not_empty,
-    index_dtype,
-)
+from loaders.samplers.base import ComparedByText, Indices, Plan, Rows, array_text, check_not_empty, index_dtype
+from loaders.samplers.order import EpochPlan
 from loaders.samplers.quotas import QUOTA_BITS, draw_by_quota, quota_ends, round_quotas
 from loaders.samplers.shuffle import random_words, shuffled, uniform
 from manifests.errors import CallError

@@ -23,8 +23,8 @@ from loaders.samplers import (
     WeightedSampler,
     check_sampler,
 )
-from loaders.samplers.base import ORDER_VERSION, EpochPlan
-from loaders.samplers.order import PlannedOrder
+from loaders.samplers.base import ORDER_VERSION
+from loaders.samplers.order import EpochPlan, PlannedOrder
 from manifests.errors import CallError
 
 NUMBERS = np.arange(3000)
