@@ -10,7 +10,7 @@ import click
 
 from dataprep.commands.console import console
 from dataprep.commands.param_types import path_or_url
-from dataprep.commands.sections import write_options
+from dataprep.commands.sections import option, write_options
 from dataprep.images.base import FAILED_HINT
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
@@ -24,10 +24,10 @@ Callback = TypeVar("Callback", bound=Callable[..., Any] | click.Command)
 workers_option = click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Maximum number of processes.  [default: one per CPU]"
 )
-classes_option = click.option(
+classes_option = option(
     "--classes", type=path_or_url, metavar="FILE", help="File of class names in label order, one per line."
 )
-max_classes_option = click.option(
+max_classes_option = option(
     "--max-classes",
     type=click.IntRange(1, MAX_LABEL + 1),
     metavar="N",

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from dataprep.commands.base import print_note
 from dataprep.commands.console import console
-from dataprep.commands.image_options import add_image_options, resolve_images
+from dataprep.commands.image_options import ImageArguments, add_image_options
 from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ProgressBar
-from dataprep.commands.sections import section
-from dataprep.commands.shard_options import add_shard_options
-from dataprep.commands.source_options import add_source_options, describe_contents, source_options
-from dataprep.commands.split_options import add_split_options, check_duplicates
-from dataprep.images.base import Validation
-from dataprep.options import (
-    Filter,
-    Fit,
-    Options,
-    Resolution,
-    Subsampling,
-)
+from dataprep.commands.sections import option, pass_record, section
+from dataprep.commands.shard_options import ShardArguments, add_shard_options
+from dataprep.commands.source_options import SourceArguments, add_source_options, describe_contents
+from dataprep.commands.split_options import SplitArguments, add_split_options, check_duplicates
+from dataprep.options import Options
 from manifests.errors import CallError
 from manifests.remote import is_url, parse_url
-from manifests.schema import Format, Store
+from manifests.schema import Format
 
 if TYPE_CHECKING:
     from dataprep.sources import Source
@@ -42,7 +35,7 @@ overwrite_option = click.option(
 
 _INPUT = section(
     "Source and output",
-    click.option(
+    option(
         "--src",
         required=True,
         multiple=True,
@@ -54,13 +47,13 @@ _INPUT = section(
         "or a CSV, TSV, JSON Lines or Parquet table. A path, or a URL: s3://, gs://, az://; https:// for lists, tables "
         "and archives. Several --src are merged by class name.",
     ),
-    click.option(
+    option(
         "--out",
         type=path_or_url,
         metavar="OUT",
         help="Output folder, or its URL: s3://, gs:// or az://.  [default: <SRC name>-<fmt> in the current folder]",
     ),
-    click.option(
+    option(
         "--where",
         metavar="FILTER",
         help='Convert only images that match FILTER, a condition in SQL, for example "size > 10000 and label != '
@@ -70,11 +63,58 @@ _INPUT = section(
 )
 
 
-def add_conversion_options(callback: Any) -> Any:
-    """Add the options of `convert` and `plan` to a callback, which passes their values to `read_inputs`."""
-    for add in (add_image_options, add_shard_options, add_split_options, add_source_options, _INPUT):
-        callback = add(callback)
-    return callback
+@dataclass(frozen=True)
+class Conversion:
+    """The values of these options; `None` means that an option was not given."""
+
+    src: tuple[str, ...]
+    out: str | None
+    where: str | None
+    reading: SourceArguments
+    splits: SplitArguments
+    shards: ShardArguments
+    images: ImageArguments
+
+    def resolve(self) -> Options:
+        """Combine the options that say what is stored.
+
+        Raises:
+            CallError: they contradict each other, or one has no effect.
+
+        """
+        downscale, raw = self.images.resolve()
+        options = Options(
+            fmt=self.shards.fmt,
+            shard_bytes=self.shards.shard_size,
+            shard_samples=self.shards.samples_per_shard,
+            shuffle=not self.shards.no_shuffle,
+            seed=self.shards.seed,
+            val_fraction=self.splits.val_fraction,
+            test_fraction=self.splits.test_fraction,
+            split_by=self.splits.split_by,
+            validate=self.images.validate,
+            max_pixels=self.images.max_pixels,
+            downscale=downscale,
+            raw=raw,
+            where=self.where,
+            hash=self.splits.hash,
+            duplicates=self.splits.duplicates,
+            distance=self.splits.distance,
+        )
+        check_duplicates(options)
+        return options
+
+
+#: Adds the options of `convert` and `plan` to a callback, which gets a `Conversion`.
+add_conversion_options = pass_record(
+    "conversion",
+    Conversion,
+    _INPUT,
+    add_source_options,
+    add_split_options,
+    add_shard_options,
+    add_image_options,
+)
 
 
 @dataclass(frozen=True)
@@ -104,7 +144,7 @@ _FIELDS = {
     "seed": ("seed",),
     "validate": ("validate",),
     "max_pixels": ("max_pixels",),
-    "hash_": ("hash",),
+    "hash": ("hash",),
     **dict.fromkeys(("resize_shorter", "max_side", "only_above", "quality", "subsampling", "filter"), ("downscale",)),
     **dict.fromkeys(("store", "raw_size", "raw_fit"), ("raw",)),
 }
@@ -117,74 +157,20 @@ def _given_fields() -> frozenset[str]:
     return frozenset(field for name in given for field in _FIELDS[name])
 
 
-def read_inputs(
-    *,
-    append: bool = False,
-    workers: int | None = None,
-    src: tuple[str, ...],
-    fmt: Format,
-    out: str | None,
-    shard_size: int,
-    samples_per_shard: int | None,
-    seed: int,
-    no_shuffle: bool,
-    val_fraction: float,
-    test_fraction: float,
-    split_by: str | None,
-    duplicates: Resolution,
-    distance: int,
-    where: str | None,
-    hash_: bool,
-    validate: Validation,
-    max_pixels: int,
-    resize_shorter: int | None,
-    max_side: int | None,
-    only_above: int | None,
-    quality: int | None,
-    subsampling: Subsampling | None,
-    filter: Filter | None,  # noqa: A002  (the name of the option)
-    store: Store,
-    raw_size: int | None,
-    raw_fit: Fit | None,
-    rename_classes: str | None,
-    **reading: Any,
-) -> Inputs:
+def read_inputs(conversion: Conversion, *, append: bool = False, workers: int | None = None) -> Inputs:
     """Read the source, print what was found to stderr, and combine the options.
+
+    Args:
+        conversion: the values of the options.
+        append: whether to append to the dataset in the output folder, whose options are the defaults.
+        workers: most processes that compare images.
 
     Raises:
         DatasetError: an option or the source is wrong.
 
     """
-    downscale, raw = resolve_images(
-        store=store,
-        resize_shorter=resize_shorter,
-        max_side=max_side,
-        only_above=only_above,
-        quality=quality,
-        subsampling=subsampling,
-        resampling=filter,
-        raw_size=raw_size,
-        raw_fit=raw_fit,
-    )
-    options = Options(
-        fmt=fmt,
-        shard_bytes=shard_size,
-        shard_samples=samples_per_shard,
-        shuffle=not no_shuffle,
-        seed=seed,
-        val_fraction=val_fraction,
-        test_fraction=test_fraction,
-        split_by=split_by,
-        validate=validate,
-        max_pixels=max_pixels,
-        downscale=downscale,
-        raw=raw,
-        where=where,
-        hash=hash_,
-        duplicates=duplicates,
-        distance=distance,
-    )
-    check_duplicates(options)
+    src, out = conversion.src, conversion.out
+    options = conversion.resolve()
     if out == "":
         raise CallError("--out is empty", hint="set a folder")
     if append:
@@ -197,7 +183,7 @@ def read_inputs(
     from dataprep.resume.output import check_output
     from dataprep.sources.merge import Part, merge_sources, read_parts
 
-    parts = read_parts(src, source_options(**reading), rename_classes)
+    parts = read_parts(src, conversion.reading.resolve(), conversion.reading.rename_classes)
     with ProgressBar("hashing") as bar:
         source = select_samples(merge_sources(parts), options, workers=workers, progress=bar)
     for each in parts if len(parts) > 1 else [Part(src[0], source)]:
@@ -206,7 +192,7 @@ def read_inputs(
             check_output(each.source, out)
     for notice in source.notices:
         print_note(notice)
-    return Inputs(source, options, out or _default_out(src[0], fmt), " + ".join(map(_name_of, src)))
+    return Inputs(source, options, out or _default_out(src[0], conversion.shards.fmt), " + ".join(map(_name_of, src)))
 
 
 def _appended_options(out: str | None, options: Options) -> Options:

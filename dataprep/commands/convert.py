@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any
 
 import click
 
@@ -12,7 +11,7 @@ from dataprep.commands.base import (
     Command,
     workers_option,
 )
-from dataprep.commands.conversion_options import add_conversion_options, overwrite_option, read_inputs
+from dataprep.commands.conversion_options import Conversion, add_conversion_options, overwrite_option, read_inputs
 from dataprep.commands.engine_options import EngineName, add_engine_options, make_engine
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.commands.results import max_rejected_option, print_result
@@ -36,6 +35,7 @@ from manifests.interrupts import cleanup_on_interrupt
 @click.option("--dry-run", is_flag=True, help="Print the plan; write nothing.")
 def convert(
     *,
+    conversion: Conversion,
     max_rejected: float,
     workers: int | None,
     engine: EngineName,
@@ -44,7 +44,6 @@ def convert(
     check_shards: bool,
     append: bool,
     dry_run: bool,
-    **conversion: Any,
 ) -> ExitStatus:
     """Write images into shards.
 
@@ -57,7 +56,7 @@ def convert(
     with closing(make_engine(engine, address, workers)) as runner:
         if not dry_run:
             runner.start("dataprep.shards.write")  # the worker starts while this process reads the source
-        inputs = read_inputs(append=append, workers=workers, **conversion)
+        inputs = read_inputs(conversion, append=append, workers=workers)
         if append:
             return append_inputs(inputs, runner, max_rejected, dry_run=dry_run)
         source, options, out = inputs.source, inputs.options, inputs.out

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import get_args
 
 import click
 
-from dataprep.commands.sections import section
+from dataprep.commands.sections import option, pass_record, section
 from dataprep.images.base import MAX_PIXELS, Validation
 from dataprep.options import Downscale, Filter, Fit, Raw, Subsampling
 from manifests.errors import CallError
 from manifests.schema import Store
 
 _DOWNSCALE, _RAW = Downscale(), Raw()
-add_image_options = section(
+_IMAGES = section(
     "Images",
-    click.option(
+    option(
         "--validate",
         type=click.Choice(get_args(Validation)),
         default="header",
@@ -24,7 +25,7 @@ add_image_options = section(
         help="none: do not check the images. header: check the header and the end of each image. decode: also decode "
         "every image.",
     ),
-    click.option(
+    option(
         "--max-pixels",
         type=click.IntRange(1),
         metavar="N",
@@ -33,42 +34,42 @@ add_image_options = section(
         help="Reject images with more than N pixels, which may be decompression bombs. A value above the default also "
         "accepts small files with very many pixels.",
     ),
-    click.option(
+    option(
         "--resize-shorter",
         type=click.IntRange(1),
         metavar="N",
         help="Shrink images until the shorter side has at most N pixels.",
     ),
-    click.option(
+    option(
         "--max-side",
         type=click.IntRange(1),
         metavar="N",
         help="Shrink images until the longer side has at most N pixels.",
     ),
-    click.option(
+    option(
         "--only-above",
         type=click.IntRange(1),
         metavar="N",
         help="Do not resize images whose shorter side (with only --max-side: longer side) has at most N pixels.",
     ),
-    click.option(
+    option(
         "--quality",
         type=click.IntRange(1, 100),
         metavar="N",
         help=f"JPEG quality of resized images.  [default: {_DOWNSCALE.quality}]",
     ),
-    click.option(
+    option(
         "--subsampling",
         type=click.Choice(get_args(Subsampling)),
         help="Chroma subsampling of resized images. keep: the same as the source JPEG, or 444 for other formats.  "
         f"[default: {_DOWNSCALE.subsampling}]",
     ),
-    click.option(
+    option(
         "--filter",
         type=click.Choice(get_args(Filter)),
         help=f"Resampling filter of resized and raw images.  [default: {_DOWNSCALE.filter}]",
     ),
-    click.option(
+    option(
         "--store",
         type=click.Choice(get_args(Store)),
         default="encoded",
@@ -76,13 +77,13 @@ add_image_options = section(
         help="encoded: image files such as JPEG or PNG. raw: decoded pixels, all images of one size, which "
         "need no decoding when they are read, but far more disk space.",
     ),
-    click.option(
+    option(
         "--raw-size",
         type=click.IntRange(1, 4096),
         metavar="N",
         help=f"With --store raw: store images of N x N pixels.  [default: {_RAW.size}]",
     ),
-    click.option(
+    option(
         "--raw-fit",
         type=click.Choice(get_args(Fit)),
         help="How raw images become square. crop: resize to cover the square, then center crop. pad: resize to fit, "
@@ -92,61 +93,63 @@ add_image_options = section(
 )
 
 
-def resolve_images(
-    *,
-    store: Store,
-    resize_shorter: int | None,
-    max_side: int | None,
-    only_above: int | None,
-    quality: int | None,
-    subsampling: Subsampling | None,
-    resampling: Filter | None,
-    raw_size: int | None,
-    raw_fit: Fit | None,
-) -> tuple[Downscale | None, Raw | None]:
-    """Combine the image options; `None` means that an option was not given.
+@dataclass(frozen=True)
+class ImageArguments:
+    """The values of these options; `None` means that an option was not given."""
 
-    Returns:
-        How to shrink images, or the size of raw pixels. At most one of the two is set.
+    validate: Validation
+    max_pixels: int
+    resize_shorter: int | None
+    max_side: int | None
+    only_above: int | None
+    quality: int | None
+    subsampling: Subsampling | None
+    filter: Filter | None
+    store: Store
+    raw_size: int | None
+    raw_fit: Fit | None
 
-    Raises:
-        CallError: an option has no effect with the other options, or contradicts one of them.
+    def resolve(self) -> tuple[Downscale | None, Raw | None]:
+        """Combine the options.
 
-    """
-    resize = {"--resize-shorter": resize_shorter, "--max-side": max_side}
-    encoding = {"--only-above": only_above, "--quality": quality, "--subsampling": subsampling}
-    raw = {"--raw-size": raw_size, "--raw-fit": raw_fit}
-    if store == "raw":
-        _reject(
-            {**resize, **encoding}, "cannot be used with --store raw", "leave it out; --raw-size sets the image size"
+        Returns:
+            How to shrink images, or the size of raw pixels. At most one of the two is set.
+
+        Raises:
+            CallError: an option has no effect with the other options, or contradicts one of them.
+
+        """
+        resize = {"--resize-shorter": self.resize_shorter, "--max-side": self.max_side}
+        encoding = {"--only-above": self.only_above, "--quality": self.quality, "--subsampling": self.subsampling}
+        raw = {"--raw-size": self.raw_size, "--raw-fit": self.raw_fit}
+        if self.store == "raw":
+            hint = "leave it out; --raw-size sets the image size"
+            _reject({**resize, **encoding}, "cannot be used with --store raw", hint)
+            return None, Raw(self.raw_size or _RAW.size, self.raw_fit or _RAW.fit, self.filter or _RAW.filter)
+        _reject(raw, "requires --store raw", "add --store raw, or leave the option out")
+        side = self.resize_shorter or self.max_side
+        if side is None:
+            hint = "set the size of the stored images with one of them"
+            _reject({**encoding, "--filter": self.filter}, "requires --resize-shorter or --max-side", hint)
+            return None, None
+        if self.only_above is not None and self.only_above < side:
+            name = "--resize-shorter" if self.resize_shorter else "--max-side"
+            raise CallError(
+                f"--only-above {self.only_above} is less than {name} {side}, so it has no effect",
+                hint="leave --only-above out, or set a larger value",
+            )
+        downscale = Downscale(
+            self.resize_shorter,
+            self.max_side,
+            self.only_above,
+            self.quality or _DOWNSCALE.quality,
+            self.subsampling or _DOWNSCALE.subsampling,
+            self.filter or _DOWNSCALE.filter,
         )
-        return None, Raw(raw_size or _RAW.size, raw_fit or _RAW.fit, resampling or _RAW.filter)
-    _reject(raw, "requires --store raw", "add --store raw, or leave the option out")
-    side = resize_shorter or max_side
-    if side is None:
-        _reject(
-            {**encoding, "--filter": resampling},
-            "requires --resize-shorter or --max-side",
-            "set the size of the stored images with one of them",
-        )
-        return None, None
-    if only_above is not None and only_above < side:
-        name = "--resize-shorter" if resize_shorter else "--max-side"
-        raise CallError(
-            f"--only-above {only_above} is less than {name} {side}, so it has no effect",
-            hint="leave --only-above out, or set a larger value",
-        )
-    return (
-        Downscale(
-            resize_shorter,
-            max_side,
-            only_above,
-            quality or _DOWNSCALE.quality,
-            subsampling or _DOWNSCALE.subsampling,
-            resampling or _DOWNSCALE.filter,
-        ),
-        None,
-    )
+        return downscale, None
+
+
+add_image_options = pass_record("images", ImageArguments, _IMAGES)
 
 
 def _reject(options: Mapping[str, object], reason: str, hint: str) -> None:

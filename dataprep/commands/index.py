@@ -55,8 +55,8 @@ from manifests.text import plural
     show_default=True,
     help="Number to add to every label, for example -1 if labels start at 1.",
 )
-@classes_option
-@max_classes_option
+@classes_option()
+@max_classes_option()
 @click.option(
     "--split",
     metavar="NAME",

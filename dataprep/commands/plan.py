@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from dataprep.commands.append import append_option, print_append_plan, refuse_with_append
 from dataprep.commands.base import Command, print_line, print_note
-from dataprep.commands.conversion_options import Inputs, add_conversion_options, overwrite_option, read_inputs
+from dataprep.commands.conversion_options import (
+    Conversion,
+    Inputs,
+    add_conversion_options,
+    overwrite_option,
+    read_inputs,
+)
 from dataprep.commands.progress_bars import ProgressBar
 from dataprep.humanize import format_bytes
 from manifests.errors import ExitStatus
@@ -20,7 +24,7 @@ from manifests.text import plural
 @add_conversion_options
 @overwrite_option
 @append_option
-def plan(*, overwrite: bool, append: bool, **conversion: Any) -> ExitStatus:
+def plan(*, conversion: Conversion, overwrite: bool, append: bool) -> ExitStatus:
     """Plan a conversion that several processes or machines share.
 
     Writes OUT/plan/, which lists the images of each shard. Then `dataprep work OUT` writes the shards, and `dataprep
@@ -29,7 +33,7 @@ def plan(*, overwrite: bool, append: bool, **conversion: Any) -> ExitStatus:
     """
     if append:
         refuse_with_append(overwrite=overwrite)
-    inputs = read_inputs(append=append, **conversion)
+    inputs = read_inputs(conversion, append=append)
     if append:
         return _plan_append(inputs)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from dataprep.commands.base import Command, print_line, print_note, workers_option
 from dataprep.commands.param_types import path_or_url
 from dataprep.commands.progress_bars import ProgressBar
-from dataprep.commands.source_options import add_source_options, source_options
+from dataprep.commands.source_options import SourceArguments, add_source_options
 from manifests.errors import CallError, DatasetError, ExitStatus
 from manifests.interrupts import cleanup_on_interrupt
 from manifests.text import plural
@@ -33,8 +31,7 @@ def repair(
     src: tuple[str, ...],
     dry_run: bool,
     workers: int | None,
-    rename_classes: str | None,
-    **reading: Any,
+    reading: SourceArguments,
 ) -> ExitStatus:
     """Replace damaged and missing files of a dataset.
 
@@ -49,8 +46,8 @@ def repair(
     if src:
         from dataprep.sources.merge import merge_sources, read_parts
 
-        source = merge_sources(read_parts(src, source_options(**reading), rename_classes))
-    elif rename_classes is not None or any(value for name, value in reading.items() if name != "max_classes"):
+        source = merge_sources(read_parts(src, reading.resolve(), reading.rename_classes))
+    elif reading.given:
         raise CallError("options that say how to read the source require --src", hint="set --src")
     with ProgressBar("checking") as bar, cleanup_on_interrupt():
         result = repair_dataset(out, source, dry_run=dry_run, workers=workers, progress=bar)

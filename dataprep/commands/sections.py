@@ -1,8 +1,10 @@
-"""Sections of options: added to a command together, and printed under one heading by ``--help``."""
+"""Sections of options: printed under one heading by ``--help``, and passed to a command's callback as one record."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
+from functools import partial, wraps
 from typing import Any
 
 import click
@@ -13,22 +15,57 @@ OTHERS = "Options"
 Decorator = Callable[[Any], Any]
 
 
-def section(heading: str, *options: Decorator) -> Decorator:
+class _SectionOption(click.Option):
+    """An option with the heading of its section."""
+
+    def __init__(self, *args: Any, section: str = OTHERS, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.section = section
+
+
+def option(*names: str, **attributes: Any) -> Callable[..., Decorator]:
+    """Return `click.option` with these arguments, for `section`. Called without arguments, it is in no section."""
+    return partial(click.option, *names, cls=_SectionOption, **attributes)
+
+
+def section(heading: str, *options: Callable[..., Decorator]) -> Decorator:
     """Return a decorator that adds these options to a command's callback, in this order.
 
     Args:
         heading: what ``--help`` prints above them.
-        options: what `click.option` returns for each.
+        options: what `option` returns for each.
 
     """
 
     def add(callback: Any) -> Any:
-        before = len(getattr(callback, "__click_params__", ()))
-        for option in reversed(options):
-            callback = option(callback)
-        for parameter in callback.__click_params__[before:]:
-            parameter.section = heading
+        for each in reversed(options):
+            callback = each(section=heading)(callback)
         return callback
+
+    return add
+
+
+def pass_record(name: str, record: type[Any], *sections: Decorator) -> Decorator:
+    """Return a decorator that adds sections of options to a callback, and passes their values in one argument.
+
+    Args:
+        name: name of the argument.
+        record: a dataclass whose fields have the names of the options.
+        sections: what `section` or `pass_record` returns for each.
+
+    """
+    names = [field.name for field in fields(record)]
+
+    def add(callback: Any) -> Any:
+        @wraps(callback)
+        def run(**values: Any) -> Any:
+            values[name] = record(**{each: values.pop(each) for each in names})
+            return callback(**values)
+
+        added: Any = run
+        for each in reversed(sections):
+            added = each(added)
+        return added
 
     return add
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import get_args
 
 import click
 
 from dataprep.commands.param_types import byte_size
-from dataprep.commands.sections import section
+from dataprep.commands.sections import option, pass_record, section
 from manifests.schema import Format
 
-add_shard_options = section(
+_SHARDS = section(
     "Shards",
-    click.option(
+    option(
         "--fmt",
         type=click.Choice(get_args(Format)),
         default="tfrecord",
         show_default=True,
         help="Record format of the shards.",
     ),
-    click.option(
+    option(
         "--shard-size",
         type=byte_size,
         metavar="SIZE",
@@ -27,13 +28,13 @@ add_shard_options = section(
         show_default=True,
         help="Maximum total size of the images in one shard.",
     ),
-    click.option(
+    option(
         "--samples-per-shard",
         type=click.IntRange(1),
         metavar="N",
         help="Samples per shard. Overrides --shard-size.",
     ),
-    click.option(
+    option(
         "--seed",
         type=click.IntRange(0),
         metavar="N",
@@ -41,9 +42,23 @@ add_shard_options = section(
         show_default=True,
         help="Random seed of the shuffle and of the new splits.",
     ),
-    click.option(
+    option(
         "--no-shuffle",
         is_flag=True,
         help="Store the images in the order of the source. Readers that shuffle only within a buffer need the shuffle.",
     ),
 )
+
+
+@dataclass(frozen=True)
+class ShardArguments:
+    """The values of these options; `None` means that an option was not given."""
+
+    fmt: Format
+    shard_size: int
+    samples_per_shard: int | None
+    seed: int
+    no_shuffle: bool
+
+
+add_shard_options = pass_record("shards", ShardArguments, _SHARDS)

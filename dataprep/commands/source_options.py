@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import click
 
 from dataprep.commands.base import classes_option, max_classes_option, read_classes
 from dataprep.commands.info import labels_line
 from dataprep.commands.param_types import path_or_url
-from dataprep.commands.sections import section
+from dataprep.commands.sections import option, pass_record, section
 from manifests.errors import CallError
 from manifests.labels import LABEL_TYPES, LabelType
+from manifests.schema import DEFAULT_MAX_CLASSES
 from manifests.text import plural
 
 if TYPE_CHECKING:
     from dataprep.sources import Source, SourceOptions
 
-_READING = section(
+_FILES = section(
     "Reading the source",
-    click.option(
+    option(
         "--image-root",
         type=path_or_url,
         metavar="DIR",
         help="Folder or URL that the paths in a list or table are relative to.",
     ),
-    click.option("--path-column", metavar="NAME", help="Table column that contains the paths."),
-    click.option("--split-column", metavar="NAME", help="Table column that contains the split names."),
-    click.option(
+    option("--path-column", metavar="NAME", help="Table column that contains the paths."),
+    option("--split-column", metavar="NAME", help="Table column that contains the split names."),
+    option(
         "--pattern",
         metavar="PATTERN",
         help="How image files in a folder are named, for example '{identity}_c{camera}s*'. A {part} becomes a column, "
@@ -37,26 +39,26 @@ _READING = section(
 
 _LABELS = section(
     "Labels",
-    click.option(
+    option(
         "--label-column",
         metavar="NAME",
         help="Table column, or {part} of --pattern, that contains the labels. Several columns, separated by commas, "
         "are numbers of a regression, or 0 or 1 for each class.",
     ),
-    click.option(
+    option(
         "--label-type",
         type=click.Choice(LABEL_TYPES),
         help="What the labels are. By default, it is detected and printed before anything is written: lists, and text "
         "with vertical bars, are multi-label; numbers with fractions are a regression; text in a column called caption "
         "is a caption; other labels are classes.",
     ),
-    click.option(
+    option(
         "--unlabelled",
         is_flag=True,
         help="Leave out the labels: the same as --label-type none. A folder may then contain images without class "
         "folders.",
     ),
-    click.option(
+    option(
         "--label-separator",
         metavar="TEXT",
         help="Text between the classes of an image that has several, or between its numbers.  "
@@ -64,7 +66,7 @@ _LABELS = section(
     ),
     classes_option,
     max_classes_option,
-    click.option(
+    option(
         "--rename-classes",
         type=path_or_url,
         metavar="FILE",
@@ -74,52 +76,69 @@ _LABELS = section(
 )
 
 
-def add_source_options(callback: Any) -> Any:
-    """Add the options of this file to a command's callback, which passes their values to `source_options`."""
-    return _READING(_LABELS(callback))
+@dataclass(frozen=True)
+class SourceArguments:
+    """The values of these options; `None` means that an option was not given."""
 
+    image_root: str | None = None
+    path_column: str | None = None
+    split_column: str | None = None
+    pattern: str | None = None
+    label_column: str | None = None
+    label_type: LabelType | None = None
+    unlabelled: bool = False
+    label_separator: str | None = None
+    classes: str | None = None
+    max_classes: int = DEFAULT_MAX_CLASSES
+    rename_classes: str | None = None
 
-def source_options(
-    *,
-    classes: str | None,
-    label_type: LabelType | None,
-    label_separator: str | None,
-    unlabelled: bool,
-    **others: Any,
-) -> SourceOptions:
-    """Return the record for the values of these options.
+    @property
+    def given(self) -> bool:
+        """Whether any option but ``--max-classes`` was given."""
+        return replace(self, max_classes=DEFAULT_MAX_CLASSES) != SourceArguments()
 
-    Raises:
-        CallError: they contradict each other, or the file with the classes cannot be read.
+    def resolve(self) -> SourceOptions:
+        """Combine the options, except ``--rename-classes``.
 
-    """
-    from dataprep.sources import SourceOptions
+        Raises:
+            CallError: they contradict each other, or the file with the classes cannot be read.
 
-    return SourceOptions(
-        classes=read_classes(classes),
-        label_type=_label_type(label_type, label_separator, unlabelled=unlabelled),
-        label_separator=label_separator,
-        **others,
-    )
+        """
+        from dataprep.sources import SourceOptions
 
-
-def _label_type(label_type: LabelType | None, label_separator: str | None, *, unlabelled: bool) -> LabelType | None:
-    """Return the label type that the options name; `None` detects it.
-
-    Raises:
-        CallError: the options contradict each other.
-
-    """
-    if unlabelled and label_type not in (None, "none"):
-        raise CallError(f"--unlabelled and --label-type {label_type} contradict each other", hint="leave one out")
-    if label_separator == "":
-        raise CallError("--label-separator is empty", hint="give the text between two classes, for example ';'")
-    if label_separator is not None and (unlabelled or label_type not in (None, "multi-label", "regression")):
-        raise CallError(
-            "--label-separator needs labels of several classes or numbers",
-            hint="set --label-type multi-label or regression, or leave it out",
+        return SourceOptions(
+            image_root=self.image_root,
+            path_column=self.path_column,
+            label_column=self.label_column,
+            split_column=self.split_column,
+            classes=read_classes(self.classes),
+            pattern=self.pattern,
+            max_classes=self.max_classes,
+            label_type=self._label_type(),
+            label_separator=self.label_separator,
         )
-    return "none" if unlabelled else label_type
+
+    def _label_type(self) -> LabelType | None:
+        """Return the label type that the options name; `None` detects it.
+
+        Raises:
+            CallError: the options contradict each other.
+
+        """
+        label_type, separator = self.label_type, self.label_separator
+        if self.unlabelled and label_type not in (None, "none"):
+            raise CallError(f"--unlabelled and --label-type {label_type} contradict each other", hint="leave one out")
+        if separator == "":
+            raise CallError("--label-separator is empty", hint="give the text between two classes, for example ';'")
+        if separator is not None and (self.unlabelled or label_type not in (None, "multi-label", "regression")):
+            raise CallError(
+                "--label-separator needs labels of several classes or numbers",
+                hint="set --label-type multi-label or regression, or leave it out",
+            )
+        return "none" if self.unlabelled else label_type
+
+
+add_source_options = pass_record("reading", SourceArguments, _FILES, _LABELS)
 
 
 def describe_contents(source: Source) -> str:

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import get_args
 
 import click
 
 from dataprep.commands.param_types import Fraction
-from dataprep.commands.sections import section
+from dataprep.commands.sections import option, pass_record, section
 from dataprep.options import BY_DUPLICATES, DEFAULT_DISTANCE, MAX_DISTANCE, Options, Resolution
 from manifests.errors import CallError
 
-add_split_options = section(
+_SPLITS = section(
     "Splits and duplicates",
-    click.option(
+    option(
         "--val-fraction",
         type=Fraction(0, 1, max_open=True),
         default=0.0,
         metavar="FRACTION",
         help="Move this fraction of the train split to a new val split, stratified by label.",
     ),
-    click.option(
+    option(
         "--test-fraction",
         type=Fraction(0, 1, max_open=True),
         default=0.0,
         metavar="FRACTION",
         help="Move this fraction of the train split to a new test split, stratified by label.",
     ),
-    click.option(
+    option(
         "--split-by",
         metavar="COLUMN",
         help="With --val-fraction or --test-fraction: keep images with the same value of COLUMN in the same split, "
         "instead of stratifying. Every source has the column label. duplicates: keep copies in the same split, and "
         "stratify.",
     ),
-    click.option(
+    option(
         "--duplicates",
         type=click.Choice(get_args(Resolution)),
         default="keep",
@@ -42,7 +43,7 @@ add_split_options = section(
         help="What to do with images that occur more than once, also in another size, quality or orientation. drop: "
         "convert one of them, and list the others in rejected.jsonl. same-split: move them to one split.",
     ),
-    click.option(
+    option(
         "--distance",
         type=click.IntRange(-1, MAX_DISTANCE),
         metavar="N",
@@ -51,13 +52,27 @@ add_split_options = section(
         help="With --duplicates or --split-by duplicates: the 256-bit perceptual hashes of copies differ in at most N "
         "bits. -1: only images with the same bytes are copies.",
     ),
-    click.option(
+    option(
         "--hash",
-        "hash_",
         is_flag=True,
         help="Store a perceptual hash of each image in the sample tables. dataprep duplicates and report use it.",
     ),
 )
+
+
+@dataclass(frozen=True)
+class SplitArguments:
+    """The values of these options; `None` means that an option was not given."""
+
+    val_fraction: float
+    test_fraction: float
+    split_by: str | None
+    duplicates: Resolution
+    distance: int
+    hash: bool
+
+
+add_split_options = pass_record("splits", SplitArguments, _SPLITS)
 
 
 def check_duplicates(options: Options) -> None:
