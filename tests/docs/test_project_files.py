@@ -72,3 +72,7 @@ def test_every_extra_for_users_is_on_the_page_of_requirements():
     page = (ROOT / "docs" / "requirements.md").read_text("utf-8")
     named = re.findall(r"^\| `(\w+)` \|", page.split("## Extras")[1], re.M)
     assert {*named} == {*PROJECT["project"]["optional-dependencies"]} - {"test", "check", "docs"}
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
