@@ -1,4 +1,4 @@
-"""Run a loader's epochs: which batch comes next, when the pipeline restarts, and how it goes on after a bad image."""
+"""Run a loader's epochs: which batch comes next, when the pipeline restarts, and how it continues after a bad image."""
 
 from __future__ import annotations
 

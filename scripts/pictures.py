@@ -29,7 +29,7 @@ SCREENSHOTS = {
 }
 
 
-#: Most pixels of a screenshot from top to bottom: the duplicates go on, but a picture in the docs must not.
+#: Most pixels of a screenshot from top to bottom: the list of duplicates is longer than a picture in the docs may be.
 HEIGHT = 1650
 
 

@@ -30,7 +30,7 @@ def check_columns(base: Base, source: Source, options: Options) -> None:
         CallError: the options add a column, and the dataset has one of this name with other content.
 
     """
-    labels = LABEL_COLUMNS[source.label_type]  # the label type decides about their types
+    labels = LABEL_COLUMNS[source.label_type]  # the label type decides on their types
     own = [field for field in source.extra.schema if field.name not in labels]
     for name, schema, added in _schemas(base):
         for field in own:

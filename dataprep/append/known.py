@@ -39,7 +39,7 @@ _BATCH = 256
 
 
 def revision_with(base: Base, source: Source) -> int | None:
-    """Return the revision that this very source made or was appended in; `None` if there is none. Reads no image."""
+    """Return the revision that this source made or was appended in; `None` if there is none. Reads no image."""
     manifest = base.manifest
     digests = [manifest.options.get("plan"), *(revision.source_digest for revision in manifest.revisions)]
     for number, (part, digest) in enumerate(zip(parts(manifest), digests, strict=True)):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 overwrite_option = click.option(
     "--overwrite",
     is_flag=True,
-    help="Start anew instead of resuming, and replace a dataset in OUT that was made from another source or with other "
+    help="Start over instead of resuming, and replace a dataset in OUT that was made from another source or with other "
     "options.",
 )
 

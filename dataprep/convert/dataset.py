@@ -52,7 +52,7 @@ def convert_dataset(
         engine: runs the shard tasks instead of a new `LocalEngine`. Its workers may already be running; the thread
             that started them must live until this call returns. The engine is closed at the end. Finished shards are
             read again on this machine.
-        overwrite: start anew, and replace a dataset in `out` that was made from another source or with other options.
+        overwrite: start over, and replace a dataset in `out` that was made from another source or with other options.
             Resumes only a run that was itself started with `overwrite`.
         check_shards: read the shards that an earlier run finished, and write those with another checksum again. The
             checksums of indexes and tables are always compared.

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prepared:
-    """A locked output folder, and what is to be done in it.
+    """A locked output folder, and what a run has to do in it.
 
     Attributes:
         plan: the plan.
@@ -58,7 +58,7 @@ def prepared(
         source: the samples to convert.
         out: output folder.
         options: everything that determines the bytes.
-        overwrite: start anew.
+        overwrite: start over.
         rereading: what to read again of finished shards.
         always_writes: the caller writes files even if the dataset is complete.
 
@@ -119,4 +119,5 @@ def _prepare_folder(
     remove_outdated(out, resumable)
     if resumable.stamps:  # after the old shards are gone, which have other stamps
         write_stamps(out, plan, resumable.stamps)
-    storage.sweep(out, is_locked=is_locked)  # only now: a table among them can prove whose an outdated shard is
+    # Last, because a table among the temporary files can prove which run wrote an outdated shard.
+    storage.sweep(out, is_locked=is_locked)

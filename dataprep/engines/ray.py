@@ -41,7 +41,7 @@ _TASKS_PER_SLOT = 2
 #: Tasks in flight at least: a cluster that grows on demand may begin with no CPU at all.
 _MIN_IN_FLIGHT = 8
 
-#: A task whose worker has ended this often ends the run. Ray would go on for ever.
+#: A task whose worker has ended this often ends the run. Ray would retry it forever.
 MAX_ATTEMPTS = 10
 
 

@@ -19,7 +19,7 @@ _TENTHS = 10
 
 
 def group_column(label_type: LabelType) -> str | None:
-    """Return the column of a sample table that decides about the group; `None` if all images are one group."""
+    """Return the column of a sample table that decides on the group; `None` if all images are one group."""
     return {"class": "label", "regression": "values", **CLASS_COLUMNS}.get(label_type)
 
 

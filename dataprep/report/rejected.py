@@ -26,13 +26,13 @@ from manifests.text import cut_middle, printable
 _PER_REASON, _TOTAL = 12, 60
 _FOLDERS = 20
 
-#: Folders that are told apart while the list is read.
+#: Folders that are counted separately while the list is read.
 _MAX_COUNTED = 100_000
 
-#: Reasons that are told apart; a list that another program wrote may have any.
+#: Reasons that are counted separately; a list that another program wrote may have any.
 _MAX_REASONS, _OTHER = 100, "(others)"
 
-#: Characters of a file that is no image.
+#: Characters of a file that is not an image.
 _EXCERPT = 120
 
 _IMAGE = FileKind("image", MAX_BYTES, SourceError, "check what this file is")

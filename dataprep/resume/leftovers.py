@@ -126,8 +126,8 @@ def find_resumable(
     foreign = next(_foreign_files(plan, out, options, _listed_files(plan, out, in_manifest, tables)), None)
     if foreign and not overwrite:
         raise foreign_file_error(out, foreign, options, (MANIFEST_NAME, INCOMPLETE_NAME))
-    starts_anew = overwrite and read_mark(out) != (plan.fingerprint, True)
-    found = [] if foreign or starts_anew else [result for result in tables if result]
+    starts_over = overwrite and read_mark(out) != (plan.fingerprint, True)
+    found = [] if foreign or starts_over else [result for result in tables if result]
     final = [result for result in found if is_final(result)]
     intact = storage.map_files(out, lambda result: is_intact(out, result), final)
     kept = {result.name: result for result, is_kept in zip(final, intact, strict=True) if is_kept}

@@ -1,4 +1,4 @@
-"""The temporary file of a shard, which several processes write, each to places of its own."""
+"""The temporary file of a shard, which several processes write, each at different places."""
 
 from __future__ import annotations
 

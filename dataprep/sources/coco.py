@@ -95,7 +95,7 @@ def read_coco_file(file: str, options: SourceOptions) -> Source | None:
 
 
 def _find_files(src: str, folders: Sequence[str]) -> list[tuple[str, AnnotationFile]]:
-    """Return the annotation files with the kinds that their names tell, which may be empty."""
+    """Return the annotation files with the kinds that their names state, which may be empty."""
     found = []
     for folder in [name for name in folders if name.lower() == "annotations"]:
         names = [name for name in _json_files(f"{src}/{folder}") if not name.startswith(("panoptic_", "image_info_"))]
@@ -122,7 +122,7 @@ def _json_files(folder: str) -> list[str]:
 
 
 def _split_name(stem: str) -> str | None:
-    """Return the split that the name of a file tells, such as ``train2017``."""
+    """Return the split that the name of a file states, such as ``train2017``."""
     return SPLIT_ALIASES.get(re.sub(r"[-_.]?\d*$", "", stem.lower()))
 
 

@@ -1,4 +1,4 @@
-"""ImageNet as it is handed out: a tar of 1,000 tars, a tar of validation images, and the development kit.
+"""ImageNet as it is distributed: a tar of 1,000 tars, a tar of validation images, and the development kit.
 
 The ground truth of the validation images is a number from 1 to 1,000, ``ILSVRC2012_ID``. It is not the position of the
 class among the sorted WordNet IDs: ``meta.mat`` of the development kit says which class it is.

@@ -28,7 +28,7 @@ def read_arrays(file: str, names: Collection[str]) -> Iterator[tuple[str, int, A
 
     Args:
         file: the file.
-        names: names of the members. A member of one of these names that is no array is an error, others are skipped.
+        names: names of the members. Such a member that is not an array is an error; others are skipped.
 
     Yields:
         The name of the member, the number of the item, and the item.
@@ -75,7 +75,7 @@ class _Reader:
         self._ended = False
 
     def peek(self) -> str:
-        """Return the next character that is no space, without moving on; empty at the end of the file."""
+        """Return the next character that is not whitespace, without reading it; empty at the end of the file."""
         while True:
             while self._at < len(self._text) and self._text[self._at] in _SPACES:
                 self._at += 1
@@ -139,7 +139,7 @@ class _Reader:
             size *= 2
 
     def fail(self, message: str) -> NoReturn:
-        """Raise the error that the file is not as it should be at this place."""
+        """Raise an error: the file is not valid at this place."""
         raise SourceError(
             f"the file is not valid JSON: {message}",
             file=self._file,

@@ -76,7 +76,7 @@ def _read_cityscapes(src: str, folders: Sequence[str], options: SourceOptions) -
 
 
 def _cityscapes_ending(folder: str) -> str:
-    """Return the ending of the masks to read: those with the 19 classes of the benchmark if somebody made them."""
+    """Return the ending of the masks to read: those with the 19 classes of the benchmark if they exist."""
     for split in _CITYSCAPES_SPLITS:
         for city in list_folders(f"{folder}/{split}")[:1] if storage.is_folder(f"{folder}/{split}") else []:
             if any(name.endswith("_labelTrainIds.png") for name in list_images(f"{folder}/{split}/{city}")):

@@ -28,7 +28,7 @@ class Plan(Protocol):
 
 
 def mark_incomplete(out: str, plan: Plan, options: Options, *, overwrite: bool = False) -> None:
-    """Write `INCOMPLETE_NAME`. With `overwrite`, the same call resumes this run instead of starting anew."""
+    """Write `INCOMPLETE_NAME`. With `overwrite`, the same call resumes this run instead of starting over."""
     note = "dataprep convert has not completed this dataset. Run the same command again to resume."
     members = {"note": note, "overwrite": overwrite, "options": {**options.as_json(), "plan": plan.fingerprint}}
     storage.replace_file(os.path.join(out, INCOMPLETE_NAME), (json.dumps(members, indent=1) + "\n").encode())

@@ -1,4 +1,4 @@
-"""Temporary files: each stays in a folder of its own kind, next to its final place, until it is complete.
+"""Temporary files: each stays in a separate folder next to its final place until it is complete.
 
 A file name proves nothing, so the folder contains a record of its owner. Only files in a folder with this record are
 ever removed: all of them by a process that holds the lock of the folder above it, and those of dead processes of the

@@ -72,7 +72,7 @@ class ShardCheck:
 
     @property
     def label_key(self) -> str | None:
-        """The member of a sample's ``.json`` that contains the label, if ``dataprep index`` was told so."""
+        """The member of a sample's ``.json`` that contains the label, if ``dataprep index`` was given one."""
         key = self.manifest.options.get("label_key")
         if key is not None and not isinstance(key, str):
             raise ManifestError(f"options.label_key of the manifest is not text, but {shown(key)}")

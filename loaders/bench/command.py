@@ -27,7 +27,7 @@ from loaders.ranks import usable_cores
 from loaders.resolve import resolve
 from loaders.spec import LoaderSpec
 
-#: Told what is measured next.
+#: Called with a description of what is measured next.
 Announce = Callable[[str], None]
 
 

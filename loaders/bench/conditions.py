@@ -44,8 +44,8 @@ class Conditions:
     Attributes:
         cached_before: share of the shards that was in the page cache before, from 0 to 1. `None` if not known.
         cached_after: the same after the measurement.
-        other_cores: cores, of those that this process may use, that other programs used meanwhile, on average. `None`
-            if not known.
+        other_cores: average number of this process's cores that other programs used in the meantime. `None` if not
+            known.
         gpu_busy: how busy the GPU was before the measurement, from 0 to 1. `None` if not known.
 
     """
@@ -110,7 +110,7 @@ class Watch:
 def cached_share(split: OpenSplit) -> float | None:
     """Return the share of the shards of a split that is in the page cache; of many shards, of some of them.
 
-    `None` if the system does not tell, which it does only to those who may write the files.
+    `None` if the system does not say, which it does only for files that this user may write.
     """
     step = -(-len(split.shards) // _MAX_SHARDS)
     resident = total = 0
@@ -127,7 +127,7 @@ def cached_share(split: OpenSplit) -> float | None:
 
 
 def _busy_seconds() -> float | None:
-    """Return the time that the cores have worked that this process may use."""
+    """Return how long the cores that this process may use have been busy, in seconds."""
     usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     try:
         with open("/proc/stat", encoding="ascii") as file:

@@ -58,7 +58,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What gives images.
+    """A source of images to measure.
 
     Attributes:
         batch: takes a batch, and returns its number of images.

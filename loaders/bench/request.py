@@ -12,7 +12,7 @@ from manifests.errors import CallError
 from manifests.labels import LABEL_FIELDS
 from manifests.remote import is_url
 
-#: Batch size if the user gives none. Of a smaller split, one batch.
+#: Default batch size. A smaller split is one batch.
 _BATCH_SIZE = 256
 
 #: With fewer images if they are large: bytes of a batch of whole images, of which several are in memory at a time.

@@ -82,7 +82,7 @@ class Results:
         stages: rate of the pipeline that ends after each of `STAGES`.
         remedies: changes of what limits the loader, the cheapest first.
         model: the model, if one was given.
-        torchvision: rate of torchvision's `DataLoader` for the same images, if it was asked for.
+        torchvision: rate of torchvision's `DataLoader` for the same images, if requested.
 
     """
 

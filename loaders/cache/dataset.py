@@ -59,7 +59,7 @@ class CachedDataset:
         return os.path.join(self.folder, f"split-{number}.presence")
 
     def release(self) -> None:
-        """Say that this process no longer uses the dataset."""
+        """Release the lock: this process no longer uses the dataset."""
         with suppress(OSError):
             os.close(self.lock)
 

@@ -56,8 +56,8 @@ class Upcoming:
 class Fetcher:
     """Fetches images in the background.
 
-    One thread decides what to fetch next: what somebody waits for, then the batches after the current one. It combines
-    neighboring images into requests, which other threads send.
+    One thread decides what to fetch next: images that a caller waits for, then the batches after the current one. It
+    combines neighboring images into requests, which other threads send.
     """
 
     def __init__(self, layout: Layout, destination: Destination, *, timeout: float = TIMEOUT) -> None:
@@ -91,13 +91,13 @@ class Fetcher:
         return self._transfer.bytes
 
     def limit_lookahead(self, size: int) -> None:
-        """Fetch at most about this many bytes before they are needed, and nothing that nobody asked for."""
+        """Fetch at most about this many bytes before they are needed, and only requested images."""
         self._in_blocks = False
         mean = max(1, int(self._layout.sizes.mean()))
         self._lookahead_samples = min(self._lookahead_samples, size // mean)
 
     def follow(self, number: int, upcoming: Upcoming) -> None:
-        """Say that the loader reads batch `number` now."""
+        """Set the batch that the loader reads now."""
         with self._changed:
             if upcoming is not self._upcoming:
                 self._upcoming, self._planned = upcoming, number

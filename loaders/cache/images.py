@@ -221,7 +221,7 @@ class CachedImages:
         self._room.reserve(size)
 
     def release(self, size: int) -> None:
-        """Say that reserved bytes are written, or never will be."""
+        """Release a reservation, whether its bytes were written or not."""
         self._room.release(size)
 
     def read(self, request: Request) -> Sequence[memoryview]:

@@ -49,7 +49,7 @@ def lock_unused(folder: str) -> int | None:
 
 
 def lock_mapped(folder: str) -> int:
-    """Promise other processes that this one reads the shards of a dataset as mapped files; return the lock.
+    """Tell other processes that this one reads the shards of a dataset as mapped files; return the lock.
 
     Nobody evicts images of the dataset as long as the descriptor is open.
     """

@@ -34,7 +34,7 @@ class Presence:
     failure the disk may have the mark without the image: so images that were marked before the machine was started
     are `UNVERIFIED`.
 
-    Readers must be protected from eviction only. Who evicts holds the lock of the file alone, and fetching shares it.
+    Readers must be protected from eviction only. Evicting locks the file exclusively, and fetching shares the lock.
     A reader that copies images compares `evictions` before and after: the same even number means that nothing was
     evicted in between.
 
@@ -44,7 +44,7 @@ class Presence:
     """
 
     def __init__(self, path: str, rows: int) -> None:
-        """Open the file, and make it anew if it does not exist or is not that of a split with this number of rows.
+        """Open the file; create it if it does not exist or does not belong to a split with this number of rows.
 
         Raises:
             CallError: this user cannot use it.
@@ -101,13 +101,13 @@ class Presence:
 
     @contextmanager
     def fetching(self) -> Iterator[None]:
-        """Hold off evictions while images are written and marked."""
+        """Block evictions while images are written and marked."""
         with self._locked(fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def evicting(self) -> Iterator[None]:
-        """Hold off all others while images are first marked as absent, and then removed."""
+        """Block all other processes while images are first marked as absent, and then removed."""
         with self._locked(fcntl.LOCK_EX):
             self._evictions[0] |= np.uint64(1)  # already odd if a process was killed while it evicted
             try:

@@ -93,7 +93,7 @@ class Room:
         """Make sure that there is room for `size` more bytes. Call `release` when they are written.
 
         Raises:
-            StorageError: nothing more can be evicted, although other loaders had time to go on.
+            StorageError: nothing more can be evicted, although other loaders had time to continue.
 
         """
         deadline = time.monotonic() + PATIENCE
@@ -119,7 +119,7 @@ class Room:
         return self._used - limit
 
     def release(self, size: int) -> None:
-        """Say that the bytes of a reservation are written, or never will be."""
+        """Release a reservation, whether its bytes were written or not."""
         if self.limit is None:
             return
         with self._lock:

@@ -17,7 +17,7 @@ from manifests.errors import RefusedError, ReplacedError, ShardError, StorageErr
 
 _log = logging.getLogger(__name__)
 
-#: How long to go on asking a store that does not answer, in seconds.
+#: How long to repeat requests to a store that does not answer, in seconds.
 TIMEOUT = 600.0
 #: Pause between two attempts, in seconds. The store's client has already repeated each request for a minute.
 _PAUSE = 1.0
@@ -35,7 +35,7 @@ class Destination(Protocol):
         ...
 
     def release(self, size: int) -> None:
-        """Say that reserved bytes are written, or never will be."""
+        """Release a reservation, whether its bytes were written or not."""
         ...
 
     def read(self, request: Request) -> Sequence[memoryview]:
@@ -110,7 +110,7 @@ class Transfer:
             file=self._destination.describe(request.shard),
             record=first - self._layout.first_row(request.shard),
             byte=int(self._layout.offsets[first]),
-            hint="restore the object, or build the loader again if the dataset was made anew",
+            hint="restore the object, or build the loader again if the dataset was created again",
         )
 
     def _intact(self, request: Request, parts: Sequence[memoryview]) -> NDArray[np.bool_]:

@@ -24,7 +24,7 @@ class RepeatedSampler:
 
     A global batch contains each of its samples `repeats` times, and each copy is augmented on its own. The copies are
     as far apart in the global batch as possible, so with at least `repeats` ranks each is on another rank. An epoch is
-    as long as the split, so it contains one in `repeats` of all samples, chosen anew in each epoch.
+    as long as the split, so it contains one in `repeats` of all samples, chosen again in each epoch.
 
     Args:
         repeats: copies of a sample in a global batch, from 2.

@@ -18,7 +18,7 @@ from manifests.errors import ExitStatus, StoppedError, exit_status
 
 @pytest.fixture(autouse=True)
 def recompute():
-    """Compute the canary anew in every test, and forget what the test made of it."""
+    """Compute the canary again in every test, and forget what the test made of it."""
     canary.cache_clear()
     yield
     canary.cache_clear()

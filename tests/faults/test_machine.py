@@ -83,7 +83,7 @@ def run(prepared, tmp_path):
 
 @pytest.fixture
 def fork(prepared, warm, tmp_path):
-    """A function that runs a case as `run` does, in a fork that first runs some code. Nothing is imported anew."""
+    """A function that runs a case as `run` does, in a fork that first runs some code. Nothing is imported again."""
     shutil.copytree(prepared, tmp_path / "work")
     return lambda case, before: warm.run(*case.program, *case.arguments, before=before, cwd=tmp_path / "work")
 

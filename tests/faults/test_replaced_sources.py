@@ -62,7 +62,7 @@ WAYS = ("in place", "renamed, with the old time")
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("extra", [{}, {"downscale": Downscale(shorter=8)}, {"raw": Raw(8)}])
-def test_replaced_image_is_noticed_and_overwrite_starts_anew(way, extra, folder, tmp_path, snapshot):
+def test_replaced_image_is_noticed_and_overwrite_starts_over(way, extra, folder, tmp_path, snapshot):
     out, options = tmp_path / "out", replace(OPTIONS, **extra)
     run(folder, out, options)
     before = snapshot(out)
@@ -127,7 +127,7 @@ def test_images_are_not_read_again_while_their_stamps_are_the_same(folder, tmp_p
     assert run(folder, tmp_path / "out").resumed == 3
 
 
-def test_overwrite_starts_anew_and_resumes_only_itself(folder, tmp_path, monkeypatch, snapshot):
+def test_overwrite_starts_over_and_resumes_only_itself(folder, tmp_path, monkeypatch, snapshot):
     out = tmp_path / "out"
     run(folder, out)
     before, times = snapshot(out), {path.name: path.stat().st_mtime_ns for path in out.iterdir()}

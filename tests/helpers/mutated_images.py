@@ -141,7 +141,7 @@ def _change(data: bytearray, at: int, draw: random.Random) -> None:
 
 
 def _mutate_png(image: bytes, draw: random.Random) -> bytes:
-    """Change chunks and write their checksums anew: otherwise, nothing behind the checksums would be reached."""
+    """Change chunks and update their checksums: otherwise, nothing behind the checksums would be reached."""
     chunks = _chunks(image)
     at = draw.randrange(len(chunks))
     name, content = chunks[at]

@@ -1,4 +1,4 @@
-"""An image that cannot be decoded is named, and with `on_error` the epoch goes on without it."""
+"""An image that cannot be decoded is named, and with `on_error` the epoch continues without it."""
 
 from collections import Counter
 

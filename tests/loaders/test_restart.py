@@ -46,7 +46,7 @@ def test_an_index_that_is_missing_for_a_moment(make_dataset, mixed):
 
 @pytest.mark.parametrize("error", [RuntimeError("CUDA: out of memory"), KeyboardInterrupt(), MemoryError()])
 def test_a_pipeline_that_cannot_be_started(make_dataset, mixed, monkeypatch, error):
-    """As with a full GPU, or Ctrl-C while an epoch that was left is begun anew."""
+    """As with a full GPU, or Ctrl-C while an epoch that was left is begun again."""
     folder = make_dataset("tfrecord", mixed)
     whole = build(folder)
     epochs = [labels_of(whole) for _ in range(4)]

@@ -217,7 +217,7 @@ def test_an_object_that_changed_is_named(dataset, tmp_path, change):
     images.close()
 
 
-def test_a_dataset_that_was_made_anew_gets_a_folder_of_its_own(dataset, tmp_path):
+def test_a_dataset_that_was_created_again_gets_a_separate_folder(dataset, tmp_path):
     local, url = dataset
     cache = tmp_path / "cache"
     other = handmade.make_dataset(tmp_path / "other", "tfrecord", [("jpg", encode(np.zeros((9, 9, 3), np.uint8)), 0)])
@@ -421,7 +421,7 @@ def test_rooms_of_one_folder_are_one(tmp_path):
     assert disk_usage(cache) >= 0
 
 
-def test_a_presence_file_of_another_split_is_made_anew(tmp_path):
+def test_a_presence_file_of_another_split_is_created_again(tmp_path):
     path = str(tmp_path / "p")
     first = Presence(path, 10)
     first.mark(np.arange(10), PRESENT)
