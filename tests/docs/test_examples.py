@@ -164,7 +164,7 @@ def folder(sources, tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_example_runs_as_printed(page, folder, dataprep, warm):
+def test_every_example_runs_as_printed(page, folder, dataprep, warm, python):
     def prepare(text: str) -> None:
         for name, source in DATASETS.items():
             if name in text and not (folder / name).exists():
@@ -178,7 +178,7 @@ def test_every_example_runs_as_printed(page, folder, dataprep, warm):
             continue
         if block.language == "console":
             for line in commands(block):
-                run_command(line, folder, prepare, warm)
+                run_command(line, folder, prepare, {"dataprep": warm, "loaders": python})
         elif block.language == "python":
             prepare(block.code)
             run_python(block.code, folder)
@@ -190,9 +190,9 @@ def test_every_example_runs_as_printed(page, folder, dataprep, warm):
         assert made >= {"photos-tfrecord", "photos-webdataset", "photos-256", "photos-raw", "shards"}
 
 
-def run_command(line: str, folder: Path, prepare: Callable[[str], None], warm: WarmPython) -> None:
+def run_command(line: str, folder: Path, prepare: Callable[[str], None], programs: dict[str, WarmPython]) -> None:
     program, *arguments = shlex.split(line, comments=True)
-    if program not in ("dataprep", "loaders"):
+    if program not in programs:
         assert line.startswith(SHELL), f"not tested: {line}"
         return
     if arguments[0] == "index":
@@ -203,7 +203,7 @@ def run_command(line: str, folder: Path, prepare: Callable[[str], None], warm: W
         prepare(line)
     if (program, arguments[0]) == ("loaders", "bench"):
         arguments += ["--seconds", "0.01", "--repeats", "1"]  # what a reader waits a minute for
-    done = warm.run("-m", program, *arguments, cwd=folder, timeout=120)
+    done = programs[program].run("-m", program, *arguments, cwd=folder, timeout=120)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), f"{line}\n{done.stdout}{done.stderr}"
     if arguments[0] in ("convert", "index") and "--dry-run" not in arguments:
         made = done.stdout.splitlines()[-1].partition(" is ")[0]  # complete, or at a revision

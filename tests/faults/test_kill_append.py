@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 from helpers import HELPERS
@@ -14,14 +12,13 @@ from helpers import HELPERS
     ("fmt", "action", "stride"),
     [("tfrecord", "append", 11), ("webdataset", "append", 7), ("tfrecord", "steps", 19), ("webdataset", "revert", 3)],
 )
-def test_killed_at_every_file_operation(fmt, action, stride, make_photos, tmp_path):
+def test_killed_at_every_file_operation(fmt, action, stride, make_photos, warm, tmp_path):
     """With a stride of 1, the same takes a minute."""
     first, second = make_photos(tmp_path / "first", 10, classes=2, side=16), make_photos(tmp_path / "b", 9, 3, 20)
     (second / "a").mkdir()
     for number in range(5):  # a shard without a valid image
         (second / "a" / f"{number}.jpg").write_bytes(b"")
-    call = [sys.executable, str(HELPERS / "kill_appends.py"), first, second, tmp_path, fmt, str(stride), action]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
+    done = warm.run(HELPERS / "kill_appends.py", first, second, tmp_path, fmt, str(stride), action, timeout=120)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["calls"] > (10 if action == "revert" else 50)

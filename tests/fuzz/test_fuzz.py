@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -26,23 +24,12 @@ GROUPS = {
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limits of a child process are Linux's")
 @pytest.mark.parametrize("group", GROUPS, ids="+".join)
-def test_cases_of_a_fixed_seed(group, tmp_path):
-    """In a process of its own: it forks, so it must have no threads."""
+def test_cases_of_a_fixed_seed(group, python, tmp_path):
+    """In another process: it forks, so it must have no threads."""
     options = [word for name in group for word in ("--surface", name)]
-    command = [
-        sys.executable,
-        "-m",
-        "fuzz",
-        *options,
-        "--seed",
-        "0",
-        "--cases",
-        str(GROUPS[group]),
-        "--found",
-        tmp_path,
-    ]
-    environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}"}
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent, check=False)
+    options += ["--seed", "0", "--cases", str(GROUPS[group]), "--found", str(tmp_path)]
+    paths = f"import sys; sys.path[1:1] = {[str(TESTS), str(TESTS.parent)]}"
+    run = python.run("-m", "fuzz", *options, before=paths, cwd=TESTS.parent, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import small
 
 import loaders
 from loaders.devices import Device
@@ -9,7 +10,7 @@ from loaders.frameworks import load_framework
 
 
 def build(folder, **options):
-    defaults = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu", "num_threads": 2}
+    defaults = {"batch_size": 4, "transforms": small.EVAL, "device": "cpu", "num_threads": 2}
     return loaders.build(folder, **{**defaults, **options})
 
 
@@ -73,7 +74,7 @@ def test_next_says_how(make_dataset, mixed):
         next(loader)
     assert iter(loader) is not loader
     images, _ = next(iter(loader))
-    assert images.shape == (4, 3, 224, 224)
+    assert images.shape == (4, 3, 32, 32)
 
 
 def test_repr(make_dataset, mixed):

@@ -1,8 +1,5 @@
 """DALI reads the same bytes and labels from a converted image folder."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from helpers.read_back import read_back
@@ -24,10 +21,10 @@ def images(mixed, tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=["tfrecord", "webdataset"])
-def dataset(images, request, tmp_path_factory):
+def dataset(images, dataprep, request, tmp_path_factory):
     out = tmp_path_factory.mktemp("prepared") / "out"
-    command = [sys.executable, "-m", "dataprep.cli", "convert", "--src", images, "--out", out]
-    subprocess.run([*command, "--fmt", request.param, "--samples-per-shard", "9"], check=True)
+    done = dataprep("convert", "--src", images, "--out", out, "--fmt", request.param, "--samples-per-shard", "9")
+    assert done.returncode == 0, done.stderr
     return out
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import HELPERS
+from helpers import HELPERS, small
 from helpers.pictures import encode
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 
 
 def build(folder, **options):
-    defaults = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu", "num_threads": 1}
+    defaults = {"batch_size": 4, "transforms": small.EVAL, "device": "cpu", "num_threads": 1}
     return loaders.build(folder, **{**defaults, **options})
 
 
@@ -192,7 +192,7 @@ def test_a_rank_may_end_with_an_empty_batch(make_dataset, mixed):
     for rank in range(2):
         loader = build(folder, rank=rank, world_size=2, last_batch="partial", shuffle=False, batch_size=11)
         sizes.append([(tuple(images.shape), len(labels)) for images, labels in loader])
-    assert sizes == [[((11, 3, 224, 224), 11), ((0, 3, 224, 224), 0)], [((11, 3, 224, 224), 11), ((1, 3, 224, 224), 1)]]
+    assert sizes == [[((11, 3, 32, 32), 11), ((0, 3, 32, 32), 0)], [((11, 3, 32, 32), 11), ((1, 3, 32, 32), 1)]]
 
 
 @FORMATS
@@ -214,9 +214,7 @@ def test_training_returns_the_same_number_of_full_batches_on_every_rank(make_dat
 def test_ranks_draw_different_augmentations(make_dataset):
     noise = np.random.default_rng(0).integers(0, 255, (80, 80, 3), np.uint8)
     folder = make_dataset("tfrecord", [("png", encode(noise, "png"), 0)] * 8, shards=1)
-    first, second = (
-        next(iter(build(folder, rank=rank, world_size=2, transforms="imagenet-train")))[0] for rank in range(2)
-    )
+    first, second = (next(iter(build(folder, rank=rank, world_size=2, transforms=small.TRAIN)))[0] for rank in range(2))
     assert not torch.equal(first, second)
 
 

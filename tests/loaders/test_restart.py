@@ -8,13 +8,14 @@ import time
 
 import nvidia.dali
 import pytest
+from helpers import small
 
 import loaders
 from manifests.errors import CallError, IndexFileError
 
 
 def build(folder, **options):
-    defaults = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu", "num_threads": 1}
+    defaults = {"batch_size": 4, "transforms": small.EVAL, "device": "cpu", "num_threads": 1}
     return loaders.build(folder, **{**defaults, "fields": ("label",), **options})
 
 

@@ -4,20 +4,16 @@ import pickle
 
 import pytest
 import torch
-from helpers import HELPERS
+from helpers import HELPERS, small
 
 import loaders
-from loaders.transforms.presets import PRESETS
 from manifests.errors import CallError
-
-#: The preset "imagenet-train" as a list.
-IMAGENET_TRAIN = PRESETS["imagenet-train"][0]
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 
 
 def build(folder, **options):
-    defaults = {"batch_size": 4, "transforms": "imagenet-train", "device": "cpu", "num_threads": 2}
+    defaults = {"batch_size": 4, "transforms": small.TRAIN, "device": "cpu", "num_threads": 2}
     return loaders.build(folder, **{**defaults, **options})
 
 
@@ -130,7 +126,7 @@ def test_state_after_an_interruption_within_a_batch(make_dataset, mixed, last_ba
             raise KeyboardInterrupt
         return images
 
-    loader = build(folder, last_batch=last_batch, transforms=[*IMAGENET_TRAIN, interrupted])
+    loader = build(folder, last_batch=last_batch, transforms=[*small.TRAIN, interrupted])
     with pytest.raises(KeyboardInterrupt):
         list(loader)
     state = loader.state_dict()

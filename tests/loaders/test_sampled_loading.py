@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from helpers import small
 from helpers.pictures import encode
 
 import loaders
@@ -31,7 +32,7 @@ EACH = pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sam
 
 
 def build(folder, **options):
-    defaults = {"batch_size": 6, "transforms": "imagenet-train", "device": "cpu", "num_threads": 2}
+    defaults = {"batch_size": 6, "transforms": small.TRAIN, "device": "cpu", "num_threads": 2}
     return loaders.build(folder, **{**defaults, **options})
 
 
@@ -155,7 +156,7 @@ def resume_at(folder, sampler, epochs, epoch, taken):
 def test_resumes_in_a_new_process(people, tmp_path, python):
     script = (
         "import loaders, pickle, sys\n"
-        "loader = loaders.build(sys.argv[1], batch_size=6, transforms='imagenet-train', device='cpu', num_threads=1,\n"
+        f"loader = loaders.build(sys.argv[1], batch_size=6, transforms={small.TRAIN}, device='cpu', num_threads=1,\n"
         "    sampler=loaders.PKSampler(3, 2, by='identity'), prefetch=1)\n"
         "loader.load_state_dict(pickle.load(open(sys.argv[2], 'rb')))\n"
         "pickle.dump([(images.numpy(), labels.numpy()) for images, labels in loader], open(sys.argv[3], 'wb'))\n"
@@ -363,7 +364,7 @@ def test_build_warns_about_classes_without_samples(people, tmp_path):
 def test_a_thread_may_outlive_the_main_thread(people, python):
     script = (
         "import loaders, sys, threading\n"
-        "loader = loaders.build(sys.argv[1], batch_size=6, transforms='imagenet-train', device='cpu', num_threads=1,\n"
+        f"loader = loaders.build(sys.argv[1], batch_size=6, transforms={small.TRAIN}, device='cpu', num_threads=1,\n"
         "    sampler=loaders.ShuffledSampler())\n"
         "def train():\n"
         "    for _ in range(20): count = sum(1 for _ in loader)\n"

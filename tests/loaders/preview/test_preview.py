@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import chain
 
@@ -104,10 +102,10 @@ def test_raw_pixels(invoke_dataprep, make_photos, tmp_path):
 
 
 @pytest.fixture
-def invoke_dataprep():
+def invoke_dataprep(dataprep):
     def run(*arguments):
-        command = [sys.executable, "-m", "dataprep", *map(str, arguments)]
-        subprocess.run(command, check=True, capture_output=True)
+        done = dataprep(*arguments)
+        assert done.returncode == 0, done.stderr
 
     return run
 
