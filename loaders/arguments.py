@@ -22,7 +22,7 @@ _DTYPES = {
 }
 
 #: Arguments of `torch.utils.data.DataLoader` that `build` does not have, and what to do instead.
-_DATALOADER_HINTS = {
+DATALOADER_HINTS = {
     "num_workers": "remove it: num_threads is the number of CPU threads, and its default suits most machines",
     "pin_memory": "remove it: batches are made on the GPU",
     "pin_memory_device": "remove it: batches are made on the GPU; device selects which",
@@ -96,8 +96,8 @@ def canonical_last_batch(last_batch: Any, other: Mapping[str, Any]) -> Any:
     for name in other:
         if name == "drop_last":
             continue
-        if name in _DATALOADER_HINTS:
-            raise CallError(f"build() has no argument {name}", hint=_DATALOADER_HINTS[name])
+        if name in DATALOADER_HINTS:
+            raise CallError(f"build() has no argument {name}", hint=DATALOADER_HINTS[name])
         raise CallError(
             f"build() has no argument {name}", hint=suggest(name, [field.name for field in fields(BuildRequest)])
         )

@@ -58,7 +58,7 @@ def _drop(source: Source, images: Collection, found: Duplicates) -> Source:
     order = np.lexsort((np.arange(len(source)), source.split, is_train))
     rank = np.empty(len(source), np.int64)
     rank[order] = np.arange(len(source))
-    original, distance, symmetry = _originals(found, rank)
+    original, distance, symmetry = choose_originals(found, rank)
     dropped = np.flatnonzero(original >= 0)
     if not len(dropped):
         return source
@@ -88,7 +88,7 @@ def _detail(original: str, distance: int, symmetry: int) -> str:
     return f"a copy of {original}: {plural(distance, 'bit')} of the hashes differ{changed}"
 
 
-def _originals(
+def choose_originals(
     found: Duplicates, rank: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.uint8]]:
     """Decide which images to leave out, so that no two of those that are kept are copies of each other.

@@ -133,6 +133,11 @@ class CachedImages:
         self._resources.close()
 
     @property
+    def fetched_bytes(self) -> int:
+        """Bytes that this loader has fetched so far."""
+        return self._fetcher.bytes
+
+    @property
     def missing_bytes(self) -> int:
         """Size of the images that are not in the cache."""
         return int(self._layout.sizes[self._presence.states == ABSENT].sum())

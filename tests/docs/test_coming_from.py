@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import loaders
-from loaders.arguments import _DATALOADER_HINTS
+from loaders.arguments import DATALOADER_HINTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -45,7 +45,7 @@ def test_every_argument_of_dataloader_is_explained():
 
 def test_what_to_leave_out_is_what_build_refuses():
     table = (DOCS / "from-dataloader.md").read_text("utf-8")
-    for name in _DATALOADER_HINTS:
+    for name in DATALOADER_HINTS:
         with pytest.raises(loaders.CallError, match="no argument"):
             loaders.build("photos", batch_size=4, transforms=[], **{name: 1})
         assert f"| `{name}` |" in table

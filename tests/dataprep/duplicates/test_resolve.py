@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataprep.duplicates.find import Duplicates
-from dataprep.duplicates.resolve import _originals
+from dataprep.duplicates.resolve import choose_originals
 from dataprep.duplicates.search import Pairs
 from manifests.store import read_manifest
 
@@ -191,7 +191,7 @@ def test_no_two_images_that_are_kept_are_copies(case, random):
     bits = np.array([random.randrange(32) for _ in edges], np.uint8)
     found = Duplicates(item, first_image, Pairs(first, second, bits), np.zeros(len(edges), np.uint8), 31)
     rank = np.array(random.sample(range(len(items)), len(items)))
-    original, distance, _ = _originals(found, rank)
+    original, distance, _ = choose_originals(found, rank)
     is_copy = {(a, b) for a, b in edges} | {(b, a) for a, b in edges} | {(a, a) for a in range(len(names))}
     kept = [image for image in range(len(items)) if original[image] < 0]
     for image in range(len(items)):

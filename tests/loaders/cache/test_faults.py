@@ -331,7 +331,7 @@ def test_images_from_before_the_machine_was_started_are_verified(dataset, tmp_pa
     images = open_images(url, cache)
     assert (images._presence.states == UNVERIFIED).all()
     assert_right(read_epochs(images), local)
-    assert images._fetcher.bytes < shard.stat().st_size * 2  # only the lost images, not all three shards
+    assert images.fetched_bytes < shard.stat().st_size * 2  # only the lost images, not all three shards
     images.close()
 
 
@@ -353,7 +353,7 @@ def test_a_killed_process_leaves_a_cache_that_the_next_one_uses(dataset, tmp_pat
     there = int((images._presence.states == PRESENT).sum())
     assert_right(read_epochs(images), local)
     stored = sum(path.stat().st_size for path in local.glob("*.tfrecord"))
-    assert there == SAMPLES or images._fetcher.bytes <= stored
+    assert there == SAMPLES or images.fetched_bytes <= stored
     images.close()
 
 

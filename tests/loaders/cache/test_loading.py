@@ -146,7 +146,7 @@ def test_a_cache_that_is_too_small_evicts_and_fetches_again(large, tmp_path):
                 np.testing.assert_array_equal(images.numpy(), other_images, err_msg=f"{epoch} {number}")
                 np.testing.assert_array_equal(labels.numpy(), other_labels)
                 assert disk_usage(cache) <= limit * 1.02 + 4096 * 32
-        fetched = loader._spec.records._fetcher.bytes
+        fetched = loader.spec.records.fetched_bytes
     stored = sum(path.stat().st_size for path in local.glob("*.tar"))
     assert stored < fetched < 2.6 * stored  # of three epochs; an order by age fetches everything three times
 
