@@ -10,6 +10,7 @@ import shutil
 import tarfile
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -166,16 +167,19 @@ def folder(sources, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
+def prepare_datasets(text: str, folder: Path, dataprep: Callable) -> None:
+    """Make the datasets that a text names, unless they exist."""
+    for name, source in DATASETS.items():
+        if name in text and not (folder / name).exists():
+            options = ["--val-fraction", "0.1"] if source == "photos" else []
+            options += ["--label-column", "identity"] if source == "people.csv" else []
+            done = dataprep("convert", "--src", source, "--out", name, *options, cwd=folder)
+            assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_example_runs_as_printed(page, folder, dataprep, warm, python):
-    def prepare(text: str) -> None:
-        for name, source in DATASETS.items():
-            if name in text and not (folder / name).exists():
-                options = ["--val-fraction", "0.1"] if source == "photos" else []
-                options += ["--label-column", "identity"] if source == "people.csv" else []
-                done = dataprep("convert", "--src", source, "--out", name, *options, cwd=folder)
-                assert done.returncode == 0, done.stderr
-
+    prepare = partial(prepare_datasets, folder=folder, dataprep=dataprep)
     for block in blocks(page):
         if block.reason:
             continue
