@@ -33,6 +33,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter collect everything at its end: libraries report what they find then."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def make_photos() -> MakePhotos:
     """`make_photos(folder, count, classes=3, side=64)` writes an ImageFolder of JPEG, PNG and WebP images in turn."""

@@ -205,9 +205,10 @@ def parse_commands(code: str) -> None:
         found = re.search(r"(?:^|srun )dataprep (.+)", line)
         if found:
             name, *arguments = shlex.split(found[1].replace("$SLURM_CPUS_PER_TASK", "8"), comments=True)
-            command = main.get_command(click.Context(main), name)
+            program = click.Context(main, **main.context_settings)
+            command = main.get_command(program, name)
             assert command is not None, line
-            command.make_context(name, arguments)
+            command.make_context(name, arguments, parent=program)
 
 
 def run_command(line: str, folder: Path, prepare: Callable[[str], None], programs: dict[str, WarmPython]) -> None:
