@@ -34,7 +34,7 @@ class AppendResult:
         manifest: manifest of the newest revision.
         known: number of images of the source that were in the dataset before.
         revision: the revision that the whole source made or was appended in before; `None` if there is none.
-        converted: what was written, with a manifest of only the new shards. `None` if nothing was to be done.
+        converted: what was written, with a manifest of only the new shards. `None` if there was nothing to append.
         new_classes: names of the classes that were added.
         notices: messages about the images that were in the dataset before, one line each.
 

@@ -89,7 +89,7 @@ def _remove_stale(base: Base, mark: Mark | None) -> None:
 
 
 def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
-    """Write the mark, or resume the append that it is of; return its finished shards and remove what is not finished.
+    """Write the mark, or resume its append: return the finished shards and remove what is not finished.
 
     Raises:
         CallError: there is the mark of another append, or a file that is not of this append has one of its names.
