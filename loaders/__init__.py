@@ -1,6 +1,7 @@
 """Read prepared datasets as training batches: `build`, `Loader`, `Batch`, the samplers, and the errors to catch.
 
-Importing this package imports neither torch, DALI nor Arrow.
+Importing this package imports neither torch, DALI nor Arrow. It sets CUDA_DEVICE_MAX_CONNECTIONS, unless it is set; see
+`loaders.cuda_queues`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)] in {"loaders", "-mlo
     prepare_process("loaders")
 
 from typing import TYPE_CHECKING, Any
+
+from loaders import cuda_queues as _cuda_queues  # noqa: F401 - for its effect on the environment
 
 # Importing the submodule `loaders.build` sets the attribute `build` of this package to the submodule. This statement
 # then replaces it by the function. Python sets the attribute only once, so later imports keep the function.

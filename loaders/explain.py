@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from loaders.cache.images import CachedImages
 from loaders.cache.joined import JoinedImages
+from loaders.cuda_queues import queues_note
 from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, estimate_memory, format_gib
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.base import ImageSpec, short_repr
@@ -74,6 +75,9 @@ def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
         f"{batch_bytes / 2**20:,.1f} MiB; prefetch: {options.prefetch}; threads: {options.num_threads}"
         f"{hardware if options.device.is_gpu else ''}"
     )
+    note = queues_note() if options.device.is_gpu else None
+    if note is not None:
+        yield f"warning: {note}"
     if options.tuning:
         yield f"threads, prefetch and hardware decoder from {options.tuning}, unless given"
     if spec.sizes is not None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import nvidia.dali
 import pytest
 from helpers import handmade, serve_models
 from helpers.pictures import encode, photo
@@ -44,8 +47,9 @@ def test_batches_of_every_size_are_those_of_the_loader(photos, tmp_path, dtype):
         "largest": LARGEST, "device_id": 0,
     }  # fmt: skip
     (tmp_path / "jobs.json").write_text(json.dumps([job]))
-    command = [sys.executable, "-I", serve_models.__file__, str(tmp_path / "jobs.json")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-P", serve_models.__file__, str(tmp_path / "jobs.json")]
+    only_dali = os.environ | {"PYTHONPATH": str(Path(nvidia.dali.__file__).parents[2])}
+    done = subprocess.run(command, cwd=tmp_path, env=only_dali, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     served = np.load(tmp_path / "served.npz", allow_pickle=False)
     with loaders.build(

@@ -327,3 +327,12 @@ def test_plan_scale(tmp_path, results_of):
     assert [row["samples"] for row in extended["rows"] if row["step"] == "build"] == [10**8, 10**9]
     assert len(checks_of(results)) == 3
     assert "build, 100 shards: " in shown
+
+
+def test_train_speed_compares_feeds_with_a_cached_batch(photos, tmp_path, results_of):
+    results, _ = results_of(
+        "train_speed", "--images", photos, "--count", 8, "--models", "tiny", "--batch-sizes", 4, "--stores", "full",
+        "--device", "cpu", "--rounds", 1, "--seconds", 0, "--work", tmp_path,
+    )  # fmt: skip
+    assert rows_of(results) == ["cached batch", "loaders, full"]
+    assert checks_of(results) == ["tiny, batches of 4: loaders, full / cached batch"]

@@ -1,0 +1,48 @@
+"""The number of CUDA's hardware queues is set when `loaders` is imported, unless it was set."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+import loaders.cuda_queues
+from loaders.cuda_queues import VARIABLE, queues_note, request_queues
+
+
+def torch_with(*, started):
+    return {"torch": SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: started))}
+
+
+@pytest.mark.parametrize(
+    ("before", "modules", "after", "late"),
+    [
+        ({}, {}, "32", False),
+        ({}, torch_with(started=False), "32", False),
+        ({}, torch_with(started=True), "32", True),
+        ({VARIABLE: "1"}, torch_with(started=True), "1", False),
+    ],
+)
+def test_the_number_is_set_unless_it_was(before, modules, after, late):
+    environ = dict(before)
+    assert request_queues(environ, modules) is late
+    assert environ[VARIABLE] == after
+
+
+@pytest.mark.parametrize(("given", "printed"), [(None, "32"), ("1", "1")])
+def test_import_sets_it_for_the_process(given, printed):
+    environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    environ |= {} if given is None else {VARIABLE: given}
+    code = f"import loaders, os; print(os.environ[{VARIABLE!r}])"
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == printed
+
+
+def test_a_wrong_number_is_explained(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "32")
+    assert queues_note() is None
+    monkeypatch.setenv(VARIABLE, "1")
+    assert "CUDA_DEVICE_MAX_CONNECTIONS is 1: with fewer than 32" in queues_note()
+    monkeypatch.setattr(loaders.cuda_queues, "STARTED_BEFORE", True)
+    assert "import loaders first, or set CUDA_DEVICE_MAX_CONNECTIONS=32" in queues_note()
