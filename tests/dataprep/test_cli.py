@@ -67,7 +67,7 @@ def test_help_lists_every_command_and_exit_status(invoke):
                  "where validate max-pixels resize-shorter max-side only-above quality subsampling filter "
                  "store raw-size raw-fit image-root path-column label-column split-column pattern classes "
                  "max-classes rename-classes label-type unlabelled label-separator duplicates "
-                 "distance hash overwrite"),
+                 "distance hash overwrite append"),
         ("work", "task claim beat workers"),
         ("finish", "max-rejected workers"),
         ("index", "image label label-type unlabelled label-key label-offset classes max-classes split validate workers "
@@ -75,7 +75,7 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("verify", "decode manifest-only max-pixels workers"),
         ("info", "json"),
         ("diff", "json limit"),
-        ("duplicates", "distance across limit json unlabelled workers"),
+        ("duplicates", "distance across limit json unlabelled no-store workers"),
         ("revert", ""),
         ("repair", "src dry-run image-root path-column label-column split-column pattern classes max-classes "
                    "rename-classes label-type unlabelled label-separator workers"),
