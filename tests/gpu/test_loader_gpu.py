@@ -120,6 +120,24 @@ def test_a_batch_function_runs_on_the_gpu(folders):
     assert images.shape == (16, 3)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_batch_keeps_its_images_until_the_gpu_has_used_them(folders, dtype):
+    # A model's kernels run long after a loop has gone on to the next batch, which releases the images of this one.
+    sampler = loaders.RepeatedSampler(40, samples=640)
+    with build(folders["tfrecord"], sampler=sampler, dtype=dtype) as loader:
+        expected = [images.double().sum().item() for images, _ in loader]
+        loader.set_epoch(0)
+        again = [images.double().sum().item() for images, _ in loader]
+        assert again == expected
+        loader.set_epoch(0)
+        sums = []
+        for images, _ in loader:
+            torch.cuda._sleep(40_000_000)  # about 20 ms on the stream that uses the images
+            sums.append(images.double().sum())
+            del images
+        assert [each.item() for each in sums] == expected
+
+
 def test_no_copy_through_the_host(folders):
     """A batch uses DALI's own memory on the GPU."""
     loader = build(folders["tfrecord"])
