@@ -134,7 +134,8 @@ def build(
             - the path of a YAML file that contains such a list or a PaddleClas training config
         views: several tensors of the same images, for self-supervision: a list of lists of transforms, or of
             ``Compose``, one for each view. `transforms`, a list, runs first, once per image; its result is the input of
-            every view. The value of ``"image"`` is then a tuple of tensors, one for each view.
+            every view. The value of ``"image"`` is then a tuple of tensors, one for each view; likewise those of
+            ``"mask"``, ``"depth"``, ``"boxes"``, ``"box_labels"`` and ``"box_counts"``.
         sampler: chooses the samples of each batch: `ShuffledSampler`, `ClassBalancedSampler`, `PKSampler`, or any
             object that follows the protocol `loaders.samplers.Sampler`. `None` means the sampler of a PaddleClas
             config, else every sample once per epoch, in the order that `shuffle` gives.

@@ -88,8 +88,9 @@ def _placed(spec: LoaderSpec) -> str:
     """Return what follows the pixels of the images of a batch."""
     kind = spec.fields.label_image
     if kind is not None:
-        size = " x ".join(map(str, spec.recipe.size))
-        return f" and {spec.options.batch_size} x {size} {'uint8 masks' if kind == 'mask' else 'uint16 depth maps'}"
+        sizes = dict.fromkeys(" x ".join(map(str, output.size or ())) for output in spec.recipe.outputs)
+        what = "uint8 masks" if kind == "mask" else "uint16 depth maps"
+        return f" and {spec.options.batch_size} x {' and '.join(sizes)} {what}"
     return " and their boxes" if spec.fields.has_boxes else ""
 
 

@@ -33,13 +33,12 @@ def make_batch(outputs: Sequence[Any], spec: LoaderSpec, framework: Framework, p
     """
     names, outputs, size = spec.options.fields, list(outputs), spec.order.size(position)
     images = [outputs.pop(0) for _ in spec.recipe.outputs] if "image" in names else []
-    label_image = outputs.pop(0) if spec.fields.label_image else None
+    label_images = [outputs.pop(0) for _ in spec.recipe.outputs] if spec.fields.label_image else []
     arrays = [np.asarray(each.as_tensor()) for each in outputs]
     stored_label = arrays.pop(0) if spec.fields.stored_label else None
     rows = _take_rows(arrays, spec)
     values = spec.fields.values(stored_label, rows)
-    if spec.fields.has_boxes and rows is not None:
-        values |= spec.fields.boxes(rows, arrays.pop(0))
+    boxes = [spec.fields.boxes(rows, arrays.pop(0)) for _ in spec.recipe.outputs] if spec.fields.has_boxes else []
     if "valid" in names:
         values["valid"] = spec.order.valid(position)
     if arrays and "label" in values and spec.split.manifest.label_type == "class":
@@ -49,11 +48,16 @@ def make_batch(outputs: Sequence[Any], spec: LoaderSpec, framework: Framework, p
         if arrays and name in values and name == LABEL_FIELDS[spec.split.manifest.label_type]:
             values[name] = mixed_values(np.asarray(values[name]), arrays[0], arrays[1], smoothing)
 
+    def of_views(found: Sequence[Any]) -> Any:
+        return tuple(found) if spec.recipe.views else found[0]
+
     def value(name: str) -> Any:
         if name == "image":
             return _all_images(images, spec, framework, size)
         if name == spec.fields.label_image:
-            return framework.images(label_image, "uint8", spec.options.device)[:size]
+            return of_views([framework.images(each, "uint8", spec.options.device)[:size] for each in label_images])
+        if boxes and name in boxes[0]:
+            return of_views([framework.numbers(each[name][:size], spec.options.device) for each in boxes])
         first = values[name][:size]
         return first if isinstance(first, list) else framework.numbers(first, spec.options.device)
 

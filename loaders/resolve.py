@@ -8,11 +8,10 @@ import os
 from dataclasses import replace
 
 from loaders.cache.images import CachedImages
-from loaders.cache.joined import JoinedImages, open_images
+from loaders.cache.joined import open_images
 from loaders.cache.open import open_cached
 from loaders.dataset.fields import Fields, shadowed_columns
 from loaders.dataset.joined import JoinedSplit, join_splits
-from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import SampleTables
 from loaders.devices import find_device, find_gpus
@@ -22,7 +21,7 @@ from loaders.options import BuildRequest, ResolvedOptions, first_given
 from loaders.ranks import usable_cores
 from loaders.samplers.choose import choose_order, on_network
 from loaders.samplers.order import PlannedOrder
-from loaders.spec import LoaderSpec, check_limit, fused, load_settings
+from loaders.spec import Images, LoaderSpec, check_limit, fused, load_settings
 from loaders.transforms.argument import ParsedTransforms, parse_transforms
 from loaders.transforms.base import Size
 from loaders.transforms.cost import computes_on_cpu, order_warnings, works_on_whole_images
@@ -118,7 +117,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         require_followed(recipe, "masks")
     if fields.has_boxes:
         require_followed(recipe, "boxes")
-    records = _images(split, tables, request, options) if planned else None
+    records, seconds = _images(split, tables, fields, request, options) if planned else (None, None)
     cache_warning = records.warning if isinstance(records, CachedImages) else None
     spec = LoaderSpec(
         split=split,
@@ -130,7 +129,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         num_classes=_num_classes(split, recipe) if split.manifest.label_type == "class" else 0,
         fields=fields,
         records=records,
-        label_images=_label_images(split, tables, fields, options) if planned else None,
+        label_images=seconds,
         sizes=sizes if device.is_gpu else None,
         settings=settings,
         order_warnings=slow_orders,
@@ -235,24 +234,14 @@ def _cache_of(split: OpenSplit) -> str:
 
 
 def _images(
-    split: OpenSplit, tables: SampleTables, request: BuildRequest, options: ResolvedOptions
-) -> Records | CachedImages | JoinedImages:
-    tolerant = request.on_error != "raise"
-    images = open_images(split, tables, mmap=options.mmap, tolerant=tolerant)
+    split: OpenSplit, tables: SampleTables, fields: Fields, request: BuildRequest, options: ResolvedOptions
+) -> tuple[Images, Images | None]:
+    """Return random access to the images of a split, and to its masks or depth maps if a field needs them."""
+    tolerant, second = request.on_error != "raise", fields.label_image is not None
+    images, seconds = open_images(split, tables, mmap=options.mmap, tolerant=tolerant, second=second)
     if isinstance(images, CachedImages):
         images.require_room(options.batch_size * options.ranks.world_size)
-    return images
-
-
-def _label_images(split: OpenSplit, tables: SampleTables, fields: Fields, options: ResolvedOptions) -> Records | None:
-    if fields.label_image is None:
-        return None
-    if _cache_of(split):
-        raise CallError(
-            f"the field {fields.label_image!r} cannot be read from an object store",
-            hint="copy the dataset to a local disk, or leave the field out",
-        )
-    return Records(split, tables, mmap=options.mmap, tolerant=options.on_error != "raise", second=True)
+    return images, seconds
 
 
 def _default_threads(fusion: Fusion, decoded_sizes: ImageSizes | None, cores: int, *, gpu: bool) -> int:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from loaders.cache.images import CachedImages
+from loaders.cache.images import CachedImages, CachedSeconds
 from loaders.cache.joined import JoinedImages
 from loaders.dataset.fields import Fields
 from loaders.dataset.memory_images import MemoryImages
@@ -25,7 +25,7 @@ from loaders.transforms.parse.adjusted import adjusted
 from manifests.errors import CallError
 
 #: Random access to the encoded images of a split: `images(rows)` returns them.
-Images: TypeAlias = Records | CachedImages | JoinedImages | MemoryImages
+Images: TypeAlias = Records | CachedImages | CachedSeconds | JoinedImages | MemoryImages
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class LoaderSpec:
     order_warnings: tuple[str, ...]
     warnings: tuple[str, ...]
     written: Recipe
-    label_images: Records | None = None
+    label_images: Images | None = None
     adjustment: Adjustment = AS_WRITTEN
 
 
@@ -106,10 +106,10 @@ def load_settings(recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, s
     values = sum(map(_values, recipe.outputs))
     # Per pixel of a mask or depth map. They are decoded whole, and moved in a second copy.
     label_bytes = sum(LABEL_IMAGE_BYTES.get(name, 0) for name in options.fields)
-    height, width = recipe.size
+    pixels = sum(math.prod(output.size or ()) for output in recipe.outputs)
     return LoadSettings(
         batch_size=options.batch_size,
-        image_bytes=values * DTYPE_BYTES[options.dtype] + height * width * label_bytes,
+        image_bytes=values * DTYPE_BYTES[options.dtype] + pixels * label_bytes,
         # DALI has no bfloat16: it returns float32, which the framework converts.
         staged_bytes=values * DTYPE_BYTES["float32"] if options.dtype == "bfloat16" else 0,
         window=decode_window(fusion.operations),

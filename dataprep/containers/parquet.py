@@ -15,6 +15,7 @@ from dataprep.images.base import MAX_BYTES, Rejected
 from manifests.errors import SourceVanishedError
 from manifests.parquet import BoundedParquet
 from manifests.parquet_errors import ParquetError
+from manifests.text import printable
 
 #: A file may have this many rows for each of its bytes, and some more.
 ROWS_PER_BYTE = 2.0
@@ -75,7 +76,7 @@ class _Rows:
             value = self._group(location.key, number)[location.position - first]
         data: bytes | None = value.as_py()
         if data is None:
-            raise Rejected("empty", f"row {location.position} has no image (null)")
+            raise Rejected("empty", f"column {printable(location.key.decode())!r} of row {location.position} is null")
         if len(data) > MAX_BYTES:
             raise Rejected("too-large", f"{len(data)} bytes, but the limit is {MAX_BYTES}")
         return data

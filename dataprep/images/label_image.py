@@ -50,7 +50,7 @@ def store_label_image(data: bytes, info: ImageInfo, label_type: LabelType, place
         raise Rejected("mask-size", f"{info.width}x{info.height} pixels, but the upright image has {width}x{height}")
     bits, colors = data[_BITS], data[_COLORS]
     if label_type == "depth" and (bits, colors) != (16, _GRAY):
-        raise Rejected("unsupported", f"{_kind(bits, colors)}, but a depth map is gray with 16 bits")
+        raise Rejected("unsupported", f"{_kind(bits, colors)}, but a depth map has gray values of 16 bits")
     as_stored = (16, _GRAY) if label_type == "depth" else (8, _GRAY)
     if placement.is_identity and (bits, colors) == as_stored and b"eXIf" not in data:
         return data
@@ -67,7 +67,8 @@ def store_label_image(data: bytes, info: ImageInfo, label_type: LabelType, place
 
 
 def _kind(bits: int, colors: int) -> str:
-    return f"{'gray' if colors == _GRAY else 'a palette' if colors == _PALETTE else 'colors'} with {bits} bits"
+    name = {_GRAY: "gray values", _PALETTE: "a palette"}.get(colors, "colors")
+    return f"{name} of {bits} bits"
 
 
 def _values(data: bytes, info: ImageInfo) -> NDArray[Any]:

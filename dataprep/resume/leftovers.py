@@ -43,6 +43,7 @@ from dataprep.sources import Source
 from dataprep.storage.completion import INCOMPLETE_NAME, owns_names, read_mark
 from manifests.errors import CallError, DamagedError
 from manifests.files import REJECTED, read_lines
+from manifests.labels import MASK_TYPES
 from manifests.remote import is_url
 from manifests.revisions import APPEND_MARK_NAME, REVISION_FILE
 from manifests.schema import SPLIT_NAMES, File
@@ -194,7 +195,9 @@ def _shard_file(result: ShardResult) -> File | None:
 def _source_images(source: Source, shard: ShardPlan) -> SourceImages:
     paths = source.path.take(shard.rows).to_pylist()
     sizes = source.size[shard.rows].tolist()
-    return SourceImages(source.root, paths, sizes, locations_of(source.location, shard.rows))
+    seconds = source.extra.take(shard.rows).to_pylist() if source.label_type in MASK_TYPES else None
+    locations = locations_of(source.location, shard.rows)
+    return SourceImages(source.root, paths, sizes, locations, source.label_type, seconds)
 
 
 def _replaced_error(out: str, path: str, options: Options) -> CallError:

@@ -1,9 +1,14 @@
-"""Read a finished shard and its source images again, to see whether both are what the sample table says."""
+"""Read a finished shard and its source images again, to see whether both are what the sample table says.
+
+Source images are those of the samples, and their masks or depth maps.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from awscrt.checksums import crc32c
 
@@ -12,8 +17,11 @@ from dataprep.containers import Location
 from dataprep.images.base import Rejected
 from dataprep.options import Options
 from dataprep.progress import REPORTED_IMAGES, report_images
+from dataprep.shards.second_image import load_second_image
 from dataprep.shards.source_image import load_image
+from dataprep.sources.base import MASK_SOURCE
 from manifests.errors import TableError
+from manifests.labels import LabelType
 from manifests.schema import Conversion, File
 from manifests.tables import read_table
 
@@ -27,6 +35,8 @@ class SourceImages:
         paths: their paths.
         sizes: their sizes in bytes, when the source was scanned.
         locations: where they are inside containers; `None` if every image is a file of its own.
+        label_type: what the labels are.
+        seconds: the columns that say where the masks or depth maps are, if the samples have some.
 
     """
 
@@ -34,6 +44,8 @@ class SourceImages:
     paths: list[str]
     sizes: list[int]
     locations: list[Location | None] | None = None
+    label_type: LabelType = "class"
+    seconds: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,7 @@ class Reread:
     Attributes:
         name: the shard's file name without extension.
         is_damaged: whether the shard has another checksum.
-        replaced: a source image that is not the one in the shard; `None` if all are.
+        replaced: a source image, mask or depth map that is not the one in the shard; `None` if all are.
 
     """
 
@@ -87,30 +99,58 @@ def reread(task: RereadTask) -> Reread:
 
 
 def _find_replaced(task: RereadTask, images: SourceImages) -> str | None:
-    """Return the path of the first image that is not the one in the shard; `None` if all are.
+    """Return the path of the first image, mask or depth map that is not the one in the shard; `None` if all are.
 
     If the options change images, return the first path: the checksums in the table are then not those of the source.
     """
     if task.options.changes_images:
         return images.paths[0]
     try:
-        table = read_table(os.path.join(task.out, f"{task.name}.parquet"), ["source", "crc32c"])
+        stored = _stored(task, images)
     except TableError:
         return images.paths[0]
-    stored = dict(zip(table["source"].to_pylist(), table["crc32c"].to_pylist(), strict=True))
     reasons = {row["source"]: row["reason"] for row in task.conversion.rejected}
     unchecked = replace(task.options, validate="none")  # only the bytes matter of an image that was valid
     locations = images.locations or [None] * len(images.paths)
-    for number, (path, size, location) in enumerate(zip(images.paths, images.sizes, locations, strict=True)):
+    nothing: list[dict[str, Any] | None] = [None] * len(images.paths)
+    seconds: Sequence[dict[str, Any] | None] = images.seconds or nothing
+    samples = zip(images.paths, images.sizes, locations, seconds, strict=True)
+    for number, (path, size, location, second) in enumerate(samples):
         if number % REPORTED_IMAGES == REPORTED_IMAGES - 1:
             report_images(task.name, REPORTED_IMAGES)
         options = unchecked if path in stored else task.options
         try:
-            data = load_image(images.root, path, size, options, location).data
+            found = _checksums(images, path, size, options, location, second)
         except Rejected as error:
             is_same = path not in stored and error.reason == reasons.get(path)
         else:
-            is_same = stored.get(path) == crc32c(data)
+            is_same = stored.get(path) == found
+            if second is not None and not is_same and stored.get(path, ())[:1] == found[:1]:
+                return str(second[MASK_SOURCE])
         if not is_same:
             return path
     return None
+
+
+def _stored(task: RereadTask, images: SourceImages) -> dict[str, tuple[int, ...]]:
+    """Return the checksum of each image in the shard, and that of its mask or depth map, by the path of the image."""
+    columns = ["crc32c", *(["mask_crc32c"] if images.seconds else [])]
+    path = os.path.join(task.out, f"{task.name}.parquet")
+    table = read_table(path, ["source", *columns], label_type=images.label_type)
+    values = zip(*(table[name].to_pylist() for name in columns), strict=True)
+    return dict(zip(table["source"].to_pylist(), values, strict=True))
+
+
+def _checksums(  # noqa: PLR0917
+    images: SourceImages,
+    path: str,
+    size: int,
+    options: Options,
+    location: Location | None,
+    second: Mapping[str, Any] | None,
+) -> tuple[int, ...]:
+    data, *_, placement = load_image(images.root, path, size, options, location, placed=second is not None)
+    if second is None or placement is None:
+        return (crc32c(data),)
+    mask = load_second_image(images.root, second, placement, options, location, label_type=images.label_type)
+    return crc32c(data), crc32c(mask)

@@ -2,24 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dataprep import storage
 from dataprep.containers import Location
 from dataprep.images.base import Rejected
 from dataprep.options import Options
-from dataprep.shards.source_image import load_image
+from dataprep.shards.source_image import load_image, start_reading
 from dataprep.sources.base import MASK_SOURCE
 from manifests.errors import DatasetError, SourceVanishedError
 from manifests.labels import LabelType
-from manifests.remote import join_path
+from manifests.remote import is_url, join_path
 from manifests.schema import UNREADABLE
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from typing_extensions import Buffer
+
     from dataprep.images.placement import Placement
+
+#: Second images in object stores that are read ahead. Their sizes are not known, so this bounds the memory.
+_AHEAD = 8
+
+
+class _Place(NamedTuple):
+    """Where a second image is.
+
+    Attributes:
+        path: its path.
+        size: its length in bytes; `UNREADABLE` if it is not known.
+        location: where it is in a shard; `None` if it is a file of its own.
+
+    """
+
+    path: str
+    size: int
+    location: Location | None
+
+
+def start_reading_seconds(
+    root: str, extras: Sequence[Mapping[str, Any]], locations: Sequence[Location | None]
+) -> Iterator[Future[Buffer] | None]:
+    """Begin to read second images from object stores, a few ahead; yield `None` for each one that is in a file.
+
+    Args:
+        root: folder that relative paths start from.
+        extras: the columns of each sample.
+        locations: where the first images are inside containers.
+
+    """
+    ahead: deque[Future[Buffer] | None] = deque()
+    for extra, location in zip(extras, locations, strict=True):
+        place = _place_of(extra, location)
+        ahead += start_reading(root, [place.path], [place.size], [place.location])
+        if len(ahead) > _AHEAD:
+            yield ahead.popleft()
+    yield from ahead
+
+
+def _place_of(extra: Mapping[str, Any], location: Location | None) -> _Place:
+    path: str = extra[MASK_SOURCE] or ""
+    if location is None or "mask_offset" not in extra:
+        return _Place(path, UNREADABLE, None)
+    size = extra["mask_size"]
+    place = Location(location.container, "range", extra["mask_offset"], size, crc32c=extra["mask_crc32c"])
+    return _Place(path, size, place)
 
 
 def load_second_image(
@@ -30,6 +82,7 @@ def load_second_image(
     location: Location | None,
     *,
     label_type: LabelType,
+    pending: Future[Buffer] | None = None,
 ) -> bytes:
     """Return the second image of a sample: a PNG of the size of the first one.
 
@@ -41,23 +94,20 @@ def load_second_image(
         options: how to check the image.
         location: where the first image is inside a container; `None` if it is a file of its own.
         label_type: what the second image is.
+        pending: what `start_reading_seconds` yielded for it.
 
     Raises:
         Rejected: the sample must not go into a shard.
         SourceVanishedError: the container is gone or has changed.
 
     """
-    path: str = extra[MASK_SOURCE] or ""
-    place, size = None, UNREADABLE
-    if location is not None and "mask_offset" in extra:
-        size = extra["mask_size"]
-        place = Location(location.container, "range", extra["mask_offset"], size, crc32c=extra["mask_crc32c"])
-    else:
+    path, size, place = _place_of(extra, location)
+    if place is None and not is_url(join_path(root, path)):
         with suppress(OSError, DatasetError):
             size = storage.stat(join_path(root, path)).st_size
     unchanged = replace(options, downscale=None, raw=None)
     try:
-        data, second, *_ = load_image(root, path, size, unchanged, place)
+        data, second, *_ = load_image(root, path, size, unchanged, place, pending=pending)
     except Rejected as error:
         raise Rejected(error.reason, f"its {label_type} {path}: {error.detail}") from None
     except SourceVanishedError as error:

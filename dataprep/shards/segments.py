@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from awscrt.checksums import combine_crc32c, crc32c
 
@@ -20,9 +21,14 @@ from dataprep.options import HASH_COLUMN, Options
 from dataprep.progress import report_images
 from dataprep.shards.partial_shard import write_to
 from dataprep.shards.placed_labels import BOX_COLUMNS, place_boxes
-from dataprep.shards.second_image import load_second_image
+from dataprep.shards.second_image import load_second_image, start_reading_seconds
 from dataprep.shards.source_image import LoadedImage, load_image, start_reading
 from manifests.labels import CLASS_COLUMNS, MASK_TYPES, PLACED_TYPES, LabelType
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from typing_extensions import Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +155,13 @@ def _prepare(batch: Batch) -> _Prepared:
     out = _Prepared()
     length = crc = 0
     pending = start_reading(batch.root, batch.paths, batch.sizes, batch.locations)
-    images = zip(batch.paths, batch.sizes, batch.locations, pending, strict=True)
-    for row, (source, size, location, reading) in enumerate(images):
+    seconds = (
+        start_reading_seconds(batch.root, batch.extra, batch.locations)
+        if batch.label_type in MASK_TYPES
+        else repeat(None, len(batch.paths))
+    )
+    images = zip(batch.paths, batch.sizes, batch.locations, pending, seconds, strict=True)
+    for row, (source, size, location, reading, second) in enumerate(images):
         try:
             known_hash = batch.extra[row].get(HASH_COLUMN)
             loaded = load_image(
@@ -164,7 +175,7 @@ def _prepare(batch: Batch) -> _Prepared:
                 placed=batch.label_type in PLACED_TYPES,
             )
             data, info, changes, _ = loaded
-            boxes, mask = _placed_labels(batch, row, loaded)
+            boxes, mask = _placed_labels(batch, row, loaded, second)
         except Rejected as error:
             out.rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
             continue
@@ -194,7 +205,9 @@ def _prepare(batch: Batch) -> _Prepared:
     return out
 
 
-def _placed_labels(batch: Batch, row: int, loaded: LoadedImage) -> tuple[dict[str, Any], bytes]:
+def _placed_labels(
+    batch: Batch, row: int, loaded: LoadedImage, second: Future[Buffer] | None
+) -> tuple[dict[str, Any], bytes]:
     """Return the columns of the boxes of an image, and its mask or depth; both empty if it has other labels."""
     if loaded.placement is None:
         return {}, b""
@@ -203,7 +216,7 @@ def _placed_labels(batch: Batch, row: int, loaded: LoadedImage) -> tuple[dict[st
         return place_boxes(extra, loaded.placement), b""
     location = batch.locations[row]
     return {}, load_second_image(
-        batch.root, extra, loaded.placement, batch.options, location, label_type=batch.label_type
+        batch.root, extra, loaded.placement, batch.options, location, label_type=batch.label_type, pending=second
     )
 
 

@@ -13,9 +13,9 @@ from dataprep.containers import start_reading as start_location
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import inspect
 from dataprep.options import HASH_COLUMN, Options, Raw
-from manifests.errors import SourceVanishedError
+from manifests.errors import SourceError, SourceVanishedError
 from manifests.faults import raise_machine_fault
-from manifests.remote import is_url, join_path, parse_url
+from manifests.remote import ObjectInfo, is_url, join_path, parse_url
 from manifests.schema import UNREADABLE
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from dataprep.images.placement import Placement
+
+
+class _TooLargeError(SourceError):
+    """An object has more bytes than an image may have."""
 
 
 class LoadedImage(NamedTuple):
@@ -146,6 +150,8 @@ def _read(root: str, source: str, size: int, location: Location | None, pending:
         path = join_path(root, source)
         pending = pending or _start(path, size)
         return bytes(pending.result()) if pending else _read_file(path, size)
+    except _TooLargeError as error:
+        raise Rejected("too-large", error.message) from None
     except OSError as error:
         raise_machine_fault(error)
         if size == UNREADABLE or error.errno not in _STOPPING_ERRNOS:
@@ -158,13 +164,19 @@ def _read(root: str, source: str, size: int, location: Location | None, pending:
 
 
 def _start(path: str, size: int) -> Future[Buffer] | None:
-    """Begin to read an image if it is in an object store. Nothing is read of one that has another size."""
+    """Begin to read an image if it is in an object store. Nothing is read of one that has another size, or is huge."""
     if not is_url(path) or size > MAX_BYTES:
         return None
     from manifests.remote import open_store
 
+    def check(info: ObjectInfo) -> None:
+        if size != UNREADABLE:
+            _check_size(info.bytes, size, path)
+        elif info.bytes > MAX_BYTES:
+            raise _TooLargeError(f"{info.bytes} bytes, but the limit is {MAX_BYTES}")
+
     url = parse_url(path)
-    return open_store(url.parent).start_get(url.name, lambda info: _check_size(info.bytes, size, path))
+    return open_store(url.parent).start_get(url.name, check)
 
 
 def _start_location(root: str, location: Location, size: int) -> Future[Buffer] | None:

@@ -74,8 +74,9 @@ class Source:
         notices: messages for the user, one line each.
         rejected: rows for ``rejected.jsonl``: files that the scan itself rejected.
         scanned: whether the images were found by scanning `root`; if so, the output must not be inside `root`.
-        stamp: int64 [n, 2], modification time in ns and inode of each file, -1 if not known. Two runs compare them to
-            find files that were replaced by others of the same size. `None` if the source cannot tell.
+        stamp: int64 [n, 2], modification time in ns and inode of each file, -1 if not known; with masks or depth maps,
+            numbers that change with those of either file. Two runs compare them to find files that were replaced by
+            others of the same size. `None` if the source cannot tell.
         folders: device and inode of each folder that was scanned.
         location: where the images are inside containers: an Arrow table of n rows with the columns of
             `dataprep.containers.base.location_schema`. `path` then names the container and the image in it, for

@@ -67,8 +67,8 @@ def read_coco(src: str, folders: Sequence[str], options: SourceOptions) -> Sourc
     if not files:
         names = ", ".join(sorted(os.path.basename(each.path) for _, each in found))
         raise CallError(
-            f"--label-type {label_type}: {src} has no {_PREFIXES[label_type]}_*.json, only {names}",
-            hint="give another label type, or add the file",
+            f"{printable(src)} has no {_PREFIXES[label_type]}_*.json for --label-type {label_type}, only {names}",
+            hint="give another label type, add the file, or give one of these files as --src with --image-root",
         )
     source = _read_files(src, files, label_type, options)
     both = {prefix for prefix, _ in found} >= {*_PREFIXES.values()}
@@ -161,7 +161,7 @@ def _read_files(root: str, files: Sequence[AnnotationFile], label_type: LabelTyp
     parts: list[Source] = []
     notices = []
     for each in sorted(files, key=lambda file: names.index(file.split)):
-        annotations = AnnotationReader(each.path, label_type).read()
+        annotations = AnnotationReader(each.path, label_type, chosen=options.label_type is not None).read()
         folder = _folder_of_images(root, each, annotations)
         if folder is None and len(files) > 1:
             notices.append(f"skipped {os.path.basename(each.path)}: its images are not there")
@@ -240,6 +240,8 @@ def _with_boxes(source: Source, file: AnnotationFile, annotations: Annotations, 
         extra = extra.append_column(name, pa.array(values))
     if annotations.crowds:
         notices.append(f"left out {plural(annotations.crowds, 'box')} around crowds (iscrowd)")
+    if annotations.keypoints:
+        notices.append(f"left out the key points of {plural(annotations.keypoints, 'object')}")
     kept = np.array([row for row in range(len(source)) if row not in columns.outside], np.int64)
     if without := int((np.asarray(pc.list_value_length(columns.boxes))[kept] == 0).sum()):
         notices.append(f"{plural(without, 'image')} without a box")

@@ -15,6 +15,11 @@ from manifests.schema import MAX_LABEL
 
 EXPORT = "export the annotations again, or correct the file"
 
+_PANOPTIC_HINT = (
+    "use instances_*.json for boxes; for masks, write the class of each pixel into gray PNGs: images/, masks/"
+)
+_KEYPOINTS_HINT = "--label-type boxes converts the boxes, and leaves the key points out"
+
 
 def is_coco(file: str) -> bool:
     """Return whether a file begins with an object that has an array of images with file names."""
@@ -37,6 +42,7 @@ class Annotations:
         boxes: the boxes; their labels are still ids of categories.
         captions: for each image that has some, its captions.
         crowds: number of boxes around crowds, which are left out.
+        keypoints: number of objects with key points, which are left out.
 
     """
 
@@ -47,13 +53,23 @@ class Annotations:
     boxes: BoxList = field(default_factory=BoxList)
     captions: dict[int, list[str]] = field(default_factory=dict)
     crowds: int = 0
+    keypoints: int = 0
 
 
 class AnnotationReader:
     """Reads one annotation file. Images may come after their annotations, so ids are resolved at the end."""
 
-    def __init__(self, file: str, label_type: LabelType) -> None:
+    def __init__(self, file: str, label_type: LabelType, *, chosen: bool = False) -> None:
+        """Read nothing yet.
+
+        Args:
+            file: the file.
+            label_type: what to read, ``"boxes"`` or ``"caption"``.
+            chosen: whether the user chose it, so that key points may be left out.
+
+        """
         self._file = file
+        self._chosen = chosen
         self._label_type = label_type
         self._out = Annotations()
 
@@ -61,20 +77,21 @@ class AnnotationReader:
         """Read the file.
 
         Raises:
-            SourceError: it is not valid JSON, a member is missing or wrong, or refers to an unknown id.
+            SourceError: it is not valid JSON, a member is missing or wrong, or refers to an unknown id; or the
+                annotations are of another kind, such as panoptic ones.
 
         """
         add = {"images": self._image, "annotations": self._annotation, "categories": self._category}
         names = ["images", "annotations", *(["categories"] if self._label_type == "boxes" else [])]
-        for name, number, item in read_arrays(self._file, names):
+        for name, number, item in read_arrays(self._file, names, names):
             if not isinstance(item, dict):
                 self._fail(f"{name}[{number}] must be an object")
             add[name](f"{name}[{number}]", number, item)
         self._resolve()
         return self._out
 
-    def _fail(self, message: str) -> NoReturn:
-        raise SourceError(message, file=self._file, hint=EXPORT)
+    def _fail(self, message: str, hint: str = EXPORT) -> NoReturn:
+        raise SourceError(message, file=self._file, hint=hint)
 
     def _integer(self, place: str, item: dict[str, Any], name: str) -> int:
         value = item.get(name)
@@ -112,6 +129,12 @@ class AnnotationReader:
         if self._label_type == "caption":
             self._out.captions.setdefault(image_id, []).append(" ".join(self._text(place, item, "caption").split()))
             return
+        if "segments_info" in item:
+            self._fail(f"{place} is panoptic: it describes the segments of a PNG, and not an object", _PANOPTIC_HINT)
+        if "keypoints" in item:
+            self._out.keypoints += 1
+            if not self._chosen:
+                self._fail(f"{place} has key points, which are not converted", _KEYPOINTS_HINT)
         category = self._integer(place, item, "category_id")
         if item.get("iscrowd"):
             self._out.crowds += 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dataprep.sources.base import MASK_SOURCE, Source
 from dataprep.sources.columns import concat
@@ -15,6 +16,9 @@ from dataprep.sources.scan import Scan
 from manifests.errors import SourceError
 from manifests.labels import LabelType
 from manifests.text import plural, printable
+
+#: Odd, so that numbers that differ still differ when they are multiplied by it, modulo 2**64.
+_FACTOR = 0x2545F4914F6CDD1D
 
 #: What may follow the name of an image in the name of its mask.
 _ENDINGS = ("", "_mask", "-mask", "_seg", "_segmentation", "_label", "_gt", "_depth", "-depth")
@@ -69,11 +73,12 @@ def read_pairs(
 
     """
     scan, splits = Scan(root), tuple(dict.fromkeys(each.split for each in folders))
-    seconds, kept, numbers, rejected, notices = [], [], [], [], []
+    seconds, stats, kept, numbers, rejected, notices = [], [], [], [], [], []
     at = 0
     for each in folders:
         (count,) = scan.add(each.images)
-        found, unused = _find_seconds(root, each.seconds, image_of)
+        found, found_stats = _find_seconds(root, each.seconds, image_of)
+        unused = {*found.values()}
         number = splits.index(each.split)
         for path in scan.path.slice(at, count).to_pylist():
             stem = _stem(os.path.relpath(path, each.images), name_of_image)
@@ -84,6 +89,7 @@ def read_pairs(
             else:
                 unused.discard(second)
                 seconds.append(second)
+                stats.append(found_stats[second])
                 numbers.append(number)
             kept.append(second is not None)
         at += count
@@ -110,7 +116,7 @@ def read_pairs(
         notices=(*scan.notices, *notices),
         rejected=(*scan.rejected, *rejected),
         scanned=True,
-        stamp=scan.stamp[mask],
+        stamp=with_seconds(scan.stamp[mask], np.array(stats, np.int64)),
         folders=frozenset(scan.folders),
         label_type=label_type,
         label_origin=" and ".join(dict.fromkeys(f"{each.seconds}/" for each in folders)),
@@ -122,8 +128,21 @@ def _stem(path: str, name_of_image: Callable[[str], str] = lambda stem: stem) ->
     return os.path.join(folder, name_of_image(name))
 
 
-def _find_seconds(root: str, folder: str, image_of: ImageOf | None) -> tuple[dict[str, str], set[str]]:
-    """Return the file of each image, by the path of the image without suffix, and all of these files."""
+def with_seconds(stamp: NDArray[np.int64], seconds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return stamps that change with either file of a sample; see `Source.stamp`.
+
+    Args:
+        stamp: the stamps of the images, int64 [n, 2].
+        seconds: size, modification time and inode of the masks or depth maps, int64 [n, 3].
+
+    """
+    return stamp + _FACTOR * (seconds[:, 1:] + _FACTOR * seconds[:, :1])
+
+
+def _find_seconds(
+    root: str, folder: str, image_of: ImageOf | None
+) -> tuple[dict[str, str], dict[str, NDArray[np.int64]]]:
+    """Return the file of each image, by the path of the image without suffix, and size, time and inode of each file."""
     scan = Scan(root)
     scan.add(folder)
     found: dict[str, str] = {}
@@ -138,4 +157,4 @@ def _find_seconds(root: str, folder: str, image_of: ImageOf | None) -> tuple[dic
                     file=root,
                     hint="keep one of them",
                 )
-    return found, set(found.values())
+    return found, dict(zip(scan.path.to_pylist(), np.column_stack([scan.size, scan.stamp]), strict=True))

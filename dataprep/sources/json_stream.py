@@ -23,26 +23,30 @@ _NUMBER = re.compile(r"[-+.eE0-9]*")
 _SPACES = " \t\r\n"
 
 
-def read_arrays(file: str, names: Collection[str]) -> Iterator[tuple[str, int, Any]]:
+def read_arrays(file: str, names: Collection[str], required: Collection[str] = ()) -> Iterator[tuple[str, int, Any]]:
     """Yield the items of some arrays of the object that a file contains.
 
     Args:
         file: the file.
         names: names of the members. Such a member that is not an array is an error; others are skipped.
+        required: names of the members that must be there.
 
     Yields:
         The name of the member, the number of the item, and the item.
 
     Raises:
-        SourceError: the file is not valid JSON, or not an object, or names one of the members twice.
+        SourceError: the file is not valid JSON, or not an object, or has one of the members twice, or a required one
+            not at all.
 
     """
     with open_file(file, SOURCE_ANNOTATIONS) as opened:
         reader = _Reader(opened, file)
-        yield from _members(reader, file, names)
+        yield from _members(reader, file, names, required)
 
 
-def _members(reader: _Reader, file: str, names: Collection[str]) -> Iterator[tuple[str, int, Any]]:
+def _members(
+    reader: _Reader, file: str, names: Collection[str], required: Collection[str]
+) -> Iterator[tuple[str, int, Any]]:
     seen: set[str] = set()
     reader.expect("{")
     for name in reader.names():
@@ -59,6 +63,10 @@ def _members(reader: _Reader, file: str, names: Collection[str]) -> Iterator[tup
             reader.value()
     if reader.peek():
         reader.fail("something follows the object")
+    missing = sorted({*required} - seen)
+    if missing:
+        message = f"the file has no member {missing[0]!r}, so it has no annotations of this kind"
+        raise SourceError(message, file=file, hint="choose another file, or write the annotations as COCO has them")
 
 
 class _Reader:

@@ -196,11 +196,16 @@ def _classes(
         )
     numeric = np.asarray(pc.match_substring_regex(text, _FLOAT))
     if not integers and len(text) > numeric.sum() >= max(1, len(text) / 2):
-        place = cut_middle(printable(text[int(np.argmin(numeric))].as_py()), 80)
-        notices.append(
+        row = int(np.argmin(numeric))
+        mixed = (
             f"column {printable(name)}: {int(numeric.sum()):,} of {plural(len(text), 'label')} are numbers, but "
-            f"{place} is not, so all are taken as names of classes"
+            f"{cut_middle(printable(text[row].as_py()), 80)} is not"
         )
+        if options.label_type is None and classes is None:
+            file, line = locate(row)
+            hint = "correct it, or set --label-type class to take all labels as names of classes"
+            raise SourceError(mixed, file=file, line=line, hint=hint)
+        notices.append(f"{mixed}, so all are taken as names of classes")
     for separator in (";", ","):
         if not integers and classes is None and _recombines(text, separator):
             notices.append(

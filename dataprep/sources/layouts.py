@@ -31,6 +31,15 @@ _LISTS = (
     "or the folder that contains the class folders"
 )
 
+_PANOPTIC = (
+    "add instances_*.json to convert boxes; for masks, write the class of each pixel into gray PNGs, and put them "
+    "into masks/ beside images/"
+)
+
+#: Folders of COCO's images, of the years with images.
+_COCO_IMAGES = re.compile(r"(train|val|test|unlabeled)20(07|12|14|15|17)")
+_COCO_HINT = "put COCO's annotations into annotations/ beside it, or set --unlabelled to convert the images alone"
+
 #: Files of a folder to look at.
 _MAX_LISTED = 2000
 
@@ -75,7 +84,7 @@ def refuse_other_archives(path: str, folders: Sequence[str]) -> None:
         SourceError: their names are those of such a layout.
 
     """
-    flat = [name for name in folders if re.fullmatch(r"(train|val|test|unlabeled)20(07|12|14|15|17)", name)]
+    flat = [name for name in folders if _COCO_IMAGES.fullmatch(name)]
     coco = Layout("images of COCO", f"{flat[0]}/") if flat else None
     voc = Layout("Pascal VOC", "JPEGImages/") if "JPEGImages" in folders else None
     layout = coco or voc or _cityscapes(path, folders) or _segmentation(path, folders) or _only_images(path, folders)
@@ -117,7 +126,11 @@ def _with_suffix(names: Sequence[str], *suffixes: str) -> list[str]:
 def _coco(src: str, folders: Sequence[str]) -> Layout | None:
     for folder in _named(folders, "annotations"):
         if files := _with_suffix(_files(src, folder), ".json"):
+            if all(name.startswith("panoptic_") for name in files):
+                return Layout("COCO's panoptic annotations", f"{folder}/{files[0]}", _PANOPTIC)
             return Layout("COCO annotations", f"{folder}/{files[0]}")
+    if folders and all(map(_COCO_IMAGES.fullmatch, folders)):
+        return Layout("images of COCO", f"{folders[0]}/", _COCO_HINT)
     for folder in ["", *folders[:10]]:
         if "_annotations.coco.json" in _files(src, folder):
             return Layout("COCO annotations", os.path.join(folder, "_annotations.coco.json"))

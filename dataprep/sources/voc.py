@@ -13,7 +13,9 @@ from dataprep import storage
 from dataprep.shards.placed_labels import ANNOTATED
 from dataprep.sources.base import MASK_SOURCE, Source, SourceOptions
 from dataprep.sources.box_labels import BoxList, box_columns, reject_outside
+from dataprep.sources.columns import NO_STATS, stats_of
 from dataprep.sources.entries import scan_folder
+from dataprep.sources.image_pairs import with_seconds
 from dataprep.sources.scan import Scan, list_folders
 from dataprep.sources.segmentation_classes import VOC as VOC_CLASSES
 from dataprep.sources.select import take_rows
@@ -134,7 +136,7 @@ def _list_images(root: str, sets: dict[str, str], labels: str) -> Source:
 
 def _without_label(source: Source, folder: str, suffix: str) -> tuple[Source, list[str]]:
     """Return the samples that have a label, and their names. The others are rejected."""
-    found = _names_in(f"{source.root}/{folder}", suffix)
+    found = _stats_in(f"{source.root}/{folder}", suffix)
     stems = source.extra["image"].to_pylist()
     has = np.array([stem in found for stem in stems], bool)
     rejected = tuple(
@@ -145,12 +147,24 @@ def _without_label(source: Source, folder: str, suffix: str) -> tuple[Source, li
     if not has.any():
         raise SourceError(f"no image has a label in {folder}/", file=source.root, hint=f"unpack {folder}/ again")
     source = replace(take_rows(source, np.flatnonzero(has)), rejected=(*source.rejected, *rejected))
-    return source, source.extra["image"].to_pylist()
+    stems = source.extra["image"].to_pylist()
+    stats = np.array([found[stem] for stem in stems], np.int64)
+    if source.stamp is not None:
+        source = replace(source, stamp=with_seconds(source.stamp, stats))
+    return source, stems
 
 
-def _names_in(folder: str, suffix: str) -> set[str]:
+def _stats_in(folder: str, suffix: str) -> dict[str, tuple[int, int, int]]:
+    """Return size, modification time and inode of each file with a suffix, by its name without."""
     with scan_folder(folder) as entries:
-        return {entry.name.removesuffix(suffix) for entry in entries if entry.name.endswith(suffix)}
+        return {entry.name.removesuffix(suffix): _stats_of(entry) for entry in entries if entry.name.endswith(suffix)}
+
+
+def _stats_of(entry: storage.Entry) -> tuple[int, int, int]:
+    try:
+        return stats_of(entry.stat())
+    except OSError:  # such as a broken link: reading the file says why
+        return NO_STATS
 
 
 def _with_masks(source: Source, options: SourceOptions) -> Source:
@@ -163,7 +177,8 @@ def _with_masks(source: Source, options: SourceOptions) -> Source:
 
 def _with_boxes(source: Source, options: SourceOptions, *, both: bool) -> Source:
     source, stems = _without_label(source, _BOXES, ".xml")
-    files = [read_voc_xml(f"{source.root}/{_BOXES}/{stem}.xml") for stem in stems]
+    paths = (f"{source.root}/{_BOXES}/{stem}.xml" for stem in stems)
+    files = list(storage.map_files(source.root, read_voc_xml, paths))
     classes = options.classes or tuple(sorted({each.name for file in files for each in file.objects}))
     number = {name: label for label, name in enumerate(classes)}
     # The first pixel has the number 1, and edges are pixels of the object. Some tools count from 0 instead.
@@ -190,6 +205,8 @@ def _with_boxes(source: Source, options: SourceOptions, *, both: bool) -> Source
     notices = [*source.notices, *columns.notices]
     if from_zero:
         notices.append("boxes begin at 0, so their coordinates count from 0 and not from 1")
+    if difficult := sum(each.difficult for file in files for each in file.objects):
+        notices.append(f"kept {plural(difficult, 'box')} marked as difficult, which the evaluation of VOC leaves out")
     if both:
         notices.append("the source also has masks; --label-type mask converts them")
     source = replace(

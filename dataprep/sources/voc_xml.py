@@ -27,10 +27,18 @@ _HINT = "export the annotations again, or correct the file"
 
 @dataclass(frozen=True, slots=True)
 class VocObject:
-    """An object: the name of its class, and its edges as the file states them (xmin, ymin, xmax, ymax)."""
+    """An object.
+
+    Attributes:
+        name: name of its class.
+        edges: its edges as the file states them (xmin, ymin, xmax, ymax).
+        difficult: whether it is marked as hard to recognize. Evaluations leave it out.
+
+    """
 
     name: str
     edges: tuple[float, float, float, float]
+    difficult: bool = False
 
 
 @dataclass(slots=True)
@@ -131,7 +139,8 @@ class _Handler:
         if not name:
             raise SourceError(f"object {number} has no <name>", file=self._file, hint=_HINT)
         edges = [self._edge(number, side) for side in _SIDES]
-        self.out.objects.append(VocObject(name, (edges[0], edges[1], edges[2], edges[3])))
+        difficult = self._object.get("difficult", "0") not in ("", "0")
+        self.out.objects.append(VocObject(name, (edges[0], edges[1], edges[2], edges[3]), difficult))
 
     def _edge(self, number: int, side: str) -> float:
         text = self._object.get(side, "")

@@ -75,13 +75,13 @@ class Fetcher:
         self._upcoming: Upcoming | None = None
         self._current = self._planned = 0
         self._wanted: list[NDArray[np.int64]] = []
-        self._on_the_way = np.zeros(layout.samples, bool)
+        self._on_the_way = np.zeros(layout.rows, bool)
         self._failed: dict[int, Exception] = {}
         self._closed = False
         self._slots = threading.BoundedSemaphore(2 * CONNECTIONS)
         self._threads: ThreadPoolExecutor | None = None
         self._planner: threading.Thread | None = None
-        mean = max(1, int(layout.sizes.mean())) if layout.samples else 1
+        mean = max(1, int(layout.sizes.mean())) if layout.rows else 1
         self._lookahead_samples = LOOKAHEAD_BYTES // mean
         self._in_blocks = True
 
@@ -112,7 +112,7 @@ class Fetcher:
             return self._upcoming, self._current, self._planned
 
     def being_fetched(self) -> NDArray[np.bool_]:
-        """Return which rows are on their way: bool [samples], a view that changes."""
+        """Return which rows are on their way: bool [rows of the layout], a view that changes."""
         return self._on_the_way
 
     def wait(self, rows: NDArray[np.int64]) -> None:

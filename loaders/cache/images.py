@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.cache.dataset import CachedDataset
-from loaders.cache.disk import is_full, named
 from loaders.cache.fetcher import Fetcher, Upcoming
 from loaders.cache.future import next_uses
-from loaders.cache.layout import BLOCK_BYTES, Layout, Request
-from loaders.cache.locks import lock_mapped, lock_unmapped
-from loaders.cache.presence import ABSENT, PRESENT, Presence
-from loaders.cache.room import Room
-from loaders.cache.sparse import SparseFiles
+from loaders.cache.layout import BLOCK_BYTES
+from loaders.cache.locks import lock_mapped
+from loaders.cache.needed import Needed, layout_of
+from loaders.cache.presence import ABSENT, PRESENT
+from loaders.cache.shards import CachedShards
 from loaders.cache.transfer import TIMEOUT
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
-from manifests.errors import CallError, StorageError
+from manifests.errors import CallError
 from manifests.text import format_bytes
 
 #: With a limit, at most this part of it is fetched before it is needed.
@@ -32,22 +27,6 @@ _LOOKAHEAD = 1 / 4
 
 #: Batches of all ranks that the cache must have room for: the current one, and those that are fetched in advance.
 _LEAST_BATCHES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class CachedSplit:
-    """A split in a cache.
-
-    Attributes:
-        dataset: the dataset.
-        presence: which of its images are there.
-        room: the disk space of the cache.
-
-    """
-
-    dataset: CachedDataset
-    presence: Presence
-    room: Room
 
 
 class CachedImages:
@@ -58,7 +37,14 @@ class CachedImages:
     """
 
     def __init__(
-        self, split: OpenSplit, tables: SampleTables, *, mmap: bool, tolerant: bool = False, timeout: float = TIMEOUT
+        self,
+        split: OpenSplit,
+        tables: SampleTables,
+        *,
+        mmap: bool,
+        tolerant: bool = False,
+        second: bool = False,
+        timeout: float = TIMEOUT,
     ) -> None:
         """Read the location of each image from the sample tables.
 
@@ -67,6 +53,7 @@ class CachedImages:
             tables: the sample tables of the split.
             mmap: whether to map the shards if the split fits into the cache.
             tolerant: whether a single damaged image is no error.
+            second: whether to read masks or depth maps too; see `CachedSeconds`.
             timeout: how long to repeat requests that the store does not answer, in seconds.
 
         Raises:
@@ -78,16 +65,18 @@ class CachedImages:
             raise TypeError("the split is not in a cache")
         self._split, self._cached = split, split.cached
         self._presence, self._room = self._cached.presence, self._cached.room
-        columns = tables.columns(["offset", "size", "crc32c"], requested_by="a sampler")
-        offsets, sizes, checksums = (columns[name].astype(np.int64) for name in ("offset", "size", "crc32c"))
-        ends = np.cumsum([shard.samples for shard in split.shards])
-        self._layout = Layout(offsets, sizes, checksums, ends, [shard.file.bytes for shard in split.shards])
+        self._layout = layout_of(split, tables)
+        self._wanted = Needed(self._layout.images, second)
+        self._followed: tuple[Upcoming, Upcoming] | None = None
         self._resources = ExitStack()
-        self._evicting = threading.Lock()
         self.fits = self._fits()
-        self._records = Records(split, tables, mmap=mmap and self.fits, tolerant=tolerant, check=False)
-        self._files = SparseFiles([split.path(shard.file) for shard in split.shards])
-        self._fetcher = Fetcher(self._layout, self, timeout=timeout)
+        self._records = [
+            Records(split, tables, mmap=mmap and self.fits, tolerant=tolerant, check=False, second=bool(part))
+            for part in range(2 if second else 1)
+        ]
+        paths = [split.path(shard.file) for shard in split.shards]
+        self._shards = CachedShards(self._cached, self._layout, split.shards, paths)
+        self._fetcher = Fetcher(self._layout, self._shards, timeout=timeout)
         if self._presence.read_only:
             self._require_complete()
         elif self.fits:
@@ -100,36 +89,44 @@ class CachedImages:
 
     # --- for the loader -------------------------------------------------------------------------
 
-    def images(self, rows: NDArray[np.int64]) -> list[NDArray[np.uint8]]:
+    def images(self, rows: NDArray[np.int64], part: int = 0) -> list[NDArray[np.uint8]]:
         """Return encoded images: read-only arrays, uint8 [bytes]. Waits until they are on the local disk.
+
+        Args:
+            rows: int64 [B].
+            part: 1 for the masks or depth maps.
 
         Raises:
             ShardError: an image or its shard is missing or damaged in the object store.
             StorageError: the store did not answer in time, or the cache has no room.
 
         """
+        records, needed = self._records[part], rows * self._layout.images + part
         while True:
-            self._fetcher.wait(rows)
+            self._fetcher.wait(needed)
             if self.fits:
-                return self._records.images(rows)
+                return records.images(rows)
             before = self._presence.evictions
             if before % 2:
                 self._presence.end_eviction()
-            elif (self._presence.states[rows] == PRESENT).all():
-                images = self._records.images(rows)
+            elif (self._presence.states[needed] == PRESENT).all():
+                images = records.images(rows)
                 if self._presence.evictions == before:
                     return images
 
     def follow(self, number: int, upcoming: Upcoming) -> None:
         """Fetch the batches that come after batch `number`."""
-        self._fetcher.follow(number, upcoming)
+        if self._followed is None or self._followed[0] is not upcoming:
+            self._followed = upcoming, self._wanted.upcoming(upcoming)
+        self._fetcher.follow(number, self._followed[1])
 
     def close(self) -> None:
         """Stop fetching and release the shards. What was fetched stays in the cache."""
         self._fetcher.close()
         self._room.remove(self)
-        self._records.close()
-        self._files.close()
+        for records in self._records:
+            records.close()
+        self._shards.close()
         self._resources.close()
 
     @property
@@ -140,12 +137,23 @@ class CachedImages:
     @property
     def missing_bytes(self) -> int:
         """Size of the images that are not in the cache."""
-        return int(self._layout.sizes[self._presence.states == ABSENT].sum())
+        return int(self._layout.sizes[self._missing].sum())
 
     @property
     def missing_space(self) -> int:
         """Disk space that the images take that are not in the cache, in bytes."""
-        return int(self._layout.pages(np.flatnonzero(self._presence.snapshot() == ABSENT)).sum())
+        return int(self._layout.pages(self._missing).sum())
+
+    @property
+    def _all(self) -> NDArray[np.int64]:
+        """Every row that the loader reads."""
+        return self._wanted.rows(np.arange(self._split.samples))
+
+    @property
+    def _missing(self) -> NDArray[np.int64]:
+        rows = self._all
+        missing: NDArray[np.int64] = rows[self._presence.snapshot()[rows] == ABSENT]
+        return missing
 
     def has_room(self, size: int) -> bool:
         """Return whether the cache can have this many bytes more."""
@@ -163,8 +171,8 @@ class CachedImages:
         """
         if self.fits or self._room.limit is None:
             return
-        needed = _LEAST_BATCHES * batch * int(self._layout.pages(np.arange(self._layout.samples)).mean())
-        needed = min(needed, int(self._layout.pages(np.arange(self._layout.samples)).sum()))
+        pages = self._layout.pages(self._all)
+        needed = min(_LEAST_BATCHES * batch * int(pages.sum()) // self._split.samples, int(pages.sum()))
         free = self._room.free(needed) + int(self._layout.pages(np.flatnonzero(self._presence.snapshot())).sum())
         if free < needed:
             total = self._room.limit + needed - free
@@ -177,10 +185,10 @@ class CachedImages:
     @property
     def warning(self) -> str | None:
         """What a cache that is smaller than the split means; `None` if everything fits."""
-        if self.fits:
-            return None
-        pages = int(self._layout.pages(np.arange(self._layout.samples)).sum())
+        pages = int(self._layout.pages(self._all).sum())
         limit = self._room.limit or 0
+        if self.fits or pages <= limit:
+            return None
         return (
             f"cache_limit is smaller than split {self._split.name!r} ({format_bytes(pages)}), so every epoch fetches "
             f"about {format_bytes(max(0, pages - limit))} again; cache_limit={format_bytes(self._needed())!r} would "
@@ -189,17 +197,17 @@ class CachedImages:
 
     def lines(self) -> list[str]:
         """Describe the cache for `explain`."""
-        total, there = int(self._layout.sizes.sum()), int(self._layout.sizes.sum()) - self.missing_bytes
+        total = int(self._layout.sizes[self._all].sum())
+        there = total - self.missing_bytes
         blocks = -(-sum(self._layout.lengths) // BLOCK_BYTES)
-        requests = f"about {blocks:,} to {2 * blocks:,}" if self.fits else f"up to {self._layout.samples:,}"
+        requests = f"about {blocks:,} to {2 * blocks:,}" if self.fits else f"up to {len(self._all):,}"
         return [
             f"cache {self._cached.dataset.folder}: {format_bytes(there)} of {format_bytes(total)} are there",
             f"  an epoch from an empty cache takes {requests} requests",
         ]
 
     def _needed(self) -> int:
-        pages = int(self._layout.pages(np.arange(self._layout.samples)).sum())
-        return int(1.05 * pages) + (64 << 20)
+        return int(1.05 * int(self._layout.pages(self._all).sum())) + (64 << 20)
 
     def _fits(self) -> bool:
         if self._presence.read_only or self._room.limit is None:
@@ -207,65 +215,12 @@ class CachedImages:
         return self.has_room(self.missing_space)
 
     def _require_complete(self) -> None:
-        if (self._presence.states == ABSENT).any():
+        if len(self._missing):
             raise CallError(
                 f"the cache {self._cached.dataset.cache} can only be read by this user, and does not contain all of "
                 f"{self._split.folder}",
                 hint="make it writable for this user, or choose another cache folder",
             )
-
-    # --- for the fetcher ------------------------------------------------------------------------
-
-    def states(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return the state of rows; see `presence`."""
-        states: NDArray[np.uint8] = self._presence.states[rows]
-        return states
-
-    def reserve(self, size: int) -> None:
-        """Make sure that the cache has room for this many bytes."""
-        self._room.reserve(size)
-
-    def release(self, size: int) -> None:
-        """Release a reservation, whether its bytes were written or not."""
-        self._room.release(size)
-
-    def read(self, request: Request) -> Sequence[memoryview]:
-        """Read the ranges of a request from the store."""
-        name = self._split.shards[request.shard].file.name
-        return self._cached.dataset.store.read_parts(name, request.ranges)
-
-    def stored(self, row: int) -> bytes:
-        """Return the bytes on the local disk where an image belongs."""
-        shard = int(self._layout.shards_of(np.array([row]))[0])
-        return self._files.read(shard, int(self._layout.offsets[row]), int(self._layout.sizes[row]))
-
-    def write(self, request: Request, parts: Sequence[memoryview], rows: NDArray[np.int64]) -> None:
-        """Write the ranges of a request, and mark those of its images that are intact as present."""
-        try:
-            self._write(request, parts, rows)
-        except OSError as error:
-            if not is_full(error):
-                raise StorageError(
-                    f"the cache cannot be written: {error.strerror}", file=self._cached.dataset.cache
-                ) from None
-            self._room.make_room(request.bytes)
-            with named(self._cached.dataset.cache):
-                self._write(request, parts, rows)
-
-    def _write(self, request: Request, parts: Sequence[memoryview], rows: NDArray[np.int64]) -> None:
-        with self._presence.fetching():
-            for (start, _), part in zip(request.ranges, parts, strict=True):
-                self._files.write(request.shard, start, part)
-            self._presence.mark(rows, PRESENT)
-
-    def mark_verified(self, rows: NDArray[np.int64], *, intact: bool) -> None:
-        """Mark unverified images as present, or as absent."""
-        with self._presence.fetching():
-            self._presence.mark(rows, PRESENT if intact else ABSENT)
-
-    def describe(self, shard: int) -> str:
-        """Return the URL of a shard."""
-        return f"{self._cached.dataset.store}/{self._split.shards[shard].file.name}"
 
     # --- for the room ---------------------------------------------------------------------------
 
@@ -281,21 +236,28 @@ class CachedImages:
         keep = self._fetcher.being_fetched().copy()
         keep[np.concatenate([upcoming.everyone(number) for number in range(first, stop)])] = True
         last = current + 2 * upcoming.batches
-        after = next_uses([upcoming.everyone(number) for number in range(stop, last)], self._layout.samples)
+        after = next_uses([upcoming.everyone(number) for number in range(stop, last)], self._layout.rows)
         present = present[~keep[present]]
         return present, after[present], self._layout.pages(present)
 
     def evict(self, rows: NDArray[np.int64]) -> int:
         """Remove images; return the bytes that this frees."""
-        with self._evicting:
-            lock = lock_unmapped(self._cached.dataset.folder)
-            if lock is None:  # another process has mapped them
-                return 0
-            try:
-                with self._presence.evicting():
-                    self._presence.mark(rows, ABSENT)
-                    for shard, start, end in self._layout.holes(rows, self._presence.states == ABSENT):
-                        self._files.punch(shard, start, end)
-            finally:
-                os.close(lock)
-        return int(self._layout.pages(rows).sum())
+        return self._shards.evict(rows)
+
+
+class CachedSeconds:
+    """Random access to the masks or depth maps of a split, by row, which `CachedImages` fetches with the images."""
+
+    def __init__(self, cached: CachedImages) -> None:
+        self._cached = cached
+
+    def images(self, rows: NDArray[np.int64]) -> list[NDArray[np.uint8]]:
+        """Return encoded masks or depth maps, as `CachedImages.images` does."""
+        return self._cached.images(rows, part=1)
+
+    def follow(self, number: int, upcoming: Upcoming) -> None:
+        """Fetch the batches that come after batch `number`."""
+        self._cached.follow(number, upcoming)
+
+    def close(self) -> None:
+        """Do nothing: `CachedImages` owns what is open."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loaders.cache.fetcher import Upcoming
-from loaders.cache.images import CachedImages
+from loaders.cache.images import CachedImages, CachedSeconds
 from loaders.dataset.joined import JoinedSplit
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from manifests.errors import CallError
 from manifests.text import format_bytes
+
+#: The images of one split.
+_Part: TypeAlias = Records | CachedImages | CachedSeconds
 
 
 class JoinedImages:
@@ -23,7 +27,7 @@ class JoinedImages:
     With a limit, the cache must have room for all of them: parts that evict each other's images are not supported.
     """
 
-    def __init__(self, parts: Sequence[Records | CachedImages], samples: Sequence[int]) -> None:
+    def __init__(self, parts: Sequence[_Part], samples: Sequence[int]) -> None:
         """Join parts.
 
         Args:
@@ -65,7 +69,7 @@ class JoinedImages:
         if self._upcoming is None or self._upcoming[0] is not upcoming:
             self._upcoming = upcoming, [self._part_of(upcoming, number) for number in range(len(self._parts))]
         for part, own in zip(self._parts, self._upcoming[1], strict=True):
-            if isinstance(part, CachedImages):
+            if isinstance(part, (CachedImages, CachedSeconds)):
                 part.follow(number, own)
 
     def close(self) -> None:
@@ -93,34 +97,47 @@ class JoinedImages:
 
 
 def open_images(
-    split: OpenSplit, tables: SampleTables, *, mmap: bool, tolerant: bool = False
-) -> Records | CachedImages | JoinedImages:
-    """Return random access to the encoded images of a split, wherever its shards are.
+    split: OpenSplit, tables: SampleTables, *, mmap: bool, tolerant: bool = False, second: bool = False
+) -> tuple[Records | CachedImages | JoinedImages, Records | CachedSeconds | JoinedImages | None]:
+    """Return random access to the encoded images of a split, and to its masks or depth maps, wherever its shards are.
 
     Args:
         split: the split.
         tables: its sample tables.
         mmap: whether to map shards into memory.
         tolerant: whether a single damaged image is no error.
+        second: whether to read masks or depth maps. Without, the second result is `None`.
 
     Raises:
         CallError: the cache cannot be used, or has no room.
         DamagedError: a table or a shard is missing or damaged.
 
     """
-    if split.cached is not None:
-        return CachedImages(split, tables, mmap=mmap, tolerant=tolerant)
-    if not isinstance(split, JoinedSplit) or all(part.cached is None for part in split.parts):
-        return Records(split, tables, mmap=mmap, tolerant=tolerant)
-    parts: list[Records | CachedImages] = []
+    parts = split.parts if isinstance(split, JoinedSplit) else ()
+    if not any(part.cached for part in parts):
+        return _open_part(split, tables, mmap=mmap, tolerant=tolerant, second=second)
+    firsts: list[_Part] = []
+    seconds: list[_Part] = []
     try:
-        for part in split.parts:
+        for part in parts:
             own = SampleTables(part)
-            kind = Records if part.cached is None else CachedImages
-            parts.append(kind(part, own, mmap=mmap, tolerant=tolerant))
+            images, others = _open_part(part, own, mmap=mmap, tolerant=tolerant, second=second)
+            firsts.append(images)
+            seconds += [] if others is None else [others]
             own.close()
-        return JoinedImages(parts, [part.samples for part in split.parts])
+        samples = [part.samples for part in parts]
+        return JoinedImages(firsts, samples), JoinedImages(seconds, samples) if second else None
     except BaseException:
-        for opened in parts:
+        for opened in (*firsts, *seconds):
             opened.close()
         raise
+
+
+def _open_part(
+    split: OpenSplit, tables: SampleTables, *, mmap: bool, tolerant: bool, second: bool
+) -> tuple[Records | CachedImages, Records | CachedSeconds | None]:
+    if split.cached is not None:
+        cached = CachedImages(split, tables, mmap=mmap, tolerant=tolerant, second=second)
+        return cached, CachedSeconds(cached) if second else None
+    images = Records(split, tables, mmap=mmap, tolerant=tolerant)
+    return images, Records(split, tables, mmap=mmap, tolerant=tolerant, second=True) if second else None

@@ -1,4 +1,7 @@
-"""Where the images of a split are: in which shard, at which bytes, and which of them a request brings. No I/O."""
+"""Where the images of a split are: in which shard, at which bytes, and which of them a request brings. No I/O.
+
+If samples have a second image, a mask or a depth map, sample n has the rows 2n and 2n + 1 of a layout.
+"""
 
 from __future__ import annotations
 
@@ -48,11 +51,12 @@ class Layout:
     """Where each image of a split is.
 
     Attributes:
-        offsets: first byte in the shard, int64 [samples].
-        sizes: length in bytes, int64 [samples].
-        checksums: CRC-32C, 0 if unknown, int64 [samples].
+        offsets: first byte in the shard, int64 [rows].
+        sizes: length in bytes, int64 [rows].
+        checksums: CRC-32C, 0 if unknown, int64 [rows].
         ends: row after the last one of each shard, int64 [shards].
         lengths: length of each shard in bytes.
+        images: images of each sample: 1, or 2 with masks or depth maps.
 
     """
 
@@ -61,9 +65,10 @@ class Layout:
     checksums: NDArray[np.int64]
     ends: NDArray[np.int64]
     lengths: Sequence[int]
+    images: int = 1
 
     @property
-    def samples(self) -> int:
+    def rows(self) -> int:
         """Number of images."""
         return len(self.offsets)
 
@@ -75,8 +80,14 @@ class Layout:
         """Return the first row of a shard."""
         return int(self.ends[shard - 1]) if shard else 0
 
+    def record_of(self, row: int) -> int:
+        """Return the number of an image's record in its shard."""
+        return (row - self.first_row(int(self.shards_of(np.array([row]))[0]))) // self.images
+
     def blocks(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return all rows of the blocks that contain some of these rows, in the order in which they are needed.
+
+        If all of these rows are first images of their samples, those that are returned are too.
 
         Args:
             rows: different rows, in the order in which they are needed, int64 [N].
@@ -89,7 +100,8 @@ class Layout:
             shard = int(shards[place])
             start, end = self.first_row(shard), int(self.ends[shard])
             found.append(np.flatnonzero(self.offsets[start:end] // BLOCK_BYTES == numbers[place]) + start)
-        return np.concatenate(found) if found else rows
+        blocks = np.concatenate(found) if found else rows
+        return blocks[np.isin(blocks % self.images, np.unique(rows % self.images))]
 
     def requests(self, rows: NDArray[np.int64]) -> list[Request]:
         """Combine images of a shard into requests, in the order in which they are first needed.
@@ -123,9 +135,22 @@ class Layout:
             found.append((int(order[first:].min()), Request(numbers[first], tuple(ranges), rows[first:])))
         return [request for _, request in sorted(found, key=lambda each: each[0])]
 
+    def places(self, request: Request) -> Iterator[tuple[int, int, int]]:
+        """Yield (number of the range, first byte in it, byte after the last) of each image of a request."""
+        number = 0
+        for offset, size in zip(self.offsets[request.rows].tolist(), self.sizes[request.rows].tolist(), strict=True):
+            while offset + size > request.ranges[number][1]:
+                number += 1
+            begin = offset - request.ranges[number][0]
+            yield number, begin, begin + size
+
     def pages(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the approximate disk space of images in bytes, int64 [rows]."""
-        return -(-self.sizes[rows] // PAGE) * PAGE
+        if self.images == 1:
+            return -(-self.sizes[rows] // PAGE) * PAGE
+        # The image before or after may be absent, so no page is shared.
+        begins, ends = self.offsets[rows], self.offsets[rows] + self.sizes[rows]
+        return (-(-ends // PAGE) - begins // PAGE) * PAGE
 
     def holes(self, rows: NDArray[np.int64], absent: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
         """Yield (shard, first byte, byte after the last) of whole pages that can be freed when images were evicted.

@@ -6,9 +6,10 @@ import os
 from dataclasses import replace
 
 from loaders.cache.dataset import fetch_files, make_shards, open_dataset
-from loaders.cache.images import CachedSplit
+from loaders.cache.needed import images_of
 from loaders.cache.presence import Presence
 from loaders.cache.room import room_of
+from loaders.cache.shards import CachedSplit
 from loaders.cache.sparse import can_punch_holes
 from loaders.dataset.split import OpenSplit, select_split
 from manifests.errors import CallError
@@ -46,7 +47,7 @@ def open_cached(
         make_shards(opened, [shard.file for shard in selected.shards])
         if limit is not None:
             _require_holes(opened.cache)
-        presence = Presence(opened.presence_path(split), selected.samples)
+        presence = Presence(opened.presence_path(split), selected.samples * images_of(selected))
     except BaseException:
         opened.release()
         raise

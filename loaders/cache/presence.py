@@ -28,7 +28,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class Presence:
-    """One byte per row of a split: `ABSENT`, `PRESENT`, or `UNVERIFIED`.
+    """One byte per row of a `Layout`: `ABSENT`, `PRESENT`, or `UNVERIFIED`.
 
     A process that is killed leaves every byte true, because an image is written before it is marked. After a power
     failure the disk may have the mark without the image: so images that were marked before the machine was started
@@ -83,11 +83,11 @@ class Presence:
 
     @property
     def states(self) -> NDArray[np.uint8]:
-        """The state of every row, uint8 [samples]. Other threads and processes change it."""
+        """The state of every row, uint8 [rows]. Other threads and processes change it."""
         return self._states
 
     def snapshot(self) -> NDArray[np.uint8]:
-        """Return a copy of `states`, uint8 [samples]: NumPy's searches fail on an array that changes meanwhile."""
+        """Return a copy of `states`, uint8 [rows]: NumPy's searches fail on an array that changes meanwhile."""
         return self._states.copy()
 
     def mark(self, rows: NDArray[np.int64], state: int) -> None:

@@ -108,23 +108,16 @@ class Transfer:
             "the object has an image with another checksum than the sample table states: it is damaged, or was "
             "replaced after the loader was built",
             file=self._destination.describe(request.shard),
-            record=first - self._layout.first_row(request.shard),
+            record=self._layout.record_of(first),
             byte=int(self._layout.offsets[first]),
             hint="restore the object, or build the loader again if the dataset was created again",
         )
 
     def _intact(self, request: Request, parts: Sequence[memoryview]) -> NDArray[np.bool_]:
         """Return which images of a request have the checksum of the sample table, bool [rows]."""
-        layout, rows = self._layout, request.rows
-        images = zip(
-            layout.offsets[rows].tolist(), layout.sizes[rows].tolist(), layout.checksums[rows].tolist(), strict=True
-        )
-        intact, number = [], 0
-        for offset, size, checksum in images:
-            while offset + size > request.ranges[number][1]:
-                number += 1
-            begin = offset - request.ranges[number][0]
-            intact.append(checksum in (NO_CHECKSUM, crc32c(parts[number][begin : begin + size])))
+        checksums = self._layout.checksums[request.rows].tolist()
+        places = zip(checksums, self._layout.places(request), strict=True)
+        intact = [checksum in (NO_CHECKSUM, crc32c(parts[at][begin:end])) for checksum, (at, begin, end) in places]
         return np.array(intact, bool)
 
     def _read(self, request: Request) -> Sequence[memoryview]:

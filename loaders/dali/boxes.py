@@ -27,14 +27,22 @@ from loaders.transforms.geometry import Flip, Pad, PadTo
 from loaders.transforms.resize import Resize, ScaleJitter
 
 
-def frames(encoded: Node, operations: Sequence[Operation], context: GraphContext, seed: int) -> Node:
-    """Return how the operations of a recipe change the coordinates of each image: float32 [5, 2], on the CPU.
+def frames(
+    encoded: Node,
+    operations: Sequence[Operation],
+    context: GraphContext,
+    seed: int,
+    *,
+    views: Sequence[Sequence[Operation]] = ((),),
+) -> list[Node]:
+    """Return how the operations of a recipe change the coordinates of each image, for each view: float32 [5, 2], CPU.
 
     Args:
         encoded: the images, uint8 [bytes] per sample, on the CPU. Only their headers are read.
         operations: the operations on the image, in order, not fused.
         context: where the graph runs.
         seed: seed of the context's random values.
+        views: the operations of each view, which follow; also not fused.
 
     """
     first = operations[0]
@@ -43,8 +51,9 @@ def frames(encoded: Node, operations: Sequence[Operation], context: GraphContext
     start = constant([[0, 0], [1, 1], [0, 0], [0, 0], [0, 0]])
     # The constants are those of an image without an area; its sides are also its second corner.
     frame = start + fn.stack(sides, sides * 0.0, sides * 0.0, sides * 0.0, sides)
-    frame, _ = apply_all(operations, frame, ImageSpec(), replace(context, random=RandomStreams(seed), frames=True))
-    return frame
+    as_frames = replace(context, random=RandomStreams(seed), frames=True)
+    frame, spec = apply_all(operations, frame, ImageSpec(), as_frames)
+    return [apply_all(view, frame, spec, as_frames)[0] for view in views]
 
 
 def _rows(*parts: Node) -> Node:

@@ -20,9 +20,15 @@ from loaders.transforms.base import ImageSpec, Operation
 FILLS: dict[LabelImage, int] = {"mask": 255, "depth": 0}
 
 
-def label_image(
-    encoded: Node, kind: LabelImage, operations: Sequence[Operation], context: GraphContext, seed: int
-) -> Node:
+def label_images(
+    encoded: Node,
+    kind: LabelImage,
+    operations: Sequence[Operation],
+    context: GraphContext,
+    seed: int,
+    *,
+    views: Sequence[Sequence[Operation]] = ((),),
+) -> list[Node]:
     """Decode and transform the masks or depth maps of a batch.
 
     Args:
@@ -31,9 +37,10 @@ def label_image(
         operations: the operations on the image, in order, not fused: a fused operation may read pixels in between.
         context: where the graph runs.
         seed: seed of the context's random values.
+        views: the operations of each view, which follow; also not fused.
 
     Returns:
-        uint8 [H, W] masks, or uint16 [H, W] depth maps, on the device of the images.
+        For each view uint8 [H, W] masks, or uint16 [H, W] depth maps, on the device of the images.
 
     """
     is_depth = kind == "depth"
@@ -41,10 +48,14 @@ def label_image(
     # DALI rotates int16 but not uint16. No operation computes with the values.
     pixels = fn.reinterpret(pixels, dtype=types.INT16) if is_depth else pixels
     as_masks = replace(context, gpu=False, random=RandomStreams(seed), mask_fill=FILLS[kind])
-    pixels, _ = apply_all(operations, pixels, ImageSpec(), as_masks)
-    pixels = fn.reinterpret(pixels, dtype=types.UINT16) if is_depth else pixels
-    pixels = fn.squeeze(pixels, axes=[2])
-    return pixels.gpu() if context.gpu else pixels
+    pixels, spec = apply_all(operations, pixels, ImageSpec(), as_masks)
+    found = []
+    for view in views:
+        second, _ = apply_all(view, pixels, spec, as_masks)
+        second = fn.reinterpret(second, dtype=types.UINT16) if is_depth else second
+        second = fn.squeeze(second, axes=[2])
+        found.append(second.gpu() if context.gpu else second)
+    return found
 
 
 def decode_label_image(encoded: Node, kind: LabelImage) -> Node:

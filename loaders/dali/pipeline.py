@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from loaders.dali.boxes import frames
 from loaders.dali.decode import decode
 from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply_all, dali
-from loaders.dali.label_images import label_image as make_label_image
+from loaders.dali.label_images import label_images
 from loaders.dali.mixing import mix
 from loaders.dali.normalize import finish
 from loaders.dali.readers import ReaderOutputs
@@ -38,9 +38,10 @@ def make_pipeline(
 
     1. the images, if `"image"` is one of the fields: on the GPU if there is one, in the dtype and layout of the batch;
        one output for each view if the recipe has views,
-    2. the masks or depth maps, if they are one of the fields, on the same device; see `loaders.dali.label_images`,
+    2. the masks or depth maps, if they are one of the fields, on the same device, for each view; see
+       `loaders.dali.label_images`,
     3. the reader's other outputs (`ReaderOutputs.metadata`), on the CPU,
-    4. the frames of the images, if the fields contain boxes, on the CPU; see `loaders.dali.boxes`,
+    4. the frames of the images, if the fields contain boxes, on the CPU, for each view; see `loaders.dali.boxes`,
     5. if the recipe mixes images: each sample's int32 partner and float32 share of its own label, on the CPU.
 
     Args:
@@ -82,10 +83,12 @@ def make_pipeline(
             images = [finish(image, None, spec, context, dtype=options.dtype, layout=options.layout)]
         else:
             images = [finished(remaining, image, spec, context, options)]
-        second = []
+        written = [view.operations for view in recipe.views] or [()]
+        second, moved = [], []
         if label_image is not None and records.label_image is not None:
-            second = [make_label_image(records.label_image, label_image, recipe.operations, context, seed)]
-        moved = [frames(records.encoded, recipe.operations, context, seed)] if with_frames else []
+            second = label_images(records.label_image, label_image, recipe.operations, context, seed, views=written)
+        if with_frames:
+            moved = frames(records.encoded, recipe.operations, context, seed, views=written)
         # DALI computes only what the outputs need. If they contain no images, it decodes none.
         pipeline.set_outputs(*(images if with_images else []), *second, *records.metadata, *moved, *extra)
     return pipeline

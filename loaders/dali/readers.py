@@ -14,7 +14,7 @@ import nvidia.dali.tfrecord as _tfrecord
 from numpy.typing import NDArray
 
 from loaders.cache.fetcher import Upcoming
-from loaders.cache.images import CachedImages
+from loaders.cache.images import CachedImages, CachedSeconds
 from loaders.cache.joined import JoinedImages
 from loaders.dali.ahead import AHEAD, Ahead
 from loaders.dali.graph import Node, fn, types
@@ -219,7 +219,7 @@ class PlannedBatches:
         self._upcoming, self._rows_of, self._records = upcoming, rows_of, records
         prepare = _Preparation(rows_of, records)
         # Images of an object store are fetched ahead anyway, and to wait for them must be possible to interrupt.
-        self._prepared = prepare if isinstance(records, (CachedImages, JoinedImages)) else Ahead(prepare)
+        self._prepared = prepare if isinstance(records, (CachedImages, CachedSeconds, JoinedImages)) else Ahead(prepare)
         # With `no_copy=True`, arrays must stay alive until DALI has used them. DALI keeps up to `prefetch` + 1 batches.
         self._alive: deque[Any] = deque(maxlen=2 * (prefetch + 2))
 
@@ -232,7 +232,7 @@ class PlannedBatches:
     def images(self, batch: Any) -> Any:
         """Return the encoded images of a batch as DALI's tensor list, uint8 [bytes] per sample."""
         number = batch.iteration
-        if isinstance(self._records, (CachedImages, JoinedImages)):
+        if isinstance(self._records, (CachedImages, CachedSeconds, JoinedImages)):
             self._records.follow(number, self._upcoming)
         tensors, needed = self._prepared(number)
         if needed is not None and isinstance(self._records, Records):
@@ -250,7 +250,7 @@ class _Preparation:
 
     def __call__(self, number: int) -> tuple[Any, LastBytes | None]:
         """Return the images of a batch as DALI's tensor list, and the part of the shards that they need."""
-        if not isinstance(self._records, CachedImages):
+        if not isinstance(self._records, (CachedImages, CachedSeconds)):
             for coming in range(max(number, self._requested), number + PREFETCH_BATCHES + 1):
                 self._records.prefetch(self._rows_of(coming))
             self._requested = number + PREFETCH_BATCHES + 1

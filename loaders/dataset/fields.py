@@ -116,7 +116,7 @@ class Fields:
             raise TypeError("no field needs the rows")
         return self._row_finder.find(source)
 
-    def boxes(self, rows: NDArray[np.int64], frames: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+    def boxes(self, rows: NDArray[np.int64] | None, frames: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
         """Return the boxes of a batch in its images.
 
         Args:
@@ -128,6 +128,8 @@ class Fields:
             largest number of boxes of an image of the batch.
 
         """
+        if rows is None:
+            raise TypeError("boxes need the rows of the samples")
         corners, labels = self._boxes
         items, counts = corners.take(rows)
         visible = moved(Boxes(items, labels.take(rows)[0], counts), frames)

@@ -19,7 +19,7 @@ from manifests.schema import File, Manifest, Shard
 from manifests.text import suggest
 
 if TYPE_CHECKING:
-    from loaders.cache.images import CachedSplit
+    from loaders.cache.shards import CachedSplit
 
 #: Hint for a file that differs from what the manifest states.
 RESTORE = "run `dataprep verify` to find other damage, then `dataprep repair`, or restore a copy"

@@ -142,16 +142,16 @@ def _run(
     )  # fmt: skip
     plan = _Rows(np.tile(repeated, world))
     order = PlannedOrder(plan, spec.split.samples, options.ranks, len(repeated), "pad", "a preview")
-    records = open_images(spec.split, tables, mmap=spec.options.mmap)
+    records, _ = open_images(spec.split, tables, mmap=spec.options.mmap)
     changed = replace(
         spec, options=options, order=order, fields=Fields(spec.split, tables, names, planned=True), records=records,
-        settings=replace(spec.settings, batch_size=len(repeated), prefetch=1),
+        label_images=None, settings=replace(spec.settings, batch_size=len(repeated), prefetch=1),
     )  # fmt: skip
     originals = [np.array(data) for data in records.images(rows)]
     with Loader[Any](changed) as loader:
         loader._agreed = True  # no comparison with the loaders of other ranks, which need not make a preview
         images, *label, keys, sources = next(iter(loader))
-        with closing(open_images(spec.split, tables, mmap=spec.options.mmap)) as again:
+        with closing(open_images(spec.split, tables, mmap=spec.options.mmap)[0]) as again:
             drawn = describe_draws(replace(changed, records=again))
         shown, notes = _show(spec, images, drawn)
         labels = _array(label[0]) if label else np.zeros(len(repeated), np.int64)

@@ -61,11 +61,6 @@ def require_followed(recipe: Recipe, targets: Targets) -> None:
         CallError: they cannot. The message names the item of the list.
 
     """
-    if recipe.views:
-        raise CallError(
-            f"views makes several images of each, but {targets} follow one",
-            hint="remove views, or transform the views yourself",
-        )
     for item in recipe.all_items:
         for operation in item.operations:
             if reason := _reason(operation, targets):
@@ -95,6 +90,8 @@ def _reason(operation: Operation, targets: Targets) -> str | None:
 def _simple_reason(operation: Operation, targets: Targets) -> str | None:
     if isinstance(operation, MultiCrop):
         return "it makes several crops of each image"
+    if targets == "boxes" and isinstance(operation, RandomRightAngle):
+        return "it exchanges the width and the height of the image, and boxes follow only flips, crops and sizes"
     if targets == "boxes" and isinstance(operation, _TILTING):
         return "it does not keep the sides of boxes parallel to those of the image"
     if targets == "boxes" and isinstance(operation, Pad) and operation.mode in ("reflect", "symmetric"):

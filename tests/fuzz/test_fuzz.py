@@ -19,6 +19,8 @@ GROUPS = {
     ("bmp", "tiff"): 3,
     ("yaml", "checkpoint"): 5,
     ("command",): 6,
+    ("coco", "voc", "masks", "labels"): 2,
+    ("hugging-face", "recordio", "lmdb", "archive"): 2,
 }
 
 

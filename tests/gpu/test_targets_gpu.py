@@ -7,7 +7,6 @@ import importlib.util
 import numpy as np
 import pytest
 import test_targets
-import torch
 from helpers import annotated
 
 import loaders
@@ -20,7 +19,7 @@ CHECKS = [test_targets.check_masks_of_both_devices, test_targets.check_depths, t
 if importlib.util.find_spec("torchvision"):
     import test_targets_torchvision
 
-    CHECKS.append(test_targets_torchvision.check_torchvision)
+    CHECKS += [test_targets_torchvision.check_torchvision, test_targets_torchvision.check_tilted]
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -37,35 +36,48 @@ def datasets(tmp_path_factory):
     return {kind: str(root / f"{kind}-out") for kind in made}
 
 
+TRANSFORMS = [RandomResizedCrop((48, 64)), Flip(), Normalize((0, 0, 0), (1, 1, 1))]
+VIEWS = [[Flip(), Normalize((0, 0, 0), (1, 1, 1))], [RandomResizedCrop((32, 32)), Normalize((0, 0, 0), (1, 1, 1))]]
+
+
+def flat_batches(dataset, fields, device, **options):
+    """Return the name and the value of each field, and of each view, of the batches of two epochs."""
+    found = []
+    with loaders.build(
+        dataset, fields=fields, batch_size=2, device=device, dtype="float32", last_batch="partial", **options
+    ) as loader:
+        for batch in (batch for _ in range(2) for batch in loader):
+            for name, value in zip(fields, batch, strict=True):
+                for tensor in value if isinstance(value, tuple) else (value,):
+                    assert tensor.is_cuda == (device == "gpu"), name
+                    found.append((name, tensor.cpu()))
+    return found
+
+
+def assert_equal(cpu, gpu):
+    assert len(cpu) == len(gpu)
+    for (name, one), (_, other) in zip(cpu, gpu, strict=True):
+        assert one.shape == other.shape, name
+        assert one.dtype == other.dtype, name
+        if name == "image":
+            assert (one - other).abs().mean() < 0.02
+        elif name == "boxes":
+            np.testing.assert_allclose(one, other, atol=1e-3)
+        else:
+            np.testing.assert_array_equal(one, other, name)
+
+
 @pytest.mark.parametrize("sampler", [None, loaders.ShuffledSampler()], ids=["stored", "planned"])
 @pytest.mark.parametrize("kind", ["mask", "depth", "boxes"])
 def test_batches_are_those_of_the_cpu(datasets, kind, sampler):
     """The images are PNGs, whose regions the decoder of the GPU takes from the same draws as that of the CPU."""
     fields = ("image", *{"boxes": ("boxes", "box_labels", "box_counts")}.get(kind, (kind,)))
-    transforms = [RandomResizedCrop((48, 64)), Flip(), Normalize((0, 0, 0), (1, 1, 1))]
-    batches = []
-    for device in ("cpu", "gpu"):
-        with loaders.build(
-            datasets[kind],
-            fields=fields,
-            transforms=transforms,
-            batch_size=2,
-            device=device,
-            dtype="float32",
-            last_batch="partial",
-            sampler=sampler,
-            shuffle=None if sampler else False,
-        ) as loader:
-            epochs = [batch for _ in range(2) for batch in loader]
-            assert all(value.is_cuda == (device == "gpu") for batch in epochs for value in batch)
-            batches.append([[value.cpu() for value in batch] for batch in epochs])
-    for cpu, gpu in zip(*batches, strict=True):
-        for name, one, other in zip(fields, cpu, gpu, strict=True):
-            assert one.shape == other.shape, name
-            assert one.dtype == other.dtype, name
-            if name == "image":
-                assert (one - other).abs().mean() < 0.02
-            elif name == "boxes":
-                np.testing.assert_allclose(one, other, atol=1e-3)
-            else:
-                assert torch.equal(one, other), name
+    options = {"transforms": TRANSFORMS, "sampler": sampler, "shuffle": None if sampler else False}
+    assert_equal(*(flat_batches(datasets[kind], fields, device, **options) for device in ("cpu", "gpu")))
+
+
+@pytest.mark.parametrize("kind", ["mask", "boxes"])
+def test_views_are_those_of_the_cpu(datasets, kind):
+    fields = ("image", *{"boxes": ("boxes", "box_counts")}.get(kind, (kind,)))
+    options = {"transforms": TRANSFORMS[:1], "views": VIEWS, "sampler": loaders.ShuffledSampler()}
+    assert_equal(*(flat_batches(datasets[kind], fields, device, **options) for device in ("cpu", "gpu")))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from helpers.mutated_images import png_chunk
 from helpers.photographs import photograph
 
 #: Height and width of the images.
@@ -58,6 +59,11 @@ def save(path: Path, pixels: np.ndarray) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(path)
     return path
+
+
+def with_text(png: bytes, text: bytes) -> bytes:
+    """Return a PNG of the same pixels with a text, which is other bytes."""
+    return png[:33] + png_chunk(b"tEXt", b"Comment\0" + text) + png[33:]
 
 
 def make_pairs(folder: Path, images: str = "images", seconds: str = "masks", *, kind: str = "mask") -> Path:

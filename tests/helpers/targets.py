@@ -14,7 +14,7 @@ from PIL import Image
 from loaders.dali.boxes import frames
 from loaders.dali.decode import decode
 from loaders.dali.graph import GraphContext, RandomStreams, apply_all
-from loaders.dali.label_images import label_image
+from loaders.dali.label_images import label_images
 from loaders.options import LabelImage
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.decode_normalize import Decode
@@ -62,8 +62,8 @@ def transform(
             run: Any = fuse(chain).operations if fused else chain
             pixels = decode(image, run[0], context, 0.0)
             pixels, _ = apply_all(run[1:], pixels, run[0].output(ImageSpec()), context)
-            outputs += [pixels, label_image(mask, kind, chain, context, seed)]
-            outputs += [frames(image, chain, context, seed)] if with_frames else []
+            outputs += [pixels, *label_images(mask, kind, chain, context, seed)]
+            outputs += frames(image, chain, context, seed) if with_frames else []
         pipeline.set_outputs(*outputs)
     pipeline.build()
     found: list[list[Transformed]] = [[] for _ in chains]

@@ -144,8 +144,6 @@ def test_words_are_refused_by_name(datasets):
         build(datasets["mask", "tfrecord"], ("image", "mask"), "stored", rand)
     # Without the field, any word may be used.
     build(datasets["mask", "tfrecord"], ("image",), "stored", rand).close()
-    with pytest.raises(CallError, match="makes several images"):
-        build(datasets["mask", "tfrecord"], ("image", "mask"), "stored", [], views=[RAW, RAW])
 
 
 def test_a_dataset_of_another_type_has_no_such_field(datasets):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from helpers import annotated
 from helpers.pictures import encode, photo
 
 import loaders
+from dataprep.convert.dataset import convert_dataset
+from dataprep.options import Options
+from dataprep.sources import read_source
 from manifests.errors import CallError
 
 GLOBAL = [{"RandomResizedCrop": {"size": 32, "scale": [0.4, 1]}}, "RandomHorizontalFlip", "ToTensor"]
@@ -96,3 +101,93 @@ def test_errors(dataset, views, transforms, message):
 def test_views_need_a_list(dataset):
     with pytest.raises(CallError, match="views needs a list as transforms, got 'imagenet-train'"):
         loaders.build(dataset, transforms="imagenet-train", views=[GLOBAL], **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory):
+    """Return a dataset with masks and one with boxes."""
+    root = tmp_path_factory.mktemp("placed")
+    made = annotated.make_each_kind(root)
+    for kind in ("mask", "depth", "boxes"):
+        convert_dataset(read_source(str(made[kind])), str(root / f"{kind}-out"), Options())
+    return {kind: str(root / f"{kind}-out") for kind in made}
+
+
+#: The first view has the size of the shared crop; the second moves its pixels again.
+SHARED = [{"RandomResizedCrop": {"size": [60, 80]}}]
+PLACED_VIEWS = [
+    [{"ColorJitter": {"brightness": 0.4}}, "RandomHorizontalFlip"],
+    [{"RandomCrop": {"size": [40, 48]}}, {"RandomHorizontalFlip": {"p": 1.0}}],
+]
+
+
+@pytest.mark.parametrize("sampler", [None, loaders.ShuffledSampler()], ids=["stored", "planned"])
+@pytest.mark.parametrize("kind", ["mask", "depth"])
+def test_each_view_has_a_mask_of_its_own(placed, kind, sampler):
+    plain = [[], [{"RandomHorizontalFlip": {"p": 1.0}}], [{"CenterCrop": {"size": [40, 48]}}]]
+    with build(placed[kind], plain, SHARED, sampler=sampler, fields=("image", kind), batch_size=5) as loader:
+        images, seconds = next(iter(loader))
+    seconds = [each.int() for each in seconds]
+    assert [tuple(each.shape) for each in seconds] == [(5, 60, 80), (5, 60, 80), (5, 40, 48)]
+    assert torch.equal(seconds[1], seconds[0].flip(2))
+    assert torch.equal(seconds[2], seconds[0][:, 10:50, 16:64])
+    assert torch.equal(images[1], images[0].flip(3))
+
+
+def test_masks_show_what_the_images_of_their_view_show(tmp_path):
+    """With images that are their masks, for all random draws; without a view, a mask would be that of another crop."""
+    for number, mask in enumerate(annotated.masks()):
+        annotated.save(tmp_path / f"source/images/{number}.png", np.repeat(mask[..., None], 3, axis=2))
+        annotated.save(tmp_path / f"source/masks/{number}.png", mask)
+    convert_dataset(read_source(str(tmp_path / "source")), str(tmp_path / "out"), Options())
+    views = [PLACED_VIEWS[1], [{"RandomCrop": {"size": [40, 48]}}, "RandomVerticalFlip"], PLACED_VIEWS[1]]
+    fields = ("image", "mask")
+    with build(
+        str(tmp_path / "out"), views, [{"CenterCrop": {"size": [70, 90]}}], fields=fields, dtype="uint8"
+    ) as loader:
+        for images, masks in [batch for _ in range(3) for batch in loader]:
+            for image, mask in zip(images, masks, strict=True):
+                assert torch.equal(image[:, 0], mask)
+            assert not torch.equal(masks[0], masks[2])
+
+
+def test_each_view_has_boxes_of_its_own(placed):
+    views = [[], [{"RandomHorizontalFlip": {"p": 1.0}}], [{"Resize": {"size": [30, 160]}}]]
+    fields = ("box_counts", "boxes", "image", "box_labels")
+    with build(placed["boxes"], views, SHARED, fields=fields, batch_size=5) as loader:
+        counts, boxes, images, labels = next(iter(loader))
+        text = loader.explain()
+    assert len(counts) == len(boxes) == len(images) == len(labels) == 3
+    assert counts[0].sum() > 0
+    assert torch.equal(counts[0], counts[1])
+    for first, flipped, stretched, count in zip(*boxes, counts[0].tolist(), strict=True):
+        mirrored = first[:count].clone()
+        mirrored[:, [0, 2]] = 80 - mirrored[:, [2, 0]]
+        assert torch.allclose(flipped[:count], mirrored, atol=1e-3)
+        scaled = first[:count] * torch.tensor([2, 0.5, 2, 0.5])
+        high = (scaled[:, 3] - scaled[:, 1]) >= 1
+        assert torch.allclose(stretched[: int(high.sum())], scaled[high], atol=1e-3)
+    assert "their boxes" in text
+
+
+def test_views_with_masks_resume(placed):
+    def build_it():
+        return build(placed["mask"], PLACED_VIEWS, SHARED, fields=("image", "mask"), batch_size=2)
+
+    with build_it() as loader:
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        expected = next(batches)
+        assert "5 tensors" not in loader.explain()
+        assert "2 x 60 x 80 and 40 x 48 uint8 masks" in loader.explain()
+    with build_it() as loader:
+        loader.load_state_dict(state)
+        found = next(iter(loader))
+    for one, other in zip(found, expected, strict=True):
+        assert all(map(torch.equal, one, other))
+
+
+def test_a_word_in_a_view_that_cannot_keep_boxes_is_named(placed):
+    with pytest.raises(CallError, match=r"views\[1\]\[0\]: RandomRotation\(degrees=10\) cannot keep boxes right"):
+        build(placed["boxes"], [[], [{"RandomRotation": {"degrees": 10}}]], SHARED, fields=("image", "boxes"))

@@ -9,6 +9,8 @@ import pytest
 from helpers import annotated
 from helpers.sources import has_notice, read
 
+from dataprep.convert.dataset import convert_dataset
+from dataprep.options import Options
 from manifests.errors import CallError, SourceError
 
 
@@ -127,6 +129,8 @@ def test_wrong_annotations_are_named(coco, name):
         ('[{"id": 1}]', "'{' is expected"),
         ('{"info": ' + "[" * 100_000, "nested too deeply"),
         ('{"a": 1', "is expected"),
+        ('{"images": [], "annotations": []}', "no member 'categories'"),
+        ('{"images": [{"id": 1, "file_name": "000000000000.png"}], "categories": []}', "no member 'annotations'"),
     ],
 )
 def test_files_that_are_no_annotations(coco, text, message):
@@ -177,7 +181,7 @@ def test_captions(coco):
     assert rejected["detail"] == "no annotation has a caption of it"
     (folder / "annotations/instances_train2017.json").unlink()
     assert read(folder).label_type == "caption"
-    with pytest.raises(CallError, match=r"has no instances_.*json, only captions_train2017.json"):
+    with pytest.raises(CallError, match=r"has no instances_.*json for --label-type boxes, only captions_"):
         read(folder, label_type="boxes")
     with pytest.raises(CallError, match="are boxes or captions"):
         read(folder, label_type="mask")
@@ -205,3 +209,57 @@ def test_other_places_of_images_and_annotations(coco, tmp_path):
         (roboflow / split / "_annotations.coco.json").write_text(file.read_text())
     assert read(roboflow).splits == ("train", "val")
     assert read(roboflow).path.to_pylist()[-1] == "valid/000000000004.png"
+
+
+def with_keypoints(annotations):
+    for each in annotations["annotations"][1:4]:
+        each |= {"keypoints": [1, 2, 2] * 17, "num_keypoints": 17}
+
+
+def test_key_points_are_left_out_only_if_the_boxes_are_chosen(coco):
+    folder = coco(with_keypoints)
+    with pytest.raises(
+        SourceError, match=r"annotations\[1\] has key points, which are not converted. Hint: --label-type"
+    ):
+        read(folder)
+    source = read(folder, label_type="boxes")
+    assert len(source) == 5
+    assert has_notice(source, "left out the key points of 3 objects")
+
+
+@pytest.mark.parametrize("name", ["person_keypoints_val2017", "stuff_val2017"])
+def test_only_annotations_of_another_kind(coco, name):
+    folder = coco()
+    (folder / "annotations/instances_train2017.json").rename(folder / f"annotations/{name}.json")
+    with pytest.raises(CallError, match=rf"has no instances_\*.json for --label-type boxes, only {name}.json"):
+        read(folder)
+
+
+def test_panoptic_annotations_are_refused(coco):
+    def panoptic(annotations):
+        annotations["annotations"] = [{"image_id": 1000, "file_name": "0.png", "segments_info": [{"id": 1}]}]
+
+    folder = coco(panoptic)
+    with pytest.raises(SourceError, match=r"annotations\[0\] is panoptic: .* Hint: use instances_"):
+        read(folder)
+    (folder / "annotations/instances_train2017.json").rename(folder / "annotations/panoptic_train2017.json")
+    with pytest.raises(SourceError, match=r"COCO's panoptic annotations \(annotations/panoptic_train2017.json\)"):
+        read(folder)
+    with pytest.raises(SourceError, match="is panoptic"):
+        read(folder / "annotations/panoptic_train2017.json", image_root=str(folder / "train2017"))
+
+
+def test_images_without_annotations_stay_and_images_of_other_sizes_do_not(coco, tmp_path):
+    """The third image has no box. The size that the annotations state is compared when the image is read."""
+
+    def change(annotations):
+        annotations["images"][3]["width"] = 150
+        annotations["annotations"] = [each for each in annotations["annotations"] if each["image_id"] != 1003]
+
+    source = read(coco(change))
+    assert has_notice(source, "2 images without a box")
+    result = convert_dataset(source, str(tmp_path / "out"), Options())
+    assert (result.manifest.splits[0].samples, result.rejected) == (4, 1)
+    (row,) = map(json.loads, (tmp_path / "out/rejected.jsonl").read_text().splitlines())
+    assert row["source"] == "train2017/000000000003.png"
+    assert row["detail"] == "its boxes refer to an image of 150x80 pixels, but it has 200x80"

@@ -203,7 +203,7 @@ def test_null_images_are_rejected_by_row(tmp_path, invoke):
     invoke("convert", "--src", tmp_path / "train.parquet", "--out", tmp_path / "out", "--max-rejected", 1)
     rejected = [json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()]
     assert [(row["source"], row["reason"], row["detail"]) for row in rejected] == [
-        (f"train.parquet/{row}", "empty", f"row {row} has no image (null)") for row in (1, 2)
+        (f"train.parquet/{row}", "empty", f"column 'image.bytes' of row {row} is null") for row in (1, 2)
     ]
 
 

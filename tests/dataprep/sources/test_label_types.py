@@ -253,5 +253,8 @@ def test_mixed_types_in_a_column(images):
         read(write_jsonl(images, labels=labels))
     with pytest.raises(SourceError, match="member 'labels' is a list of other values than text or numbers"):
         read(write_jsonl(images, labels=[["cat", 1], *[["cat"]] * 11]))
-    source = read(write_csv(images, label=["1.5", "cat", *["2.5"] * 10]))
-    assert has_notice(source, "11 of 12 labels are numbers, but cat is not")
+    mixed = write_csv(images, label=["1.5", "cat", *["2.5"] * 10])
+    with pytest.raises(SourceError, match=r"line 3: column label: 11 of 12 labels are numbers, but cat is not. Hint"):
+        read(mixed)
+    assert has_notice(read(mixed, label_type="class"), "but cat is not, so all are taken as names of classes")
+    assert len(read(write_csv(images, label=["7", *["cat"] * 11])).classes) == 2

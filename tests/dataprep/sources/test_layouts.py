@@ -8,7 +8,9 @@ from helpers.sources import read
 from manifests.errors import SourceError
 
 LAYOUTS = {
-    "coco panoptic": ("COCO annotations", ["annotations/panoptic_train2017.json", "train2017/1.jpg"]),
+    "coco panoptic": ("COCO's panoptic annotations", ["annotations/panoptic_train2017.json", "train2017/1.jpg"]),
+    "coco images alone": ("images of COCO", ["train2017/1.jpg", "val2017/2.jpg", "x.json"]),
+    "coco of another kind": ("COCO annotations", ["annotations/panoptic_1.json", "annotations/x.json", "val/1.jpg"]),
     "voc": ("Pascal VOC", ["JPEGImages/1.jpg", "ImageSets/Main/train.txt"]),
     "yolo": ("YOLO boxes", ["images/train/1.jpg", "labels/train/1.txt", "data.yaml"]),
     "yolo of Roboflow": ("YOLO boxes", ["train/images/1.jpg", "train/labels/1.txt", "valid/images/2.jpg"]),

@@ -211,7 +211,7 @@ def test_class_numbers_of_all_kinds_of_png_are_kept(tmp_path):
 
 REJECTED = {
     "another size": (Image.new("L", (30, 40)), "mask-size", "30x40 pixels, but the upright image has 40x30"),
-    "red": (Image.new("RGB", SIZE, "red"), "unsupported", "colors with 8 bits, but a mask has one class number"),
+    "red": (Image.new("RGB", SIZE, "red"), "unsupported", "colors of 8 bits, but a mask has one class number"),
     "16 bits": (
         Image.fromarray(np.full(SIZE[::-1], 300, np.uint16)),
         "unsupported",
@@ -263,7 +263,9 @@ def test_depth_maps_have_16_bits(tmp_path):
     ((_, values),) = classes_of(out).values()
     assert (values == 40_000).all()
     (row,) = map(json.loads, (out / "rejected.jsonl").read_text().splitlines())
-    assert row["detail"] == "its depth depth/2.png has gray with 8 bits, but a depth map is gray with 16 bits"
+    assert (
+        row["detail"] == "its depth depth/2.png has gray values of 8 bits, but a depth map has gray values of 16 bits"
+    )
 
 
 def test_boxes_that_do_not_fit_the_image_reject_it(tmp_path):

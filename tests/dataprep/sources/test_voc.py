@@ -107,3 +107,13 @@ def test_several_years_are_named(voc):
     annotated.make_voc(voc.parent / "VOC2007")
     with pytest.raises(SourceError, match="several years: VOC2007, VOC2012"):
         read(voc.parent)
+
+
+def test_difficult_objects_are_kept_and_counted(voc):
+    for number in (0, 3):
+        path = voc / f"Annotations/{number}.xml"
+        path.write_text(path.read_text().replace("<difficult>0<", "<difficult>1<", 1))
+    before = len(annotated.boxes()[0])
+    source = read(voc)
+    assert len(source.extra["boxes"][0]) == before
+    assert has_notice(source, "kept 2 boxes marked as difficult, which the evaluation of VOC leaves out")

@@ -28,6 +28,14 @@ NAMES = {
     "yaml": "yaml_config",
     "command": "command_line",
     "checkpoint": "checkpoint",
+    "coco": "annotations",
+    "voc": "annotations",
+    "masks": "annotations",
+    "labels": "annotations",
+    "hugging-face": "containers",
+    "recordio": "containers",
+    "lmdb": "containers",
+    "archive": "containers",
 }
 
 

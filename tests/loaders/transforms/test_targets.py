@@ -244,9 +244,11 @@ def test_refused_words(targets: Any, name: str, arguments: dict[str, Any], reaso
     assert reason in caught.value.message
 
 
-def test_mixing_and_views_are_refused() -> None:
+def test_mixing_is_refused() -> None:
     with pytest.raises(CallError, match=r"cannot keep masks right: it mixes each image"):
         require_followed(read_recipe([Resize((32, 32)), Cutmix()]), "masks")
+    with pytest.raises(CallError, match=r"exchanges the width and the height"):
+        require_followed(read_recipe([RandomRightAngle(), Resize((32, 32))]), "boxes")
     inside = RandomApply((Rotate((0, 9)),))
     with pytest.raises(CallError, match=r"RandomApply.* cannot keep boxes right"):
         require_followed(read_recipe([inside, Resize((32, 32))]), "boxes")

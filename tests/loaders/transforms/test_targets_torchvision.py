@@ -13,7 +13,27 @@ from helpers.targets import transform
 from helpers.torchvision_oracle import import_torchvision
 from test_targets import FILL, class_masks, found_boxes, photographs
 
-from loaders.transforms import Crop, Flip, Operation, Pad, RandomResizedCrop, Resize, ResizeWithin
+from loaders.dali.graph import RandomStreams
+from loaders.transforms import (
+    Crop,
+    CropAtRatio,
+    Elastic,
+    Flip,
+    KeepSize,
+    Operation,
+    Pad,
+    PadTo,
+    RandomAffine,
+    RandomAffineAround,
+    RandomPerspective,
+    RandomResizedCrop,
+    RandomRightAngle,
+    Resize,
+    ResizeWithin,
+    Rotate,
+    ScaleJitter,
+    targets,
+)
 
 _, v2 = import_torchvision()
 from torchvision import tv_tensors  # noqa: E402
@@ -27,6 +47,13 @@ def boxes_of(image: np.ndarray, seed: int) -> np.ndarray:
     height, width = image.shape[:2]
     corners = np.sort(rng.uniform(0, 1, (12, 2, 2)), axis=1) * (width, height)
     return corners.reshape(-1, 4).astype(np.float32)
+
+
+def padded_to(sample: Any, frame: np.ndarray) -> Any:
+    top, left = frame[2].astype(int).tolist()
+    height, width = sample.canvas_size if isinstance(sample, tv_tensors.BoundingBoxes) else sample.shape[-2:]
+    bottom, right = int(frame[0, 0]) - height - top, int(frame[0, 1]) - width - left
+    return F.pad(sample, [left, top, right, bottom], fill=255)
 
 
 #: Chains that torchvision also has, with the parameters that a frame tells.
@@ -44,6 +71,13 @@ STRAIGHT: tuple[tuple[tuple[Operation, ...], Any], ...] = (
     ((RandomResizedCrop((64, 96)),), lambda s, frame: cropped(s, frame, (64, 96))),
     ((RandomResizedCrop((64, 96), sampling="bounded"),), lambda s, frame: cropped(s, frame, (64, 96))),
     ((Crop((90, 80), at="random"),), lambda s, frame: cropped(s, frame, (90, 80))),
+    ((Flip(1.0, axis="both"),), lambda s, _: F.vertical_flip(F.horizontal_flip(s))),
+    ((CropAtRatio(50, 0.8),), lambda s, frame: cropped(s, frame, (50, 50))),
+    ((ScaleJitter((80, 80)),), lambda s, frame: resized(s, frame[0].astype(int).tolist())),
+    ((Resize((70, 133)), KeepSize((70, 133))), lambda s, _: resized(s, [70, 133])),
+    ((PadTo((260, 250), at="center", fill=FILL),), padded_to),
+    ((PadTo(divisor=64, at="end", fill=FILL),), padded_to),
+    ((Pad(3, 4, 5, 6, mode="edge"),), lambda s, _: F.pad(s, [3, 4, 5, 6], padding_mode="edge")),
 )
 
 
@@ -80,7 +114,7 @@ def check_torchvision(gpu: bool = False) -> None:
             source = number % len(images)
             assert tuple(frame[0]) == image.shape[:2] == mask.shape
             compare_boxes(chain, oracle, boxes_of(images[source], number), images[source].shape[:2], frame)
-            resizes = any("size=(64" in str(each) or isinstance(each, Resize) for each in chain)
+            resizes = any(isinstance(each, (Resize, ScaleJitter, CropAtRatio, RandomResizedCrop)) for each in chain)
             kind = ExactMask if resizes else tv_tensors.Mask
             expected = oracle(kind(torch.tensor(masks[source])[None]), frame)[0].numpy()
             clear = np.ix_(*(not_between(frame, axis) for axis in (0, 1)))
@@ -108,3 +142,88 @@ def not_between(frame: np.ndarray, axis: int) -> np.ndarray:
     size, scale, offset, *_ = frame[:, axis].astype(float)
     centers = (np.arange(int(size)) + 0.5 - offset) / scale
     return np.abs(centers - np.rint(centers)) > 1e-3
+
+
+# Masks that tilt ------------------------------------------------------------------------------------------------------
+
+SEED, RUNS = 3, 2
+
+
+def affine(mask: Any, operation: RandomAffine, draws: tuple[Any, int], *_: Any, center: list[int] | None = None) -> Any:
+    (rng, count), number = draws
+    angle, scale = rng.uniform(*operation.degrees, count), rng.uniform(*operation.scale, count)
+    shear = rng.uniform(operation.shear[::2], operation.shear[1::2], (count, 2))
+    shift = rng.uniform(-1, 1, (count, 2)) * operation.translate * np.array(mask.shape[:0:-1])
+    move, tilt = np.rint(shift[number]).astype(int).tolist(), shear[number].tolist()
+    return F.affine(mask, angle[number], move, scale[number], tilt, NEAREST, fill=255, center=center)
+
+
+def perspective(mask: Any, operation: RandomPerspective, draws: tuple[Any, int], *_: Any) -> Any:
+    (rng, count), number = draws
+    drawn, sides = rng.random((count, 4, 2))[number], np.array(mask.shape[:0:-1])
+    corners, moves = np.array([[0, 0], [1, 0], [1, 1], [0, 1]]), (operation.distortion * (sides // 2)).astype(int)
+    ends = corners * (sides - moves - 1) + np.floor(drawn.astype(np.float32) * (moves + 1)).astype(int)
+    return F.perspective(mask, (corners * (sides - 1)).tolist(), ends.tolist(), NEAREST, fill=255)
+
+
+def elastic(mask: Any, operation: Operation, draws: Any, places: np.ndarray) -> Any:
+    height, width = places.shape[:2]
+    there = np.stack(np.meshgrid(np.arange(width), np.arange(height)), axis=-1)
+    outside = (places < 0).any(-1, keepdims=True)
+    moves = np.where(outside, 9999, places - there)
+    # torchvision counts in halves of the sides.
+    displacement = torch.tensor(moves * 2 / np.array([width, height]), dtype=torch.float32)[None]
+    return F.elastic(mask, displacement, NEAREST, fill=255)
+
+
+def right_angle(mask: Any, operation: Operation, draws: Any, places: np.ndarray) -> Any:
+    height, width = mask.shape[1:]
+    there = np.stack(np.meshgrid(np.arange(width), np.arange(height)), axis=-1)
+    (turns,) = (k for k in range(4) if np.array_equal(np.rot90(there, k), places))
+    return F.rotate(mask, 90.0 * turns, NEAREST, expand=True)
+
+
+#: Operations that keep masks right and not boxes, and how to do the same with torchvision. An oracle gets the mask, the
+#: operation, the draws of the sample, and where each pixel of the result comes from (column, row; -1 outside).
+TILTED: tuple[tuple[Operation, Any], ...] = (
+    (Rotate((25, 25), fill=255), lambda mask, *_: F.rotate(mask, 25, NEAREST, fill=255)),
+    (RandomAffine((-30, 30), (0.1, 0.2), (0.7, 1.4), (-10, 10, -5, 5), fill=FILL), affine),
+    (
+        RandomAffineAround((-30, 30), (0.1, 0), (0.8, 1.2), center=(10, 20), fill=FILL),
+        lambda *given: affine(*given, center=[10, 20]),
+    ),
+    (RandomPerspective(probability=1, filter="nearest", fill=FILL), perspective),
+    (Elastic(alpha=(60, 60), filter="nearest", fill=FILL), elastic),
+    (RandomRightAngle(), right_angle),
+    (Pad(3, 4, 5, 6, mode="reflect"), lambda mask, *_: F.pad(mask, [3, 4, 5, 6], padding_mode="reflect")),
+    (Pad(3, 4, 5, 6, mode="symmetric"), lambda mask, *_: F.pad(mask, [3, 4, 5, 6], padding_mode="symmetric")),
+)
+
+
+def test_tilted_masks_are_those_of_torchvision() -> None:
+    check_tilted()
+
+
+def check_tilted(gpu: bool = False) -> None:
+    masks = class_masks()
+    # The color of a pixel tells its place, and is (255, 255, 255) outside.
+    places = [np.stack([*np.meshgrid(*map(np.arange, each.shape[::-1])), np.zeros_like(each)], -1) for each in masks]
+    images = [each.astype(np.uint8) for each in places]
+    chains = [(operation,) for operation, _ in TILTED]
+    found = transform(chains, images, masks, with_frames=False, seed=SEED, runs=RUNS, gpu=gpu)
+    for (operation, oracle), results in zip(TILTED, found, strict=True):
+        name = {RandomPerspective: "corners"}.get(type(operation), "map")
+        seed = RandomStreams(SEED).seed(operation, name)
+        for number, (image, mask, _) in enumerate(results):
+            run, place = divmod(number, len(masks))
+            draws = (np.random.default_rng([seed, 0, run]), len(masks)), place
+            source = np.where(image[..., 2:] == 255, -1, image[..., :2].astype(int))
+            expected = oracle(ExactMask(torch.tensor(masks[place])[None]), operation, draws, source)[0].numpy()
+            # Where a place is between two pixels, rounding may take either.
+            assert expected.shape == mask.shape, operation
+            assert (expected == mask).mean() > 0.98, (operation, (expected == mask).mean())
+
+
+def test_every_operation_that_masks_follow_is_compared() -> None:
+    compared = {type(each) for chain, _ in STRAIGHT for each in chain} | {type(each) for each, _ in TILTED}
+    assert {*targets._STRAIGHT, *targets._TILTING} <= compared
