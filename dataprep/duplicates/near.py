@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep.duplicates.search import BANDS, Pairs, band_order, check_count, find_pairs, join_pairs
+from dataprep.duplicates.search import Pairs, band_order, check_count, count_bands, find_pairs, join_pairs
 from dataprep.duplicates.symmetries import SYMMETRIES, Symmetry, transform_hashes
 from dataprep.engines import LocalEngine
 from dataprep.progress import Progress
@@ -28,6 +28,7 @@ def search_hashes(
     distance: int,
     side: NDArray[np.integer] | None = None,
     *,
+    bits: Callable[[NDArray[np.uint64]], NDArray[np.uint64]] = band_order,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Pairs, NDArray[np.uint8]]:
@@ -37,6 +38,7 @@ def search_hashes(
         hashes: uint64 [N, 4].
         distance: the number of bits.
         side: [N]. If given, only hashes with different values are compared.
+        bits: returns the bits to compare, in the order of their bands: `band_order` or `low_frequencies`.
         workers: number of processes; `None` means one per CPU.
         progress: receives the progress, in hashes.
 
@@ -54,7 +56,7 @@ def search_hashes(
     symmetries: list[NDArray[np.uint8]] = []
     total = done = 0
     with tempfile.TemporaryDirectory(prefix="dataprep-") as folder, closing(LocalEngine(workers)) as engine:
-        tasks = list(_tasks(folder, hashes, sides, distance, within=within))
+        tasks = list(_tasks(folder, hashes, sides, distance, bits, within=within))
         if progress:
             progress.start(len(hashes), len(tasks))
         most = 1 if len(hashes) ** 2 < _FEW_COMPARISONS else len(tasks)
@@ -67,14 +69,14 @@ def search_hashes(
             if progress:
                 progress.advance(str(number), len(hashes) * number // len(tasks) - done)
                 done = len(hashes) * number // len(tasks)
-    return _closest(join_pairs(parts), np.concatenate([np.empty(0, np.uint8), *symmetries]))
+    return keep_closest(join_pairs(parts), np.concatenate([np.empty(0, np.uint8), *symmetries]))
 
 
 class SearchTask(NamedTuple):
     """A part of a search: one band, one symmetry.
 
     Attributes:
-        folder: has the hashes of each side in each symmetry, in `band_order`.
+        folder: has the bits of the hashes of each side in each symmetry.
         first: number of a side.
         second: number of the other side, or of the same.
         distance: number of different bits, at most.
@@ -96,16 +98,23 @@ def _path(folder: str, side: int, symmetry: int) -> str:
 
 
 def _tasks(
-    folder: str, hashes: NDArray[np.uint64], sides: list[NDArray[np.int64]], distance: int, *, within: bool
+    folder: str,
+    hashes: NDArray[np.uint64],
+    sides: list[NDArray[np.int64]],
+    distance: int,
+    bits: Callable[[NDArray[np.uint64]], NDArray[np.uint64]],
+    *,
+    within: bool,
 ) -> Iterator[SearchTask]:
     """Write the hashes that the tasks share into files, and yield the tasks."""
     for number, side in enumerate(sides):
         for symmetry, name in enumerate(SYMMETRIES):
-            np.save(_path(folder, number, symmetry), band_order(transform_hashes(hashes[side], name)))
+            np.save(_path(folder, number, symmetry), bits(transform_hashes(hashes[side], name)))
+    bands = range(count_bands(bits(hashes[:1])))
     for first, second in [(0, 0)] if within else [(a, b) for b in range(len(sides)) for a in range(b)]:
         for symmetry, name in enumerate(SYMMETRIES):
             if first != second or name != _INVERSE:
-                for band in range(BANDS):
+                for band in bands:
                     yield SearchTask(folder, first, second, distance, band, symmetry)
 
 
@@ -117,7 +126,7 @@ def search_part(task: SearchTask) -> tuple[SearchTask, Pairs]:
     return task, find_pairs(a, b, task.distance, task.band, is_same=is_same)
 
 
-def _closest(pairs: Pairs, symmetry: NDArray[np.uint8]) -> tuple[Pairs, NDArray[np.uint8]]:
+def keep_closest(pairs: Pairs, symmetry: NDArray[np.uint8]) -> tuple[Pairs, NDArray[np.uint8]]:
     """Keep each pair once, with the symmetry in which it is closest; `first` becomes the smaller."""
     symmetry = np.where(pairs.first > pairs.second, _INVERSES[symmetry], symmetry)
     low, high = np.minimum(pairs.first, pairs.second), np.maximum(pairs.first, pairs.second)

@@ -1,8 +1,9 @@
 """Find all pairs of hashes that differ in at most some bits. The search is exact.
 
-A hash is divided into 16 bands of 16 bits. If two hashes differ in at most 31 bits, then at least one band differs in
-at most one (the pigeonhole principle). So for each band, the hashes are sorted into buckets by the first bits of the
-band, and each bucket is compared with those that differ from it in at most one bit: a few thousandths of all pairs.
+A hash of 256 bits is divided into 16 bands of 16 bits. If two hashes differ in at most 31 bits, then at least one band
+differs in at most one (the pigeonhole principle). So for each band, the hashes are sorted into buckets by the first
+bits of the band, and each bucket is compared with those that differ from it in at most one bit: a few thousandths of
+all pairs. Hashes of other lengths are divided in the same way.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep.duplicates.symmetries import WORDS
 from manifests.errors import CallError
 
-#: Bands of a hash, and bits of a band.
-BANDS, BAND_BITS = 16, 16
+#: Bits of a band.
+BAND_BITS = 16
 
 #: Pairs in one result, at most.
 MAX_PAIRS = 20_000_000
@@ -45,6 +45,11 @@ class Pairs:
     first: NDArray[np.int32]
     second: NDArray[np.int32]
     distance: NDArray[np.uint8]
+
+
+def count_bands(hashes: NDArray[np.uint64]) -> int:
+    """Return the number of bands of each hash, uint64 [N, W]."""
+    return int(hashes.shape[1]) * 64 // BAND_BITS
 
 
 def check_count(pairs: int, distance: int) -> None:
@@ -74,11 +79,21 @@ def band_order(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     A band takes a frequency of every row and of every column, because low frequencies depend on each other.
     """
     band, bit = np.divmod(np.arange(256), BAND_BITS)
-    place = bit * 16 + (band + bit) % 16
-    out = np.empty_like(hashes)
+    return _select_bits(hashes, bit * 16 + (band + bit) % 16)
+
+
+def low_frequencies(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the signs of the 8x8 lowest frequencies of hashes, uint64 [N, 4], in 4 bands: uint64 [N, 1]."""
+    band, bit = np.divmod(np.arange(64), BAND_BITS)
+    row = bit % 8
+    return _select_bits(hashes, row * 16 + (row + 2 * band + bit // 8) % 8)
+
+
+def _select_bits(hashes: NDArray[np.uint64], places: NDArray[np.int64]) -> NDArray[np.uint64]:
+    out = np.empty((len(hashes), len(places) // 64), np.uint64)
     for start in range(0, len(hashes), 1 << 16):
         part = np.ascontiguousarray(hashes[start : start + (1 << 16)])
-        bits = np.ascontiguousarray(np.unpackbits(part.view(np.uint8), axis=1)[:, place])
+        bits = np.ascontiguousarray(np.unpackbits(part.view(np.uint8), axis=1)[:, places])
         out[start : start + (1 << 16)] = np.packbits(bits, axis=1).view(np.uint64)
     return out
 
@@ -89,17 +104,17 @@ def find_pairs(
     """Find the pairs whose first band with few different bits is this one. All bands together find every pair once.
 
     Args:
-        a: hashes in `band_order`, uint64 [N, 4].
-        b: others, uint64 [M, 4].
+        a: hashes whose bits are in the order of their bands, uint64 [N, W].
+        b: others, uint64 [M, W].
         distance: number of different bits, at most.
-        band: 0 to `BANDS` - 1.
+        band: 0 to `count_bands` - 1.
         is_same: `a` and `b` are the same hashes. Then `first` is less than `second` in each pair.
 
     Raises:
         CallError: there are more than `MAX_PAIRS` pairs.
 
     """
-    radius = distance // BANDS
+    radius = distance // count_bands(a)
     bits = _prefix_bits(len(a), len(b), radius)
     left, right = _Buckets.of(a, band, bits), _Buckets.of(b, band, bits)
     blocks = _blocks(left, right, bits, radius, is_same=is_same)
@@ -124,7 +139,7 @@ class _Buckets:
 
     Attributes:
         order: row of each sorted hash, int32 [N].
-        words: the sorted hashes, uint64 [4, N].
+        words: the sorted hashes, uint64 [W, N].
         starts: first sorted hash of each bucket, and the number of hashes, int64 [2**bits + 1].
 
     """
@@ -135,7 +150,7 @@ class _Buckets:
 
     @classmethod
     def of(cls, hashes: NDArray[np.uint64], band: int, bits: int) -> _Buckets:
-        value = np.ascontiguousarray(hashes).view(np.uint16).reshape(-1, BANDS)[:, band] >> np.uint16(BAND_BITS - bits)
+        value = np.ascontiguousarray(hashes).view(np.uint16)[:, band] >> np.uint16(BAND_BITS - bits)
         order = np.argsort(value, kind="stable").astype(np.int32)
         counts = np.bincount(value, minlength=1 << bits)
         return cls(order, np.ascontiguousarray(hashes[order].T), np.concatenate([[0], np.cumsum(counts)]))
@@ -185,15 +200,17 @@ def _blocks(
 def _compare(left: _Buckets, right: _Buckets, rows_a: NDArray[np.int64], rows_b: slice, distance: int) -> Pairs | None:
     """Return the pairs of sorted rows that differ in at most `distance` bits."""
     # Half of the words excludes almost all pairs.
+    half, words = max(1, len(left.words) // 2), len(left.words)
     differing = popcount(left.words[0, rows_a, None] ^ right.words[0, rows_b])
-    differing += popcount(left.words[1, rows_a, None] ^ right.words[1, rows_b])
+    for word in range(1, half):
+        differing += popcount(left.words[word, rows_a, None] ^ right.words[word, rows_b])
     near = np.flatnonzero(differing <= distance)
     if not len(near):
         return None
     at_a, at_b = np.divmod(near, rows_b.stop - rows_b.start)
     first, second = rows_a[at_a], at_b + rows_b.start
     total = differing.ravel()[near].astype(np.uint16)
-    for word in range(2, WORDS):
+    for word in range(half, words):
         total += popcount(left.words[word, first] ^ right.words[word, second])
     keep = total <= distance
     return Pairs(first[keep].astype(np.int32), second[keep].astype(np.int32), total[keep].astype(np.uint8))

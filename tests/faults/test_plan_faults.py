@@ -218,9 +218,11 @@ def test_a_plan_of_another_release_or_library(command, out, source, dataprep, sn
 
 
 def test_a_plan_of_a_later_version(out, dataprep):
-    with_body(out, plan_version=2)
+    with_body(out, plan_version=3)
     line = refusal(dataprep, 1, "work", out, *ONE)
-    assert "the plan has plan_version 2, but this release reads 1. Hint: use the release that made the plan" in line
+    assert (
+        "the plan has plan_version 3, but this release reads 1 to 2. Hint: use the release that made the plan" in line
+    )
 
 
 def test_another_run_in_the_folder(out, source, dataprep):

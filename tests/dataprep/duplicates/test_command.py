@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
-import numpy as np
 import pytest
 from helpers.pictures import encode
 from PIL import Image
 
-from dataprep.duplicates import find, search
-from dataprep.duplicates.find import correlation
+from dataprep.duplicates import search
 
 #: Each copy of the fixture `source`: its original, distance and symmetry. The rotation is clockwise from the copy.
 COPIES = {
@@ -95,30 +92,6 @@ def test_across_leaves_out_pairs_within_a_split(invoke, source):
     (source / "train/b/again.jpg").write_bytes(encode(coffee, quality=60))
     assert run(invoke, source, status=1)["near"] == 5
     assert run(invoke, source, "--across", status=1)["near"] == 4
-
-
-def test_small_images_are_compared_by_their_pixels(invoke, monkeypatch, pictures, tmp_path):
-    small = [picture.resize((32, 32)) for picture in pictures.values()]
-    for number, picture in enumerate(small):
-        for split, quality in (("train", 95), ("val", 80)):
-            path = tmp_path / "src" / split / "x" / f"{number}.jpg"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(encode(picture, quality=quality))
-    result = run(invoke, tmp_path / "src", "--distance", 63, "--limit", 100, status=1)
-    for pair in result["pairs"]:
-        first, second = (Path(image["path"]).name for image in pair["images"])
-        assert first == second, "other photographs are not copies"
-    assert result["near"] >= len(small) - 1
-    monkeypatch.setattr(find, "_MIN_CORRELATION", 1.1)
-    assert run(invoke, tmp_path / "src", status=0)["near"] == 0
-
-
-def test_correlation_of_gradients():
-    rng = np.random.default_rng(0)
-    a = rng.integers(0, 256, (3, 32, 32), np.uint8)
-    assert correlation(a, a) == pytest.approx(1)
-    assert (abs(correlation(a, a[::-1])[[0, 2]]) < 0.2).all()
-    assert (correlation(a, np.zeros_like(a)) == 0).all()
 
 
 def test_images_that_do_not_decode_are_named(invoke, source):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dataprep.duplicates import search
 from dataprep.duplicates.groups import connected, numbered
-from dataprep.duplicates.search import BANDS, band_order, distances, find_pairs, join_pairs, popcount
+from dataprep.duplicates.search import band_order, count_bands, distances, find_pairs, join_pairs, popcount
 from dataprep.options import MAX_DISTANCE
 
 
@@ -25,7 +25,9 @@ def near_hashes(seed, count, copies, most):
 
 
 def search_all(a, b, distance, **options):
-    pairs = join_pairs([find_pairs(band_order(a), band_order(b), distance, band, **options) for band in range(BANDS)])
+    pairs = join_pairs(
+        [find_pairs(band_order(a), band_order(b), distance, band, **options) for band in range(count_bands(a))]
+    )
     assert (distances(a[pairs.first], b[pairs.second]) == pairs.distance).all()
     found = list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True))
     assert len(set(found)) == len(found), "a pair is found twice"

@@ -1,0 +1,88 @@
+"""A dataset of any number of samples for `duplicates.py`: its tables have hashes, and its shards are empty files.
+
+`dataprep duplicates` reads no image of it, because no two images have the same checksum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from awscrt.checksums import crc32c
+from numpy.typing import NDArray
+
+from dataprep.convert.dataset import convert_dataset
+from dataprep.options import HASH_COLUMN, HASH_RECIPE, Options
+from dataprep.sources import read_source
+from manifests.schema import File, Shard, Split
+from manifests.store import checksum_text, manifest_files, read_manifest
+from manifests.tables import build_table, write_table
+
+_SAMPLES_PER_SHARD = 10_000
+_IMAGE_BYTES = 110_000
+CLASSES = 1000
+
+
+def make_hashed_dataset(out: Path, hashes: NDArray[np.uint64], val: int, image: Path) -> None:
+    """Write a dataset with these hashes.
+
+    Args:
+        out: its folder, which does not exist.
+        hashes: uint64 [N, 4].
+        val: the last samples, so many, are the split val.
+        image: any image, of which a manifest is made.
+
+    """
+    example = out.parent / f"{out.name}-example"
+    (example / "images" / "class").mkdir(parents=True)
+    (example / "images" / "class" / image.name).write_bytes(image.read_bytes())
+    convert_dataset(read_source(str(example / "images")), str(example / "out"), Options(hash=True), workers=1)
+    manifest = read_manifest(example / "out")
+    out.mkdir()
+    splits = [
+        _write_split(out, name, hashes[rows], rows.start)
+        for name, rows in (
+            ("train", slice(0, len(hashes) - val)),
+            ("val", slice(len(hashes) - val, len(hashes))),
+        )
+    ]
+    classes = tuple(f"n{number:08d}" for number in range(CLASSES))
+    made = replace(manifest, classes=classes, splits=tuple(splits), options={**manifest.options, "hash": HASH_RECIPE})
+    for name, content in manifest_files(made).items():
+        (out / name).write_bytes(content)
+
+
+def _write_split(out: Path, split: str, hashes: NDArray[np.uint64], first: int) -> Split:
+    shards = []
+    for number, start in enumerate(range(0, len(hashes), _SAMPLES_PER_SHARD)):
+        part = hashes[start : start + _SAMPLES_PER_SHARD]
+        rows = np.arange(first + start, first + start + len(part))
+        text = part.tobytes().hex()
+        table = build_table({
+            "key": [f"{row:08d}" for row in rows.tolist()],
+            "label": rows % CLASSES,
+            "source": [f"{split}/n{row % CLASSES:08d}/{row:010d}.JPEG" for row in rows.tolist()],
+            "offset": np.arange(len(rows)) * _IMAGE_BYTES,
+            "size": np.full(len(rows), _IMAGE_BYTES),
+            "width": np.full(len(rows), 500),
+            "height": np.full(len(rows), 375),
+            "crc32c": rows.astype(np.uint32),
+            HASH_COLUMN: pa.array([text[64 * at : 64 * at + 64] for at in range(len(rows))]),
+        })  # fmt: skip
+        name = f"{split}-{number:05d}"
+        write_table(table, str(out / f"{name}.parquet"))
+        with (out / f"{name}.tfrecord").open("wb") as file:
+            file.truncate(_IMAGE_BYTES * len(rows))
+        (out / f"{name}.idx").write_bytes(b"")
+        files = [_describe(out / f"{name}{suffix}") for suffix in (".tfrecord", ".idx", ".parquet")]
+        shards.append(Shard(files[0], len(rows), files[1], files[2]))
+    return Split(split, tuple(shards))
+
+
+def _describe(path: Path) -> File:
+    if path.suffix == ".tfrecord":  # a file without content takes no space, and its checksum is not read
+        return File(path.name, path.stat().st_size, "crc32c:00000000")
+    data = path.read_bytes()
+    return File(path.name, len(data), checksum_text(crc32c(data)))
