@@ -9,7 +9,7 @@ _PAGE = Markup(
     '<meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\n"
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
-    "<title>{title}</title>\n<style>body {{ margin: 0; padding: 16px; color-scheme: light dark }}</style>\n"
+    "<title>{title}</title>\n<style>:root {{ color-scheme: light dark }} body {{ margin: 0; padding: 16px }}</style>\n"
     "</head>\n<body>\n{body}\n</body>\n</html>\n"
 )
 

@@ -20,7 +20,7 @@ CONTEXT, CONTEXT_RAW = 940 * MIB, 675 * MIB
 #: Buffers of one decoding thread, in decoded images.
 _IMAGES_PER_THREAD = 2.3
 #: Buffers of the hardware decoder, in decoded images: for whole images, and for crops.
-_IMAGES_IN_HARDWARE, _IMAGES_IN_HARDWARE_FOR_CROPS = 21.0, 33.0
+_IMAGES_IN_HARDWARE, _IMAGES_IN_HARDWARE_FOR_CROPS = 21.0, 24.0
 #: If the share of the hardware decoder is at least this, it decodes all images.
 _ALL_HARDWARE = 0.9
 #: Batches of decoded images in memory at a time when batches are prefetched: one is decoded while another is resized.
@@ -29,8 +29,9 @@ _DECODED_BATCHES = 2
 _WORST_DEVIATIONS = 3.7
 
 #: Above this mean size of a decoded image in bytes, the buffers of the threads take most of the memory. Images of
-#: 3840x2160 per second on an H200, imagenet-train in batches of 32: 2,330 in 2.84 GiB with 12 threads and a hardware
-#: load of 0.65; 1,905 in 2.31 GiB with the values below.
+#: 3840x2160 per second on an H200, imagenet-train in batches of 32 (`scripts/bench/large_images.py`): with the values
+#: below 1,826 in 2.22 GiB; with 4 threads and a load of 0.65, 1,299 in 2.28; with 8 threads 1,831 in 2.42 and 1,804 in
+#: 2.61. With a load of 0.9, the hardware decodes all: 1,506 in 2.04.
 LARGE = 12 * 2**20
 LARGE_THREADS, LARGE_LOAD = 4, 0.75
 

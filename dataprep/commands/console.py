@@ -143,7 +143,7 @@ _KEPT = {
     "info": "the dataset is unchanged",
     "repair": "files that were repaired are kept",
     "report": "the dataset is unchanged",
-    "duplicates": "the dataset is unchanged",
+    "duplicates": "the shards are unchanged",
     "diff": "the datasets are unchanged",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -41,12 +42,15 @@ def path_or_url(text: str) -> str:
 
 
 class Fraction(click.FloatRange):
-    """A number from 0 to 1. Unlike `click.FloatRange`, it rejects NaN."""
+    """A number from 0 to 1, or a percentage. Unlike `click.FloatRange`, it rejects NaN."""
 
     name = "fraction"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Convert ``"0.01"`` to a float."""
+        """Convert ``"0.01"`` or ``"1%"`` to a float."""
+        if isinstance(value, str) and value.strip().endswith("%"):
+            with suppress(ValueError):
+                value = str(float(value.strip()[:-1]) / 100)
         number = float(super().convert(value, param, ctx))
         if number != number:  # noqa: PLR0124  (only NaN differs from itself)
             self.fail(f"{value!r} is not a number from 0 to 1.", param, ctx)

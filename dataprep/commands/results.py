@@ -23,7 +23,7 @@ max_rejected_option = click.option(
     default=0.01,
     show_default=True,
     metavar="FRACTION",
-    help="Exit with status 1 if more than this fraction of the images is rejected.",
+    help="Exit with status 1 if more than this fraction of the images is rejected: 0.02 or 2%.",
 )
 
 

@@ -24,6 +24,9 @@ _OPTION_OF = {
     "split_by": "--split-by",
     "where": "--where",
     "validate": "--validate",
+    "hash": "--hash",
+    "duplicates": "--duplicates",
+    "distance": "--distance",
     "max_pixels": "--max-pixels",
     "downscale.shorter": "--resize-shorter",
     "downscale.longest": "--max-side",
@@ -101,6 +104,8 @@ def _value(value: object) -> str:
 
 def _flatten(options: Mapping[str, Any]) -> dict[str, Any]:
     flat = dict(options)
+    if "hash" in flat:  # the recipe
+        flat["hash"] = True
     for name in ("downscale", "raw"):
         members = flat.pop(name, None)
         if isinstance(members, dict):

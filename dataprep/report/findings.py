@@ -170,11 +170,14 @@ def _worst_class(report: Report) -> Iterator[Finding]:
     worst = max(flagged, key=lambda each: (flag_share(each), -each.label))
     if sum(worst.flagged.values()) < 2:
         return
-    counts = ", ".join(f"{count:,} {what}" for what, count in worst.flagged.items())
+    counts = ", ".join(f"{count:,} {what}" for what, count in worst.flagged.items() if what != "rejected")
+    stored = f"Of its {plural(worst.total, 'image')}: {counts}. " if counts else ""
+    rejected = worst.flagged.get("rejected", 0)
+    refused = f"{plural(rejected, 'source image')} {agree(rejected, 'was', 'were')} rejected." if rejected else ""
     yield Finding(
         "check",
         f"{_name(worst)} is the class with the largest share of images with problems",
-        f"Of its {plural(worst.total, 'image')}: {counts}.",
+        f"{stored}{refused}".strip(),
         f"class-{worst.label}",
     )
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import logging
+import sys
 import time
 from pathlib import Path
 
@@ -27,9 +29,13 @@ from loaders.tune.search import search
 
 STORES = ("full", "256", "raw")
 
+_STARTED = time.perf_counter()
+
 
 def main() -> None:
     args = parse()
+    if args.verbose:
+        logging.basicConfig(level=logging.INFO, format="          %(message)s", stream=sys.stdout)
     with Report("tune", args.json) as report:
         for store in args.stores:
             compare(report, store, args)
@@ -47,7 +53,7 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
         device=args.device,
         model=args.model,
         method=Method(args.seconds, args.repeats),
-        announce=lambda _: None,
+        announce=announce,
     )
     started = time.perf_counter()
     found = search(problem.measure, problem.axes, problem.start)
@@ -83,6 +89,11 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
     report.check(f"{store}: tune / best of the grid", tuned / final[named["best of the grid"]].median, "grid")
 
 
+def announce(point: str) -> None:
+    """Print each point as its measurement begins, so that a run that is stopped has said what it did."""
+    print(f"{time.perf_counter() - _STARTED:6.1f} s  {point}", flush=True)
+
+
 def measure_in_rounds(measure, points: list[Tuning], rounds: int) -> dict[Tuning, Rate]:
     measured = [{point: measure(point) for point in points} for _ in range(rounds)]
     return {point: Rate(tuple(rate for each in measured for rate in each[point].repeats)) for point in points}
@@ -98,6 +109,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", choices=["auto", "gpu", "cpu"], default="auto")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--model", help="as `loaders tune --model`")
+    parser.add_argument("--verbose", action="store_true", help="print how long pipelines take to start")
     parser.add_argument("--seconds", type=float, default=0.5, help="duration of a repeat")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3, help="rounds of the last comparison")

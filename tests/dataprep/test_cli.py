@@ -439,6 +439,8 @@ WRONG = [
     (["--src", "{src}", "--val-fraction", "nan"], "--val-fraction"),
     (["--src", "{src}", "--max-rejected", "1.5"], "--max-rejected"),
     (["--src", "{src}", "--max-rejected", "nan"], "--max-rejected"),
+    (["--src", "{src}", "--max-rejected", "150%"], "--max-rejected"),
+    (["--src", "{src}", "--max-rejected", "x%"], "'x%' is not a valid fraction"),
     (["--src", "{src}", "--workers", "0"], "--workers"),
     (["--src", "{src}", "--split-by", "x"], "--split-by requires --val-fraction"),
     (["--src", "{src}", "--split-by", "x", "--val-fraction", "0.5"], "no column of that name"),

@@ -327,7 +327,8 @@ def test_shards_with_other_options_are_not_changed(few, dataprep, snapshot, tmp_
     out = tmp_path / "out"
     assert dataprep("convert", "--src", few, "--out", out).returncode == 0
     before = snapshot(out)
-    for other in (["--seed", "1"], ["--fmt", "webdataset"], ["--samples-per-shard", "7"], ["--no-shuffle"]):
+    others = (["--seed", "1"], ["--fmt", "webdataset"], ["--samples-per-shard", "7"], ["--no-shuffle"], ["--hash"])
+    for other in others:
         line = only_line(dataprep("convert", "--src", few, "--out", out, *other), status=2)
         assert "which was not made from this source with these options" in line
         assert f"; different: {other[0]} (" in line

@@ -47,6 +47,19 @@ def test_the_estimate_equals_the_measurement(size, batch, window, measured):
     assert estimate == pytest.approx(measured, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("batch", "threads", "load", "measured"),
+    [
+        (32, 4, 0.65, 2.283), (32, 4, 0.75, 2.220), (32, 4, 0.9, 2.033), (32, 6, 0.65, 2.414), (32, 6, 0.75, 2.414),
+        (32, 8, 0.65, 2.607), (32, 8, 0.75, 2.419), (32, 8, 0.9, 2.044), (64, 4, 0.75, 2.720), (64, 8, 0.75, 3.044),
+    ],
+)  # fmt: skip
+def test_the_estimate_follows_threads_and_the_hardware_load(batch, threads, load, measured):
+    """Measured in GiB with 3840x2160 images by `scripts/bench/large_images.py`."""
+    settings = LoadSettings(batch, IMAGE_BYTES, threads=threads, hardware_load=load)
+    assert estimate_memory(equal_sizes(3840, 2160), settings).total / 2**30 == pytest.approx(measured, rel=0.1)
+
+
 @given(st.integers(1, 600), st.integers(16, 5000), st.integers(16, 5000))
 def test_larger_batches_and_images_need_more_memory(batch, width, height):
     settings = LoadSettings(batch, IMAGE_BYTES)

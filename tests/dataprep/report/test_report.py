@@ -144,6 +144,8 @@ def test_findings_name_the_leak_and_the_worst_class(run, dataset):
     assert found[:2] == ["1 image of val is also in train", "One image is stored with several labels"]
     assert "\u201cemu\u201d is the class with the largest share of images with problems" in found
     assert "2 source images were rejected" in found
+    (worst,) = [each for each in run(dataset)[0]["findings"] if "largest share" in each["title"]]
+    assert worst["detail"] == "2 source images were rejected."
     assert "Some images are almost black or of one color" in found
 
 

@@ -304,6 +304,9 @@ def test_page_in_a_browser(hostile, tmp_path):
             assert browser.evaluate("document.querySelectorAll('svg rect').length") == 7
             inside = "[...document.querySelectorAll('svg rect')].every(each => each.width.baseVal.value <= 340)"
             assert browser.evaluate(inside)
+        browser.open(tmp_path / "bench.html", 1400, dark=True)
+        # The color of text without one of its own, which the browser chooses with the background.
+        assert browser.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(255, 255, 255)"
 
 
 def test_numbers_that_make_no_loader(photographs):
