@@ -80,13 +80,13 @@ def flip(path: Path, *positions: int, mask: int = 0) -> None:
 
 
 def positions_to_flip(name: str, data: bytes) -> list[int]:
-    """Return all positions of an index; of other files many at both ends or in headers, and some of the others."""
+    """Return every second byte of an index; of other files many at both ends or in headers, and some of the others."""
     if name.endswith((".parquet", ".json", ".jsonl")):
-        return sorted({*range(0, len(data), 67), *range(0, 64, 3), *range(len(data) - 64, len(data), 3)})
+        return sorted({*range(0, len(data), 131), *range(0, 64, 5), *range(len(data) - 64, len(data), 5)})
     if name.endswith(".tar"):
         edges = (at for at in range(len(data)) if any(data[max(at - 1, 0) : at + 2]))
-        return sorted({*list(edges)[::29], *range(0, len(data), 151), *range(0, len(data), 512), len(data) - 1})
-    return list(range(len(data))) if name.endswith(".idx") else sorted({*range(0, len(data), 31), *range(0, 400, 3)})
+        return sorted({*list(edges)[::53], *range(0, len(data), 307), *range(0, len(data), 512), len(data) - 1})
+    return [*range(0, len(data), 2)] if name.endswith(".idx") else sorted({*range(0, len(data), 61), *range(0, 400, 5)})
 
 
 def test_a_flip_in_any_file_is_reported_in_its_place(dataset):

@@ -17,10 +17,9 @@ from dataprep import storage
 from dataprep.storage.owners import is_dead, this_owner
 
 
-def test_killed_at_random_moments():
+def test_killed_at_random_moments(warm):
     """`python tests/helpers/kill_steps.py 100` does the same with 100 kills."""
-    call = [sys.executable, str(HELPERS / "kill_steps.py"), "4", str(os.getpid())]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=240, check=False)
+    done = warm.run(HELPERS / "kill_steps.py", "4", str(os.getpid()), timeout=240)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert sum(result["killed"].values()) >= 4

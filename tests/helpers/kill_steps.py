@@ -4,12 +4,13 @@ This is a program because it takes a while: python tests/helpers/kill_steps.py [
 JSON. The suite runs it with few kills.
 """
 
+import gc
+import importlib
 import json
 import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +19,9 @@ from pathlib import Path
 
 from pictures import encode, photo  # a program begins with its own folder in `sys.path`
 
-COMMAND = (sys.executable, "-m", "dataprep")
+#: What the steps import: a process that begins as a fork need not.
+PRELOADED = ("dataprep.commands.group", "dataprep.convert.planning", "dataprep.convert.work", "dataprep.convert.finish",
+             "dataprep.images.downscale", "pyarrow.parquet")  # fmt: skip
 
 
 def make_source(folder: Path) -> None:
@@ -33,19 +36,58 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def start(*arguments: object) -> subprocess.Popen:
-    return subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+class Process:
+    """A command in a fork of this process, in a session of its own."""
+
+    def __init__(self, *arguments: object) -> None:
+        self._outputs = [tempfile.TemporaryFile("w+") for _ in range(2)]  # noqa: SIM115
+        self._status: int | None = None
+        self.pid = os.fork()
+        if not self.pid:
+            os.setsid()
+            for number, file in enumerate(self._outputs, 1):
+                os.dup2(file.fileno(), number)
+            sys.argv[:] = ["dataprep", *map(str, arguments)]
+            from dataprep.cli import run
+
+            try:
+                run()
+            finally:  # the rest of this program is for the parent
+                os._exit(70)
+
+    def poll(self) -> int | None:
+        """Return the exit status, the negative number of the signal that ended the process, or `None` if it runs."""
+        if self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = os.waitstatus_to_exitcode(status) if pid else None
+        return self._status
+
+    def communicate(self) -> tuple[str, str]:
+        """Wait for the end, and return what was printed to stdout and stderr."""
+        deadline = time.monotonic() + 120
+        while self.poll() is None:
+            if time.monotonic() > deadline:
+                os.killpg(self.pid, signal.SIGKILL)
+            time.sleep(0.002)
+        texts = []
+        for file in self._outputs:
+            with file:
+                file.seek(0)
+                texts.append(file.read())
+        return texts[0], texts[1]
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
+
+
+def start(*arguments: object) -> Process:
+    return Process(*arguments)
 
 
 def run(*arguments: object) -> None:
     process = start(*arguments)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate()
     if process.returncode:
         raise SystemExit(f"{arguments} ended with {process.returncode}: {errors}")
 
@@ -88,7 +130,7 @@ class Trial:
             if process.poll() is None:
                 (os.killpg if self.rng.random() < 0.5 else os.kill)(process.pid, signal.SIGKILL)
         for process in processes:
-            output, errors = process.communicate(timeout=120)
+            output, errors = process.communicate()
             self.killed[step] += process.returncode == -signal.SIGKILL
             allowed = (0, 3, -signal.SIGKILL) if step == "finish" else (0, -signal.SIGKILL)
             if process.returncode not in allowed or "Traceback" in errors:
@@ -103,6 +145,9 @@ class Trial:
 
 
 def main() -> None:
+    for name in PRELOADED:
+        importlib.import_module(name)
+    gc.freeze()
     kills, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
     rng, killed, different, failures = random.Random(seed), Counter(), 0, []
     with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,6 @@
 """A process finds its rank, and all ranks together read every sample once per epoch."""
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +9,7 @@ import pytest
 import torch
 from helpers import HELPERS, small
 from helpers.pictures import encode
+from helpers.trainings import output_of_forks
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -232,12 +230,7 @@ def test_a_batch_larger_than_the_share_of_a_rank(make_dataset, mixed):
 def test_a_process_group_of_two(make_dataset, mixed, tmp_path):
     """Two processes find their ranks through torch.distributed and gather the labels that they read."""
     folder = make_dataset("webdataset", mixed)
-    script = HELPERS / "gather_labels.py"
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", script, folder]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.strip().splitlines()[-1])
+    found = json.loads(output_of_forks([HELPERS / "gather_labels.py", folder], 2).strip().splitlines()[-1])
     assert found["world"] == 2
     assert sorted(found["labels"]) == list(range(23))
     assert len(set(found["batches"])) == 1

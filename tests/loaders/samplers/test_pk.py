@@ -158,7 +158,7 @@ def test_length_of_an_epoch(case, epoch):
         assert batches == expected
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 @given(cases(cameras=(0, 5)))
 def test_batches_do_not_depend_on_ranks_or_on_earlier_calls(case):
     plan, again = case.plan(), case.plan()
@@ -170,7 +170,7 @@ def test_batches_do_not_depend_on_ranks_or_on_earlier_calls(case):
             assert case.plan(ranks).batch(1, count - 1).tolist() == forward[-1]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 @given(cases(cameras=(1, 5)))
 def test_across_uses_as_many_cameras_as_possible(case):
     stored = defaultdict(Counter)
