@@ -181,10 +181,10 @@ def test_paused_workers_end_with_their_parent(command, undisturbed, start, datap
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory, dataprep, snapshot):
-    """A command that takes more than a second in two processes, and the files of an undisturbed run."""
+    """A command that takes half a second in two processes, and the files of an undisturbed run."""
     folder = tmp_path_factory.mktemp("slow")
     (folder / "photos" / "class").mkdir(parents=True)
-    image = encode(photo(1, 1600, 1200), quality=95)
+    image = encode(photo(1, 1200, 900), quality=95)
     for number in range(96):
         (folder / "photos" / "class" / f"{number}.jpg").write_bytes(image)
     command = ["convert", "--src", folder / "photos", "--validate", "decode", "--samples-per-shard", "6"]

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from helpers.trainings import ROOT, call, kill_after, output_of, output_of_forks
+from helpers.trainings import ROOT, call, kill_after, output_of_forks
 
 SCRIPT = ROOT / "scripts" / "train.py"
 PER_EPOCH = 10
@@ -22,9 +22,6 @@ def datasets(make_photos, dataprep, tmp_path_factory):
                         "--samples-per-shard", 20)  # fmt: skip
         assert done.returncode == 0, done.stderr
     return folder
-
-
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
 def arguments(dataset, checkpoint, processes, *more):
@@ -48,8 +45,7 @@ def losses(output):
 @pytest.mark.parametrize(("fmt", "processes"), [("tfrecord", 1), ("webdataset", 2)])
 def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, fmt, processes):
     dataset, complete, stopped = datasets / fmt, tmp_path / "complete.pt", tmp_path / "stopped.pt"
-    launcher = TORCHRUN if processes > 1 else []
-    printed = output_of([sys.executable, *launcher, *arguments(dataset, complete, processes)])
+    printed = output_of_forks(arguments(dataset, complete, processes), processes)
     assert len(losses(printed)) == 2 * PER_EPOCH
     # Every image counts once, with any number of processes.
     assert re.findall(r"epoch (\d): \d+ of (\d+) correct", printed) == [("0", "7"), ("1", "7")]
