@@ -53,12 +53,13 @@ def make_network(name: str, classes: int) -> Network:
     if name == "tiny":
         stem = (nn.Conv2d(3, 8, 8, stride=8), nn.BatchNorm2d(8), nn.ReLU())
         return Network(nn.Sequential(*stem, nn.AdaptiveAvgPool2d(4), nn.Flatten()), 8 * 4 * 4, classes)
-    from torchvision.models import resnet50
+    from torchvision import models
 
-    backbone = resnet50()
+    backbone = getattr(models, name)()
     width, backbone.fc = backbone.fc.in_features, nn.Identity()
     # Without a stride, the last stage has twice the resolution, as in the paper.
-    backbone.layer4[0].conv2.stride = backbone.layer4[0].downsample[0].stride = (1, 1)
+    block = backbone.layer4[0]
+    (block.conv2 if name == "resnet50" else block.conv1).stride = block.downsample[0].stride = (1, 1)
     return Network(backbone, width, classes)
 
 
@@ -215,7 +216,7 @@ def positive_float(text: str) -> float:
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", help="folder of a prepared dataset: train, query and gallery; or train and val")
-    parser.add_argument("--model", default="resnet50", choices=["resnet50", "tiny"])
+    parser.add_argument("--model", default="resnet50", choices=["resnet50", "resnet18", "tiny"])
     parser.add_argument("--epochs", type=positive_int, default=120)
     parser.add_argument("--identities", type=positive_int, default=16, help="identities in a batch of each process (P)")
     parser.add_argument("--samples", type=positive_int, default=4, help="samples of each identity in a batch (K)")
@@ -244,13 +245,10 @@ def check_args(args: argparse.Namespace) -> None:
         raise SystemExit(f"--checkpoint {args.checkpoint}: the folder does not exist. Hint: create it.")
 
 
-def main() -> None:
-    args = parse_args()
-    check_args(args)
-    train.check_machine(args)
-    device = init_distributed(args.device == "gpu")
-    batches, splits = build(args)
-
+def run(
+    args: argparse.Namespace, batches: loaders.Loader, splits: list[loaders.Loader], device: torch.device
+) -> tuple[float, float, int]:
+    """Train, and return the last rank-1 accuracy, mAP and number of counted queries."""
     torch.manual_seed(args.seed)
     model = make_network(args.model, len(batches.classes))
     model = model.to(device, memory_format=torch.channels_last)
@@ -263,13 +261,24 @@ def main() -> None:
         training.resume(args.checkpoint)
     ddp_model = nn.parallel.DistributedDataParallel(model)
 
+    scores = (0.0, 0.0, 0)
     # If the run stopped between the last batch of an epoch and its evaluation, evaluate first.
     for epoch in range(max(0, training.step - 1) // len(batches), args.epochs):
         if training.step < (epoch + 1) * len(batches):
             training.train_epoch(ddp_model, args)
         if (epoch + 1) % args.evaluate_every == 0 or epoch + 1 == args.epochs:
-            rank1, mean_precision, queries = evaluate(model, splits, device)
+            scores = rank1, mean_precision, queries = evaluate(model, splits, device)
             log(f"epoch {epoch}: rank-1 {rank1:.2%}, mAP {mean_precision:.2%}, {queries} queries")
+    return scores
+
+
+def main() -> None:
+    args = parse_args()
+    check_args(args)
+    train.check_machine(args)
+    device = init_distributed(args.device == "gpu")
+    batches, splits = build(args)
+    run(args, batches, splits, device)
     distributed.destroy_process_group()
 
 

@@ -139,15 +139,31 @@ def perspective(drawn: NDArray[np.float32], size: tuple[int, int], distortion: f
 
     """
     sides = np.array([size[1], size[0]])
-    moves = (distortion * (sides // 2)).astype(int)
-    corners = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
-    starts = corners * (sides - 1)
-    ends = corners * (sides - moves - 1) + np.floor(drawn * (moves + 1))
+    starts = _CORNERS * (sides - 1)
+    ends = moved_corners(drawn, sides, distortion)
     rows = []
     for (x, y), (u, v) in zip(ends, starts, strict=True):
         rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
     solved = np.linalg.lstsq(np.array(rows, np.float64), starts.ravel().astype(np.float64), rcond=None)[0]
     return np.append(solved, 1).reshape(3, 3).astype(np.float32)
+
+
+#: The corners of an image, from the top left one clockwise: right and down.
+_CORNERS = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
+
+
+def moved_corners(drawn: NDArray[np.float32], sides: NDArray[np.int64], distortion: float) -> _Floats:
+    """Return where the corners move to, in pixels to the right and down: [..., 4, 2].
+
+    Args:
+        drawn: as for `perspective`, [..., 4, 2].
+        sides: width and height of the image.
+        distortion: as for `perspective`.
+
+    """
+    moves = (distortion * (sides // 2)).astype(int)
+    ends: _Floats = _CORNERS * (sides - moves - 1) + np.floor(drawn * (moves + 1))
+    return ends
 
 
 def _warp_and_fill(

@@ -1,0 +1,139 @@
+"""The random numbers of transforms, without images: what draws in the graph of an operation, and 100,000 draws of it.
+
+A function that takes `gpu` builds the graph for that device, as the loader does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import nvidia.dali as dali
+import torch
+from nvidia.dali import fn, types
+from scipy import stats
+
+from helpers.chance import MIN_PVALUE
+from loaders.dali import apply
+from loaders.dali.graph import GraphContext, RandomStreams
+from loaders.transforms.base import ImageSpec
+
+COUNT, BATCH = 100_000, 5000
+
+#: Draws of torchvision, which takes up to 65 microseconds for one.
+REFERENCE = 10_000
+
+HEIGHT, WIDTH = 375, 500
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A node that draws, and the parameters of its distribution."""
+
+    kind: str
+    parameters: tuple[float, ...]
+    node: Any
+
+
+class Recorder(RandomStreams):
+    """Keeps what draws: NumPy functions and nodes by name, and all names with the class of the operation."""
+
+    def __init__(self) -> None:
+        super().__init__(11)
+        self.functions: dict[str, Callable[..., Any]] = {}
+        self.draws: dict[str, Draw] = {}
+        self.streams: set[tuple[str, str]] = set()
+
+    @property
+    def nodes(self) -> dict[str, Any]:
+        return {name: draw.node for name, draw in self.draws.items()}
+
+    def seed(self, owner, name):
+        self.streams.add((type(owner).__name__, name))
+        return super().seed(owner, name)
+
+    def from_numpy(self, owner, name, batch_size, draw, ndims):
+        self.functions[name] = draw
+        return super().from_numpy(owner, name, batch_size, draw, ndims)
+
+    def uniform(self, owner, name, low, high):
+        return self._keep(name, "uniform", (low, high), super().uniform(owner, name, low, high))
+
+    def integers(self, owner, name, count):
+        return self._keep(name, "integers", (count,), super().integers(owner, name, count))
+
+    def coin(self, owner, name, probability):
+        return self._keep(name, "coin", (probability,), super().coin(owner, name, probability))
+
+    def _keep(self, name, kind, parameters, node):
+        self.draws[name] = Draw(kind, parameters, node)
+        return node
+
+
+def graph(
+    make: Callable[[GraphContext], Sequence[Any]], *, gpu: bool = False, count: int = COUNT, batch: int = BATCH
+) -> list[np.ndarray]:
+    """Return `count` values of each of several nodes."""
+    pipeline = dali.Pipeline(batch_size=batch, num_threads=2, device_id=0 if gpu else None, seed=5, exec_dynamic=True)
+    with pipeline:
+        pipeline.set_outputs(*make(GraphContext(gpu, batch, Recorder())))
+    runs = [[np.array(each.as_cpu().as_tensor()) for each in pipeline.run()] for _ in range(count // batch)]
+    return [np.concatenate(values) for values in zip(*runs, strict=True)]
+
+
+def record(
+    operation: Any, *, gpu: bool = False, spec: ImageSpec | None = None, recorder: Recorder | None = None
+) -> Recorder:
+    """Build the graph of an operation, and return what draws in it."""
+    recorder = recorder or Recorder()
+    with dali.Pipeline(batch_size=1, num_threads=1, device_id=0 if gpu else None):
+        image = fn.external_source(dtype=types.UINT8, ndim=3, layout="HWC")
+        context = GraphContext(gpu, 1, recorder)
+        apply(operation, image.gpu() if gpu else image, spec or ImageSpec(size=(HEIGHT, WIDTH)), context)
+    return recorder
+
+
+def drawn(operation: Any, name: str, *, gpu: bool = False, count: int = COUNT, **options: Any) -> list[np.ndarray]:
+    """Draw with a NumPy function of an operation."""
+    return list(record(operation, gpu=gpu, **options).functions[name](np.random.default_rng(3), count))
+
+
+@contextmanager
+def kept_arguments(module: Any, name: str) -> Iterator[list[tuple[Any, ...]]]:
+    """Keep the arguments of all calls of a module's function."""
+    calls: list[tuple[Any, ...]] = []
+    function = getattr(module, name)
+
+    def kept(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return function(*arguments)
+
+    with patch.object(module, name, kept):
+        yield calls
+
+
+def reference(draw: Callable[[], Any], count: int = REFERENCE) -> np.ndarray:
+    """Return draws of another library, which uses the random numbers of torch."""
+    torch.manual_seed(7)
+    return np.array([draw() for _ in range(count)], np.float64)
+
+
+def assert_same(ours: np.ndarray, theirs: np.ndarray) -> None:
+    """Check each column with a Kolmogorov-Smirnov test, and their rank correlations."""
+    assert len(ours) == COUNT
+    for number, (one, two) in enumerate(zip(ours.T, theirs.T, strict=True)):
+        assert stats.ks_2samp(one, two).pvalue > MIN_PVALUE, number
+    if ours.shape[1] > 2:
+        difference = stats.spearmanr(ours[:REFERENCE])[0] - stats.spearmanr(theirs)[0]
+        # Five times the standard deviation of the difference of two such correlations.
+        assert np.abs(difference).max() < 5 * np.sqrt(2 / REFERENCE)
+
+
+def assert_column(ours: np.ndarray, theirs: np.ndarray) -> None:
+    """Check one value with a Kolmogorov-Smirnov test."""
+    assert np.size(ours) >= COUNT
+    assert stats.ks_2samp(np.ravel(ours), np.ravel(theirs)).pvalue > MIN_PVALUE

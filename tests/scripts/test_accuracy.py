@@ -1,0 +1,164 @@
+"""The comparisons of accuracy: both sides train on the same images, results are kept, intervals are right."""
+
+import argparse
+import importlib
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from helpers.pictures import encode, photo
+from helpers.torchvision_oracle import import_torchvision
+from helpers.trainings import ROOT
+from scipy import stats
+
+import_torchvision()
+
+SETTINGS = {"recipe": "plain"}
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    """A function that imports a script of scripts/bench."""
+    folders = [str(ROOT / "scripts" / "bench"), str(ROOT / "scripts")]
+    sys.path[:0] = folders
+    yield importlib.import_module
+    for folder in folders:
+        sys.path.remove(folder)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """Three classes of 24 images each, in train/ and test/."""
+    folder = tmp_path_factory.mktemp("accuracy") / "images"
+    for split, first in (("train", 0), ("test", 100)):
+        for number in range(24):
+            for label in range(3):
+                file = folder / split / f"class{label}" / f"{number}.jpg"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                pixels = np.asarray(photo(first + number, 32, 32)) // 4
+                pixels[:, :, label] += 150
+                file.write_bytes(encode(pixels))
+    return folder
+
+
+def arguments(images, work, **changed):
+    values = {"images": images, "work": work, "results": work / "results.jsonl", "device": "cpu", "workers": 0}
+    values |= {"threads": 2, "seeds": 2, "first_seed": 0, "seconds": 1000.0}
+    return argparse.Namespace(**values | changed)
+
+
+@pytest.mark.parametrize("name", ["plain", "modern", "resized-crop"])
+def test_both_sides_learn(scripts, images, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(scripts("accuracy_model"), "WIDTHS", (4, 8, 8, 8))
+    accuracy, pairs, sides = (scripts(module) for module in ("accuracy", "accuracy_pairs", "accuracy_sides"))
+    recipe = accuracy.replace(sides.RECIPES[name], batch_size=24, epochs=6 if name == "plain" else 1, lr=0.05)
+    args = arguments(images, tmp_path)
+    accuracy.prepare(args)
+    for side in (sides.TORCHVISION, pairs.OURS):
+        accuracy.run_side(argparse.Namespace(**vars(args) | {"side": side, "seeds": 1}), recipe, SETTINGS)
+    found = pairs.read_results(args.results, SETTINGS)
+    assert set(found) == {sides.TORCHVISION, pairs.OURS}
+    for runs in found.values():
+        if name == "plain":
+            assert runs[0]["accuracy"] > 60
+        assert np.isfinite(runs[0]["loss"])
+
+
+def test_the_first_weights_are_the_same(scripts):
+    model = scripts("accuracy_model")
+    one, two, other = (model.make_network(5, 32, seed, torch.device("cpu")).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_learning_rate_rises_and_falls_to_zero(scripts):
+    rates = [scripts("accuracy_model").triangle(50)(step) for step in range(51)]
+    assert max(rates) == pytest.approx(1, abs=0.1)
+    assert rates[0] < 0.15
+    assert rates[49] < 0.05
+    assert rates[50] == 0
+    assert all(rate > 0 for rate in rates[:50])
+
+
+def test_an_epoch_has_each_image_once(scripts):
+    sides = scripts("accuracy_sides")
+    recipe = sides.Recipe((), size=32, epochs=2, batch_size=10)
+    keys = list(sides.shuffled_keys(40, [3, 4], recipe))
+    assert len(keys) == 2 * 2 * 4
+    for start in range(0, 16, 4):
+        assert sorted(row for batch in keys[start : start + 4] for _, _, row in batch) == list(range(40))
+    assert [{seed for seed, _, _ in batch} for batch in keys] == [{3}] * 8 + [{4}] * 8
+    assert [batch[0][1] for batch in keys[:8]] == list(range(8))
+
+
+def test_augmentation_does_not_depend_on_the_worker(scripts, images):
+    sides = scripts("accuracy_sides")
+    data = sides.Images(images / "train", sides.RECIPES["plain"].train_transforms())
+    one, two, other = (data.__getitems__([(1, step, 5), (1, step, 6)]) for step in (0, 0, 1))
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(one, two, strict=True))
+    assert not all(torch.equal(a[0], b[0]) for a, b in zip(one, other, strict=True))
+
+
+def test_interval(scripts):
+    differences = [0.1, -0.2, 0.3, 0.05, 0.0, 0.15]
+    mean, half = scripts("accuracy_pairs").paired_interval(differences)
+    expected = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    assert (mean - half, mean + half) == pytest.approx(tuple(expected))
+    assert scripts("accuracy_pairs").paired_interval([0.4]) == (0.4, float("inf"))
+
+
+def test_finished_seeds_are_not_repeated(scripts, tmp_path):
+    pairs = scripts("accuracy_pairs")
+    args = arguments(None, tmp_path, side="one", seeds=3)
+    pairs.run_seeds(args, SETTINGS, pairs.remaining_seeds(args, SETTINGS)[:2], lambda seed: {"accuracy": seed})
+    assert pairs.remaining_seeds(args, SETTINGS) == [2]
+    assert pairs.remaining_seeds(args, {"recipe": "other"}) == [0, 1, 2]
+    assert pairs.remaining_seeds(arguments(None, tmp_path, side="two"), SETTINGS) == [0, 1]
+    rows = [json.loads(line) for line in args.results.read_text().splitlines()]
+    assert [(row["side"], row["seed"], row["accuracy"]) for row in rows] == [("one", 0, 0), ("one", 1, 1)]
+
+
+def test_no_run_starts_that_would_end_too_late(scripts, tmp_path):
+    pairs = scripts("accuracy_pairs")
+    started = []
+    args = arguments(None, tmp_path, side="one", seconds=0.0)
+    pairs.run_seeds(args, SETTINGS, [0, 1, 2], lambda seed: started.append(seed) or {"accuracy": 0.0})
+    assert len(started) <= 1
+
+
+def test_plain_loader_of_identities(scripts):
+    """A batch has P identities with K different samples each, and the groups of an identity do not overlap."""
+    reid = scripts("accuracy_reid")
+    labels = [label for label in range(10) for _ in range(6)]
+    batches = reid.identity_batches(labels, argparse.Namespace(identities=4, samples=2), 7, 1)
+    seen = []
+    for batch in batches:
+        rows = [row for _, row in batch]
+        assert len(set(rows)) == 8
+        assert sorted(np.unique([labels[row] for row in rows], return_counts=True)[1]) == [2] * 4
+        seen += rows
+    # The first 7 batches have 56 of the 60 samples.
+    assert len(seen) == 56
+    assert np.bincount(seen).max() <= 2
+
+
+def test_reid_trains_with_both_loaders(scripts, images, tmp_path):
+    reid, pairs = scripts("accuracy_reid"), scripts("accuracy_pairs")
+    src = tmp_path / "reid"
+    src.mkdir()
+    (src / "train").symlink_to(images / "train")
+    (src / "val").symlink_to(images / "test")
+    args = arguments(
+        src, tmp_path, model="tiny", epochs=1, identities=3, samples=4, lr=1e-3, margin=None, resume=False, seeds=1,
+        save_every=1 << 30, log_every=1 << 30, evaluate_every=1 << 30, checkpoint=tmp_path / "run.pt",
+    )  # fmt: skip
+    reid.convert(src, reid.dataset_folder(args), "tfrecord")
+    for side in (reid.PLAIN, pairs.OURS):
+        reid.run_side(argparse.Namespace(**vars(args) | {"side": side}), SETTINGS)
+        torch.distributed.destroy_process_group()
+    found = pairs.read_results(args.results, SETTINGS)
+    assert {side: sorted(runs) for side, runs in found.items()} == {reid.PLAIN: [0], pairs.OURS: [0]}
+    for runs in found.values():
+        assert 0 < runs[0]["mAP"] <= 100
