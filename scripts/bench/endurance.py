@@ -39,7 +39,7 @@ FORMATS = ("tfrecord", "webdataset")
 STORES: dict[str, tuple[str, ...]] = {
     "full": (),
     "256": ("--resize-shorter", "256"),
-    "raw": ("--store", "raw", "--resize-shorter", "256", "--raw-size", "256"),
+    "raw": ("--store", "raw"),
 }
 BATCH = 16
 AUGMENT = [
@@ -274,12 +274,11 @@ def main() -> None:
             samples.append(record(start, endurance))
             print(", ".join(f"{name} {value:.6g}" for name, value in asdict(samples[-1]).items()), flush=True)
         measured = samples[len(samples) // 4 :]
-        rows = [measured[round(place)] for place in np.linspace(0, len(measured) - 1, min(8, len(measured)))]
+        rows = [measured[round(place)] for place in np.linspace(0, len(measured) - 1, min(24, len(measured)))]
         report.table(f"{', '.join(devices)}: {len(samples)} cycles", [
             {"minutes": f"{row.minutes:.1f}", **{key: round(value) for key, value in list(asdict(row).items())[1:]}}
             for row in rows
         ])  # fmt: skip
-        report.table("All cycles", [asdict(sample) for sample in samples], hidden=[])
         print(f"{endurance.skipped} damaged images were skipped")
         for name in ("host_mib", "gpu_mib", "files", "threads"):
             report.check(f"growth of {name}", growth(measured, name), name)

@@ -28,6 +28,15 @@ def scripts():
         sys.path.remove(folder)
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small convolutions on several threads mostly wait for each other if the machine is busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     """Three classes of 24 images each, in train/ and test/."""
