@@ -64,11 +64,11 @@ _CROP_FLIP: tuple[tuple[str, dict[str, Any]], ...] = (
 
 RECIPES: dict[str, Recipe] = {
     "plain": Recipe(_CROP_FLIP, size=32),
-    "modern": Recipe((*_CROP_FLIP, ("TrivialAugmentWide", {})), size=32, erase=0.1, mixes=True),
+    "modern": Recipe((*_CROP_FLIP, ("TrivialAugmentWide", {})), size=32, erase=0.1, mixes=True, epochs=10),
     "resized-crop": Recipe(
         (("RandomResizedCrop", {"size": 96}), ("RandomHorizontalFlip", {})),
         size=96,
-        epochs=16,
+        epochs=20,
         batch_size=256,
         lr=0.2,
     ),

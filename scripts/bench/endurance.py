@@ -41,7 +41,7 @@ STORES: dict[str, tuple[str, ...]] = {
     "256": ("--resize-shorter", "256"),
     "raw": ("--store", "raw"),
 }
-BATCH = 16
+BATCH = 8
 AUGMENT = [
     {"RandomResizedCrop": {"size": 96}}, "RandomHorizontalFlip", "TrivialAugmentWide", "ToTensor",
     {"Normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}},
