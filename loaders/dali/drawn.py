@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -130,7 +131,9 @@ class ShownStreams(RandomStreams):
         columns: dict[int, Sequence[Any]] = {at: [value] * self._batch_size for at, value in constants.items()}
         if drawn:
             pipeline.set_outputs(*(self._nodes[at] for at in drawn))
-            pipeline.build()
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "The external source node")  # some of its outputs are not needed here
+                pipeline.build()
             columns |= {at: [*map(_plain, output)] for at, output in zip(drawn, pipeline.run(), strict=True)}
         return [[columns[at][image] for at in range(len(self._nodes))] for image in range(self._batch_size)]
 

@@ -57,6 +57,7 @@ def mix(
 
     ndims = (0, 0, 3, 3) if with_images else (0, 0)
     partner, share, *factors = context.random.from_numpy(mixing, "blend", context.batch_size, draw, ndims)
+    context.random.show(lambda share: f"{share:.0%} of this image" if share < 1 else "", lambda: (share,))
     if not factors:
         return images, partner, share
     # Only the row and column factors are copied to the GPU; it multiplies them to get the weight of each pixel.

@@ -50,7 +50,8 @@ class DrawnSteps:
         rows: the row of each step in the table: [S, N].
         positions: its position in the row; broadcast against `rows`.
         applied: whether it is applied: [S, N].
-        change: what is added to its argument at level 0, before rounding: float64 [S, N].
+        change: what is added to its argument at level 0: float64 [S, N].
+        share: the same as a share of a side, for shifts whose pixels only the graph knows; `None` if it knows none.
 
     """
 
@@ -61,6 +62,7 @@ class DrawnSteps:
     positions: NDArray[Any]
     applied: NDArray[np.bool_]
     change: Numbers
+    share: Numbers | None
 
 
 class StepTable:
@@ -143,35 +145,39 @@ class StepTable:
             is_applied &= applied
         sign = np.where(row["signed"] > 0, rng.choice((-1.0, 1.0), rows.shape), row["sign"])
         amount = row["slope"] * _draw_level(row, rng)
-        signed = sign * amount
+        share = None
         if size is None:
+            share = sign * amount
             in_graph = row["of_side"] > 0
             base = base + share_of_side(row["vertical"], amount, sign, row["rounding"]) * in_graph[..., None]
             amount = np.where(in_graph, 0, amount)
         else:
             amount = amount * np.where(row["of_side"] > 0, np.where(row["vertical"] > 0, *size), 1)
         amount = np.where(row["rounding"] == NOT_ROUNDED, amount, np.floor(amount + row["rounding"]))
+        signed = sign * amount
         return DrawnSteps(
             branch=(row["branch"] * is_applied).astype(np.int32),
-            settings=base + change * (sign * amount)[..., None],
+            settings=base + change * signed[..., None],
             center=rng.random((*rows.shape, 2)),
             rows=rows,
             positions=positions,
             applied=is_applied,
             change=signed,
+            share=share,
         )
 
     def describe(self, drawn: DrawnSteps) -> list[str]:
         """Return for each image the steps that are applied, with their arguments."""
         positions = np.broadcast_to(drawn.positions, drawn.rows.shape)
-        images = zip(drawn.rows.T, positions.T, drawn.applied.T, drawn.change.T, strict=True)
+        shares = np.full(drawn.change.shape, np.nan) if drawn.share is None else drawn.share
+        arrays = (drawn.rows, positions, drawn.applied, drawn.change, shares)
         texts = (
             [
-                _describe_step(self._steps[row][position], change)
-                for row, position, applied, change in zip(*image, strict=True)
+                _describe_step(self._steps[row][position], change, share)
+                for row, position, applied, change, share in zip(*image, strict=True)
                 if applied
             ]
-            for image in images
+            for image in zip(*(array.T for array in arrays), strict=True)
         )
         return [", ".join(filter(None, each)) for each in texts]
 
@@ -199,14 +205,15 @@ class StepTable:
         return [array for step in zip(*arrays, strict=True) for array in step]
 
 
-def _describe_step(step: Step, change: float) -> str:
+def _describe_step(step: Step, change: float, share: float) -> str:
     name, amount = step.name.replace("_", " "), step.amount
     if step.name == "identity":
         return ""
     if not amount.slope and not amount.offset:
         return name
-    argument = amount.offset + change
-    return f"{name} {argument:.0%}" if amount.of_side else f"{name} {argument:.3g}"
+    if amount.of_side and not np.isnan(share):
+        return f"{name} {share:.0%}"
+    return f"{name} {amount.offset + change:.3g}"
 
 
 def _draw_level(row: dict[str, Numbers], rng: np.random.Generator) -> Numbers:

@@ -122,6 +122,18 @@ def test_captions(drawn, transform, caption):
         assert re.fullmatch(caption, found), found
 
 
+@pytest.mark.filterwarnings("error:The external source node")
+def test_share_of_a_mixed_image(drawn):
+    resize = {"Resize": {"size": [SIDE, SIDE]}}
+    captions = [caption for *_, caption in drawn(resize, {"MixupOperator": {"alpha": 1.0}}, dtype="float32")]
+    for caption in captions:
+        share, labels = re.fullmatch(r"(?:(\d+)% of this image; )?(.*)", caption).groups()
+        assert (
+            float(labels.split()[0]) == pytest.approx(max(int(share), 100 - int(share)) / 100, abs=0.01)
+            or "," not in labels
+        )
+
+
 def test_views(drawn):
     view = [{"RandomResizedCrop": {"size": 32}}]
     first, second = (caption for _, _, caption in drawn({"RandomGrayscale": {"p": 1.0}}, views=[view, view])[:2])
