@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep.options import CHANGE_COLUMNS
-from dataprep.report.label_groups import group, group_column, group_values
+from dataprep.report.label_groups import group, group_column, group_values, names_classes, used_classes
 from dataprep.verify.problems import Problem
 from manifests.errors import TableError
 from manifests.files import SHARD, TABLE, file_length
@@ -75,6 +75,7 @@ class Columns:
         original_pixels: width times height of the source image. `None` without these columns.
         original_format: format of the source image. `None` without this column.
         classes: names of the classes in label order, or of the groups.
+        unused: number of classes that no image has, neither as its first class nor as another.
 
     """
 
@@ -92,6 +93,7 @@ class Columns:
     original_pixels: NDArray[np.int64] | None = None
     original_format: Categories | None = None
     classes: tuple[str, ...] = ()
+    unused: int = 0
 
     def __len__(self) -> int:
         return len(self.label)
@@ -150,7 +152,7 @@ def _read_part(folder: str, shard: Shard, manifest: Manifest) -> tuple[dict[str,
         table = TableFile(os.path.join(folder, shard.table.name))
         labels = [column] if (column := group_column(manifest.label_type)) else []
         read = table.read([*labels, *_NUMBERS, "crc32c"], manifest.label_type)
-        part = {**_arrays(read), "label": group_values(read, manifest)}
+        part = {**_arrays(read), "label": group_values(read, manifest), "used": used_classes(read, manifest)}
         if set(CHANGE_COLUMNS) <= set(table.column_names):
             part |= _changes(table.read(CHANGE_COLUMNS))
         _check_inside(part, shard)
@@ -174,6 +176,12 @@ def _arrays(table: pa.Table) -> dict[str, Any]:
     part["has_crc"] = np.asarray(pc.is_valid(crc))
     part["crc32c"] = np.asarray(pc.fill_null(crc, 0)).astype(np.uint32)
     return part
+
+
+def _unused(parts: Sequence[Mapping[str, Any]], manifest: Manifest) -> int:
+    if not names_classes(manifest.label_type):
+        return 0
+    return len(manifest.classes) - len(np.unique(np.concatenate([np.empty(0, np.int64), *(p["used"] for p in parts)])))
 
 
 def _changes(table: pa.Table) -> dict[str, Any]:
@@ -210,6 +218,7 @@ def _join(manifest: Manifest, ranges: tuple[ShardRows, ...], parts: Sequence[dic
         original_pixels=np.concatenate([part["original_pixels"] for part in parts]) if changed else None,
         original_format=_categories([part["original_format"] for part in parts]) if changed else None,
         classes=tuple(classes),
+        unused=_unused(parts, manifest),
     )
 
 

@@ -41,6 +41,23 @@ def group_values(table: pa.Table, manifest: Manifest) -> NDArray[np.float64]:
     return values
 
 
+def names_classes(label_type: LabelType) -> bool:
+    """Return whether the labels of a sample table are classes, one or several for each image."""
+    return group_column(label_type) not in (None, "values")
+
+
+def used_classes(table: pa.Table, manifest: Manifest) -> NDArray[np.int64]:
+    """Return the numbers of the classes that occur in a sample table, int64 [classes]. Others than the first count."""
+    import pyarrow.compute as pc
+
+    column = group_column(manifest.label_type)
+    if not names_classes(manifest.label_type):
+        return np.zeros(0, np.int64)
+    labels = table[column] if column == "label" else pc.list_flatten(table[column])
+    found = np.unique(np.asarray(labels)).astype(np.int64)
+    return found[(found >= 0) & (found < len(manifest.classes))]
+
+
 def group(values: NDArray[np.float64], manifest: Manifest) -> tuple[NDArray[np.int32], Sequence[str]]:
     """Return the number of the group of each sample, int32 [samples], and the names of the groups."""
     if manifest.label_type == "class":

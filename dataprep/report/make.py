@@ -215,7 +215,7 @@ def _conclude(
         findings=(),
         splits=statistics.split_facts(columns, manifest),
         classes=classes,
-        unused=named - int((np.unique(columns.label) < named).sum()),
+        unused=columns.unused,
         balance=tuple(statistics.balance(name, counts[:, at], named) for at, name in enumerate(columns.splits)),
         histograms=statistics.histograms(columns) | _brightness(gathered),
         size_grid=statistics.size_grid(columns),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ctypes import c_float
 from typing import TYPE_CHECKING, Any
 
 from dataprep.images.base import Rejected
@@ -47,7 +48,8 @@ def place_boxes(extra: Mapping[str, Any], placement: Placement) -> dict[str, Any
 
 def _moved(value: float, axis: int, placement: Placement) -> float:
     moved = value * placement.scale[axis] + placement.offset[axis]
-    return min(max(moved, 0.0), float(placement.stored[axis]))
+    # As the sample table stores it, so that the record, which has fractions of the side, agrees with the table.
+    return c_float(min(max(moved, 0.0), float(placement.stored[axis]))).value
 
 
 def _check_size(extra: Mapping[str, Any], placement: Placement) -> None:

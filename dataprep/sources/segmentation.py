@@ -72,6 +72,13 @@ def _read_cityscapes(src: str, folders: Sequence[str], options: SourceOptions) -
         return _cityscapes(src, seconds, suffix, "mask", options.classes or classes)
     if "disparity" in folders and _wants(options, "depth"):
         return _cityscapes(src, "disparity", "_disparity", "depth", ())
+    if options.label_type in ("mask", "depth"):
+        needed = "gtFine/ or gtCoarse/" if options.label_type == "mask" else "disparity/"
+        raise SourceError(
+            f"Cityscapes has no {needed} for --label-type {options.label_type}",
+            file=src,
+            hint=f"unpack {needed} beside leftImg8bit/, or choose another label type",
+        )
     return None
 
 

@@ -135,6 +135,17 @@ def test_verify_resharding_diff_info_and_report(made, fmt, kind, invoke, tmp_pat
     assert rows[0] == rows[1]
     assert json.loads(invoke("info", again, "--json").output)["label_type"] == kind
     invoke("report", again, "--out", tmp_path / "report.html")
+    # Classes of boxes that are never the first of an image, and the 256 values of masks, are not called unused.
+    assert json.loads((tmp_path / "report.json").read_text())["unused"] == 0
+
+
+@FORMATS
+@pytest.mark.parametrize("side", [37, 60, 77])
+def test_resized_boxes_agree_with_their_table(made, fmt, side, invoke, tmp_path):
+    """The record has fractions of the side, which are computed from the float32 numbers of the table."""
+    out = tmp_path / "out"
+    invoke("convert", "--src", made("boxes", "tfrecord"), "--fmt", fmt, "--resize-shorter", side, "--out", out)
+    assert "no problems" in invoke("verify", out, "--decode").output
 
 
 @KINDS

@@ -303,3 +303,11 @@ def test_boxes_of_a_photograph_on_its_side(tmp_path):
         np.testing.assert_allclose(table["boxes"], annotated.boxes()[0] * scale)
         record = oracles.parse_example(oracles.read_tfrecord(out / "train-00000.tfrecord")[0])
         np.testing.assert_allclose(record["image/object/bbox/xmax"], annotated.boxes()[0][:, 2] / width, atol=1e-6)
+
+
+@pytest.mark.parametrize(("label_type", "missing"), [("depth", "disparity/"), ("mask", "gtFine/ or gtCoarse/")])
+def test_cityscapes_without_what_was_chosen(label_type, missing, make_tree):
+    folder = "disparity" if label_type == "mask" else "gtFine"
+    source = make_tree(["leftImg8bit/train/ulm/u_leftImg8bit.png", f"{folder}/train/ulm/u.png"])
+    with pytest.raises(SourceError, match=f"Cityscapes has no {missing} for --label-type {label_type}"):
+        read(source, label_type=label_type)

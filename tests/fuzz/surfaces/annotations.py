@@ -26,6 +26,9 @@ from fuzz.seeds import images
 #: Height and width of the images of `seeds.images`.
 _SIDES = (12, 16)
 
+#: Options that change how images are stored.
+_STORED = ([], [], ["--fmt", "webdataset"], ["--resize-shorter", "8"], ["--store", "raw", "--raw-size", "8"])
+
 #: The field of each label type; see `loaders.dataset.fields`.
 _FIELDS = {"class": "label", "multi-label": "labels", "regression": "values", "caption": "caption", "none": "key"}
 
@@ -41,7 +44,9 @@ class Source:
         """Return the files of a source, and the options."""
         case = self._make(rng)
         options = json.loads(case.pop("options", b"[]"))
-        options += rng.choice(([], [], ["--fmt", "webdataset"], ["--resize-shorter", "8"], ["--store", "raw:8"]))
+        options += rng.choice(
+            ([], [], ["--fmt", "webdataset"], ["--resize-shorter", "8"], ["--store", "raw", "--raw-size", "8"])
+        )
         return {**case, "options": json.dumps(options).encode()}
 
     def check(self, case: Case, folder: Path) -> None:
