@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,6 +28,8 @@ class OpenFiles:
         self._paths, self._lengths = paths, lengths
         self._handles: dict[int, int] = {}
         self._lock = threading.Lock()
+        # A loader that is dropped without `close` must not keep its files open.
+        weakref.finalize(self, _close_all, self._handles).atexit = False
 
     def read(self, number: int, offset: int, size: int) -> NDArray[np.uint8]:
         """Return a part of a file, uint8 [size].
@@ -60,8 +63,7 @@ class OpenFiles:
     def clear(self) -> None:
         """Close every file."""
         with self._lock:
-            while self._handles:
-                os.close(self._handles.popitem()[1])
+            _close_all(self._handles)
 
     def _handle(self, number: int) -> int:
         handle = self._handles.get(number)
@@ -70,3 +72,8 @@ class OpenFiles:
                 os.close(self._handles.pop(next(iter(self._handles))))
             handle = self._handles[number] = open_checked(self._paths[number], self._lengths[number])
         return handle
+
+
+def _close_all(handles: dict[int, int]) -> None:
+    while handles:
+        os.close(handles.popitem()[1])

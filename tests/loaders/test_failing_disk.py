@@ -1,7 +1,11 @@
 """A shard that is shortened while it is in use is an error that names it; a network file system is not mapped."""
 
+import gc
 import json
+import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,6 +117,25 @@ def test_files_are_read_without_mapping(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="is 12 bytes long"):
         files.read(6, 10, 5)
     files.clear()
+
+
+def open_shards():
+    links = []
+    for handle in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            links.append(os.readlink(handle))
+    return [link for link in links if "/train-" in link]
+
+
+def test_a_loader_that_is_dropped_closes_its_files(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    options = {"batch_size": 2, "transforms": "imagenet-eval", "device": "cpu", "num_threads": 1, "mmap": False}
+    loader = loaders.build(folder, shuffle=True, **options)
+    next(iter(loader))
+    assert open_shards()
+    del loader
+    gc.collect()
+    assert not open_shards()
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
