@@ -14,7 +14,8 @@ normalized. What differs:
 - Ours compares the checksum of each image with the dataset's; the others compare none.
 
 An epoch is cold with an empty cache folder, and warm with a full one. Every time includes building the loader, and
-starting the worker processes, but not importing the libraries.
+starting the worker processes, but not importing the libraries. The CPU time of `loaders` includes the first batches of
+the next epoch, which it has begun when the last batch of an epoch is there; the others begin none.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import argparse
 import os
 import shutil
 import subprocess
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -34,6 +37,7 @@ from images import repeat_images
 from object_store import BUCKET
 from report import Report, make_parser, time_in_turn
 
+import loaders
 from manifests.remote import open_store
 
 CHILD = Path(__file__).with_name("rivals_epoch.py")
@@ -45,19 +49,18 @@ class Rival:
 
     def __init__(self, process: subprocess.Popen[str], name: str) -> None:
         self._process = process
-        self.name = f"{name} {self._answer().rpartition(' ')[2]}"
-
-    def write(self, folder: Path) -> None:
-        """Write the images as the library stores them."""
-        self._send(f"write {folder}")
+        self.name = f"{name} {self._answer().split()[1]}"
+        #: Seconds of CPU time of each epoch, by its cache and whether it was empty.
+        self.cpu_seconds: dict[tuple[Path, bool], list[float]] = defaultdict(list)
 
     def epoch(self, folder: Path, order: str, *, empty: bool, count: int) -> float:
         """Read an epoch; return the seconds."""
         if empty:
             shutil.rmtree(folder, ignore_errors=True)
-        seconds, images = self._send(f"epoch {folder} {order.replace(' ', '-')}").split()
+        seconds, cpu_seconds, images = self._send(f"{folder} {order.replace(' ', '-')}").split()
         if int(images) != count:
             raise SystemExit(f"{self.name} read {images} images instead of {count}")
+        self.cpu_seconds[folder, empty].append(float(cpu_seconds))
         return float(seconds)
 
     def _send(self, line: str) -> str:
@@ -75,14 +78,12 @@ class Rival:
 
 
 @contextmanager
-def rival(arguments: argparse.Namespace, name: str, decoder: str, src: Path, endpoint: str) -> Iterator[Rival]:
-    """Start the other Python."""
-    names = ("PYTHONPATH", "AWS_SKIP_SIGNATURE", "AWS_ENDPOINT_URL")
-    environment = {key: value for key, value in os.environ.items() if key not in names}
+def rival(arguments: argparse.Namespace, name: str, decoder: str, endpoint: str) -> Iterator[Rival]:
+    """Start the other Python, which reads epochs."""
     with open(arguments.work / f"{name}-{decoder}.log", "wb") as output:
         process = subprocess.Popen(
-            [arguments.rivals_python, CHILD, name, src, endpoint, BUCKET, decoder],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, text=True, env=environment,
+            [arguments.rivals_python, CHILD, name, "read", endpoint, BUCKET, decoder],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, text=True, env=environment(),
         )  # fmt: skip
     try:
         yield Rival(process, name)
@@ -91,11 +92,24 @@ def rival(arguments: argparse.Namespace, name: str, decoder: str, src: Path, end
         process.wait()
 
 
-def upload(folder: Path, name: str) -> None:
+def write(arguments: argparse.Namespace, name: str, src: Path) -> None:
+    """Put the images into the bucket as a library stores them."""
+    folder = arguments.work / f"stored-{name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [arguments.rivals_python, CHILD, name, "write", src, folder]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
     store = open_store(f"s3://{BUCKET}/{name}")
     for path in folder.rglob("*"):
         if path.is_file():
             store.put(str(path.relative_to(folder)), path.read_bytes())
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of the other Python."""
+    names = ("PYTHONPATH", "AWS_SKIP_SIGNATURE", "AWS_ENDPOINT_URL")
+    return {key: value for key, value in os.environ.items() if key not in names}
 
 
 def main() -> None:
@@ -111,18 +125,33 @@ def main() -> None:
         cache.served(arguments, local) as endpoint,
         ExitStack() as stack,
     ):
+        for name in arguments.rivals:
+            write(arguments, name, src)
         rivals = {
-            (name, decoder): stack.enter_context(rival(arguments, name, decoder, src, endpoint))
+            (name, decoder): stack.enter_context(rival(arguments, name, decoder, endpoint))
             for name in arguments.rivals
             for decoder in arguments.decoders
         }
-        for name in arguments.rivals:
-            folder = work / f"stored-{name}"
-            shutil.rmtree(folder, ignore_errors=True)
-            rivals[name, arguments.decoders[0]].write(folder)
-            upload(folder, name)
         for order in arguments.orders:
             compare(report, arguments, order, rivals, count)
+
+
+def epoch(order: str, folder: Path, *, empty: bool) -> float:
+    """Build a loader and read an epoch; return the seconds until the last batch is there.
+
+    The loader has begun the next epoch by then, which the others do not: closing it is not part of the time.
+    """
+    if empty:
+        shutil.rmtree(folder, ignore_errors=True)
+    start = time.perf_counter()
+    with loaders.build(
+        cache.URL, split="train", batch_size=cache.BATCH, transforms="imagenet-train", device="cpu", last_batch="drop",
+        dtype="float32", cache=folder, shuffle=order == "shuffled",
+    ) as loader:  # fmt: skip
+        for images, _ in loader:
+            last = images
+        float(last.ravel()[0])
+        return time.perf_counter() - start
 
 
 def compare(
@@ -131,17 +160,21 @@ def compare(
     """Measure cold and warm epochs of all sides in turn."""
     mine = arguments.work / "cache"
     sides: dict[str, Callable[[], float | None]] = {
-        "loaders, cold": partial(cache.cold, order, arguments, mine),
-        "loaders, warm": partial(cache.epoch, cache.URL, "cpu", cache.ORDERS[order](arguments.count), mine),
+        "loaders, cold": partial(epoch, order, mine, empty=True),
+        "loaders, warm": partial(epoch, order, mine, empty=False),
     }
-    pairs = []
+    pairs, cpu = [], {}
     for (name, decoder), process in rivals.items():
         for state in ("cold", "warm"):
             side = f"{process.name}, {decoder}, {state}"
             folder = arguments.work / f"cache-{name}-{decoder}"
+            cpu[side] = process.cpu_seconds[folder, state == "cold"]
+            cpu[side].clear()
             sides[side] = partial(process.epoch, folder, order, empty=state == "cold", count=count)
             pairs.append((f"loaders, {state}", side, state))
     timings = time_in_turn(sides, repeats=arguments.repeats)
+    for side, seconds in cpu.items():
+        timings[side].cpu_seconds = seconds[1:]
     report.rates(f"{order}: {arguments.count:,} images, batch {cache.BATCH}", timings, count)
     report.ratios(timings, pairs)
 

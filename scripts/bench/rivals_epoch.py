@@ -1,16 +1,18 @@
 """MosaicML Streaming and LitData, in a Python that has them: what `cache_rivals.py` starts.
 
-    python rivals_epoch.py NAME IMAGES ENDPOINT BUCKET DECODER
+    python rivals_epoch.py NAME write IMAGES FOLDER            # store the images as NAME does
+    python rivals_epoch.py NAME read ENDPOINT BUCKET DECODER   # read epochs of the bucket's folder NAME
 
-The lines of the standard input are commands, those of the standard output are the answers: ``write FOLDER`` writes the
-images as NAME stores them, ``epoch CACHE ORDER`` reads an epoch of the bucket's folder NAME, and answers with seconds
-and images. The decoder is ``dali``: the worker processes read the images, and DALI decodes them in this process, as
-`loaders` does; or ``pillow``: the worker processes decode them, as the guides of both libraries do.
+Each line of the standard input of the second, ``CACHE ORDER``, reads an epoch. The answer has its seconds, those of CPU
+time, and the number of images.
+The decoder is ``dali``: the worker processes read the images, and DALI decodes them in this process, as `loaders` does;
+or ``pillow``: the worker processes decode them, as the guides of both libraries do.
 """
 
 from __future__ import annotations
 
-import argparse
+import gc
+import importlib
 import itertools
 import os
 import random
@@ -76,7 +78,9 @@ def mosaicml(url: str, cache: Path, endpoint: str, *, shuffle: bool, collate: Ca
 
 def litdata(url: str, cache: Path, endpoint: str, *, shuffle: bool, collate: Callable[..., Any]) -> Any:
     from litdata import StreamingDataLoader, StreamingDataset
+    from litdata.streaming import downloader
 
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # it has no option for servers without TLS
     options = {"endpoint_url": endpoint, "aws_access_key_id": "any", "aws_secret_access_key": "any"}
     data = StreamingDataset(url, cache_dir=str(cache), shuffle=shuffle, drop_last=True, storage_options=options)
     return StreamingDataLoader(data, batch_size=BATCH, num_workers=WORKERS, drop_last=True, collate_fn=collate)
@@ -160,49 +164,43 @@ def decode_with_dali(batches: Iterator[tuple[list[bytes], list[int]]]) -> Iterat
         yield from_dlpack(output.as_tensor()), labels[number]
 
 
-def epoch(make: Callable[..., Any], decoder: str) -> tuple[float, int]:
-    """Build a loader and read an epoch; return the seconds of both, and the number of images."""
-    start = time.perf_counter()
+def epoch(make: Callable[..., Any], decoder: str) -> tuple[float, float, int]:
+    """Build a loader and read an epoch; return the seconds of both, those of CPU time, and the number of images."""
+    start, cpu_start = time.perf_counter(), sum(os.times()[:4])
     batches = iter(make(collate=encoded_batch if decoder == "dali" else decoded_batch))
     count = 0
     for images, _ in decode_with_dali(batches) if decoder == "dali" else batches:
         count += len(images)
         last = images
     float(last.ravel()[0])
-    return time.perf_counter() - start, count
+    seconds = time.perf_counter() - start
+    del batches  # ends the worker processes, whose CPU time counts when they are gone
+    gc.collect()
+    return seconds, sum(os.times()[:4]) - cpu_start, count
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=list(LOADERS))
-    parser.add_argument("images", type=Path)
-    parser.add_argument("endpoint")
-    parser.add_argument("bucket")
-    parser.add_argument("decoder", choices=["dali", "pillow"])
-    arguments = parser.parse_args()
+def read_epochs(name: str, endpoint: str, bucket: str, decoder: str) -> None:
+    """Answer the lines of the standard input."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # the libraries print, too
     os.environ |= {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_DEFAULT_REGION": "us-east-1"}
-    if arguments.name == "mosaicml":
-        import streaming as package
-    else:
-        import litdata as package
-    if arguments.decoder == "dali":
-        import nvidia.dali  # noqa: F401
-    import torch.utils.data  # noqa: F401
-
-    print(f"{package.__name__} {package.__version__}", file=answers)
+    package = importlib.import_module({"mosaicml": "streaming"}.get(name, name))
+    importlib.import_module("torch.utils.data")
+    if decoder == "dali":
+        importlib.import_module("nvidia.dali")
+    print(f"{name} {package.__version__}", file=answers)
     for line in sys.stdin:
-        command, folder, *order = line.split()
-        if command == "write":
-            WRITERS[arguments.name](arguments.images, Path(folder))
-            print("done", file=answers)
-            continue
-        make = partial(
-            LOADERS[arguments.name], f"s3://{arguments.bucket}/{arguments.name}", Path(folder), arguments.endpoint,
-            shuffle=order == ["shuffled"],
-        )  # fmt: skip
-        print(*epoch(make, arguments.decoder), file=answers)
+        folder, order = line.split()
+        make = partial(LOADERS[name], f"s3://{bucket}/{name}", Path(folder), endpoint, shuffle=order == "shuffled")
+        print(*epoch(make, decoder), file=answers)
+
+
+def main() -> None:
+    name, command, *arguments = sys.argv[1:]
+    if command == "write":
+        WRITERS[name](*map(Path, arguments))
+    else:
+        read_epochs(name, *arguments)
 
 
 if __name__ == "__main__":
