@@ -179,18 +179,30 @@ def compare(
     report.ratios(timings, pairs)
 
 
+#: The module of each library.
+PACKAGES = {"mosaicml": "streaming", "litdata": "litdata"}
+
+
+def has_module(python: Path, name: str) -> bool:
+    """Return whether a Python can import a module."""
+    done = subprocess.run([python, "-c", f"import {name}"], env=environment(), capture_output=True, check=False)
+    return done.returncode == 0
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
     parser.add_argument("--rivals-python", type=Path, required=True, help="Python that has the other libraries")
-    parser.add_argument("--rivals", nargs="+", choices=["mosaicml", "litdata"], default=["mosaicml", "litdata"])
+    parser.add_argument("--rivals", nargs="+", choices=list(PACKAGES), default=list(PACKAGES))
     parser.add_argument("--decoders", nargs="+", choices=["dali", "pillow"], default=["dali", "pillow"])
     parser.add_argument("--count", type=int, default=1280, help="samples")
     parser.add_argument("--orders", nargs="+", choices=ORDERS, default=list(ORDERS))
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-rivals"), help="folder for everything")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
-    arguments.device = "cpu"
+    missing = [name for name in arguments.rivals if not has_module(arguments.rivals_python, PACKAGES[name])]
+    if missing:
+        parser.error(f"--rivals-python cannot import {' and '.join(PACKAGES[name] for name in missing)}")
     arguments.work.mkdir(parents=True, exist_ok=True)
     return arguments
 

@@ -268,6 +268,14 @@ def test_cache(photos, tmp_path, results_of, monkeypatch):
     assert [check["target"] for check in results["checks"]] == ["cold", "warm"]
 
 
+def test_the_python_of_the_other_libraries_must_have_them(photos, tmp_path, bench):
+    folder = tmp_path / "work"
+    done = bench("cache_rivals", "--images", photos, "--rivals-python", sys.executable, "--work", folder)
+    assert done.returncode == 2
+    assert "--rivals-python cannot import streaming and litdata" in done.stderr
+    assert not folder.exists()
+
+
 def test_a_missed_target_is_marked(tmp_path):
     code = (
         "from pathlib import Path; from report import Report, Timing\n"
