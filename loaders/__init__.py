@@ -2,6 +2,15 @@
 
 Importing this package imports neither torch, DALI nor Arrow. It sets CUDA_DEVICE_MAX_CONNECTIONS, unless it is set; see
 `loaders.cuda_queues`.
+
+::
+
+    the call         build, arguments, options, integers, resolve, spec
+    the loader       loader, attributes, loader_state, progress, make_batch, frameworks, recovery, explain
+    checkpoints      checkpoint, identity
+    the machine      devices, ranks, agreement, memory, memory_limit, cuda_queues, interrupts
+    the program      cli, measure_options, html; packages bench, tune, preview, export
+    packages         dataset (shards and tables), cache (object stores), samplers, transforms, dali (the graph)
 """
 
 from __future__ import annotations

@@ -2,6 +2,20 @@
 
 No image is opened: names and sizes come from `os.scandir` and `os.stat`, labels from folders, lists, tables or file
 names. The samples are stored as a few arrays, which stay small for millions of images.
+
+::
+
+    which source       recognize; layouts and refusals name what is not one
+    folders            folders, unlabelled, reid_folders, msmt17, kaggle_imagenet; labels in names: filenames, patterns
+    lists and tables   lists, tables, delimited, jsonl, columns
+    annotations        coco, coco_json, json_stream, voc, voc_xml, box_labels; masks and depth maps: segmentation,
+                       segmentation_classes, image_pairs
+    containers         archives, archive_folders, imagenet_tars, matlab, hugging_face, parquet_images, recordio,
+                       lmdb_images, lmdb_file
+    datasets           prepared, hash_column
+    labels             table_labels, label_columns, label_lists, class_names, relabel
+    files in folders   scan, walk, entries, remote_stats
+    whole sources      base, merge, joined, select
 """
 
 from __future__ import annotations

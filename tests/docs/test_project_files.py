@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -76,3 +77,12 @@ def test_every_extra_for_users_is_on_the_page_of_requirements():
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+
+
+@pytest.mark.parametrize("package", ["dataprep/sources", "dataprep/convert", "loaders"])
+def test_the_map_of_a_package_names_its_modules(package):
+    text = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text("utf-8")))
+    named = set(re.findall(r"\w+", text.partition("::")[2]))
+    modules = {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__", "__main__"}
+    packages = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+    assert (modules | packages) - named == set()
