@@ -156,6 +156,7 @@ def run_lightning(folder: str, out: str) -> None:
 if __name__ == "__main__":
     mode, *arguments = sys.argv[1:]
     if mode == "spawn":
-        torch.multiprocessing.spawn(run_spawned, tuple(arguments), nprocs=2)
+        # Forks, so that torch and DALI are not imported again. Otherwise, this is `torch.multiprocessing.spawn`.
+        torch.multiprocessing.start_processes(run_spawned, tuple(arguments), nprocs=2, start_method="fork")
     else:
         {"ddp": run_ddp, "accelerate": run_accelerate, "lightning": run_lightning}[mode](*arguments)

@@ -2,9 +2,6 @@
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from helpers import HELPERS
@@ -13,21 +10,13 @@ TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalon
 
 
 @pytest.fixture
-def run(make_dataset, mixed, tmp_path):
+def run(make_dataset, mixed, tmp_path, python, monkeypatch):
     """A function that runs `data_parallel.py` on 23 samples, and returns what each rank wrote."""
 
     def start(mode, *launcher):
         folder = make_dataset("tfrecord", mixed)
-        program = [HELPERS / "data_parallel.py", mode, folder, tmp_path]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", *launcher, *program],
-            capture_output=True,
-            text=True,
-            timeout=180,
-            env=environment,
-            check=False,
-        )
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        done = python.run(*launcher, HELPERS / "data_parallel.py", mode, folder, tmp_path, timeout=180)
         assert done.returncode == 0, done.stderr
         return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
 
