@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+#: Pictures of a class on its contact sheet, if they fit.
+PER_CLASS = 12
+
 
 def random_ranks(samples: int, seed: int) -> NDArray[np.uint64]:
     """Return a random number for each sample. NumPy guarantees the raw output of PCG64, so it never changes."""

@@ -38,9 +38,6 @@ _log = logging.getLogger(__name__)
 #: Splits of a dataset.
 MAX_SPLITS = 100
 
-#: Pictures per class, if they fit.
-_PER_CLASS = 12
-
 #: Bytes of one picture on the page, and of everything else, to choose which classes get pictures.
 _PICTURE_BYTES, _OTHER_BYTES = 4_500, 1_000_000
 
@@ -235,9 +232,9 @@ def _conclude(
 def _choose_sheets(columns: Columns, ranks: NDArray[np.uint64], max_size: int) -> dict[int, NDArray[np.int64]]:
     """Choose the classes that get a contact sheet, and the images on it."""
     labels, counts = np.unique(columns.label, return_counts=True)
-    room = max(0, max_size - _OTHER_BYTES) // _PICTURE_BYTES
+    room = max(max_size // 2, max_size - _OTHER_BYTES) // _PICTURE_BYTES
     classes = labels[choose.shown_classes(counts, max(1, room))].astype(np.int64)
-    most = min(_PER_CLASS, max(1, 2 * room // max(1, len(classes))))
+    most = min(choose.PER_CLASS, max(1, 2 * room // max(1, len(classes))))
     return choose.rows_per_class(columns.label, ranks, classes, most)
 
 

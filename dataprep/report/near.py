@@ -1,17 +1,19 @@
-"""Find images that look alike, if the sample tables have perceptual hashes."""
+"""Find images that look alike, if a dataset has perceptual hashes: in its tables, or those of `duplicates`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from dataprep.duplicates.collection import Collection, collect
+from dataprep import storage
+from dataprep.duplicates.collection import Collection, collect, has_all_hashes
 from dataprep.duplicates.find import Duplicates, find_duplicates
 from dataprep.duplicates.search import Pairs
 from dataprep.duplicates.summary import Match, count_near_conflicts, leaked_rows, near_matches
-from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN, HASH_RECIPE
+from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN, HASH_RECIPE, HASHES_NAME
 from dataprep.report.columns import Columns
 from dataprep.report.copy_facts import CopyGroup, NearCopies
 from dataprep.sources.base import SourceOptions
@@ -40,10 +42,11 @@ def find_near(folder: str, manifest: Manifest, columns: Columns, workers: int | 
         workers: number of processes; `None` means one per CPU.
 
     """
-    if manifest.options.get("hash") != HASH_RECIPE:
+    in_tables = manifest.options.get("hash") == HASH_RECIPE
+    if not in_tables and not storage.is_file(os.path.join(folder, HASHES_NAME)):
         return NearCopies(
             note="Images that only look alike are not found without perceptual hashes: convert with --hash, or run "
-            "dataprep duplicates, which computes them."
+            "dataprep duplicates, which stores them, and then make the report again."
         )
     sizes = np.bincount(columns.split, minlength=len(columns.splits)).astype(np.float64)
     across = len(columns) ** 2 > _MAX_COMPARISONS
@@ -53,8 +56,9 @@ def find_near(folder: str, manifest: Manifest, columns: Columns, workers: int | 
         )
     try:
         source = read_prepared(folder, SourceOptions())
-        if HASH_COLUMN not in source.extra.column_names or len(source) != len(columns):
-            return NearCopies(note="The perceptual hashes in the sample tables are not usable.")
+        usable = HASH_COLUMN in source.extra.column_names if in_tables else has_all_hashes(source)
+        if not usable or len(source) != len(columns):
+            return NearCopies(note="Perceptual hashes of some images are missing: run dataprep duplicates.")
         images = collect([source], workers=workers)
         found = find_duplicates(images, DEFAULT_DISTANCE, across=across, workers=workers)
     except DatasetError as error:

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from dataprep.humanize import format_bytes
 from dataprep.images.base import REASONS
 from dataprep.report import svg
+from dataprep.report.choose import PER_CLASS
 from dataprep.report.columns import Columns, SampleName
 from dataprep.report.facts import EpochCost, Histogram, SplitFacts
 from dataprep.report.record import Report
 from dataprep.report.rejected import RejectedImage
-from dataprep.report.sprites import Sprite, Tile, make_sprite
+from dataprep.report.sprites import QUALITIES, Sprite, Tile, make_sprite
 from dataprep.report.texts import show_name
 from dataprep.report.thumbnails import SIDE
 from manifests.text import plural
@@ -284,14 +285,14 @@ class Page:
     @property
     def size_note(self) -> str:
         """Whether the limit on the size cut something."""
-        wanted = max((len(rows) for rows in self.material.sheets.values()), default=0)
+        wanted = min(PER_CLASS, max((each.total for each in self.report.classes), default=0))
         shown, classes = len(self.sheets), sum(each.total > 0 for each in self.report.classes)
         limit = f"The limit of {format_bytes(self.max_size)} (--max-size)"
         if self.per_class < wanted or shown < classes:
             which = "each class" if shown == classes else f"each of {shown:,} of {plural(classes, 'class')}"
             sheets = f"{plural(self.per_class, 'picture')} for {which}"
             return f"{limit} cut the contact sheets to {sheets}."
-        return f"{limit} cut nothing."
+        return f"{limit} {'cut nothing' if self.quality == QUALITIES[0] else 'lowered the quality of the pictures'}."
 
     def rate(self, each: EpochCost) -> float:
         """Return the bytes per second that the storage must deliver."""

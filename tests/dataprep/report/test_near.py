@@ -76,6 +76,13 @@ def test_labels_are_the_numbers_of_classes(invoke, tmp_path):
     assert names == [["a", "b"], ["c"]]
 
 
+def test_hashes_that_duplicates_stored(invoke, dataset, tmp_path):
+    out = dataset()
+    invoke("duplicates", out, status=1)
+    found = report(invoke, out, tmp_path)[0]["copies"]["near"]
+    assert (found["pairs"], found["conflicting"], found["hashed"], found["note"]) == (2, 1, 14, "")
+
+
 def test_without_hashes(invoke, dataset, tmp_path):
     data, page, _ = report(invoke, dataset(), tmp_path)
     assert data["copies"]["near"]["pairs"] == 0

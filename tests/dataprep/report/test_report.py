@@ -421,12 +421,16 @@ def test_an_empty_split_and_a_dataset_of_one_image(run, tmp_path):
 
 
 def test_max_size_cuts_the_contact_sheets_and_says_so(run, dataset, invoke, tmp_path):
-    run(dataset, name="whole")
+    page = run(dataset, name="whole")[1]
+    assert "cut nothing" in page.text
     whole = (tmp_path / "whole.html").stat().st_size
-    limit = whole - 20_000
+    page = run(dataset, "--max-size", f"{whole - 10_000}B", name="cut")[1]
+    assert "cut nothing" not in page.text
+    limit = int(0.75 * whole)
     page = run(dataset, "--max-size", f"{limit}B", name="cut")[1]
     assert (tmp_path / "cut.html").stat().st_size <= limit
     assert "cut the contact sheets to" in " ".join(page.text.split())
+    assert "for each class" in " ".join(page.text.split()), "there is room for pictures of all three"
     result = invoke("report", dataset, "--out", tmp_path / "cut.html", "--max-size", "10000B", status=2)
     assert "set --max-size 1MiB" in result.stderr
 
