@@ -201,6 +201,7 @@ class Loader(LoaderState, Generic[BatchT_co]):
         with delayed_interrupts():
             self._pipeline = None
         RESERVATIONS.remove(self)
+        self._when_dropped.detach()
         for records in (self._spec.records, self._spec.label_images):
             if records is not None:
                 records.close()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +26,7 @@ from loaders.progress import Phase, Progress
 from loaders.ranks import check_group
 from loaders.recovery import new_bad_images, without_rows
 from loaders.samplers.order import StoredOrder
-from loaders.spec import LoaderSpec, adjusted_spec
+from loaders.spec import Images, LoaderSpec, adjusted_spec
 from loaders.transforms.adjust import Adjustment
 from manifests.errors import CallError
 
@@ -66,6 +67,9 @@ class LoaderState(LoaderAttributes):
         #: `None` if the loader is closed, or if the pipeline could not be started.
         self._pipeline: Any = self._start()
         self._reserve_memory()
+        open_images = [each for each in (spec.records, spec.label_images) if each is not None]
+        self._when_dropped = weakref.finalize(self, _close_dropped, open_images, self._process)
+        self._when_dropped.atexit = False
 
     def _batches(self) -> Iterator[Any]:
         iteration = self._looping = self._begin()
@@ -181,3 +185,13 @@ class LoaderState(LoaderAttributes):
                 hint="build the loader in the process that uses it",
             )
         check_group(self.options.ranks)
+
+
+def _close_dropped(open_images: Sequence[Images], process: int) -> None:
+    """Close the images of a loader that was dropped without `close`: their threads would keep them open.
+
+    In a thread of its own, because the garbage collector may run in one that is waited for.
+    """
+    if os.getpid() == process:
+        for images in open_images:
+            threading.Thread(target=images.close, name="close", daemon=True).start()

@@ -8,14 +8,13 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 
 from awscrt.checksums import crc32c
 
 from loaders.cache.disk import has_length, named, touch, write_once
 from loaders.cache.folder import REMOTE_NAME, open_cache
-from loaders.cache.locks import MAPPED, share_use
+from loaders.cache.locks import MAPPED, Lock, share_use
 from manifests.errors import CallError
 from manifests.files import MANIFEST, FileKind, kind_of
 from manifests.history import read_older
@@ -38,7 +37,7 @@ class CachedDataset:
         cache: the cache folder.
         folder: its folder in the cache.
         manifest: its manifest.
-        lock: file descriptor that holds the shared lock of ``in-use``.
+        lock: the shared lock of ``in-use``, which is also released when nothing uses the dataset any more.
 
     """
 
@@ -46,7 +45,7 @@ class CachedDataset:
     cache: str
     folder: str
     manifest: Manifest
-    lock: int
+    lock: Lock
 
     @property
     def root(self) -> str:
@@ -60,8 +59,7 @@ class CachedDataset:
 
     def release(self) -> None:
         """Release the lock: this process no longer uses the dataset."""
-        with suppress(OSError):
-            os.close(self.lock)
+        self.lock.release()
 
 
 def open_dataset(store: Store, cache: str, revision: int | None = None) -> CachedDataset:

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import fcntl
 import os
+import weakref
 
 IN_USE = "in-use"
 MAPPED = "mapped"
 
 
-def share_use(folder: str) -> int:
-    """Make the folder of a dataset, and share its lock, so that nobody removes it; return the descriptor."""
+class Lock:
+    """The lock of an open file, which is released when the object is no longer used."""
+
+    def __init__(self, handle: int) -> None:
+        self._release = weakref.finalize(self, os.close, handle)
+        self._release.atexit = False
+
+    def release(self) -> None:
+        """Close the file."""
+        self._release()
+
+
+def share_use(folder: str) -> Lock:
+    """Make the folder of a dataset, and share its lock, so that nobody removes it."""
     path = os.path.join(folder, IN_USE)
     while True:
         os.makedirs(folder, exist_ok=True)
@@ -21,7 +34,7 @@ def share_use(folder: str) -> int:
         fcntl.flock(handle, fcntl.LOCK_SH)
         try:
             if os.path.samestat(os.stat(path), os.fstat(handle)):
-                return handle
+                return Lock(handle)
         except FileNotFoundError:
             pass
         os.close(handle)

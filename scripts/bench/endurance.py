@@ -3,10 +3,11 @@
     python scripts/bench/endurance.py --images PHOTOS/ --minutes 20
     python scripts/bench/endurance.py --images PHOTOS/ --minutes 10 --device cpu --json endurance.json
 
-Each cycle runs all orders, on each device. The formats, stores and what is done with a loader change from cycle to
-cycle, so after 30 cycles each order has met each of them: full epochs; an epoch that is left in the middle, twice; a
-checkpoint that a new loader resumes, whose next batch must be the same bit for bit; a loader that is dropped without
-`close`; damaged images that are skipped; other sizes with `Loader.set`; and views.
+Each cycle runs all orders, on each device. The formats, the stores (images of any size, resized, raw pixels, and an
+object store through a cache) and what is done with a loader change from cycle to cycle, so over the cycles each order
+meets all of them: full epochs; an epoch that is left in the middle, twice; a checkpoint that a new loader resumes,
+whose next batch must be the same bit for bit; a loader that is dropped without `close`; damaged images that are
+skipped; other sizes with `Loader.set`; and views.
 
 After each cycle, the host memory, the memory of the GPU, the open files and the threads of the process are recorded.
 The first quarter of the time warms up. After it, the trend (Theil-Sen) must stay within the targets.
@@ -18,11 +19,13 @@ import argparse
 import gc
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ from report import Report, make_parser, process_memory
 
 import loaders
 from loaders.dataset.split import open_split
+from manifests.remote import open_store
 from manifests.tables import read_table
 
 FORMATS = ("tfrecord", "webdataset")
@@ -41,6 +45,8 @@ STORES: dict[str, tuple[str, ...]] = {
     "256": ("--resize-shorter", "256"),
     "raw": ("--store", "raw"),
 }
+#: Made of the full images of each format: some are damaged; and from an object store, through a cache.
+DAMAGED, CACHED = "damaged", "cached"
 BATCH = 8
 AUGMENT = [
     {"RandomResizedCrop": {"size": 96}}, "RandomHorizontalFlip", "TrivialAugmentWide", "ToTensor",
@@ -83,6 +89,11 @@ class Endurance:
         """Build a loader of a dataset; `options` replace the defaults."""
         self.loaders += 1
         given = {"batch_size": BATCH, "transforms": AUGMENT, "fields": ("image", "label", "key"), **options}
+        if store == CACHED:
+            given |= {"cache": self.folders[fmt, "full"].with_name("cache")}
+            if self.loaders % 20 == 0:
+                shutil.rmtree(given["cache"], ignore_errors=True)
+            return loaders.build(put(self.folders[fmt, "full"]), device=device, dtype="float32", num_threads=2, **given)
         return loaders.build(self.folders[fmt, store], device=device, dtype="float32", num_threads=2, **given)
 
     def batches(self, loader: Any) -> Iterator[Any]:
@@ -130,7 +141,7 @@ class Endurance:
         ):
             self.leave(**where)
             return
-        with self.build(**where | {"store": "damaged", "on_error": "skip"}) as loader:
+        with self.build(**where | {"store": DAMAGED, "on_error": "skip"}) as loader:
             for batch in self.batches(loader):
                 use(batch)
             self.skipped += len(loader.errors)
@@ -154,6 +165,16 @@ class Endurance:
     def actions(self) -> list[Callable[..., None]]:
         """Return everything that is done with a loader."""
         return [self.full_epochs, self.leave, self.resume, self.drop, self.skip, self.resize, self.views]
+
+
+@cache
+def put(folder: Path) -> str:
+    """Put a dataset into an object store in the memory of this process, and return its URL."""
+    url = f"memory://endurance/{folder.name}"
+    store = open_store(url)
+    for file in sorted(folder.iterdir()):
+        store.put(file.name, file.read_bytes())
+    return url
 
 
 def use(batch: Any) -> None:
@@ -180,10 +201,12 @@ def orders(count: int) -> list[dict[str, Any]]:
 
 def run_cycle(endurance: Endurance, cycle: int, devices: list[str], count: int) -> None:
     """Use a loader of each order on each device."""
-    actions, stores = endurance.actions(), list(STORES)
+    actions, stores = endurance.actions(), [*STORES, CACHED]
     for number, (device, order) in enumerate(itertools.product(devices, orders(count))):
         turn = number + cycle
-        where = {"fmt": FORMATS[turn // 3 % 2], "store": stores[turn % 3], "device": device}
+        where = {"fmt": FORMATS[turn // 3 % 2], "store": stores[turn % 4], "device": device}
+        if where["store"] == CACHED and order.get("shuffle") in ("buffer", False):
+            where["store"] = "full"  # A cache is read through a sampler.
         actions[(number + cycle) % len(actions)](**where, **order)
 
 
@@ -229,11 +252,11 @@ def prepare(args: argparse.Namespace) -> dict[tuple[str, str], Path]:
     """Make a dataset for each format and store, and one with damaged images."""
     src = repeat_images(args.images, args.work / f"src-{args.count}", args.count, classes=8)
     folders = {}
-    for fmt, (store, options) in itertools.product(FORMATS, [*STORES.items(), ("damaged", ())]):
+    for fmt, (store, options) in itertools.product(FORMATS, [*STORES.items(), (DAMAGED, ())]):
         folder = args.work / f"endurance-{fmt}-{store}-{args.count}"
         if not (folder / "manifest.json").exists():
             convert(src, folder, fmt, "--samples-per-shard", max(1, args.count // 4), *options)
-            if store == "damaged":
+            if store == DAMAGED:
                 damage(folder)
         folders[fmt, store] = folder
     return folders

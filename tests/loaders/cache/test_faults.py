@@ -240,7 +240,7 @@ def test_a_full_disk_evicts_what_nobody_uses(dataset, tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     other = open_images(f"{url}", cache)
     other.close()
-    os.close(other._cached.dataset.lock)
+    other._cached.dataset.release()
     url2 = f"{url}-second"
     store = open_store(url2)
     for path in local.iterdir():
@@ -279,7 +279,7 @@ def test_a_cache_of_another_user(dataset, tmp_path):
     images = open_images(url, cache)
     read_epochs(images, 1)
     images.close()
-    os.close(images._cached.dataset.lock)
+    images._cached.dataset.release()
     for folder in (tmp_path, *tmp_path.parents[:3]):
         os.chmod(folder, 0o755)
     right = expected(local)

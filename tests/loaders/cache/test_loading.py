@@ -1,8 +1,11 @@
 """Loading from an object store through a cache gives the batches and states of the local dataset."""
 
+import gc
 import os
 import re
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -174,3 +177,29 @@ def test_arguments_that_do_not_fit_are_refused(large, tmp_path):
         build(url, cache=tmp_path / "cache", shuffle="buffer")
     with pytest.raises(CallError, match=r"contains no manifest.json"):
         build(f"{url}/nothing", cache=tmp_path / "cache")
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_nothing_stays_open(dataset, tmp_path, close):
+    """A loader that is closed, or only dropped, leaves no file and no thread."""
+
+    def use():
+        loader = build(dataset[1], cache=tmp_path / "cache")
+        next(iter(loader))
+        if close:
+            loader.close()
+
+    def open_now():
+        gc.collect()
+        links = []
+        for handle in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):
+                links.append(os.readlink(handle))
+        names = [thread.name for thread in threading.enumerate()]
+        return sorted(link for link in links if str(tmp_path) in link), [name for name in names if "fetch" in name]
+
+    use()
+    deadline = time.monotonic() + 20
+    while open_now() != ([], []) and time.monotonic() < deadline:
+        time.sleep(0.01)  # A thread closes what was dropped.
+    assert open_now() == ([], [])
