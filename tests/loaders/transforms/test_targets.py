@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.parsing import valid_arguments
 from helpers.photographs import photograph
 from helpers.targets import transform
 
@@ -42,7 +43,7 @@ from loaders.transforms import (
     Rotate,
     ScaleJitter,
 )
-from loaders.transforms.parse import read_recipe
+from loaders.transforms.parse import known_transforms, read_recipe
 from loaders.transforms.targets import CONTAINERS, moves_pixels, require_followed
 from manifests.errors import CallError
 
@@ -242,6 +243,40 @@ def test_refused_words(targets: Any, name: str, arguments: dict[str, Any], reaso
     assert caught.value.message.startswith(f"transforms[1]: {name}(")
     assert f"cannot keep {targets} right" in caught.value.message
     assert reason in caught.value.message
+
+
+#: The words that are refused, with some of the reason. All other words keep masks and boxes right.
+REFUSED_FOR_BOTH = {
+    **dict.fromkeys(
+        ("CutMix", "CutmixOperator", "FmixOperator", "MixUp", "MixupCutmixHybrid", "MixupOperator"), "mixes"
+    ),
+    **dict.fromkeys(("AugMix", "AutoAugment", "TimmAutoAugment", "TrivialAugmentWide"), "moves pixels"),
+    **dict.fromkeys(("RandAugment", "RandAugmentV2", "RandAugmentV3", "RandAugmentV4"), "moves pixels"),
+    **dict.fromkeys(("FiveCrop", "TenCrop"), "several crops"),
+}
+REFUSED_FOR_BOXES = {
+    **dict.fromkeys(("ElasticTransform", "RandomAffine", "RandomPerspective", "RandomRotation"), "parallel"),
+    "RandomRot90": "exchanges the width and the height",
+}
+
+
+@pytest.mark.parametrize("kind", ["masks", "boxes"])
+def test_every_word_is_followed_or_refused_by_name(kind: Any) -> None:
+    refused = {**REFUSED_FOR_BOTH, **(REFUSED_FOR_BOXES if kind == "boxes" else {})}
+    for name in known_transforms():
+        arguments = valid_arguments(name)
+        crop = {"CropImage": {"size": 8}}
+        needs_size = name in ("Lambda", *REFUSED_FOR_BOTH)
+        before = [crop] if needs_size else ["ToTensor"] if name == "Normalize" else []
+        recipe = read_recipe([*before, {name: arguments}, *([] if needs_size else [crop])])
+        if name not in refused:
+            require_followed(recipe, kind)
+            continue
+        with pytest.raises(CallError) as caught:
+            require_followed(recipe, kind)
+        place = f"transforms[{len(before)}]: {name}("
+        assert caught.value.message.startswith(place)
+        assert refused[name] in caught.value.message.partition(f") cannot keep {kind} right: ")[2]
 
 
 def test_mixing_is_refused() -> None:
