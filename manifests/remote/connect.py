@@ -6,6 +6,7 @@ Everything is read from the environment and from the usual files; nothing of it 
 from __future__ import annotations
 
 import os
+import re
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -68,13 +69,16 @@ def _connect(scheme: str, bucket: str, seconds: int, pid: int) -> Any:
         if scheme == "s3":
             return _connect_s3(store, bucket, options)
         if scheme == "gs":
-            options["client_options"]["allow_http"] = _is_plain_http(os.environ.get("GOOGLE_BASE_URL", ""))
+            if endpoint := os.environ.get("GOOGLE_BASE_URL"):
+                options["client_options"]["allow_http"] = _is_plain_http("GOOGLE_BASE_URL", endpoint)
             return store.GCSStore(bucket, **options)
         if scheme == "az":
             options["client_options"]["allow_http"] = _is_set(_EMULATOR)
             return store.AzureStore(bucket, **options)
         options["client_options"]["allow_http"] = scheme == "http"
         return store.HTTPStore.from_url(f"{scheme}://{bucket}", **options)
+    except CallError:
+        raise
     except Exception as error:  # obstore has no common type for a setting that is missing or wrong
         raise CallError(
             f"{scheme}://{bucket} cannot be opened: a setting in the environment is missing or wrong "
@@ -106,12 +110,27 @@ def _connect_s3(store: Any, bucket: str, options: dict[str, Any]) -> Any:
         endpoint = _use_aws_files(options) or endpoint
     if endpoint:
         options["endpoint"] = endpoint.rstrip("/")
-        options["client_options"]["allow_http"] = _is_plain_http(endpoint)
+        options["client_options"]["allow_http"] = _is_plain_http("AWS_ENDPOINT_URL", endpoint)
     return store.S3Store(bucket, **options)
 
 
-def _is_plain_http(endpoint: str) -> bool:
-    return endpoint.lower().startswith("http://")
+#: Address of a server: scheme, host, port and path.
+_ENDPOINT = re.compile(
+    r"(https?)://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?(/[!-~]*)?", re.ASCII | re.IGNORECASE
+)
+
+
+def _is_plain_http(name: str, endpoint: str) -> bool:
+    """Return whether the address of a server begins with ``http://``. The client ends the process for a wrong one.
+
+    Raises:
+        CallError: it is no such address. It may contain a password, so it is not repeated.
+
+    """
+    match = _ENDPOINT.fullmatch(endpoint)
+    if match is None:
+        raise CallError(f"{name} is not the URL of a server", hint="write it like https://host or http://host:8333")
+    return match[1].lower() == "http"
 
 
 def _use_aws_files(options: dict[str, Any]) -> str | None:

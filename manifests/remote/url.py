@@ -91,7 +91,8 @@ def parse_url(text: str) -> Url:
         scheme = ""
     if scheme not in (*SCHEMES, "http"):
         name = f"{match[1]}:// URLs are" if match else "the text is not a URL that is"
-        raise CallError(f"{printable(name)} not supported", hint=f"use {', '.join(f'{each}://' for each in SCHEMES)}")
+        hint = "use s3://, gs://, az:// or file://; https:// can be read"
+        raise CallError(f"{printable(name)} not supported", hint=hint)
     if "?" in rest or "#" in rest or "@" in bucket:
         raise CallError(
             f"the URL {scheme}://... has a query string, a fragment or a user name, which may contain a credential",

@@ -150,6 +150,20 @@ def test_a_server_that_does_not_exist(serve, monkeypatch: pytest.MonkeyPatch) ->
         store.get("a")
 
 
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+@pytest.mark.parametrize(
+    "endpoint", ["storage", "storage.example:8333", "http://", "https://me:planted@host", "http://h h"]
+)
+def test_an_endpoint_that_is_no_url(serve, monkeypatch: pytest.MonkeyPatch, scheme: str, endpoint: str) -> None:
+    """The client of S3 would panic."""
+    name = {"s3": "AWS_ENDPOINT_URL", "gs": "GOOGLE_BASE_URL"}[scheme]
+    monkeypatch.setenv(name, endpoint)
+    connect.close_connections()
+    with pytest.raises(CallError, match=f"{name} is not the URL of a server. Hint: write it like https") as error:
+        open_store(f"{scheme}://{BUCKET}/set").get("a")
+    assert "planted" not in str(error.value)
+
+
 def test_a_store_that_ignores_create_if_absent_is_named(serve) -> None:
     store = serve(lambda handler, number: send(handler, 200, b""))
     with pytest.raises(CallError, match=rf"s3://{BUCKET}: this object store ignores create-if-absent"):
