@@ -31,7 +31,7 @@ from loaders.transforms.parse import Recipe
 from loaders.transforms.targets import require_followed
 from loaders.tune.use import UNTUNED, tuning_key, use_tuning
 from manifests.errors import CallError
-from manifests.remote import is_url
+from manifests.remote import is_url, local_path
 from manifests.text import parse_bytes
 
 _log = logging.getLogger(__name__)
@@ -202,7 +202,7 @@ def _open(request: BuildRequest) -> OpenSplit:
     limit = _size("cache_limit", request.cache_limit)
     most = None if limit == math.inf else int(limit)
     if isinstance(request.dataset, (str, os.PathLike)):
-        dataset = os.fspath(request.dataset)
+        dataset = local_path(os.fspath(request.dataset))
         if is_url(dataset):
             return open_cached(dataset, request.split, request.cache, most, request.revisions[0])
         if request.cache is not None or most is not None:
@@ -211,7 +211,7 @@ def _open(request: BuildRequest) -> OpenSplit:
                 hint="remove them, or pass the URL of the dataset",
             )
         return open_split(dataset, request.split, request.revisions[0])
-    datasets = [os.fspath(dataset) for dataset in request.dataset]
+    datasets = [local_path(os.fspath(dataset)) for dataset in request.dataset]
     if not any(map(is_url, datasets)) and (request.cache is not None or most is not None):
         raise CallError(
             "cache and cache_limit are for datasets in an object store, but all datasets are folders",

@@ -13,7 +13,7 @@ from loaders.cache.shards import CachedSplit
 from loaders.cache.sparse import can_punch_holes
 from loaders.dataset.split import OpenSplit, select_split
 from manifests.errors import CallError
-from manifests.remote import open_store, parse_url
+from manifests.remote import is_url, local_path, open_store, parse_url
 from manifests.text import printable
 
 
@@ -40,7 +40,10 @@ def open_cached(
             f"{printable(dataset)} is in an object store, and cache is missing",
             hint='pass cache= with a folder on a local disk, for example cache="/nvme/cache"',
         )
-    opened = open_dataset(open_store(parse_url(dataset)), os.fspath(cache), revision)
+    folder = local_path(os.fspath(cache))
+    if is_url(folder):
+        raise CallError(f"cache={printable(folder)!r} is a URL", hint="name a folder on a local disk")
+    opened = open_dataset(open_store(parse_url(dataset)), folder, revision)
     try:
         selected = select_split(opened.manifest, split, dataset, opened.root)
         fetch_files(opened, [shard.table for shard in selected.shards])

@@ -81,6 +81,12 @@ def test_batches_are_those_of_the_local_dataset(dataset, tmp_path, options):
             assert_equal(batches(loader), expected)
 
 
+def test_a_file_url_is_the_folder(dataset):
+    local, _ = dataset
+    with build(local) as loader, build(f"file://{local}") as other:
+        assert_equal(batches(other, 1), batches(loader, 1))
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
     """Return a local dataset of 600 images of 20 KB, its URL, and the disk space of all images."""
@@ -171,6 +177,10 @@ def test_arguments_that_do_not_fit_are_refused(large, tmp_path):
     local, url, _ = large
     with pytest.raises(CallError, match="cache is missing"):
         build(url)
+    with pytest.raises(CallError, match=r"cache='s3://bucket/cache' is a URL"):
+        build(url, cache="s3://bucket/cache")
+    with pytest.raises(CallError, match="is a folder"):
+        build(f"file://{local}", cache=tmp_path / "cache")
     with pytest.raises(CallError, match="is a folder"):
         build(local, cache=tmp_path / "cache")
     with pytest.raises(CallError, match=r'shuffle="buffer"'):
