@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
+from PIL import Image
 
 import loaders
 
@@ -42,3 +45,29 @@ def test_a_preview_of_a_pk_batch_on_a_gpu(dataset):
         preview = loader.preview()
         assert loader.state_dict() == before
     assert [len(group.items) for group in preview.groups] == [3, 3]
+
+
+def test_what_is_drawn_does_not_depend_on_the_device(dataset):
+    transforms = [
+        {"RandomResizedCrop": {"size": 32}}, "RandomHorizontalFlip", {"ColorJitter": {"brightness": 0.4, "hue": 0.1}},
+        {"RandAugment": {"num_ops": 2, "magnitude": 9}}, {"RandomErasing": {"p": 0.5}}, {"NormalizeImage": {}},
+    ]  # fmt: skip
+    captions = {}
+    for device in ("cpu", "gpu"):
+        with loaders.build(dataset, batch_size=4, transforms=transforms, device=device) as loader:
+            captions[device] = [draw.caption for item in loader.preview(samples=12).items for draw in item.draws]
+    assert captions["cpu"] == captions["gpu"]
+    assert all(caption.startswith("crop ") for caption in captions["gpu"])
+
+
+def test_a_crop_on_a_gpu_is_where_the_caption_says(dataset):
+    transforms = [{"RandomResizedCrop": {"size": 32}}, "RandomHorizontalFlip"]
+    with loaders.build(dataset, batch_size=4, transforms=transforms, device="gpu", dtype="uint8") as loader:
+        items = loader.preview(samples=12).items
+    for item in items:
+        for draw in item.draws:
+            width, height, left, top = map(int, re.match(r"crop (\d+) x (\d+) at (\d+), (\d+)", draw.caption).groups())
+            part = Image.fromarray(item.original).crop((left, top, left + width, top + height))
+            expected = np.asarray(part.resize((32, 32), Image.Resampling.BILINEAR)).astype(int)
+            expected = expected[:, ::-1] if draw.caption.endswith("flipped") else expected
+            assert np.abs(expected - draw.pixels).mean() < 6
