@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from manifests.errors import CallError
-from manifests.text import printable
+from manifests.text import printable, suggest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +16,26 @@ if TYPE_CHECKING:
 
 #: Longest filter, in characters.
 MAX_FILTER = 10_000
+
+#: What a filter may consist of, as DuckDB names the parts of an expression: no queries, windows, lambdas or parameters.
+_PARTS = frozenset(
+    ("COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN", "CASE", "CAST", "TYPE", "COLLATE")
+)
+
+#: Functions of a filter. They give the same result in every run, and one in proportion to their arguments: without the
+#: list, ``range(1000000000)`` takes all memory, and ``random()`` makes another plan each time.
+_FUNCTION_NAMES = """
++ - * / // % ** ^ @ & | ~ << >> || ~~ !~~ ~~* !~~* ~~~ !~~~ ^@ ~ !~ !
+like_escape not_like_escape ilike_escape not_ilike_escape regexp_matches regexp_full_match regexp_extract
+concat contains starts_with ends_with prefix suffix length len strlen lower lcase upper ucase trim ltrim rtrim left
+right substring substr position strpos instr split_part ascii reverse strip_accents hash md5
+abs round floor ceil ceiling trunc sqrt ln log log2 log10 exp pow power mod fmod sign greatest least isnan isinf
+isfinite even if ifnull nullif coalesce
+list_value list_contains array_contains list_has array_has list_has_any array_has_any list_has_all array_has_all
+list_position array_length list_min list_max list_sum list_extract array_extract struct_extract
+date_part datepart date_trunc datetrunc year month day hour minute second epoch dayofweek strptime
+"""
+_FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 
 _EXAMPLE = 'write a condition over columns, for example "width >= 64 and label != 3"'
 
@@ -37,10 +57,28 @@ def filter_columns(where: str) -> tuple[str, ...]:
     if answer["error"] or len(answer["statements"]) != 1:
         raise _wrong(where, answer.get("error_message") or "more than one statement")
     nodes = list(_nodes(answer["statements"]))
-    if any(node.get("class") == "SUBQUERY" for node in nodes):
-        raise _wrong(where, "a filter cannot contain a query")
+    for node in nodes:
+        _check_part(where, node)
     names = (node["column_names"][-1] for node in nodes if node.get("class") == "COLUMN_REF")
     return tuple(dict.fromkeys(names))
+
+
+def _check_part(where: str, node: Mapping[str, Any]) -> None:
+    part = node.get("class")
+    if part is None or part in _PARTS:
+        return
+    if part != "FUNCTION":
+        kind = "a query" if part == "SUBQUERY" else f"a {part.lower()} expression"
+        raise _wrong(where, f"a filter cannot contain {kind}")
+    name = node["function_name"]
+    if name == "random":
+        hint = "hash(path) % 10 = 0 takes a tenth of the samples, the same in every run"
+        raise CallError(f"the filter {printable(where)!r} cannot be used (it is another one in each run)", hint=hint)
+    if name not in _FUNCTIONS:
+        raise CallError(
+            f"the filter {printable(where)!r} cannot be used (it contains the function {printable(name)})",
+            hint=suggest(name, sorted(filter(str.isidentifier, _FUNCTIONS))),
+        )
 
 
 def matching_rows(where: str, columns: pa.Table) -> NDArray[np.bool_]:
@@ -57,7 +95,7 @@ def matching_rows(where: str, columns: pa.Table) -> NDArray[np.bool_]:
     import duckdb
     import numpy as np
 
-    connection = _connect()
+    connection = _connect(_MEMORY + _BYTES_PER_ROW * len(columns))
     connection.register("samples", columns)
     try:
         answer = connection.execute(f"SELECT coalesce(CAST(({where}\n) AS BOOLEAN), false) FROM samples")  # noqa: S608
@@ -73,7 +111,11 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
         yield from _nodes(child)
 
 
-def _connect() -> Any:
+#: Memory of DuckDB in bytes, and in addition for each row.
+_MEMORY, _BYTES_PER_ROW = 1 << 30, 16
+
+
+def _connect(memory: int = _MEMORY) -> Any:
     try:
         import duckdb
     except ImportError:
@@ -81,7 +123,8 @@ def _connect() -> Any:
             "a filter needs DuckDB, which is not installed", hint='run `pip install "dataprep-loaders[sql]"`'
         ) from None
     # A filter computes with the given columns. It reads no files and loads no extensions.
-    connection = duckdb.connect(":memory:", config={"enable_external_access": "false", "threads": "1"})
+    config = {"enable_external_access": "false", "threads": "1", "memory_limit": f"{memory >> 20}MiB"}
+    connection = duckdb.connect(":memory:", config=config)
     connection.execute("SET lock_configuration = true")
     return connection
 

@@ -2,6 +2,8 @@
 
     python scripts/bench/duplicates.py --photos DIR
     python scripts/bench/duplicates.py --photos DIR --search 50000x1280000 1280000x1280000
+    python scripts/bench/duplicates.py --photos DIR --dataset 1000000
+    python scripts/bench/duplicates.py --judged DIR PAIRS.csv --imagededup HASHES.json
 
 Every JPEG of DIR is changed in each of several ways. `found` is the share of the copies that are found at a distance of
 31 bits, in the right symmetry where there is one. `false pairs` are pairs of different photographs of DIR, in any
@@ -12,21 +14,30 @@ the photographs with a quarter of their bits changed, so their bits depend on ea
 but there are no near pairs except the planted ones, all of which must be found. Times are CPU seconds of all processes,
 because other programs may use the machine; `wall s` is what the run took beside them. `peak GB` is the sum of the peaks
 of the processes.
+
+--dataset runs the command on a prepared dataset of so many samples, a twentieth of them in val, whose tables have such
+hashes: it reads no image. --judged compares DIR/test with DIR/train, and what is found with pairs that people judged.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
 import resource
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hashed_dataset import make_hashed_dataset
 from images import photographs
+from judged_pairs import measure_imagededup, measure_ours, read_pairs
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 from report import Report, make_parser
@@ -161,15 +172,55 @@ def measure_search(own: NDArray[np.uint64], size: str, workers: int | None) -> d
     }
 
 
+def measure_command(own: NDArray[np.uint64], samples: int, image: Path) -> dict[str, Any]:
+    """Run `dataprep duplicates` in a process of its own."""
+    val = samples // 20
+    hashes = many_hashes(own, samples, 0)
+    planted = len(list(plant(hashes[:-val], hashes[-val:], 1000)))
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "dataset"
+        make_hashed_dataset(out, hashes, val, image)
+        cpu, wall = sum(os.times()[2:4]), time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "dataprep", "duplicates", out, "--json"], capture_output=True, text=True, check=False
+        )
+        cpu, wall = sum(os.times()[2:4]) - cpu, time.perf_counter() - wall
+    result = json.loads(done.stdout)
+    leaked = sum(leak["images"] for leak in result["leaks"])
+    return {
+        "samples": samples,
+        "CPU s": cpu,
+        "wall s": wall,
+        "peak GB of a process": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6,
+        "pairs": result["near"],
+        "listed": len(result["pairs"]),
+        "leaked images": f"{leaked} of {planted}",
+        "status": done.returncode,
+    }
+
+
 def main() -> None:
     parser = make_parser(__doc__)
-    parser.add_argument("--photos", type=Path, required=True, help="folder of JPEGs")
+    parser.add_argument("--photos", type=Path, help="folder of JPEGs")
     parser.add_argument("--search", nargs="*", default=[], metavar="AxB", help="numbers of hashes to compare")
     parser.add_argument("--workers", type=int, default=None, help="processes of the search")
+    parser.add_argument("--dataset", nargs="*", type=int, default=[], metavar="N", help="samples of a dataset")
+    parser.add_argument("--judged", nargs=2, type=Path, metavar=("DIR", "PAIRS"), help="images, and pairs of them")
+    parser.add_argument("--imagededup", type=Path, metavar="JSON", help="hashes of the judged images by imagededup")
     args: argparse.Namespace = parser.parse_args()
-    files = [path.read_bytes() for path in photographs(args.photos)]
     with Report("duplicates", args.json) as report:
+        if args.judged:
+            judged = read_pairs(args.judged[1])
+            report.table("Judged pairs", [*measure_ours(args.judged[0], judged, [15, 20, 25, 31, 37, 43])])
+            if args.imagededup:
+                report.table("Judged pairs", [*measure_imagededup(args.imagededup, judged, [*range(0, 15, 2)])])
+        if not args.photos:
+            return
+        files = [path.read_bytes() for path in photographs(args.photos)]
         own = measure_changes(files, report)
+        for samples in args.dataset:
+            image = next(iter(photographs(args.photos)))
+            report.table("dataprep duplicates", [measure_command(own, samples, image)])
         for size in args.search:
             report.table("Exact search", [measure_search(own, size, args.workers)])
 

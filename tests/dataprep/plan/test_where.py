@@ -92,13 +92,44 @@ def test_extra_columns_and_plan(invoke, image_folder, tmp_path):
         ("size < 0", "matches none of 14 images"),
         ("", "1 to"),
         ("1=1); drop table samples; --", "cannot be used"),
-        ("size > (select count(*) from read_csv('/etc/passwd'))", "cannot"),
+        ("size > (select count(*) from read_csv('/etc/passwd'))", "cannot contain a query"),
+        ("size > 1; attach '/tmp/x' as x", "cannot be used"),
+        ("size > 1) union (select 1", "cannot be used"),
+        ("list_sum(range(1000000000)) > size", "it contains the function range"),
+        ("generate_series(1, 1000000000) is not null", "it contains the function generate_series"),
+        ("length(repeat(path, 100000000)) > 1", "it contains the function repeat"),
+        ("length(replace(replace(path, '', path), '', path)) > 1", "it contains the function replace"),
+        ("length(lpad(path, 1000000000, 'x')) > 1", "it contains the function lpad"),
+        ("len(list_transform([1], x -> x)) > 1", "cannot be used"),
+        ("read_text('/etc/passwd') = ''", "it contains the function read_text"),
+        ("getenv('HOME') = ''", "it contains the function getenv"),
+        ("current_setting('threads') = '1'", "it contains the function current_setting"),
+        ("row_number() over () < 5", "cannot contain a window expression"),
+        ("random() < 0.1", "Hint: hash(path) % 10 = 0 takes a tenth"),
+        ("current_timestamp > '2020-01-01'", "no column"),
+        ("lenght(path) > 1", "did you mean 'length'"),
     ],
 )
 def test_filters_that_are_refused(where, message, invoke, image_folder, tmp_path):
     result = invoke("convert", "--src", image_folder, "--out", tmp_path / "out", "--where", where, status=2)
     assert message in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "label like 'c%' or label ~ '^d' or path not ilike '%x%' or path glob '*'",
+        "size / 2 + 1 >= 0 and -size < 1 and size % 7 != 9 and abs(size) ** 2 > 0 and round(size, -1) >= 0",
+        "lower(path) != upper('x') and path || 'x' != '' and starts_with(path, '') and contains(path, '')",
+        "length(path) between 1 and 500 and label in ('cat', 'dog') or label is not null",
+        "case when size > 0 then true else coalesce(label = 'x', false) end",
+        "try_cast(split_part(path, '.', 1) as integer) is null and if(true, nullif(size, 0) > 0, false)",
+        "regexp_extract(path, '[0-9]+') != 'x' and split = 'train' and hash(path) % 2 in (0, 1)",
+    ],
+)
+def test_what_filters_can_do(where, image_folder):
+    assert len(filter_source(read(image_folder), where)) == 14
 
 
 def test_without_duckdb(image_folder, monkeypatch):
