@@ -25,8 +25,8 @@ from manifests.store import REJECTED_NAME, SHARD_LIST_NAME
 Action = Literal["append", "revert"]
 
 _NOTES: Mapping[Action, str] = {
-    "append": "dataprep convert --append has not ended. Run the same command again to finish it, or dataprep revert to "
-    "remove what it wrote. The dataset itself is complete.",
+    "append": "dataprep convert --append, or plan --append with work and finish, has not ended. Run the same commands "
+    "again to finish it, or dataprep revert to remove what they wrote. The dataset itself is complete.",
     "revert": "dataprep revert has not ended. Run it again.",
 }
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dataprep import storage
 from dataprep.append.base import Base, read_base
 from dataprep.append.mark import Mark, create_mark, own_files, read_mark, remove_mark, unlisted_files
-from dataprep.plan.files import has_append_plan, remove_plan
+from dataprep.plan.files import has_append_plan, plan_folder, remove_plan
 from manifests.errors import CallError, StoppedError
 from manifests.history import read_old_manifest
+from manifests.remote import is_url
 from manifests.revisions import old_manifest_name
 from manifests.schema import Manifest
 from manifests.store import MANIFEST_NAME, parse_manifest
@@ -87,7 +89,15 @@ def _remove_files(manifest: Manifest, mark: Mark, out: str, *, removed: int) -> 
     names = [name for name in unlisted_files(mark, manifest) if name in there]
     for name in names:
         storage.remove(os.path.join(out, name))
-    if has_append_plan(out):
-        remove_plan(out)
+    _remove_append_plan(out)
     remove_mark(out)
     return RevertResult(manifest, removed, len(names))
+
+
+def _remove_append_plan(out: str) -> None:
+    """Remove the plan of an append with its folder, if there is one."""
+    if has_append_plan(out):
+        remove_plan(out)
+        if not is_url(out):
+            with suppress(OSError):  # files of others stay
+                os.rmdir(plan_folder(out))

@@ -13,6 +13,7 @@ from functools import partial
 from dataprep import engines, storage
 from dataprep.append.mark import own_files, read_mark, unlisted_files
 from dataprep.options import HASHES_NAME
+from dataprep.plan.files import has_append_plan
 from dataprep.progress import Progress
 from dataprep.verify.problems import MAX_PROBLEMS, Problem, ProblemList
 from dataprep.verify.shard import VerifiedShard, VerifyTask, check_file, manifest_of, verify_shard
@@ -205,7 +206,10 @@ def _check_mark(folder: str, manifest: Manifest) -> tuple[list[Problem], frozens
     if not mark or not pending:
         return [], pending
     again = "`dataprep convert --append`" if mark.action == "append" else "`dataprep revert`"
-    hint = f"run the same {again} again; or `dataprep revert {folder}`, which removes what it wrote"
+    hint = f"run the same {again} again"
+    if has_append_plan(folder):
+        again, hint = "the append of `dataprep plan`", f"run `dataprep work {folder}`, then `dataprep finish {folder}`"
+    hint += f"; or `dataprep revert {folder}`, which removes what it wrote"
     return [Problem(APPEND_MARK_NAME, f"{again} was interrupted, or is running", hint=hint)], pending
 
 

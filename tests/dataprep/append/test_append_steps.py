@@ -145,8 +145,11 @@ def test_revert(sources, before, invoke, snapshot):
     invoke(*plan)
     invoke("work", out, "--task", "0/2", "--workers", 1)
     plans = {path.name: path.read_bytes() for path in (out / "plan").iterdir()}
+    (problem,) = verify_dataset(str(out), workers=1).problems
+    assert problem.hint.startswith(f"run `dataprep work {out}`, then `dataprep finish {out}`; or `dataprep revert")
     assert "what an interrupted append wrote was removed" in invoke("revert", out).output
     assert without_plan(snapshot(out)) == old
+    assert not (out / "plan").exists()
     assert "contains no plan" in invoke("work", out, status=2).output
     for name, data in plans.items():  # a machine that has not seen the removal
         (out / "plan").mkdir(exist_ok=True)
