@@ -45,7 +45,7 @@ def resolve_duplicates(
     images = collect([source], workers=workers, progress=progress)
     found = find_duplicates(images, options.distance, workers=workers)
     if options.duplicates == "drop":
-        return _drop(source, images, found)
+        return _drop(source, images, found, is_split=options.split_by == BY_DUPLICATES)
     resolved = replace(source, copies=found.group)
     return _join(resolved) if options.duplicates == "same-split" else resolved
 
@@ -53,15 +53,20 @@ def resolve_duplicates(
 # --- drop -----------------------------------------------------------------------------------------
 
 
-def _drop(source: Source, images: Collection, found: Duplicates) -> Source:
+def _drop(source: Source, images: Collection, found: Duplicates, *, is_split: bool) -> Source:
+    """Leave out copies. If groups of copies are split, those that are left stay together: others may link them."""
     is_train = np.array([split == "train" for split in source.splits])[source.split]
     order = np.lexsort((np.arange(len(source)), source.split, is_train))
     rank = np.empty(len(source), np.int64)
     rank[order] = np.arange(len(source))
     original, distance, symmetry = choose_originals(found, rank)
-    dropped = np.flatnonzero(original >= 0)
+    dropped, kept = np.flatnonzero(original >= 0), np.flatnonzero(original < 0)
+    copies = None
+    if is_split:
+        _, first, group = np.unique(found.group[kept], return_index=True, return_inverse=True)
+        copies = first[group]
     if not len(dropped):
-        return source
+        return replace(source, copies=copies)
     rejected = [
         {
             "source": source.path[row].as_py(),
@@ -75,7 +80,8 @@ def _drop(source: Source, images: Collection, found: Duplicates) -> Source:
         has = agree(conflicts, "has", "have")
         notices.append(f"--duplicates drop: {conflicts:,} of them {has} another label than the image that is kept")
     return replace(
-        take_rows(source, np.flatnonzero(original < 0)),
+        take_rows(source, kept),
+        copies=copies,
         notices=(*source.notices, *notices),
         rejected=(*source.rejected, *rejected),
     )

@@ -12,9 +12,12 @@ from helpers.pictures import encode
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dataprep.duplicates import resolve
+from dataprep.duplicates.collection import collect
 from dataprep.duplicates.find import Duplicates
 from dataprep.duplicates.resolve import choose_originals
 from dataprep.duplicates.search import Pairs
+from dataprep.sources import read_source
 from manifests.store import read_manifest
 
 
@@ -68,6 +71,28 @@ def test_drop(convert, invoke, source):
     invoke("duplicates", out)
     invoke("verify", out)
     assert "is complete" in convert(source, "--duplicates", "drop")[1].stdout, "the same command again"
+
+
+def test_drop_and_split_by_duplicates(convert, invoke, pictures, tmp_path):
+    """Two images of a group that is linked by a third one, which is left out, stay in one split."""
+    for name, picture in pictures.items():
+        for number, quality in enumerate((95, 60)):
+            path = tmp_path / "photos" / "a" / f"{name}-{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encode(picture, quality=quality))
+    options = ("--duplicates", "drop", "--split-by", "duplicates", "--val-fraction", 0.3)
+    out, result = convert(tmp_path / "photos", *options)
+    assert f"copies left out: {len(pictures)} of {2 * len(pictures)} images" in result.stdout
+    assert len(samples(out)["val"]) == 3
+    invoke("duplicates", out)
+    source = read_source(str(tmp_path / "photos"))
+    one, other = np.array([0, 1], np.int32), np.array([1, 2], np.int32)  # 0 and 2 are near 1, but not near each other
+    pairs = Pairs(one, other, np.zeros(2, np.uint8))
+    every = np.arange(len(source))
+    found = Duplicates(every, every, pairs, np.zeros(2, np.uint8), 31)
+    left = resolve._drop(source, collect([source]), found, is_split=True)
+    assert len(left) == len(source) - 1
+    assert left.copies.tolist()[:3] == [0, 0, 2]
 
 
 def test_same_split(convert, invoke, source):

@@ -73,6 +73,19 @@ def test_same_bytes_and_messages_as_the_local_engine(convert, cluster, expected,
     assert snapshot(tmp_path / "out") == expected
 
 
+def test_append(cluster, make_photos, expected, source, dataprep, snapshot, tmp_path):
+    new = make_photos(tmp_path / "new", 30, classes=5)
+    engine = ("--engine", "ray", "--address", cluster.address)
+    for name, options in (("local", ("--workers", 1)), ("ray", engine)):
+        for file, data in expected.items():
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / file).write_bytes(data)
+        done = dataprep("convert", "--src", new, "--out", tmp_path / name, "--append", *options)
+        assert done.returncode == 0, done.stderr
+        assert "is at revision 1: 1" in done.stdout
+    assert snapshot(tmp_path / "ray") == snapshot(tmp_path / "local")
+
+
 def test_a_client_of_the_cluster(convert, cluster, expected, snapshot, tmp_path):
     pytest.importorskip("grpc", reason="Ray's client needs grpcio")
     done = convert(cluster.client_address)
