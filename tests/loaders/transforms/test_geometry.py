@@ -274,9 +274,11 @@ def shares(found: np.ndarray, height: int, width: int) -> dict[str, np.ndarray]:
 
 def check_random_resized_crop(gpu: bool = False) -> None:
     count, rng = 2500, np.random.default_rng(0)
+    ranges = (((0.08, 1.0), (3 / 4, 4 / 3)), ((0.2, 0.5), (0.5, 1.0)), ((0.9, 1.0), (3 / 4, 4 / 3)))
+    samplings = ({}, {"sampling": "bounded"}, {"sampling": "bounded", "log_ratio": False})
     for height, width in ((90, 120), (99, 99)):
-        for area, ratio in (((0.08, 1.0), (3 / 4, 4 / 3)), ((0.2, 0.5), (0.5, 1.0)), ((0.9, 1.0), (3 / 4, 4 / 3))):
-            for how in ({}, {"sampling": "bounded"}, {"sampling": "bounded", "log_ratio": False}):
+        for number, (area, ratio) in enumerate(ranges):
+            for how in samplings if height < width else (samplings[number],):
                 crop = RandomResizedCrop((4, 4), area, ratio, antialias=False, **how)
                 draw = bounded if how else by_attempts
                 found = crop_regions(crop, height, width, count, gpu=gpu)
