@@ -14,7 +14,8 @@ from loaders.dali.decode import decode
 from loaders.dali.decode_errors import decode_failure
 from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, dali, fn, types
 from loaders.dali.label_images import decode_label_image
-from loaders.dali.readers import derive_seed, read_stored
+from loaders.dali.readers import derive_seed
+from loaders.dali.stored_reader import read_stored
 from loaders.dataset.fields import Fields
 from loaders.dataset.records import Records
 from loaders.dataset.tables import SampleTables

@@ -220,3 +220,29 @@ def constant(values: ArrayLike) -> Node:
 def image_sides(image: Node) -> Node:
     """Return the height and width of HWC images: float32 [2], on the CPU."""
     return image.shape(dtype=types.FLOAT)[:2]
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOutputs:
+    """The nodes that a reader adds to the graph, all on the CPU.
+
+    Attributes:
+        encoded: encoded images, or raw pixels: uint8 [bytes].
+        label: the label as the shard stores it: int64 [1] in TFRecord, uint8 [W] text in WebDataset. `None` if only
+            the sample tables contain labels, or if no field needs it.
+        source: the file and position of each record: uint8 [W] text. `None` if no field needs it.
+        row: each sample's row in the split: an int64 scalar. `None` without a sampler.
+        label_image: encoded masks or depth maps: uint8 [bytes]. `None` if no field needs them.
+
+    """
+
+    encoded: Node
+    label: Node | None = None
+    source: Node | None = None
+    row: Node | None = None
+    label_image: Node | None = None
+
+    @property
+    def metadata(self) -> list[Node]:
+        """All outputs that are no images: label, source and row, without those that are `None`."""
+        return [node for node in (self.label, self.source, self.row) if node is not None]

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from loaders.dali.boxes import frames
 from loaders.dali.decode import decode
-from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply_all, dali
+from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, ReaderOutputs, apply_all, dali
 from loaders.dali.label_images import label_images
 from loaders.dali.mixing import mix
 from loaders.dali.normalize import finish
-from loaders.dali.readers import ReaderOutputs
 from loaders.options import LabelImage, ResolvedOptions
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack

@@ -1,77 +1,47 @@
-"""Read encoded images and labels: with DALI's native readers in stored order, or in the order of a sampler's plan."""
+"""Read encoded images and labels: in the order of a sampler's plan, or in stored order, which `stored_reader` does.
+
+DALI asks for one batch after the other (`PlannedBatches`). A thread computes what it will ask for next (`Ahead`).
+"""
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import nvidia.dali.tensors as _tensors
-import nvidia.dali.tfrecord as _tfrecord
 from numpy.typing import NDArray
 
 from loaders.cache.fetcher import Upcoming
 from loaders.cache.images import CachedImages, CachedSeconds
 from loaders.cache.joined import JoinedImages
-from loaders.dali.ahead import AHEAD, Ahead
-from loaders.dali.graph import Node, fn, types
+from loaders.dali.graph import ReaderOutputs, fn, types
+from loaders.dali.stored_reader import read_stored
 from loaders.dataset.records import LastBytes, Records
-from loaders.dataset.split import OpenSplit
 from loaders.samplers.order import PlannedOrder, StoredOrder
-from loaders.samplers.shuffle import shuffled
-from manifests.schema import Shard
 
 if TYPE_CHECKING:
     from loaders.spec import Images, LoaderSpec
 
 # DALI's type stubs are incomplete.
-tfrecord: Any = _tfrecord
 TensorCPU: Any = _tensors.TensorCPU
 TensorListCPU: Any = _tensors.TensorListCPU
+
+T = TypeVar("T")
 
 #: Returns the rows of a batch by its number, counted from the start of the pipeline.
 RowsOf: TypeAlias = Callable[[int], NDArray[np.int64]]
 
-#: The native reader's name in the pipeline.
-READER = "reader"
-
-#: What the draw of the order of shards is for: the last number of its key.
-_SHARD_ORDER = 3
-
-#: Size of the buffer that a shuffling native reader draws from, in samples.
-SHUFFLE_BUFFER = 1024
+#: Batches that are computed before DALI asks for them. They are views of the shards, unless the shards are read.
+AHEAD = 2
 
 #: Number of batches for which a planned reader asks the operating system to load images into memory in advance.
 PREFETCH_BATCHES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderOutputs:
-    """The nodes that a reader adds to the graph, all on the CPU.
-
-    Attributes:
-        encoded: encoded images, or raw pixels: uint8 [bytes].
-        label: the label as the shard stores it: int64 [1] in TFRecord, uint8 [W] text in WebDataset. `None` if only
-            the sample tables contain labels, or if no field needs it.
-        source: the file and position of each record: uint8 [W] text. `None` if no field needs it.
-        row: each sample's row in the split: an int64 scalar. `None` without a sampler.
-        label_image: encoded masks or depth maps: uint8 [bytes]. `None` if no field needs them.
-
-    """
-
-    encoded: Node
-    label: Node | None = None
-    source: Node | None = None
-    row: Node | None = None
-    label_image: Node | None = None
-
-    @property
-    def metadata(self) -> list[Node]:
-        """All outputs that are no images: label, source and row, without those that are `None`."""
-        return [node for node in (self.label, self.source, self.row) if node is not None]
 
 
 def add_reader(spec: LoaderSpec, *, seed: int, started: int, skipped: int = 0) -> ReaderOutputs:
@@ -111,57 +81,6 @@ def add_reader(spec: LoaderSpec, *, seed: int, started: int, skipped: int = 0) -
 def derive_seed(*numbers: int) -> int:
     """Derive a seed for DALI, from 0 to 2**31 - 1, from integers of at least 0."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
-
-
-def read_stored(
-    split: OpenSplit,
-    order: StoredOrder,
-    *,
-    seed: int,
-    shard_seed: int,
-    started: int,
-    with_label: bool,
-    with_source: bool,
-    with_label_image: bool = False,
-    mmap: bool = True,
-) -> ReaderOutputs:
-    """Add the native reader of a split to the graph.
-
-    Args:
-        split: the split to read.
-        order: whether to shuffle, and which part of the split this rank reads.
-        seed: seed of the order within the shuffle buffer.
-        shard_seed: seed of the order of the shards; the same on all ranks.
-        started: epoch of the first batch.
-        with_label: whether to read the labels that the shards store.
-        with_source: whether to return the file and position of each record.
-        with_label_image: whether to read the masks or depth maps.
-        mmap: whether to map the shards instead of reading them.
-
-    """
-    kwargs: dict[str, Any] = {
-        "name": READER,
-        # DALI moves on to the next part after every epoch, so any epoch has the same part as if epoch 0 had been first.
-        "shard_id": order.ranks.part(started),
-        "num_shards": order.ranks.world_size,
-        # Epochs end at a batch boundary on all ranks at once, so each epoch contains every sample once.
-        "pad_last_batch": True,
-        "random_shuffle": order.shuffle,
-        "initial_fill": SHUFFLE_BUFFER,
-        "seed": seed,
-        "dont_use_mmap": not mmap,
-    }
-    shards = split.shards
-    if order.shuffle:
-        shards = tuple(shards[number] for number in shuffled(len(shards), shard_seed, started, _SHARD_ORDER))
-    components = split.manifest.components
-    label = components.label if with_label else None
-    label_image = components.mask if with_label_image else None
-    read = _read_tfrecord if split.manifest.format == "tfrecord" else _read_webdataset
-    encoded, *others = read(split, shards, label, label_image, kwargs)
-    labels = others.pop(0) if label is not None else None
-    source = fn.pad(fn.get_property(encoded, key="source_info")) if with_source else None
-    return ReaderOutputs(encoded, labels, source, label_image=others[0] if others else None)
 
 
 def read_planned(
@@ -261,41 +180,33 @@ class _Preparation:
         return TensorListCPU(tensors, "", contiguous=False), needed
 
 
-def _read_tfrecord(
-    split: OpenSplit, shards: Sequence[Shard], label: str | None, label_image: str | None, kwargs: dict[str, Any]
-) -> list[Node]:
-    features = {split.manifest.components.image[0]: tfrecord.FixedLenFeature((), tfrecord.string, "")}
-    if label is not None:
-        # With shape [1], a record without the feature gives an empty tensor. With a scalar it would give 0.
-        features[label] = tfrecord.FixedLenFeature([1], tfrecord.int64, -1)
-    if label_image is not None:
-        features[label_image] = tfrecord.FixedLenFeature((), tfrecord.string, "")
-    outputs = fn.readers.tfrecord(
-        path=[split.path(shard.file) for shard in shards],
-        index_path=[split.path(shard.index) for shard in shards],
-        features=features,
-        **kwargs,
-    )
-    return [outputs[name] for name in features]
+class Ahead(Generic[T]):
+    """A function of a batch's number whose values for the next numbers are computed in advance.
+
+    The numbers are asked for in increasing order. An error is raised when its own number is asked for, and no earlier.
+    When this object is no longer used, it waits for the value that is being computed, and ends the thread.
+    """
+
+    def __init__(self, compute: Callable[[int], T]) -> None:
+        """Start no thread yet; one thread at a time calls `compute`, which must not refer to this object."""
+        self._compute = compute
+        self._thread = ThreadPoolExecutor(1, "batches")
+        self._futures: dict[int, Future[T]] = {}
+        weakref.finalize(self, _end, self._thread).atexit = False
+
+    def __call__(self, number: int) -> T:
+        """Return the value of a number, and let the thread compute the next ones."""
+        try:
+            for coming in range(number, number + AHEAD + 1):
+                if coming not in self._futures:
+                    self._futures[coming] = self._thread.submit(self._compute, coming)
+        except RuntimeError:
+            # Python's main thread has ended, so executors accept no more work, but another thread uses the loader.
+            if number not in self._futures:
+                return self._compute(number)
+        return self._futures.pop(number).result()
 
 
-def _read_webdataset(
-    split: OpenSplit, shards: Sequence[Shard], label: str | None, label_image: str | None, kwargs: dict[str, Any]
-) -> list[Node]:
-    extensions = [";".join(split.manifest.components.image)]
-    if label is not None:
-        extensions.append(label)
-    if label_image is not None:
-        extensions.append(label_image)
-    outputs = fn.readers.webdataset(
-        paths=[split.path(shard.file) for shard in shards],
-        index_paths=[split.path(shard.index) for shard in shards],
-        ext=extensions,
-        case_sensitive_extensions=False,
-        missing_component_behavior="error",
-        **kwargs,
-    )
-    encoded, *others = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-    if label is not None:
-        others[0] = fn.pad(others[0])
-    return [encoded, *others]
+def _end(thread: ThreadPoolExecutor) -> None:
+    with suppress(RuntimeError):  # The garbage collector may call this on the thread itself.
+        thread.shutdown(wait=True, cancel_futures=True)

@@ -11,7 +11,8 @@ from typing import Any
 from loaders.dali.decode_errors import translate_error
 from loaders.dali.graph import Pipeline
 from loaders.dali.pipeline import make_pipeline
-from loaders.dali.readers import READER, add_reader, derive_seed
+from loaders.dali.readers import add_reader, derive_seed
+from loaders.dali.stored_reader import READER
 from loaders.dataset.index_check import find_index_error
 from loaders.dataset.split import OpenSplit
 from loaders.progress import Progress

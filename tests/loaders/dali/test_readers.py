@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from loaders.dali.ahead import AHEAD, Ahead
+from loaders.dali.readers import AHEAD, Ahead
 
 
 class Recorder:
