@@ -181,9 +181,9 @@ class Loader(LoaderState, Generic[BatchT_co]):
             draws: results of the transforms for each sample, from 1 to 64. `None` means 4, and 1 with groups.
 
         Returns:
-            The pictures with key, label, and what is known of each draw: the weights of mixed labels. DALI does not
-            tell the other random numbers that it draws. The object displays itself in a notebook; its method `save`
-            writes a picture or HTML.
+            The pictures with key, label, and what was drawn for each: the region of a crop, flips, steps of a policy,
+            weights of mixed labels. The object displays itself in a notebook; its method `save` writes a picture or
+            HTML.
 
         Raises:
             CallError: an argument is wrong; or the loader is closed, or was built in another process.

@@ -149,7 +149,9 @@ def _entry(item: Member) -> Entry:
     )
     texts = {name: item[name].text() for name in ("device", "dataset", "transforms")}
     key = TuningKey(cores=item["cores"].integer(1), **texts)
-    return Entry(key, item["batch_size"].integer(1), tuning, item["notes"].mapping())
+    # Earlier files have it among the notes.
+    batch_size = item.get("batch_size") or item["notes"]["batch_size"]
+    return Entry(key, batch_size.integer(1), tuning, item["notes"].mapping())
 
 
 def _optional_integer(member: Member, low: int, high: int) -> int | None:

@@ -119,6 +119,15 @@ def test_a_result_for_another_batch_size_is_used_with_a_warning(dataset, file, k
         build(dataset, tuning=file(batch_size=256), batch_size=10).close()
 
 
+def test_files_of_earlier_versions_have_the_batch_size_among_the_notes(dataset, file):
+    path = file()
+    body = json.loads(path.read_bytes())
+    body["entries"][0]["notes"]["batch_size"] = body["entries"][0].pop("batch_size")
+    path.write_text(json.dumps(body))
+    with build(dataset, tuning=path) as loader:
+        assert loader.options.num_threads == 3
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
