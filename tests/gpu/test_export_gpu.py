@@ -54,7 +54,7 @@ def test_batches_of_every_size_are_those_of_the_loader(photos, tmp_path, dtype):
     served = np.load(tmp_path / "served.npz", allow_pickle=False)
     with loaders.build(
         photos, split="train", transforms=transforms, batch_size=12, shuffle=False, device="gpu", framework="numpy",
-        dtype=dtype,
+        dtype=dtype, hw_decoder_load=0.0,
     ) as loader:  # fmt: skip
         images, _ = next(iter(loader))
     for source in ("model.dali", "dali.py"):
