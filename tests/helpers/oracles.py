@@ -16,6 +16,8 @@ from unittest import mock
 import crc32c
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from helpers.warm_python import WarmPython
+
 Sample = tuple[bytes, int]
 
 # --- tf.train.Example with protobuf, in a separate descriptor pool, so TensorFlow can be loaded too ----
@@ -123,16 +125,15 @@ from tfrecord.reader import tfrecord_loader
 out = []
 for record in tfrecord_loader(sys.argv[1], None):
     out.append((bytes(record[sys.argv[2]]), int(record[sys.argv[3]][0])))
-sys.stdout.buffer.write(pickle.dumps(out))
+print(pickle.dumps(out).hex())
 """
 
 
 def read_with_tfrecord_package(
-    path: Path, image: str = "image/encoded", label: str = "image/class/label"
+    python: WarmPython, path: Path, image: str = "image/encoded", label: str = "image/class/label"
 ) -> list[Sample]:
     # In a separate process: its protobuf symbols conflict with those of TensorFlow.
-    command = [sys.executable, "-c", _READ_WITH_PACKAGE, path, image, label]
-    return pickle.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return pickle.loads(bytes.fromhex(python.run("-c", _READ_WITH_PACKAGE, path, image, label, check=True).stdout))
 
 
 def read_with_tensorflow(

@@ -229,9 +229,9 @@ def test_tensorflow(dataset, expected):
 
 
 @only("tfrecord")
-def test_the_tfrecord_package(dataset, expected):
+def test_the_tfrecord_package(dataset, expected, python):
     for (path, _, _), shard in zip(shards_of(dataset), expected, strict=True):
-        assert oracles.read_with_tfrecord_package(path) == samples(shard)
+        assert oracles.read_with_tfrecord_package(python, path) == samples(shard)
 
 
 # --- determinism --------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def test_unusual_names(fmt, folder, tmp_path):
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-def test_other_libraries_read_unusual_names(fmt, folder, tmp_path):
+def test_other_libraries_read_unusual_names(fmt, folder, python, tmp_path):
     for number, name in enumerate(UNUSUAL_NAMES, 1):
         (folder / name).write_bytes(encode(photo(number)))
     convert_dataset(read_source(str(folder.parent)), str(tmp_path / "out"), Options(fmt=fmt), workers=1)
@@ -65,7 +65,7 @@ def test_other_libraries_read_unusual_names(fmt, folder, tmp_path):
         read = list(webdataset.WebDataset(f"{path}.tar", shardshuffle=False))
         assert {json.loads(sample["json"])["source"] for sample in read} == expected
     else:
-        read = read_with_tfrecord_package(path.with_suffix(".tfrecord"), image="image/filename")
+        read = read_with_tfrecord_package(python, path.with_suffix(".tfrecord"), image="image/filename")
         assert {name.decode() for name, _ in read} == expected
 
 
