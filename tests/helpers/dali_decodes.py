@@ -1,6 +1,6 @@
 """Find the images that DALI does not decode on the CPU. A separate program, because some images crash the process.
 
-Reads a pickled list of bytes from stdin. Prints one line of JSON: [[index, what happened], ...].
+Reads a pickled list of bytes from the file that its argument names, and prints JSON: [[index, what happened], ...].
 Imports DALI once, tries each batch in a forked process, and bisects a batch that fails.
 """
 
@@ -49,4 +49,5 @@ def bisect(images: list[bytes], first: int) -> list[tuple[int, str]]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(bisect(pickle.load(sys.stdin.buffer), 0)))
+    with open(sys.argv[1], "rb") as file:
+        print(json.dumps(bisect(pickle.load(file), 0)))

@@ -6,8 +6,7 @@ import json
 import pickle
 import random
 import struct
-import subprocess
-import sys
+import tempfile
 import zlib
 from collections.abc import Iterator
 
@@ -18,19 +17,21 @@ from dataprep.images.validate import inspect
 from helpers import HELPERS
 from helpers.bad_images import IMAGES_TO_MUTATE, interlaced_rows, png_of
 from helpers.pictures import encode, photo
+from helpers.warm_python import WarmPython
 
 
-def not_decoded_by_dali(images: list[bytes]) -> list[tuple[int, str]]:
+def not_decoded_by_dali(images: list[bytes], python: WarmPython) -> list[tuple[int, str]]:
     """Return the index of each image that DALI does not decode, and what happened instead."""
-    program = [sys.executable, str(HELPERS / "dali_decodes.py")]
-    result = subprocess.run(program, input=pickle.dumps(images), capture_output=True, check=True, timeout=600)
-    return json.loads(result.stdout)
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(pickle.dumps(images))
+        file.flush()
+        return json.loads(python.run(HELPERS / "dali_decodes.py", file.name, check=True, timeout=600).stdout)
 
 
-def names_not_decoded_by_dali(files: dict[str, bytes]) -> set[str]:
+def names_not_decoded_by_dali(files: dict[str, bytes], python: WarmPython) -> set[str]:
     """Return the names of the images that DALI does not decode."""
     names = list(files)
-    return {names[index] for index, _ in not_decoded_by_dali(list(files.values()))}
+    return {names[index] for index, _ in not_decoded_by_dali(list(files.values()), python)}
 
 
 def is_kept(image: bytes) -> bool:

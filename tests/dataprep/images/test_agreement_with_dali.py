@@ -37,14 +37,14 @@ def kept(image: bytes) -> bool:
     return True
 
 
-def test_dali_decodes_mutated_images_that_are_kept():
+def test_dali_decodes_mutated_images_that_are_kept(python):
     draw, images = random.Random(0), dict.fromkeys(image for images in SEEDS.values() for image in images)
     assert all(map(kept, images))
     while len(images) < COUNT:
         if kept(image := mutate(draw)):
             images[image] = None
     names = list(images)
-    assert [(names[index], outcome) for index, outcome in not_decoded_by_dali(names)] == []
+    assert [(names[index], outcome) for index, outcome in not_decoded_by_dali(names, python)] == []
 
 
 def _pngs() -> Iterator[tuple[str, bytes]]:
@@ -117,9 +117,9 @@ REFUSED = dict([*_pngs(), *_bmps(), *_tiffs()])
 
 
 @pytest.fixture(scope="module")
-def refused_by_dali() -> set[str]:
+def refused_by_dali(python) -> set[str]:
     """The names of those in `REFUSED` that DALI does not decode."""
-    return {list(REFUSED)[index] for index, _ in not_decoded_by_dali(list(REFUSED.values()))}
+    return {list(REFUSED)[index] for index, _ in not_decoded_by_dali(list(REFUSED.values()), python)}
 
 
 @pytest.mark.parametrize("name", REFUSED)

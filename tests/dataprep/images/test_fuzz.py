@@ -110,13 +110,13 @@ def with_flipped_bits(number: int) -> list[tuple[str, bytes]]:
 
 
 @pytest.fixture(scope="module")
-def decoding_failures() -> dict[int, list[tuple[str, str]]]:
+def decoding_failures(python) -> dict[int, list[tuple[str, str]]]:
     """For each image, the flips that DALI does not decode. One process decodes all of them: importing DALI is slow."""
     kept = [
         (number, place, image) for number in range(len(IMAGES_TO_MUTATE)) for place, image in with_flipped_bits(number)
     ]
     failures: dict[int, list[tuple[str, str]]] = {}
-    for index, outcome in not_decoded_by_dali([image for _, _, image in kept]):
+    for index, outcome in not_decoded_by_dali([image for _, _, image in kept], python):
         failures.setdefault(kept[index][0], []).append((kept[index][1], outcome))
     return failures
 

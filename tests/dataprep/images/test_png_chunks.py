@@ -60,8 +60,8 @@ FILES = {
 
 
 @pytest.fixture(scope="module")
-def refused() -> set[str]:
-    return names_not_decoded_by_dali(FILES)
+def refused(python) -> set[str]:
+    return names_not_decoded_by_dali(FILES, python)
 
 
 @pytest.mark.parametrize("name", FILES)
