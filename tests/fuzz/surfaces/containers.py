@@ -58,7 +58,7 @@ def _hugging_face(rng: Random) -> Case:
 
 
 def _odd_images(rng: Random, table: pa.Table) -> pa.Table:
-    if "image" not in table.column_names:
+    if "image" not in table.column_names or not len(table):
         return table
     rows = table["image"].to_pylist()
     odd = (None, {"bytes": None, "path": "x.jpg"}, {"bytes": b"", "path": None}, {"bytes": b"x" * 99, "path": "../x"})
