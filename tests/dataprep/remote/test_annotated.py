@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers import annotated
 from helpers.object_stores import environment
 from helpers.servers import BUCKET
 
+import loaders
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Downscale, Options
 from dataprep.sources import SourceOptions, read_source
@@ -101,6 +103,22 @@ def test_every_layout_gives_the_same_bytes(sources, bucket, tmp_path) -> None:
         convert_dataset(remote, out, options, workers=1)
         assert content(out) == expected, name
         assert not verify_dataset(out, workers=1).problems
+
+
+@pytest.mark.parametrize(("name", "field"), [("masks", "mask"), ("depth", "depth"), ("coco", "boxes")])
+def test_a_loader_reads_what_was_converted_into_a_bucket(name, field, sources, bucket, tmp_path) -> None:
+    out = f"{bucket}/loaded {name}"
+    found = []
+    for place, options in ((str(tmp_path / "local"), {}), (out, {"cache": tmp_path / "cache"})):
+        convert_dataset(read_source(str(sources / name)), place, Options(shard_samples=2), workers=1)
+        with loaders.build(
+            place, fields=("image", field), transforms=[{"RandomResizedCrop": {"size": [40, 48]}}], batch_size=2,
+            device="cpu", num_threads=1, sampler=loaders.ShuffledSampler(), framework="numpy", **options,
+        ) as loader:  # fmt: skip
+            found.append([value for batch in loader for value in batch])
+    assert len(found[0]) == len(found[1]) > 0
+    for local, remote in zip(*found, strict=True):
+        np.testing.assert_array_equal(local, remote)
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
