@@ -5,12 +5,14 @@ DALI asks for one batch after the other (`PlannedBatches`). A thread computes wh
 
 from __future__ import annotations
 
+import atexit
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future
 from functools import lru_cache
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 from loaders.cache.fetcher import Upcoming
 from loaders.cache.images import CachedImages, CachedSeconds
 from loaders.cache.joined import JoinedImages
-from loaders.dali.graph import ReaderOutputs, fn, types
+from loaders.dali.graph import ReaderOutputs, dali, fn, types
 from loaders.dali.stored_reader import read_stored
 from loaders.dataset.records import LastBytes, Records
 from loaders.samplers.order import PlannedOrder, StoredOrder
@@ -36,6 +38,12 @@ T = TypeVar("T")
 
 #: Returns the rows of a batch by its number, counted from the start of the pipeline.
 RowsOf: TypeAlias = Callable[[int], NDArray[np.int64]]
+
+#: Numbers to compute, and where the values go. `None` ends the thread.
+_Jobs: TypeAlias = "SimpleQueue[tuple[int, Future[Any]] | None]"
+
+#: The threads that run, and their jobs.
+_running: dict[threading.Thread, _Jobs] = {}
 
 #: Batches that are computed before DALI asks for them. They are views of the shards, unless the shards are read.
 AHEAD = 2
@@ -138,7 +146,11 @@ class PlannedBatches:
         self._upcoming, self._rows_of, self._records = upcoming, rows_of, records
         prepare = _Preparation(rows_of, records)
         # Images of an object store are fetched ahead anyway, and to wait for them must be possible to interrupt.
-        self._prepared = prepare if isinstance(records, (CachedImages, CachedSeconds, JoinedImages)) else Ahead(prepare)
+        self._prepared: Callable[[int], tuple[Any, LastBytes | None]] = prepare
+        if not isinstance(records, (CachedImages, CachedSeconds, JoinedImages)):
+            self._prepared = ahead = Ahead(prepare)
+            # DALI's objects, which refer to this one, may wait for the garbage collector. The pipeline does not.
+            weakref.finalize(dali.Pipeline.current(), ahead.stop).atexit = False
         # With `no_copy=True`, arrays must stay alive until DALI has used them. DALI keeps up to `prefetch` + 1 batches.
         self._alive: deque[Any] = deque(maxlen=2 * (prefetch + 2))
 
@@ -184,29 +196,63 @@ class Ahead(Generic[T]):
     """A function of a batch's number whose values for the next numbers are computed in advance.
 
     The numbers are asked for in increasing order. An error is raised when its own number is asked for, and no earlier.
-    When this object is no longer used, it waits for the value that is being computed, and ends the thread.
+    The thread ends when this object is no longer used, or when `stop` is called.
     """
+
+    # Not an executor: one that Ctrl-C interrupts while it starts a thread never ends, and executors share a lock, which
+    # the garbage collector must not wait for.
 
     def __init__(self, compute: Callable[[int], T]) -> None:
         """Start no thread yet; one thread at a time calls `compute`, which must not refer to this object."""
-        self._compute = compute
-        self._thread = ThreadPoolExecutor(1, "batches")
+        self._jobs: _Jobs = SimpleQueue()
         self._futures: dict[int, Future[T]] = {}
-        weakref.finalize(self, _end, self._thread).atexit = False
+        self._thread = threading.Thread(target=_work, args=(compute, self._jobs), name="images", daemon=True)
+        self._started = False
+        weakref.finalize(self, _stop, self._jobs).atexit = False
 
     def __call__(self, number: int) -> T:
         """Return the value of a number, and let the thread compute the next ones."""
-        try:
-            for coming in range(number, number + AHEAD + 1):
-                if coming not in self._futures:
-                    self._futures[coming] = self._thread.submit(self._compute, coming)
-        except RuntimeError:
-            # Python's main thread has ended, so executors accept no more work, but another thread uses the loader.
-            if number not in self._futures:
-                return self._compute(number)
+        if not self._started:
+            self._started = True
+            _running[self._thread] = self._jobs
+            self._thread.start()
+        for coming in range(number, number + AHEAD + 1):
+            if coming not in self._futures:
+                future = self._futures[coming] = Future()
+                self._jobs.put((coming, future))
         return self._futures.pop(number).result()
 
+    def stop(self) -> None:
+        """End the thread after the value that is being computed, without waiting for it."""
+        _stop(self._jobs)
 
-def _end(thread: ThreadPoolExecutor) -> None:
-    with suppress(RuntimeError):  # The garbage collector may call this on the thread itself.
-        thread.shutdown(wait=True, cancel_futures=True)
+
+def _work(compute: Callable[[int], Any], jobs: _Jobs) -> None:
+    while (job := jobs.get()) is not None:
+        number, future = job
+        try:
+            future.set_result(compute(number))
+        except BaseException as error:
+            future.set_exception(error)
+        del job, future  # The value may be large.
+    _running.pop(threading.current_thread(), None)
+
+
+def _stop(jobs: _Jobs) -> None:
+    """End a thread after the value that is being computed. Does not wait: the garbage collector calls this too."""
+    try:
+        while True:
+            jobs.get_nowait()
+    except Empty:
+        jobs.put(None)
+
+
+def _stop_all() -> None:
+    """Wait for all threads: one that is in DALI while Python ends would use what is already gone."""
+    for thread, jobs in list(_running.items()):
+        _stop(jobs)
+        if thread.ident is not None:
+            thread.join()
+
+
+atexit.register(_stop_all)

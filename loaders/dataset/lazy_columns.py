@@ -64,6 +64,8 @@ class LazyColumns:
             TableError: a table is missing or damaged.
 
         """
+        if not self._pending.any():
+            return
         pending = np.flatnonzero(self._pending) if shards is None else np.unique(shards[self._pending[shards]])
         for shard in pending.tolist():
             self._load(shard)

@@ -94,6 +94,7 @@ class Records:
         self._files = None if mmap else OpenFiles(paths, lengths)
         self._checked: set[int] = set()
         self._map_lock = threading.Lock()
+        self._closed = False
         self._prefetcher = ThreadPoolExecutor(1, "prefetch")
 
     def images(self, rows: NDArray[np.int64]) -> list[NDArray[np.uint8]]:
@@ -157,7 +158,9 @@ class Records:
     def close(self) -> None:
         """Stop prefetching and release the shards."""
         self._prefetcher.shutdown(wait=True, cancel_futures=True)
-        self._mappings.clear()
+        with self._map_lock:
+            self._closed = True
+            self._mappings.clear()
         if self._files is not None:
             self._files.clear()
 
@@ -192,6 +195,8 @@ class Records:
             self._check_image(get, shard, row)
 
         with self._naming(shard), self._map_lock:
+            if self._closed:
+                raise RuntimeError("the shards have been released")
             return self._mappings.map(shard, check)
 
     def _read(self, files: OpenFiles, shard: int, row: int, begin: int, size: int) -> NDArray[np.uint8]:

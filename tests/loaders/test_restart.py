@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 import time
 
 import nvidia.dali
@@ -102,6 +103,29 @@ def test_a_relative_path_survives_chdir(make_dataset, mixed, tmp_path, monkeypat
     assert len(list(loader)) == 5
     loader.load_state_dict(loader.state_dict())
     assert len(list(loader)) == 5
+
+
+def test_the_thread_of_a_pipeline_ends_with_it(make_dataset, mixed):
+    """Without the garbage collector: a loader may restart its pipeline often."""
+
+    def threads():
+        return {thread for thread in threading.enumerate() if thread.name == "images"}
+
+    others = threads()
+    gc.disable()
+    try:
+        loader = build(make_dataset("tfrecord", mixed), shuffle=True, fields=("image",))
+        next(iter(loader))
+        (first,) = threads() - others
+        loader.set_epoch(3)
+        first.join(60)
+        assert not first.is_alive()
+        (second,) = threads() - others
+        loader.close()
+        second.join(60)
+        assert not second.is_alive()
+    finally:
+        gc.enable()
 
 
 def test_ctrl_c_while_a_pipeline_is_destroyed(make_dataset, mixed, monkeypatch):

@@ -1,6 +1,5 @@
-"""What DALI will ask for is computed by another thread: in order, not too early, and errors come when they are due."""
+"""The next values are computed by another thread: in order, not too early, and errors come when they are due."""
 
-import gc
 import threading
 
 import pytest
@@ -47,7 +46,36 @@ def test_the_thread_ends_with_the_object():
     ahead = Ahead(compute)
     ahead(0)
     del ahead
-    gc.collect()
     (thread,) = compute.threads
-    thread.join(10)
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_stop_ends_the_thread():
+    compute = Recorder()
+    ahead = Ahead(compute)
+    ahead(0)
+    ahead.stop()
+    (thread,) = compute.threads
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_the_garbage_collector_does_not_wait_for_a_value():
+    """It may run while a lock is held that the thread needs."""
+    lock, begun = threading.Lock(), threading.Event()
+
+    def compute(number):
+        if number:
+            begun.set()
+            with lock:
+                pass
+
+    ahead = Ahead(compute)
+    with lock:
+        ahead(0)
+        assert begun.wait(60)
+        thread = ahead._thread
+        del ahead
+    thread.join(60)
     assert not thread.is_alive()
