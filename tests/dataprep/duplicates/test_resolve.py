@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataprep.duplicates import resolve
-from dataprep.duplicates.collection import collect
 from dataprep.duplicates.find import Duplicates
 from dataprep.duplicates.resolve import choose_originals
 from dataprep.duplicates.search import Pairs
+from dataprep.options import Options
 from dataprep.sources import read_source
 from manifests.store import read_manifest
 
@@ -73,7 +73,7 @@ def test_drop(convert, invoke, source):
     assert "is complete" in convert(source, "--duplicates", "drop")[1].stdout, "the same command again"
 
 
-def test_drop_and_split_by_duplicates(convert, invoke, pictures, tmp_path):
+def test_drop_and_split_by_duplicates(convert, invoke, monkeypatch, pictures, tmp_path):
     """Two images of a group that is linked by a third one, which is left out, stay in one split."""
     for name, picture in pictures.items():
         for number, quality in enumerate((95, 60)):
@@ -90,7 +90,8 @@ def test_drop_and_split_by_duplicates(convert, invoke, pictures, tmp_path):
     pairs = Pairs(one, other, np.zeros(2, np.uint8))
     every = np.arange(len(source))
     found = Duplicates(every, every, pairs, np.zeros(2, np.uint8), 31)
-    left = resolve._drop(source, collect([source]), found, is_split=True)
+    monkeypatch.setattr(resolve, "find_duplicates", lambda *_, **__: found)
+    left = resolve.resolve_duplicates(source, Options(duplicates="drop", split_by="duplicates"))
     assert len(left) == len(source) - 1
     assert left.copies.tolist()[:3] == [0, 0, 2]
 
