@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from dataprep.humanize import format_bytes, format_duration
 from dataprep.report import cost
@@ -13,6 +15,9 @@ from dataprep.report.sprites import QUALITIES
 from dataprep.report.texts import show_name
 from dataprep.report.view import Material, Page
 from manifests.errors import CallError
+
+#: Commands, options and Python in a sentence.
+_CODE = re.compile(r"""(dataprep [a-z]+|loaders\.\w+(?:\([^)]{0,40}\))?|--[a-z][a-z-]+)""")
 
 #: Bytes of a picture on the page for each byte of its thumbnail, with the lower of `QUALITIES` and in base64.
 _SPRITE = 0.95
@@ -64,6 +69,7 @@ def _render(report: Report, material: Material, per_class: int, max_size: int, q
         "bytes": format_bytes,
         "duration": lambda seconds: format_duration(seconds) if seconds >= 1 else "under 1 s",
         "name": show_name,
+        "code": _mark_code,
         "breakable": lambda text: Markup("/<wbr>").join(str(text).split("/")),
     }
     css = Markup(environment.loader.get_source(environment, "report.css")[0])  # type: ignore[union-attr]  # noqa: S704
@@ -71,3 +77,10 @@ def _render(report: Report, material: Material, per_class: int, max_size: int, q
     return environment.get_template("report.html.j2").render(
         report=report, page=page, lists=ClassLists(report.classes), css=css, machine=cost.MACHINE
     )
+
+
+def _mark_code(text: str) -> Markup:
+    """Escape a text, and mark up what the reader may type."""
+    parts = _CODE.split(text)
+    marked = (Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(parts))
+    return Markup("").join(marked)

@@ -149,6 +149,14 @@ def test_findings_name_the_leak_and_the_worst_class(run, dataset):
     assert "Some images are almost black or of one color" in found
 
 
+def test_what_to_type_is_marked_up(run, dataset, tmp_path):
+    data, _ = run(dataset)
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "<code>dataprep convert</code> <code>--duplicates</code> drop" in page
+    details = " ".join(finding["detail"] for finding in data["findings"])
+    assert "<code>" not in details
+
+
 def test_a_clean_dataset_has_no_problems(run, make_photos, invoke, tmp_path):
     invoke("convert", "--src", make_photos(tmp_path / "photos", 12, side=300), "--out", tmp_path / "clean")
     data, page = run(tmp_path / "clean")

@@ -11,6 +11,8 @@ from PIL import Image
 
 import loaders
 
+pytestmark = pytest.mark.filterwarnings("ignore:the transforms are not exact")
+
 SIDE = 48
 OPTIONS = {"batch_size": 4, "device": "cpu", "num_threads": 2, "dtype": "uint8"}
 REGION = re.compile(r"(?:crop|erased|kept) (\d+) x (\d+) at (\d+), (\d+)")
