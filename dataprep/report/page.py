@@ -17,7 +17,7 @@ from dataprep.report.view import Material, Page
 from manifests.errors import CallError
 
 #: Commands, options and Python in a sentence.
-_CODE = re.compile(r"""(dataprep [a-z]+|loaders\.\w+(?:\([^)]{0,40}\))?|--[a-z][a-z-]+)""")
+_CODE = re.compile(r"""(dataprep [a-z]+|loaders\.\w+(?:\([^)]{0,40}\))?|--[a-z][a-z-]+(?: drop| \d+)?)""")
 
 #: Bytes of a picture on the page for each byte of its thumbnail, with the lower of `QUALITIES` and in base64.
 _SPRITE = 0.95
@@ -69,9 +69,9 @@ def _render(report: Report, material: Material, per_class: int, max_size: int, q
         "bytes": format_bytes,
         "duration": lambda seconds: format_duration(seconds) if seconds >= 1 else "under 1 s",
         "name": show_name,
-        "code": _mark_code,
         "breakable": lambda text: Markup("/<wbr>").join(str(text).split("/")),
     }
+    environment.filters["code"] = _mark_code
     css = Markup(environment.loader.get_source(environment, "report.css")[0])  # type: ignore[union-attr]  # noqa: S704
     page = Page(report, material, per_class, max_size, quality)
     return environment.get_template("report.html.j2").render(

@@ -152,7 +152,7 @@ def test_findings_name_the_leak_and_the_worst_class(run, dataset):
 def test_what_to_type_is_marked_up(run, dataset, tmp_path):
     data, _ = run(dataset)
     page = (tmp_path / "report.html").read_text("utf-8")
-    assert "<code>dataprep convert</code> <code>--duplicates</code> drop" in page
+    assert "<code>dataprep convert</code> <code>--duplicates drop</code> takes" in page
     details = " ".join(finding["detail"] for finding in data["findings"])
     assert "<code>" not in details
 
