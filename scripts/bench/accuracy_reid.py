@@ -58,29 +58,34 @@ class Erase:
 class Images(torch.utils.data.Dataset[Any]):
     """An ImageFolder that also returns the row, with random numbers that depend only on the seed and the batch."""
 
-    def __init__(self, folder: Path, *, train: bool) -> None:
+    def __init__(self, folder: Path, classes: list[str], *, train: bool) -> None:
+        """Read the names of the files; labels number the identities of all splits, `classes`."""
         from torchvision import datasets, transforms
 
         augment = [transforms.RandomHorizontalFlip(), transforms.Pad(10), transforms.RandomCrop((HEIGHT, WIDTH))]
         steps = [transforms.Resize((HEIGHT, WIDTH)), *(augment if train else [])]
         steps += [transforms.ToTensor(), transforms.Normalize(MEAN, STD), *([Erase()] if train else [])]
         self.folder = datasets.ImageFolder(str(folder), transforms.Compose(steps))
+        self.labels = [classes.index(name) for name in self.folder.classes]
 
     def __getitems__(self, keys: list[tuple[str, int]]) -> list[Any]:
         """Return image, identity and row of each sample; a key is the name of the batch and the row."""
         random.seed(keys[0][0])
         torch.manual_seed(random.getrandbits(32))
-        return [(*self.folder[row], row) for _, row in keys]
+        found = [(*self.folder[row], row) for _, row in keys]
+        return [(image, self.labels[label], row) for image, label, row in found]
 
 
 class Batches:
     """A plain loader of one split, with what train_reid.py uses of a `loaders.Loader`. It makes all epochs at once."""
 
+    classes: list[str]
+
     def __init__(
         self, images: Images, keys: list[list[tuple[str, int]]], epochs: int, device: Any, workers: int
     ) -> None:
         multiprocessing.set_forkserver_preload(["__main__", "torchvision"])
-        self.classes, self.device = images.folder.classes, device
+        self.device = device
         self._length = len(keys) // epochs
         self._batches = iter(
             torch.utils.data.DataLoader(
@@ -148,11 +153,12 @@ def run_side(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     device = train_reid.init_distributed(args.device == "gpu")
     torch.backends.cudnn.benchmark = True
     args.dataset, args.seed = str(dataset_folder(args)), args.first_seed
-    length = len(train_reid.build(args)[0])
+    with train_reid.build(args)[0] as ours:
+        length, classes = len(ours), list(ours.classes)
 
     def run(seed: int) -> dict[str, float]:
         args.seed = seed
-        made: Any = train_reid.build(args) if args.side == OURS else plain_loaders(args, length, device)
+        made: Any = train_reid.build(args) if args.side == OURS else plain_loaders(args, length, classes, device)
         batches, splits = made
         rank1, mean_precision, _ = train_reid.run(args, batches, splits, device)
         if args.side == OURS:
@@ -163,13 +169,17 @@ def run_side(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     run_seeds(args, settings, remaining_seeds(args, settings), run)
 
 
-def plain_loaders(args: argparse.Namespace, length: int, device: Any) -> tuple[Batches, list[Batches]]:
-    images, evaluated = Images(args.images / "train", train=True), Images(args.images / "val", train=False)
+def plain_loaders(
+    args: argparse.Namespace, length: int, classes: list[str], device: Any
+) -> tuple[Batches, list[Batches]]:
+    images, evaluated = (Images(args.images / name, classes, train=name == "train") for name in ("train", "val"))
     keys = identity_batches(images.folder.targets, args, args.epochs * length, args.seed)
     rows = [("val", row) for row in range(len(evaluated.folder.samples))]
     parts = [rows[start : start + 256] for start in range(0, len(rows), 256)]
     val = EvaluationBatches(evaluated, parts, 1, device, args.workers)
-    return Batches(images, keys, args.epochs, device, args.workers), [val]
+    train = Batches(images, keys, args.epochs, device, args.workers)
+    train.classes = classes
+    return train, [val]
 
 
 def dataset_folder(args: argparse.Namespace) -> Path:

@@ -152,7 +152,7 @@ def check_elastic(sigma: float = 0.6, gpu: bool = False) -> None:
     operation = parse_operation("ElasticTransform", alpha=[40.0, 60.0], sigma=sigma)
 
     def make(context: GraphContext) -> Sequence[Any]:
-        image = types.Constant(np.zeros((side, side, 3), np.uint8))
+        image = fn.zeros(shape=[side, side, 3], dtype=types.UINT8)
         # A Python function in the graph would run although nothing needs its result.
         with patch.object(warps, "elastic", lambda image, shift, *_: shift):
             return [apply(operation, image.gpu() if gpu else image, ImageSpec(), context)]
@@ -224,7 +224,7 @@ def check_node(name: str = "RandomRotation", gpu: bool = False) -> None:
     arguments, node, draw = NODES[name]
 
     def make(context: GraphContext) -> Sequence[Any]:
-        image = types.Constant(np.zeros((8, 8, 3), np.uint8))
+        image = fn.zeros(shape=[8, 8, 3], dtype=types.UINT8)
         apply(parse_operation(name, **arguments), image.gpu() if gpu else image, ImageSpec(), context)
         return [context.random.nodes[node]]  # type: ignore[attr-defined]
 

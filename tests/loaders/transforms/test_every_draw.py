@@ -15,7 +15,7 @@ import pytest
 from helpers.chance import MIN_PVALUE, assert_equal_counts, assert_probability
 from helpers.draws import Recorder, graph
 from helpers.parsing import INFO, parse_operations, valid_arguments
-from nvidia.dali import types
+from nvidia.dali import fn, types
 from scipy import stats
 
 from loaders.dali import apply
@@ -61,14 +61,14 @@ def recorders(gpu: bool) -> list[tuple[Operation, Recorder]]:
     found = []
     with dali.Pipeline(batch_size=1, num_threads=1, device_id=0 if gpu else None):
         for operation in operations():
-            for spec in (ImageSpec(size=(48, 64)), ImageSpec(), ImageSpec(is_uint8=False)):
+            for spec in (ImageSpec(size=(48, 64)), ImageSpec()):
                 recorder = Recorder()
-                image = types.Constant(np.zeros((48, 64, 3), np.uint8))
+                image = fn.zeros(shape=[48, 64, 3], dtype=types.UINT8)
                 try:
                     operation.output(spec)
                     apply(operation, image.gpu() if gpu else image, spec, GraphContext(gpu, 1, recorder))
                 except (TypeError, CallError):
-                    continue  # It decodes, or it needs a known size or other values.
+                    continue  # It decodes, or it needs a known size.
                 if recorder.streams:
                     found.append((operation, recorder))
     return found

@@ -97,7 +97,7 @@ def check_kept_part(gpu: bool = False) -> None:
     operation = KeepPart((0.2, 0.6), (0.5, 1.5))
 
     def make(context: GraphContext) -> Sequence[Any]:
-        image = types.Constant(np.zeros((HEIGHT, WIDTH, 3), np.uint8))
+        image = fn.zeros(shape=[48, 64, 3], dtype=types.UINT8)
         draw, found = fn.random_crop_generator, []
 
         def kept(*arguments: Any, **options: Any) -> Any:
@@ -108,7 +108,7 @@ def check_kept_part(gpu: bool = False) -> None:
             apply(operation, image.gpu() if gpu else image, ImageSpec(), context)
         return list(found[0])
 
-    image = torch.empty(3, HEIGHT, WIDTH)
+    image = torch.empty(3, 48, 64)
     theirs = reference(lambda: torchvision.RandomResizedCrop.get_params(image, operation.area, operation.ratio))
     assert_same(np.concatenate(graph(make, gpu=gpu), axis=1), theirs)
 
@@ -135,7 +135,7 @@ def check_sides_of_blurs(gpu: bool = False) -> None:
     """Each odd length of the window is equally likely, independently for both sides."""
 
     def make(context: GraphContext) -> Sequence[Any]:
-        image = types.Constant(np.zeros((8, 8, 3), np.uint8))
+        image = fn.zeros(shape=[8, 8, 3], dtype=types.UINT8)
         with kept_arguments(blur, "where") as calls:
             apply(RandomBlur(), image.gpu() if gpu else image, ImageSpec(), context)
         return [calls[0][1][2]]
