@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic
 
 from loaders.checkpoint import State, read_state
+from loaders.closing import finish_closing
 from loaders.dali.decode_errors import is_checkpoint_error
 from loaders.dali.pipeline import release_memory
 from loaders.explain import explain
@@ -200,6 +201,7 @@ class Loader(LoaderState, Generic[BatchT_co]):
         self._closed = True
         with delayed_interrupts():
             self._pipeline = None
+        finish_closing()
         RESERVATIONS.remove(self)
         self._when_dropped.detach()
         for records in (self._spec.records, self._spec.label_images):

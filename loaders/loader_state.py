@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 
 from loaders.agreement import require_agreement
 from loaders.attributes import LoaderAttributes
+from loaders.closing import close_later, prepare_closing
 from loaders.dali.decode_errors import UndecodableError
 from loaders.dali.pipeline import keep_pipelines
 from loaders.dali.run import start_pipeline, take_batch
@@ -67,6 +67,7 @@ class LoaderState(LoaderAttributes):
         #: `None` if the loader is closed, or if the pipeline could not be started.
         self._pipeline: Any = self._start()
         self._reserve_memory()
+        prepare_closing()
         open_images = [each for each in (spec.records, spec.label_images) if each is not None]
         self._when_dropped = weakref.finalize(self, _close_dropped, open_images, self._process)
         self._when_dropped.atexit = False
@@ -188,10 +189,7 @@ class LoaderState(LoaderAttributes):
 
 
 def _close_dropped(open_images: Sequence[Images], process: int) -> None:
-    """Close the images of a loader that was dropped without `close`: their threads would keep them open.
-
-    In a thread of its own, because the garbage collector may run in one that is waited for.
-    """
+    """Close the images of a loader that was dropped without `close`: their threads would keep them open."""
     if os.getpid() == process:
         for images in open_images:
-            threading.Thread(target=images.close, name="close", daemon=True).start()
+            close_later(images.close)
