@@ -287,7 +287,7 @@ def _lists(column: pa.Array, name: str, separator: str | None, locate: Locate) -
             file=locate(0)[0],
             hint="choose another --label-column",
         )
-    return Lists(column, np.ones(len(column), np.int64))
+    return Lists(column.drop_null(), np.asarray(pc.is_valid(column)).astype(np.int64))
 
 
 def _checked_lists(column: pa.Array, name: str, locate: Locate) -> Lists:

@@ -258,3 +258,11 @@ def test_mixed_types_in_a_column(images):
         read(mixed)
     assert has_notice(read(mixed, label_type="class"), "but cat is not, so all are taken as names of classes")
     assert len(read(write_csv(images, label=["7", *["cat"] * 11])).classes) == 2
+
+
+def test_one_number_for_each_image_or_none_is_multi_label_if_it_is_chosen(images):
+    source = read(write_parquet(images, label=[1, None, 0] * 4), label_type="multi-label")
+    assert source.extra["labels"].to_pylist() == [[1], [], [0]] * 4
+    assert has_notice(source, "4 images without a class")
+    source = read(write_parquet(images, label=[1, None, 2] * 4), label_separator="|")
+    assert source.extra["labels"].to_pylist() == [[1], [], [2]] * 4
