@@ -23,8 +23,10 @@ _log = logging.getLogger(__name__)
 #: Requests on their way at a time.
 CONNECTIONS = 32
 
-#: With this many batches in advance, whole blocks are fetched; before, only what is needed at once.
+#: With this many batches in advance, whole blocks are fetched; before, only what is needed at once, unless the blocks
+#: take at most `_BLOCKS_COST` times as long.
 _BLOCKS_AFTER = 4
+_BLOCKS_COST = 1.5
 
 #: Bytes of images that are fetched before they are needed.
 LOOKAHEAD_BYTES = 1 << 30
@@ -210,9 +212,11 @@ class Fetcher:
     def _request(self, rows: NDArray[np.int64], *, in_blocks: bool = False) -> None:
         _, first = np.unique(rows, return_index=True)
         rows = rows[np.sort(first)]
-        if in_blocks:
+        if self._in_blocks:
             absent = rows[(self._destination.states(rows) == ABSENT) & ~self._on_the_way[rows]]
-            rows = np.concatenate([rows[self._destination.states(rows) == UNVERIFIED], self._layout.blocks(absent)])
+            blocks = self._layout.blocks(absent)
+            if in_blocks or self._layout.cost(blocks) <= _BLOCKS_COST * self._layout.cost(absent):
+                rows = np.concatenate([rows[self._destination.states(rows) == UNVERIFIED], blocks])
         with self._changed:
             states = self._destination.states(rows)
             rows, states = rows[~self._on_the_way[rows]], states[~self._on_the_way[rows]]

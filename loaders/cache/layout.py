@@ -25,6 +25,9 @@ REQUEST_BYTES, REQUEST_RANGES = 4 << 20, 32
 #: time as 0.5 to 5 MB.
 BLOCK_BYTES = 2 << 20
 
+#: What a range costs besides its bytes, in bytes.
+RANGE_COST = 512 << 10
+
 
 class Request(NamedTuple):
     """Ranges of bytes to fetch from one shard.
@@ -143,6 +146,15 @@ class Layout:
                 number += 1
             begin = offset - request.ranges[number][0]
             yield number, begin, begin + size
+
+    def cost(self, rows: NDArray[np.int64]) -> int:
+        """Return about how long it takes to fetch images, as the number of bytes that take as long.
+
+        Args:
+            rows: different rows, int64 [N].
+
+        """
+        return sum(request.bytes + RANGE_COST * len(request.ranges) for request in self.requests(rows))
 
     def pages(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the approximate disk space of images in bytes, int64 [rows]."""

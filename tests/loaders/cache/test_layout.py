@@ -62,3 +62,15 @@ def test_a_block_has_all_images_that_begin_in_it(first, monkeypatch):
     } == numbers
     monkeypatch.setattr(layout_module, "BLOCK_BYTES", 1)
     assert layout.blocks(np.array([first])).tolist() == [first]
+
+
+def test_a_short_split_comes_in_blocks_and_a_few_images_of_a_long_one_alone():
+    rng = np.random.default_rng(0)
+    short, long = make_layout([110_000] * 1280), make_layout([110_000] * 100_000)
+    batch = rng.choice(1280, 256, replace=False)
+    assert short.cost(short.blocks(batch)) < 1.5 * short.cost(batch)
+    batch = rng.choice(100_000, 256, replace=False)
+    assert long.cost(long.blocks(batch)) > 2 * long.cost(batch)
+    in_order = np.arange(256)
+    assert long.cost(long.blocks(in_order)) < 1.5 * long.cost(in_order)
+    assert long.cost(in_order[:0]) == long.cost(long.blocks(in_order[:0])) == 0

@@ -99,7 +99,8 @@ def test_masks_are_fetched_only_if_a_field_needs_them(large, tmp_path):
             assert_equal(found, batches(loader, 1))
     images, masks = sum(sizes["size"]), sum(sizes["mask_size"])
     assert images <= fetched["image", "index"] < images + masks / 2
-    assert images + masks <= fetched[FIELDS["mask"]] < 1.1 * (images + masks)
+    # Headers, and small members between images, come with them.
+    assert images + masks <= fetched[FIELDS["mask"]] < 1.25 * (images + masks)
 
 
 @pytest.fixture(scope="module")
