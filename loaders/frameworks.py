@@ -46,6 +46,11 @@ def load_framework(name: FrameworkName) -> Framework:
         ) from None
 
 
+#: Largest copy from pageable memory for which CUDA never waits for the GPU, in bytes (CUDA Runtime API, "API
+#: synchronization behavior").
+_READ_AT_ONCE = 65_536
+
+
 def _torch() -> Framework:
     import torch
     from torch.utils.dlpack import from_dlpack
@@ -56,9 +61,12 @@ def _torch() -> Framework:
 
     def numbers(array: NDArray[Any], device: Device) -> torch.Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(array))
-        # CUDA reads pageable memory before it returns, and copies in the stream of torch: nothing waits for the GPU.
-        # Pinned memory would take two more calls of CUDA, and each one waits for those of DALI's threads.
-        return tensor.to(place(device), non_blocking=True)
+        if not device.is_gpu:
+            return tensor
+        # CUDA reads a little pageable memory before it returns, without waiting for the GPU. Pinning it would take
+        # two more calls, each of which waits for those of DALI's threads.
+        source = tensor if array.nbytes <= _READ_AT_ONCE else tensor.pin_memory()
+        return source.to(place(device), non_blocking=True)
 
     def place(device: Device) -> torch.device:
         return torch.device("cuda", device.index) if device.is_gpu else torch.device("cpu")
