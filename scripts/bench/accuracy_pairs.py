@@ -92,8 +92,10 @@ def report_pairs(
     """Report the scores of both sides, and yield name, mean difference and half its interval for each score."""
     found = read_results(args.results, settings)
     seeds = sorted(set(found.get(OURS, ())) & set(found.get(other, ())))
-    if not seeds:
-        raise SystemExit("no seed has a result of both loaders. Hint: raise --seconds.")
+    if len(seeds) < 2:
+        raise SystemExit(
+            f"an interval needs two pairs of runs, there are {len(seeds)}. Hint: raise --seeds or --seconds."
+        )
     rows = []
     for side in (other, OURS):
         row: dict[str, Any] = {"mean of the seeds": side, "seeds": len(seeds)}

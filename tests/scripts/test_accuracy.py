@@ -129,6 +129,18 @@ def test_finished_seeds_are_not_repeated(scripts, tmp_path):
     assert [(row["side"], row["seed"], row["accuracy"]) for row in rows] == [("one", 0, 0), ("one", 1, 1)]
 
 
+def test_a_single_pair_is_no_result(scripts, tmp_path):
+    pairs = scripts("accuracy_pairs")
+    for side in ("torchvision", pairs.OURS):
+        pairs.run_seeds(arguments(None, tmp_path, side=side), SETTINGS, [0], lambda seed: {"accuracy": 1.0})
+    with pytest.raises(SystemExit, match="two pairs of runs, there are 1"):
+        list(
+            pairs.report_pairs(
+                None, arguments(None, tmp_path), SETTINGS, title="", names=["accuracy"], other="torchvision"
+            )
+        )
+
+
 def test_no_run_starts_that_would_end_too_late(scripts, tmp_path):
     pairs = scripts("accuracy_pairs")
     started = []

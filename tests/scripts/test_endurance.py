@@ -1,0 +1,48 @@
+"""The endurance run: every order and use of a loader works, and leaves nothing open; growth is a trend."""
+
+import importlib
+import sys
+import time
+
+import pytest
+from helpers import handmade
+from helpers.pictures import encode, photo
+from helpers.trainings import ROOT
+
+SAMPLES = 32
+
+
+@pytest.fixture(scope="module")
+def script():
+    sys.path.insert(0, str(ROOT / "scripts" / "bench"))
+    try:
+        return importlib.import_module("endurance")
+    finally:
+        sys.path.remove(str(ROOT / "scripts" / "bench"))
+
+
+def test_cycles(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "AUGMENT", [{"RandomResizedCrop": {"size": 96}}, "ToTensor"])
+    samples = [("jpg", encode(photo(number)), number % 8) for number in range(SAMPLES)]
+    folders = {}
+    for fmt in script.FORMATS:
+        (tmp_path / fmt).mkdir()
+        shared = handmade.make_dataset(tmp_path / fmt / "shared", fmt, samples, shards=4)
+        folders |= dict.fromkeys([(fmt, store) for store in script.STORES], shared)
+        folders[fmt, script.DAMAGED] = handmade.make_dataset(tmp_path / fmt / "damaged", fmt, samples, shards=4)
+        script.damage(folders[fmt, script.DAMAGED])
+    endurance, found = script.Endurance(folders), []
+    for cycle in range(2):
+        script.run_cycle(endurance, cycle, ["cpu"], SAMPLES)
+        found.append(script.record(time.monotonic(), endurance))
+    assert endurance.loaders >= 2 * len(script.orders(SAMPLES))
+    assert endurance.skipped > 0
+    assert found[1].files <= found[0].files + 4  # the files that the first object store needs
+
+
+def test_growth_is_the_trend_and_not_the_noise(script):
+    values = [100, 101, 99, 100, 150, 100, 101, 99]
+    samples = [script.Sample(float(n), 0, 0, value, 10.0 + n, 5, 3) for n, value in enumerate(values)]
+    assert abs(script.growth(samples, "host_mib")) < 2
+    assert script.growth(samples, "gpu_mib") == pytest.approx(7)
+    assert script.growth(samples, "files") == script.growth(samples[:1], "threads") == 0
