@@ -250,4 +250,10 @@ def build(
 
     from loaders.loader import Loader
 
-    return Loader(spec)
+    try:
+        return Loader(spec)
+    except BaseException:  # such as the first batch: no loader exists that closes what the spec has opened
+        for records in (spec.records, spec.label_images):
+            if records is not None:
+                records.close()
+        raise
