@@ -6,7 +6,8 @@ Importing this package imports neither torch, DALI nor Arrow. It sets CUDA_DEVIC
 ::
 
     the call         build, arguments, options, integers, resolve, spec
-    the loader       loader, attributes, loader_state, progress, make_batch, frameworks, recovery, explain
+    the loader       loader, attributes, loader_state, progress, make_batch, frameworks, recovery, explain,
+                     closing
     checkpoints      checkpoint, identity
     the machine      devices, ranks, agreement, memory, memory_limit, cuda_queues, interrupts
     the program      cli, measure_options, html; packages bench, tune, preview, export

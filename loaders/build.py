@@ -179,7 +179,7 @@ def build(
             the order in which the sampler needs them. What was fetched stays for later runs, and processes may share
             the folder.
         cache_limit: most bytes that everything in the cache may take on disk, or text such as ``"200GiB"``. If the
-            dataset is larger, images that are needed latest are evicted. `None` means no limit.
+            dataset is larger, the images whose next use is furthest away are evicted. `None` means no limit.
         revision: read an older revision of a dataset that ``dataprep convert --append`` has changed: a number from 0,
             for several datasets a list with one for each. `None` reads the newest one. A state belongs to one revision.
         tuning: file that ``loaders tune`` wrote. Its `num_threads`, `prefetch` and `hw_decoder_load` replace the

@@ -39,7 +39,7 @@ class Loader(LoaderState, Generic[BatchT_co]):
 
     Use a loader from one thread at a time, in the process that built it, and with one iterator at a time: the first
     batch that an iterator returns invalidates all earlier iterators.
-    Close the loader, or use it as a context manager, to release its memory. `loaders.checkpoint.Progress` documents
+    Close the loader, or use it as a context manager, to release its memory. `loaders.progress.Progress` documents
     the states of a loader.
     """
 

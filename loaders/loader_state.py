@@ -40,7 +40,7 @@ os.register_at_fork(after_in_child=lambda: keep_pipelines(loader._pipeline for l
 
 
 class LoaderState(LoaderAttributes):
-    """What `Loader` is inside: its state and transitions, which `loaders.checkpoint.Progress` documents."""
+    """What `Loader` is inside: its state and transitions, which `loaders.progress.Progress` documents."""
 
     def __init__(self, spec: LoaderSpec) -> None:
         """Start the pipeline. `loaders.build` calls this.

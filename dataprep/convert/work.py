@@ -167,7 +167,7 @@ def _finished_meanwhile(plan: StoredPlan, out: str) -> Iterator[None]:
             raise
 
 
-#: How often a file is looked at again before it is called foreign.
+#: How many times a file is checked before it counts as not written by this plan.
 _LOOKS = 3
 
 

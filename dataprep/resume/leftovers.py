@@ -77,7 +77,7 @@ class Resumable:
 
 @dataclass(frozen=True, slots=True)
 class Rereading:
-    """What to read again of finished shards, whose indexes and tables are always compared with their checksums.
+    """How thoroughly to check finished shards. Their indexes and tables are always compared with their checksums.
 
     Attributes:
         shards: read the shards too; a shard with another checksum is written again.

@@ -204,7 +204,8 @@ def write_files(
 def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
     """Write the temporary file of the shard, and return what it contains.
 
-    The processes of the pool prepare segments. Each tells its length, learns its place, and writes itself.
+    The processes of the pool prepare segments. Each process returns the length of its segment, receives
+    the offset, and writes the segment there.
     """
     end = FORMATS[task.options.fmt].END
     file = PartialShard(path, storage.partial_path(path), create=True)

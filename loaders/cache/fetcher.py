@@ -42,15 +42,15 @@ class Upcoming:
     """The batches of a loader from now on.
 
     Attributes:
-        own: returns the rows of this rank's batch by its number, counted from the start of the pipeline.
-        everyone: the same for the batch of all ranks together.
+        rank_rows: returns the rows of this rank's batch by its number, counted from the start of the pipeline.
+        global_rows: the same for the batch of all ranks together.
         batches: batches in an epoch.
         batch_size: samples in a batch of this rank.
 
     """
 
-    own: Callable[[int], NDArray[np.int64]]
-    everyone: Callable[[int], NDArray[np.int64]]
+    rank_rows: Callable[[int], NDArray[np.int64]]
+    global_rows: Callable[[int], NDArray[np.int64]]
     batches: int
     batch_size: int
 
@@ -203,7 +203,7 @@ class Fetcher:
                 return np.zeros(0, np.int64)
             ahead = max(1, self._planned - self._current)
             count = min(ahead, MOST_BATCHES_AT_ONCE, upcoming.batches)
-        rows = np.concatenate([upcoming.own(number) for number in range(first, first + count)])
+        rows = np.concatenate([upcoming.rank_rows(number) for number in range(first, first + count)])
         with self._changed:
             if upcoming is self._upcoming:
                 self._planned = max(self._planned, first + count)

@@ -234,9 +234,9 @@ class CachedImages:
         # DALI may still use the batch before the current one; the other ranks are about as far.
         first, stop = max(0, current - 1), current + 2 if ahead else planned + 1
         keep = self._fetcher.being_fetched().copy()
-        keep[np.concatenate([upcoming.everyone(number) for number in range(first, stop)])] = True
+        keep[np.concatenate([upcoming.global_rows(number) for number in range(first, stop)])] = True
         last = current + 2 * upcoming.batches
-        after = next_uses([upcoming.everyone(number) for number in range(stop, last)], self._layout.rows)
+        after = next_uses([upcoming.global_rows(number) for number in range(stop, last)], self._layout.rows)
         present = present[~keep[present]]
         return present, after[present], self._layout.pages(present)
 

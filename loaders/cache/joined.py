@@ -92,8 +92,8 @@ class JoinedImages:
         def own_rows(rows_of: Callable[[int], NDArray[np.int64]]) -> Callable[[int], NDArray[np.int64]]:
             return lambda number: self._split(rows_of(number))[part][1]
 
-        own, everyone = own_rows(upcoming.own), own_rows(upcoming.everyone)
-        return Upcoming(own, everyone, upcoming.batches, upcoming.batch_size)
+        rank_rows, global_rows = own_rows(upcoming.rank_rows), own_rows(upcoming.global_rows)
+        return Upcoming(rank_rows, global_rows, upcoming.batches, upcoming.batch_size)
 
 
 def open_images(

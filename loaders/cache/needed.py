@@ -69,4 +69,4 @@ class Needed:
             return lambda number: self.rows(samples_of(number))
 
         size = upcoming.batch_size * (2 if self.second else 1)
-        return Upcoming(rows_of(upcoming.own), rows_of(upcoming.everyone), upcoming.batches, size)
+        return Upcoming(rows_of(upcoming.rank_rows), rows_of(upcoming.global_rows), upcoming.batches, size)

@@ -57,7 +57,7 @@ def find_bad_images(spec: LoaderSpec, position: Position) -> dict[int, str]:
 
         runs = range(position.read - 1, position.read + spec.options.prefetch)
         if isinstance(spec.order, PlannedOrder):
-            rows = np.concatenate([spec.order.filled(position.skipped + run, position.started) for run in runs])
+            rows = np.concatenate([spec.order.rank_rows(position.skipped + run, position.started) for run in runs])
         else:
             rows = _replayed(spec, spec.order, tables, position.started, runs)
         rows = np.unique(rows)

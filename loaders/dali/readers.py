@@ -112,12 +112,12 @@ def read_planned(
 
     """
     upcoming = Upcoming(
-        own=lambda run: planned.filled(skipped + run, started),
-        everyone=lambda run: planned.everyone(skipped + run, started),
+        rank_rows=lambda run: planned.rank_rows(skipped + run, started),
+        global_rows=lambda run: planned.global_rows(skipped + run, started),
         batches=planned.batches,
         batch_size=planned.batch_size,
     )
-    rows_of = lru_cache(PREFETCH_BATCHES + AHEAD + prefetch + 2)(upcoming.own)
+    rows_of = lru_cache(PREFETCH_BATCHES + AHEAD + prefetch + 2)(upcoming.rank_rows)
     batches = PlannedBatches(upcoming, rows_of, records, prefetch)
     kwargs: dict[str, Any] = {"batch": True, "batch_info": True, "no_copy": True}
     # Several sources, so that DALI drops those that no output needs.

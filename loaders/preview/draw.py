@@ -115,7 +115,7 @@ def _grouped_rows(
     """Return the rows of a batch by group, and for each row the title of its group."""
     if not isinstance(spec.order, PlannedOrder):
         raise TypeError("only a sampler groups samples")
-    rows = spec.order.filled(0, epoch)
+    rows = spec.order.rank_rows(0, epoch)
     values = tables.columns([by], requested_by="a preview")[by][rows].tolist()
     classes = spec.split.manifest.classes if by == "label" else ()
     texts = [f"{class_name(value, classes)} (label {value})" if classes else f"{by} {value}" for value in values]

@@ -121,7 +121,7 @@ class _Batches:
         return self._own(position)
 
     def valid(self, position: Position) -> NDArray[np.bool_]:
-        """Return which samples of the batch that comes next do not fill it up: bool [batch_size]."""
+        """Return which samples of the next batch are real, not padding: bool [batch_size]."""
         return np.arange(self.batch_size) < self._own(position)
 
     def _own(self, position: Position) -> int:
@@ -221,7 +221,7 @@ class PlannedOrder(_Batches):
         rest = self.plan.samples - position.batch * self.batch_size * self.ranks.world_size
         return max(0, min(self.batch_size, rest - self.ranks.rank * self.batch_size))
 
-    def filled(self, step: int, started: int) -> NDArray[np.int64]:
+    def rank_rows(self, step: int, started: int) -> NDArray[np.int64]:
         """Return the rows of this rank's batch, int64 [batch_size]; a short batch repeats the epoch's last sample.
 
         Args:
@@ -232,15 +232,15 @@ class PlannedOrder(_Batches):
             CallError: the sampler's plan returns rows of a wrong shape, dtype or range.
 
         """
-        global_batch = self.everyone(step, started)
+        global_batch = self.global_rows(step, started)
         first = self.ranks.rank * self.batch_size
         rows = global_batch[first : first + self.batch_size]
         if len(rows) == self.batch_size:
             return rows
         return np.concatenate([rows, np.repeat(global_batch[-1:], self.batch_size - len(rows))])
 
-    def everyone(self, step: int, started: int) -> NDArray[np.int64]:
-        """Return the rows of the batch of all ranks, int64 [batch_size * world_size] or less; see `filled`."""
+    def global_rows(self, step: int, started: int) -> NDArray[np.int64]:
+        """Return the rows of the batch of all ranks, int64 [batch_size * world_size] or less; see `rank_rows`."""
         epochs, number = divmod(step, self.batches)
         return self._checked(started + epochs, number)
 

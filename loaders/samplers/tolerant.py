@@ -96,18 +96,18 @@ class TolerantOrder(PlannedOrder):
         """Return this order without these rows, and with those that it was without."""
         return replace(self, bad=bad, _streams={}, _lock=threading.Lock())
 
-    def filled(self, step: int, started: int) -> NDArray[np.int64]:
-        """Return the rows of this rank's batch without bad rows; see `PlannedOrder.filled`.
+    def rank_rows(self, step: int, started: int) -> NDArray[np.int64]:
+        """Return the rows of this rank's batch without bad rows; see `PlannedOrder.rank_rows`.
 
         Raises:
             DamagedError: no good sample is left.
 
         """
         if not self.bad:
-            return PlannedOrder.filled(self, step, started)
+            return PlannedOrder.rank_rows(self, step, started)
         epochs, number = divmod(step, self.batches)
         if self.mode == "replace":
-            return self._replaced(PlannedOrder.filled(self, step, started), started + epochs, number)
+            return self._replaced(PlannedOrder.rank_rows(self, step, started), started + epochs, number)
         stream = self._stream(started + epochs).rows
         rows = stream[number * self.batch_size : (number + 1) * self.batch_size]
         return np.concatenate([rows, np.repeat(stream[-1:], self.batch_size - len(rows))])
@@ -123,7 +123,7 @@ class TolerantOrder(PlannedOrder):
         if not self.bad:
             return PlannedOrder.valid(self, position)
         if self.mode == "replace":
-            planned = PlannedOrder.filled(self, position.batch, position.epoch)
+            planned = PlannedOrder.rank_rows(self, position.batch, position.epoch)
             return PlannedOrder.valid(self, position) & ~self._is_bad(planned)
         rest = self._stream(position.epoch).distinct - position.batch * self.batch_size
         return np.arange(self.batch_size) < rest

@@ -79,7 +79,9 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
 
 
-@pytest.mark.parametrize("package", ["dataprep/sources", "dataprep/convert", "dataprep/resume", "loaders"])
+@pytest.mark.parametrize(
+    "package", ["dataprep/sources", "dataprep/plan", "dataprep/convert", "dataprep/resume", "loaders"]
+)
 def test_the_map_of_a_package_names_its_modules(package):
     text = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text("utf-8")))
     named = set(re.findall(r"\w+", text.partition("::")[2]))

@@ -29,7 +29,7 @@ def make(samples, batch_size, ranks, *, last_batch="partial", mode="skip", bad=(
 def given_rows(order, epoch=0):
     """Return the rows that the user receives from one rank in an epoch, batch by batch."""
     return [
-        order.filled(number, epoch)[: order.size(Position(epoch=epoch, batch=number, read=number, started=epoch))]
+        order.rank_rows(number, epoch)[: order.size(Position(epoch=epoch, batch=number, read=number, started=epoch))]
         for number in range(order.batches)
     ]
 
@@ -90,13 +90,13 @@ def test_batches_before_a_bad_row_do_not_depend_on_it(shape, mode, last_batch, d
     if not order.batches:
         return
     number = data.draw(st.integers(0, order.batches - 1))
-    rows = order.filled(number, 0)
-    before = [order.filled(earlier, 0) for earlier in range(number)]
+    rows = order.rank_rows(number, 0)
+    before = [order.rank_rows(earlier, 0) for earlier in range(number)]
     if any(rows[-1] in batch for batch in before):
         return  # The image was decoded before, so it is not bad.
     found = replace(order, bad=order.bad | {int(rows[-1])}, _streams={})
     for earlier, batch in enumerate(before):
-        assert np.array_equal(found.filled(earlier, 0), batch)
+        assert np.array_equal(found.rank_rows(earlier, 0), batch)
 
 
 def test_two_epochs_stay_in_memory(monkeypatch):
@@ -108,9 +108,9 @@ def test_two_epochs_stay_in_memory(monkeypatch):
     )
     order = make(30, 4, Ranks(), bad=(3,))
     for _ in range(3):
-        order.filled(2, 0), order.filled(1, 1)
+        order.rank_rows(2, 0), order.rank_rows(1, 1)
     assert computed == [0, 1]
-    order.filled(0, 2), order.filled(0, 1)
+    order.rank_rows(0, 2), order.rank_rows(0, 1)
     assert computed == [0, 1, 2]
 
 
@@ -126,12 +126,12 @@ def test_a_replacement_is_not_in_the_batch_already():
 def test_without_bad_rows_the_order_is_the_planned_one():
     intact, order = make(30, 4, Ranks(1, 2), mode="skip"), make(30, 4, Ranks(1, 2), mode="replace")
     plan = intact.plan.batch(0, 2)
-    assert np.array_equal(intact.filled(2, 0), plan[4:8])
-    assert np.array_equal(order.filled(2, 0), plan[4:8])
+    assert np.array_equal(intact.rank_rows(2, 0), plan[4:8])
+    assert np.array_equal(order.rank_rows(2, 0), plan[4:8])
 
 
 @pytest.mark.parametrize("mode", ["skip", "replace"])
 def test_no_good_sample_is_an_error(mode):
     order = make(8, 4, Ranks(), mode=mode, bad=range(8))
     with pytest.raises(DamagedError, match="damaged"):
-        order.filled(0, 0)
+        order.rank_rows(0, 0)
