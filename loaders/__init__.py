@@ -9,7 +9,7 @@ Importing this package imports neither torch, DALI nor Arrow. It sets CUDA_DEVIC
     the loader       loader, attributes, loader_state, progress, make_batch, frameworks, recovery, explain,
                      closing
     checkpoints      checkpoint, identity
-    the machine      devices, ranks, agreement, memory, memory_limit, cuda_queues, interrupts
+    the machine      devices, ranks, agreement, memory, memory_limit, cuda_queues, interrupts, closing
     the program      cli, measure_options, html; packages bench, tune, preview, export
     packages         dataset (shards and tables), cache (object stores), samplers, transforms, dali (the graph)
 """
