@@ -145,7 +145,8 @@ def test_revert(sources, before, invoke, snapshot):
     invoke(*plan)
     invoke("work", out, "--task", "0/2", "--workers", 1)
     plans = {path.name: path.read_bytes() for path in (out / "plan").iterdir()}
-    (problem,) = verify_dataset(str(out), workers=1).problems
+    problems = {problem.file: problem for problem in verify_dataset(str(out), workers=1).problems}
+    problem = problems["manifest.append.json"]
     assert problem.hint.startswith(f"run `dataprep work {out}`, then `dataprep finish {out}`; or `dataprep revert")
     assert "what an interrupted append wrote was removed" in invoke("revert", out).output
     assert without_plan(snapshot(out)) == old
