@@ -131,7 +131,7 @@ class AnnotationReader:
             return
         if "segments_info" in item:
             self._fail(f"{place} is panoptic: it describes the segments of a PNG, and not an object", _PANOPTIC_HINT)
-        if "keypoints" in item:
+        if item.get("keypoints"):
             self._out.keypoints += 1
             if not self._chosen:
                 self._fail(f"{place} has key points, which are not converted", _KEYPOINTS_HINT)

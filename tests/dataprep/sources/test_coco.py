@@ -227,6 +227,14 @@ def test_key_points_are_left_out_only_if_the_boxes_are_chosen(coco):
     assert has_notice(source, "left out the key points of 3 objects")
 
 
+def test_empty_lists_of_key_points_are_none(coco):
+    def with_empty_keypoints(annotations):
+        for each in annotations["annotations"]:
+            each |= {"keypoints": [], "num_keypoints": 0}
+
+    assert len(read(coco(with_empty_keypoints))) == 5
+
+
 @pytest.mark.parametrize("name", ["person_keypoints_val2017", "stuff_val2017"])
 def test_only_annotations_of_another_kind(coco, name):
     folder = coco()
