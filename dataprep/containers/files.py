@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _FIRST_BYTES, _MOST_BYTES = 64 << 10, 4 << 20
 #: Requests on their way while it is listed in order.
 _AHEAD = 4
+#: Bytes that `ReadAhead` requests when fewer are needed beside those that were read in advance.
+_BLOCK_BYTES = 64 << 10
 
 
 class ContainerFile(Protocol):
@@ -132,7 +134,9 @@ class ListedFile(RemoteFile):
 
 
 class ReadAhead:
-    """A file of which some bytes were read in advance. Implements `ContainerFile`.
+    """A file of which some bytes were read in advance; others are read in blocks. Implements `ContainerFile`.
+
+    One thread uses it.
 
     Args:
         file: the file.
@@ -143,14 +147,18 @@ class ReadAhead:
 
     def __init__(self, file: ContainerFile, start: int, data: bytes) -> None:
         self.path, self.size = file.path, file.size
-        self._file, self._start, self._data = file, start, data
+        self._file = file
+        self._in_advance, self._block = (start, data), (0, b"")
 
     def read(self, at: int, length: int) -> bytes:
         """Return exactly `length` bytes from byte `at`; see `ContainerFile`."""
-        begin = at - self._start
-        if begin < 0 or begin + length > len(self._data):
+        for start, data in (self._in_advance, self._block):
+            if start <= at and at + length <= start + len(data):
+                return data[at - start : at - start + length]
+        if length >= _BLOCK_BYTES or at + length > self.size:
             return self._file.read(at, length)
-        return self._data[begin : begin + length]
+        self._block = at, self._file.read(at, min(_BLOCK_BYTES, self.size - at))
+        return self._block[1][:length]
 
     def __call__(self, at: int, n: int) -> tuple[bytes, int]:
         """Read as `dataprep.formats.View` does: fewer bytes at the end of the file."""

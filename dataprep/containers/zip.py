@@ -13,6 +13,8 @@ from dataprep.images.base import Rejected
 #: field (APPNOTE.TXT 4.3.7).
 _LOCAL_HEADER = struct.Struct("<4sHHHIIIIHH")
 _SIGNATURE = b"PK\x03\x04"
+#: Bytes of this header, without the name and the extra field.
+MIN_HEADER_BYTES = _LOCAL_HEADER.size
 
 STORED, DEFLATED = 0, 8
 
@@ -40,6 +42,11 @@ def _read_image(file: ContainerFile, location: Location, size: int) -> bytes:
     if len(data) != size or zlib.crc32(data) != int.from_bytes(location.key, "big"):
         raise Rejected("corrupt", "the bytes are not those of the length and checksum in the zip archive")
     return data
+
+
+def max_deflated_bytes(size: int) -> int:
+    """Return the most bytes that `size` bytes take when deflated: 9 bits for each byte, and the headers of blocks."""
+    return size + size // 8 + 4096
 
 
 def _inflate(data: bytes, size: int) -> bytes:

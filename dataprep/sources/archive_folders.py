@@ -31,6 +31,10 @@ def read_archive(path: str, options: SourceOptions) -> Source:
     """
     listing = list_archive(path)
     _refuse_shard(listing)
+    if listing.rejected and not listing.names:
+        first = listing.rejected[0]
+        message = f"no image of the archive can be read; the first is {printable(first['source'])}: {first['detail']}"
+        raise SourceError(message, file=path, hint="copy the archive again, or make it again")
     top = _top_folder(listing.names)
     parts = [name[len(top) :].split("/") for name in listing.names]
     refuse_other_archives(path, sorted({each[0] for each in parts if len(each) > 1}))

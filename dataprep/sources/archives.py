@@ -12,11 +12,12 @@ from typing import IO, NamedTuple, cast
 
 from dataprep.containers import ReaderName
 from dataprep.containers.files import ContainerFile, open_container_file, open_listed_file
-from dataprep.containers.zip import DEFLATED, STORED
+from dataprep.containers.zip import DEFLATED, MIN_HEADER_BYTES, STORED, max_deflated_bytes
 from dataprep.formats import tar
+from dataprep.images.base import MAX_BYTES
 from dataprep.sources.columns import stats_of
 from dataprep.sources.entries import IMAGE_SUFFIXES, is_utf8, suffix_of
-from manifests.errors import ShardError, SourceError
+from manifests.errors import ShardError, SourceError, StorageError
 from manifests.members import shorten
 from manifests.text import printable
 
@@ -38,6 +39,8 @@ class Member(NamedTuple):
         length: number of bytes stored.
         size: number of bytes of the file.
         crc: CRC-32 of a member of a zip archive, 4 bytes.
+        reason: why the member cannot be read, one of `dataprep.images.base.REASONS`, or empty.
+        detail: the same in words.
 
     """
 
@@ -46,6 +49,8 @@ class Member(NamedTuple):
     length: int
     size: int
     crc: bytes = b""
+    reason: str = ""
+    detail: str = ""
 
 
 @dataclass
@@ -57,7 +62,7 @@ class Listing:
         reader: how its members are read.
         images: the images.
         others: names of some other files.
-        rejected: rows for ``rejected.jsonl``: names that cannot be stored.
+        rejected: rows for ``rejected.jsonl``: names that cannot be stored, and members that cannot be read.
         notices: messages about files that were skipped.
         stamp: modification time and inode of the archive.
 
@@ -85,7 +90,12 @@ def is_archive(path: str) -> bool:
     suffix = suffix_of(os.path.basename(path))
     if suffix:
         return suffix in SUFFIXES
-    start, _ = open_container_file(path)(0, 512)
+    try:
+        start, _ = open_container_file(path)(0, 512)
+    except StorageError:
+        if not path.startswith(("http://", "https://")):
+            raise
+        return False  # a web server that sends no ranges can still send a list
     return _is_zip(start) or start[257:262] == b"ustar"
 
 
@@ -121,10 +131,11 @@ def list_archive(path: str) -> Listing:
             skipped[suffix or "no extension"] += 1
             if len(listing.others) < _MAX_OTHERS:
                 listing.others.append(member.name)
-        elif problem:
+        elif problem or member.reason:
+            reason, detail = ("bad-name", problem) if problem else (member.reason, member.detail)
             name = f"{os.path.basename(path)}/{member.name}".encode("utf-8", "surrogateescape")
             listing.rejected.append(
-                {"source": name.decode("utf-8", "backslashreplace"), "reason": "bad-name", "detail": problem}
+                {"source": name.decode("utf-8", "backslashreplace"), "reason": reason, "detail": detail}
             )
         else:
             found.append(member)
@@ -213,7 +224,22 @@ def _zip_members(file: ContainerFile) -> Iterator[Member]:
             )
             raise SourceError(message, file=file.path, hint="make the archive again")
         crc = info.CRC.to_bytes(4, "big")
-        yield Member(_normal(info.filename), info.header_offset, info.compress_size, info.file_size, crc)
+        yield Member(
+            *(_normal(info.filename), info.header_offset, info.compress_size, info.file_size, crc),
+            *_damage(info, file.size),
+        )
+
+
+def _damage(info: zipfile.ZipInfo, size: int) -> tuple[str, str]:
+    """Return why a member of an archive of `size` bytes is not read, as a reason and in words, or two empty texts."""
+    stored, end = info.compress_size, info.header_offset + MIN_HEADER_BYTES + info.compress_size
+    if stored > MAX_BYTES:
+        return "too-large", f"{stored} bytes in the zip archive, but the limit is {MAX_BYTES}"
+    if stored > max_deflated_bytes(info.file_size):
+        return "corrupt", f"the zip archive states {stored} compressed bytes for {info.file_size} bytes"
+    if end > size:
+        return "truncated", f"the zip archive has {size} bytes, and the member would end at byte {end} or later"
+    return "", ""
 
 
 def _directory(file: ContainerFile) -> list[zipfile.ZipInfo]:

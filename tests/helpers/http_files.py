@@ -11,8 +11,8 @@ from urllib.parse import unquote
 
 
 @contextmanager
-def serve_folder(folder: Path) -> Iterator[str]:
-    """Serve a folder; return its URL."""
+def serve_folder(folder: Path, *, ranges: bool = True) -> Iterator[str]:
+    """Serve a folder; return its URL. Without `ranges`, the server sends whole files, as Python's own does."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -30,7 +30,7 @@ def serve_folder(folder: Path) -> Iterator[str]:
                 return
             data = path.read_bytes()
             size, status = len(data), 200
-            if given := self.headers.get("Range"):
+            if ranges and (given := self.headers.get("Range")):
                 start, _, last = given.removeprefix("bytes=").partition("-")
                 end = min(int(last) + 1, size) if last else size
                 data, status = data[int(start) : end], 206

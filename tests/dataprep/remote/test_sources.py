@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from helpers.http_files import serve_folder
 from helpers.make_sources import MAKERS, tar_of
 
+from dataprep.containers import finish_reading, locations_of, start_reading
 from dataprep.convert.dataset import convert_dataset
 from dataprep.options import Options
 from dataprep.sources import Source, SourceOptions, read_source
@@ -252,6 +254,37 @@ def test_an_archive_of_large_files_is_listed_without_them(bucket, tmp_path, monk
     monkeypatch.setattr(Store, "start_range", counted)
     assert len(read_source(f"{bucket}/photos.tar")) == 6
     assert read < len(data) / 3
+
+
+def test_a_record_of_many_parts_takes_few_requests(bucket, tmp_path, monkeypatch) -> None:
+    def part(flag: int, data: bytes) -> bytes:
+        return struct.pack("<II", 0xCED7230A, flag << 29 | len(data)) + data
+
+    count = 20_000
+    header = struct.pack("<IfQQ", 0, 0.0, 1, 0)
+    bucket.put("train.rec", part(1, header) + part(2, b"") * count + part(3, b"abcd"))
+    source = read_source(f"{bucket}/train.rec")
+    (location,) = locations_of(source.location, [0])
+    requests, start_range = [], Store.start_range
+
+    def counted(self, name, start, end, *, etag=None):
+        requests.append(name)
+        return start_range(self, name, start, end, etag=etag)
+
+    monkeypatch.setattr(Store, "start_range", counted)
+    pending = start_reading(source.root, location)
+    assert pending is not None
+    image = finish_reading(source.root, location, int(source.size[0]), pending.result())
+    assert image == struct.pack("<I", 0xCED7230A) * (count + 1) + b"abcd"
+    assert len(requests) < 10
+
+
+def test_a_list_on_a_web_server_that_sends_no_ranges(images, tmp_path) -> None:
+    """A list without an extension may be an archive; that its first bytes cannot be requested says nothing."""
+    (tmp_path / "train_list").write_text("train/class 0/00000.jpg 0\nval/class 1/00001.png 1\n")
+    with serve_folder(tmp_path, ranges=False) as url:
+        source = read_source(f"{url}/train_list", SourceOptions(image_root=str(images)))
+    assert source.label.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("kind", ["zip", "recordio"])

@@ -20,7 +20,7 @@ from helpers.sources import has_notice, read, rows
 
 from dataprep.containers import locations_of, read_location
 from dataprep.images.base import Rejected
-from dataprep.sources import matlab
+from dataprep.sources import matlab, read_source
 from manifests.errors import CallError, SourceError
 
 JPEG = encode(photo(0, 16, 16))
@@ -159,12 +159,12 @@ def test_archives_that_are_compressed_as_a_whole(name, tmp_path):
 
 def test_a_bomb_is_not_unpacked(tmp_path):
     """One that claims to be small has another length, and is not unpacked further than that."""
-    zip_of(tmp_path / "a.zip", [("cat/1.jpg", bytes(60 << 20))], compression=zipfile.ZIP_DEFLATED)
+    zip_of(tmp_path / "a.zip", [("cat/1.jpg", bytes(60 << 20))], compression=zipfile.ZIP_DEFLATED, compresslevel=9)
     data = bytearray((tmp_path / "a.zip").read_bytes())
     source = read(tmp_path / "a.zip")
     assert source.size.tolist() == [60 << 20]
     at = data.index(b"PK\x01\x02")
-    data[at + 24 : at + 28] = (1000).to_bytes(4, "little")
+    data[at + 24 : at + 28] = (100_000).to_bytes(4, "little")
     (tmp_path / "b.zip").write_bytes(data)
     assert load(read(tmp_path / "b.zip")) == ["corrupt"]
 
@@ -178,6 +178,28 @@ def test_members_that_overlap_are_refused(tmp_path):
     (tmp_path / "a.zip").write_bytes(data)
     with pytest.raises(SourceError, match="the members overlap"):
         read(tmp_path / "a.zip")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [(42, 16 << 20, "truncated"), (42, -40, "truncated"), (20, 1 << 20, "corrupt"), (20, 5 << 20, "too-large")],
+)
+def test_a_member_that_cannot_be_read_is_rejected_by_itself(field, value, reason, tmp_path, bucket, monkeypatch):
+    """The directory states another position (42) or compressed length (20) of a member than it has."""
+    monkeypatch.setattr("dataprep.sources.archives.MAX_BYTES", 4 << 20)
+    path = zip_of(tmp_path / "a.zip", [("cat/1.jpg", JPEG), ("notes.txt", bytes(8 << 20)), ("dog/2.jpg", JPEG)])
+    data = bytearray(path.read_bytes())
+    notes, image = data.rindex(b"notes.txt") - 46, data.rindex(b"PK\x01\x02")
+    data[notes + 20 : notes + 24] = bytes(4)  # leaves room: all members together are not longer than the file
+    data[image + field : image + field + 4] = (value % len(data) if value < 0 else value).to_bytes(4, "little")
+    path.write_bytes(data)
+    bucket.put("a.zip", bytes(data))
+    for source in (read(path), read_source(f"{bucket}/a.zip")):
+        assert [row["reason"] for row in source.rejected] == [reason]
+        assert load(source) == [JPEG]
+    path.write_bytes(bytes(data).replace(b"cat/", b".at/"))
+    with pytest.raises(SourceError, match=r"no image of the archive can be read; .*2\.jpg: "):
+        read(path)
 
 
 @pytest.mark.parametrize("kind", ["tar", "zip"])
