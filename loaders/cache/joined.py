@@ -27,18 +27,21 @@ class JoinedImages:
     With a limit, the cache must have room for all of them: parts that evict each other's images are not supported.
     """
 
-    def __init__(self, parts: Sequence[_Part], samples: Sequence[int]) -> None:
+    def __init__(self, parts: Sequence[_Part], samples: Sequence[int], *, firsts: JoinedImages | None = None) -> None:
         """Join parts.
 
         Args:
             parts: the images of each split.
             samples: number of samples of each split.
+            firsts: the images, if the parts are masks or depth maps. One fetcher fetches both, so it must not get
+                another plan from each of them.
 
         Raises:
             CallError: the cache has no room for all parts.
 
         """
         self._parts = parts
+        self._firsts = firsts or self
         self._ends = np.cumsum(samples)
         self._upcoming: tuple[Upcoming, list[Upcoming]] | None = None
         cached = [part for part in parts if isinstance(part, CachedImages)]
@@ -66,9 +69,7 @@ class JoinedImages:
 
     def follow(self, number: int, upcoming: Upcoming) -> None:
         """Fetch the batches that come after batch `number`."""
-        if self._upcoming is None or self._upcoming[0] is not upcoming:
-            self._upcoming = upcoming, [self._part_of(upcoming, number) for number in range(len(self._parts))]
-        for part, own in zip(self._parts, self._upcoming[1], strict=True):
+        for part, own in zip(self._parts, self._firsts._upcoming_of_parts(upcoming), strict=True):
             if isinstance(part, (CachedImages, CachedSeconds)):
                 part.follow(number, own)
 
@@ -87,6 +88,11 @@ class JoinedImages:
         firsts = [0, *self._ends[:-1].tolist()]
         places = [np.flatnonzero(numbers == number) for number in range(len(self._parts))]
         return [(place, rows[place] - first) for place, first in zip(places, firsts, strict=True)]
+
+    def _upcoming_of_parts(self, upcoming: Upcoming) -> list[Upcoming]:
+        if self._upcoming is None or self._upcoming[0] is not upcoming:
+            self._upcoming = upcoming, [self._part_of(upcoming, number) for number in range(len(self._parts))]
+        return self._upcoming[1]
 
     def _part_of(self, upcoming: Upcoming, part: int) -> Upcoming:
         def own_rows(rows_of: Callable[[int], NDArray[np.int64]]) -> Callable[[int], NDArray[np.int64]]:
@@ -126,7 +132,8 @@ def open_images(
             seconds += [] if others is None else [others]
             own.close()
         samples = [part.samples for part in parts]
-        return JoinedImages(firsts, samples), JoinedImages(seconds, samples) if second else None
+        images = JoinedImages(firsts, samples)
+        return images, JoinedImages(seconds, samples, firsts=images) if second else None
     except BaseException:
         for opened in (*firsts, *seconds):
             opened.close()

@@ -4,11 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import handmade
+from helpers import annotated, handmade
 from helpers.pictures import encode, photo
 
 import loaders
+from dataprep.convert.dataset import convert_dataset
+from dataprep.options import Options
+from dataprep.sources import read_source
 from loaders.cache.disk import disk_usage
+from loaders.cache.fetcher import Fetcher, Upcoming
 from manifests.errors import CallError
 from manifests.remote import open_store
 
@@ -90,3 +94,31 @@ def test_the_cache_must_have_room_for_all(datasets, tmp_path):
     with build(urls, cache=tmp_path / "large", cache_limit="1GiB") as loader:
         batches(loader, epochs=1)
     assert disk_usage(str(tmp_path / "large")) > 100_000
+
+
+def test_masks_of_several_datasets_do_not_restart_the_fetcher(tmp_path, monkeypatch):
+    urls = []
+    for number in range(2):
+        source = tmp_path / f"source {number}"
+        for sample in range(12):
+            (source / "images").mkdir(parents=True, exist_ok=True)
+            photo(sample, 40, 30).save(source / "images" / f"{sample}.jpg")
+            annotated.save(source / "masks" / f"{sample}.png", np.full((30, 40), sample, np.uint8))
+        out = tmp_path / f"out {number}"
+        convert_dataset(read_source(str(source)), str(out), Options(shard_samples=6), workers=1)
+        urls.append(f"memory://bucket/{tmp_path.name}/masks {number}")
+        for path in out.iterdir():
+            open_store(urls[-1]).put(path.name, path.read_bytes())
+    plans: list[tuple[Fetcher, Upcoming]] = []  # objects stay alive, so that `is` compares them
+    follow = Fetcher.follow
+
+    def record(self, number, upcoming):
+        if not any(fetcher is self and known is upcoming for fetcher, known in plans):
+            plans.append((self, upcoming))
+        follow(self, number, upcoming)
+
+    monkeypatch.setattr(Fetcher, "follow", record)
+    options = {"batch_size": 4, "fields": ("image", "mask"), "transforms": [{"Resize": {"size": [16, 16]}}]}
+    with build(urls, cache=tmp_path / "cache", framework="numpy", **options) as loader:
+        assert len([*loader]) == 6
+    assert len(plans) == 2, "each of the two fetchers follows one plan"
