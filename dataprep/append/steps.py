@@ -28,7 +28,7 @@ from dataprep.plan.stored import PlannedAppend, StoredPlan
 from dataprep.progress import Progress
 from dataprep.sources import Source
 from dataprep.sources.select import take_rows
-from manifests.errors import CallError
+from manifests.errors import CallError, StorageError
 from manifests.text import printable
 
 
@@ -91,7 +91,8 @@ def is_appended(plan: StoredPlan, out: str) -> bool:
         CallError: it is not, and the append is not in progress any more, or the dataset has changed since.
 
     """
-    base, mark = read_base(out, option=""), read_mark(out)
+    mark = read_mark(out)  # before the manifest: another process may finish meanwhile, and removes the mark last
+    base = read_base(out, option="")
     if not plan.shards or any(each.options.get("plan") == plan.fingerprint for each in base.manifest.revisions):
         return True
     is_planned = mark is not None and mark.action == "append" and mark.plan == plan.fingerprint
@@ -142,9 +143,14 @@ def finish_planned_append(
             base = read_base(out, option="")
             if base.digest == plan.append.parent:
                 found = [result for shard in job.shards if (result := results[shard.name])]
-                with storage.partials([out], is_locked=True):  # all shards are there, so nobody needs a temporary file
-                    appended = finish_append(base, job, found, plan.append.source, plan.append.source_digest)
-                    remove_mark(out)
+                try:
+                    with storage.partials([out], is_locked=True):  # all shards are there: nobody needs another
+                        appended = finish_append(base, job, found, plan.append.source, plan.append.source_digest)
+                        remove_mark(out)
+                except StorageError:  # another process that finished the append removes the files of all
+                    if not is_appended(plan, out):
+                        raise
+                    return _describe_finished(plan, out)
                 manifest, converted = appended
                 new = job.classes[len(base.manifest.classes) :]
                 return AppendResult(manifest, plan.append.known, None, replace(converted, resumed=0), new)

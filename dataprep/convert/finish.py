@@ -18,7 +18,7 @@ from dataprep.progress import Progress
 from dataprep.resume.finished import files_in_manifest, has_all_of, is_intact, read_finished
 from dataprep.resume.output import refuse_appended
 from dataprep.shards.write import ShardResult
-from manifests.errors import StoppedError
+from manifests.errors import StoppedError, StorageError
 from manifests.schema import File
 from manifests.text import agree, plural, printable
 
@@ -89,14 +89,21 @@ def finish(
         found = [result for shard in job.shards if (result := results[shard.name])]
         suffix = FORMATS[job.options.fmt].SUFFIX
         # Tables of shards without images are removed at the end, so a complete dataset lacks them.
+        if missing:  # another process may have finished the dataset meanwhile
+            in_manifest = files_in_manifest(job.fingerprint, out)
         unlisted = all(job.shards[number].name + suffix not in in_manifest for number in missing)
         if unlisted and has_all_of(out, in_manifest):
             return read_result(job, found)
         if missing:
             storage.sweep_dead(out)
             raise missing_error(job, missing)
-        with storage.partials([out], is_locked=True):  # all shards are there, so nobody needs a temporary file
-            return write_dataset(job, found)
+        try:
+            with storage.partials([out], is_locked=True):  # all shards are there, so nobody needs a temporary file
+                return write_dataset(job, found)
+        except StorageError:  # another process that finished the dataset removes the files of all
+            if not has_all_of(out, files_in_manifest(job.fingerprint, out)):
+                raise
+            return read_result(job, found)
 
 
 def check_shards(

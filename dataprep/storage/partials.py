@@ -86,11 +86,11 @@ def check_partials(folders: Iterable[str]) -> None:
         path = _inside(folder)
         with translate_errors(path, "the folder cannot be read"):
             try:
+                # A run that is killed right after it makes the folder, or right before it removes it, leaves it empty.
                 is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
+                if is_folder and (not (names := os.listdir(path)) or _RECORD_NAME in names):
+                    continue
             except FileNotFoundError:
-                continue
-            # A run that is killed right after it makes the folder, or right before it removes it, leaves it empty.
-            if is_folder and (not (names := os.listdir(path)) or _RECORD_NAME in names):
                 continue
         raise CallError(
             f"{printable(path)} was not made by dataprep, which needs this name for temporary files",
@@ -235,7 +235,7 @@ def rename_all(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def discard(paths: Sequence[str]) -> None:
-    """Remove the temporary files of these paths that this process wrote, and abort their uploads in parts."""
+    """Remove the temporary files of these paths that this process wrote, and abort its uploads of them in parts."""
     for path in paths:
         with suppress(OSError):
             _remove(os.path.dirname(path), partial_path(path))

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from helpers.pictures import encode, photo
 
+from dataprep.append.base import read_base
+from dataprep.append.complete import finish_append
+from dataprep.append.steps import finish_planned_append
 from dataprep.verify.dataset import verify_dataset
 from manifests.store import read_manifest
 
@@ -186,3 +189,35 @@ def test_older_releases_refuse_the_plan(sources, before, invoke):
     invoke("plan", "--src", sources[1], "--out", before, "--append")
     assert json.loads((before / "plan" / "plan.json").read_text())["plan_version"] == 2
     assert read_manifest(before).revision == 0
+
+
+def test_another_process_finishes_first(sources, before, invoke, snapshot, monkeypatch):
+    out = copy(before, "out")
+    invoke("plan", "--src", sources[1], "--append", "--out", out)
+    invoke("work", out, "--workers", 1)
+    other = Path(shutil.copytree(out, before.parent / "other"))
+    invoke("finish", other, "--max-rejected", 1, "--workers", 1)
+
+    def finish_late(*args):
+        monkeypatch.undo()
+        finish_planned_append(str(out), workers=1)  # removes the folder of the temporary files
+        return finish_append(*args)
+
+    monkeypatch.setattr("dataprep.append.steps.finish_append", finish_late)
+    assert finish_planned_append(str(out), workers=1).manifest == read_manifest(out)
+    assert snapshot(out) == snapshot(other)
+
+
+def test_another_process_finishes_between_two_looks(sources, before, invoke, monkeypatch):
+    out = copy(before, "out")
+    invoke("plan", "--src", sources[1], "--append", "--out", out)
+    invoke("work", out, "--workers", 1)
+
+    def look_and_wait(*args, **options):
+        base = read_base(*args, **options)
+        monkeypatch.undo()
+        finish_planned_append(str(out), workers=1)
+        return base
+
+    monkeypatch.setattr("dataprep.append.steps.read_base", look_and_wait)
+    assert finish_planned_append(str(out), workers=1).manifest == read_manifest(out)

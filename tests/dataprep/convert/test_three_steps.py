@@ -11,7 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dataprep.convert.complete import write_dataset
+from dataprep.convert.finish import finish
 from dataprep.verify.dataset import verify_dataset
+from manifests.store import read_manifest
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +171,22 @@ def test_work_writes_nothing_where_nothing_is_left(source, invoke, tmp_path):
     result = invoke("work", out, "--task", "5/6", "--workers", 1)  # the plan has 2 shards
     assert "0 shards written" in result.stdout
     assert sorted(os.listdir(out)) == ["manifest.incomplete.json", "plan", "source-stamps.json"]
+
+
+def test_another_process_finishes_first(source, invoke, snapshot, tmp_path, monkeypatch):
+    out, copy = tmp_path / "out", tmp_path / "copy"
+    invoke("plan", "--src", source, "--out", out, "--samples-per-shard", 20)
+    invoke("work", out, "--workers", 1)
+    shutil.copytree(out, copy)
+    invoke("finish", copy, "--max-rejected", 1, "--workers", 1)
+
+    def write_late(job, results):
+        monkeypatch.undo()
+        finish(str(out), workers=1)  # removes the folder of the temporary files
+        return write_dataset(job, results)
+
+    monkeypatch.setattr("dataprep.convert.finish.write_dataset", write_late)
+    late = finish(str(out), workers=1)
+    assert late.manifest == read_manifest(out)
+    assert late.rejected == 15
+    assert snapshot(out) == snapshot(copy)
