@@ -16,11 +16,12 @@ from awscrt.checksums import crc32c
 
 from dataprep.storage.files import Entry, View
 from dataprep.storage.local import translate_errors
+from dataprep.storage.owners import this_owner
 from dataprep.storage.remote_view import RemoteView
 from manifests.errors import CallError, StorageError
 from manifests.files import FileKind, check_length
 from manifests.remote import ObjectInfo, Store, open_store
-from manifests.remote.uploads import abort_uploads, may_have_parts
+from manifests.remote.uploads import abort_own_upload, abort_uploads, begin_upload, may_have_parts
 from manifests.remote.url import is_url, parse_url
 
 #: Bytes that a view reads at once. A request takes about as long as this many bytes do at 100 MB/s.
@@ -110,6 +111,8 @@ class RemoteFiles:
                 source.delete(old_name)
             else:
                 with _mapped(temporary) as data:
+                    if may_have_parts(len(data)):
+                        begin_upload(parse_url(path))
                     store.put(name, data)
                 os.unlink(temporary)
 
@@ -216,10 +219,15 @@ _FOLDER = _status(stat.S_IFDIR, 0, 0, 0)
 
 
 def abort_upload(folder: str, temporary: str) -> None:
-    """Abort the upload of a temporary file whose process was killed, if it is uploaded in parts."""
+    """Abort the upload of a temporary file, if it is uploaded in parts.
+
+    If the file is of this process, another one that is alive may upload the same shard: its upload goes on.
+    """
+    owner, _, name = os.path.basename(temporary).partition("-")
     with suppress(OSError):
         if may_have_parts(os.stat(temporary).st_size):
-            abort_uploads(parse_url(folder).join(os.path.basename(temporary).partition("-")[2]))
+            abort = abort_own_upload if owner == this_owner() else abort_uploads
+            abort(parse_url(folder).join(name))
 
 
 @contextmanager

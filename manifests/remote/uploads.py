@@ -19,6 +19,36 @@ def may_have_parts(length: int) -> bool:
     return length > store.SINGLE_PUT_BYTES
 
 
+#: Unfinished uploads of each object, by their ids, when this process began its own.
+_before: dict[Url, frozenset[str]] = {}
+
+
+def begin_upload(url: Url) -> None:
+    """Note the unfinished uploads of an object before this process uploads it in parts; see `abort_own_upload`."""
+    _before.pop(url, None)
+    if url.scheme == "s3":
+        with suppress(Exception):  # as in abort_uploads
+            _before[url] = frozenset(upload["UploadId"] for upload in _unfinished(_client(), url))
+
+
+def abort_own_upload(url: Url) -> int:
+    """Abort the unfinished upload that this process began, and return 1; 0 if there is none or it is not possible.
+
+    Nothing tells the id of an upload that ``obstore`` begins. It is the oldest that did not exist right before.
+    """
+    before = _before.pop(url, None)
+    if before is None:
+        return 0
+    with suppress(Exception):  # as in abort_uploads
+        client = _client()
+        new = [upload for upload in _unfinished(client, url) if upload["UploadId"] not in before]
+        if new:
+            own = min(new, key=lambda upload: upload["Initiated"])
+            client.abort_multipart_upload(Bucket=url.bucket, Key=url.path, UploadId=own["UploadId"])
+            return 1
+    return 0
+
+
 def abort_uploads(url: Url) -> int:
     """Abort all unfinished uploads of one object, and return their number; 0 if that is not possible.
 
@@ -29,12 +59,15 @@ def abort_uploads(url: Url) -> int:
     aborted = 0
     with suppress(Exception):  # boto3 is not installed, has no credentials, or the server refuses to list uploads
         client = _client()
-        pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=url.bucket, Prefix=url.path)
-        uploads = [upload for page in pages for upload in page.get("Uploads", ()) if upload["Key"] == url.path]
-        for upload in uploads:
+        for upload in _unfinished(client, url):
             client.abort_multipart_upload(Bucket=url.bucket, Key=url.path, UploadId=upload["UploadId"])
             aborted += 1
     return aborted
+
+
+def _unfinished(client: Any, url: Url) -> list[dict[str, Any]]:
+    pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=url.bucket, Prefix=url.path)
+    return [upload for page in pages for upload in page.get("Uploads", ()) if upload["Key"] == url.path]
 
 
 def _client() -> Any:

@@ -258,6 +258,34 @@ def test_parts_of_a_killed_upload_are_removed_by_the_next_run(
         assert [upload["Key"] for upload in uploads] == [f"parts {server}/train-00099.tfrecord"]
 
 
+@pytest.mark.parametrize("server", ["seaweedfs", "moto"])
+def test_an_interrupted_upload_leaves_that_of_another_process(server, server_environment, monkeypatch, staging) -> None:
+    boto3 = pytest.importorskip("boto3")
+    with environment(server_environment(server)):
+        monkeypatch.setattr("manifests.remote.store.SINGLE_PUT_BYTES", 1000)
+        url, key = f"s3://{BUCKET}/two {server}", f"two {server}/train-00000.tfrecord"
+        client = boto3.client("s3")
+
+        def begin_and_fail(*_: object) -> None:
+            client.create_multipart_upload(Bucket=BUCKET, Key=key)
+            raise KeyboardInterrupt
+
+        other = client.create_multipart_upload(Bucket=BUCKET, Key=key)["UploadId"]
+        monkeypatch.setattr("manifests.remote.store.Store.put", begin_and_fail)
+        with storage.partials([url], is_locked=False):
+            paths = [f"{url}/train-00000.{suffix}" for suffix in ("tfrecord", "parquet")]
+            for path in paths:
+                Path(storage.partial_path(path)).write_bytes(b"x" * 2000)
+            with pytest.raises(KeyboardInterrupt):
+                storage.publish(paths)
+            assert len(client.list_multipart_uploads(Bucket=BUCKET, Prefix=key)["Uploads"]) == 2
+            storage.discard(paths)
+        uploads = client.list_multipart_uploads(Bucket=BUCKET, Prefix=key).get("Uploads", ())
+        for upload in uploads:
+            client.abort_multipart_upload(Bucket=BUCKET, Key=key, UploadId=upload["UploadId"])
+        assert [upload["UploadId"] for upload in uploads] == [other]
+
+
 def test_no_credential_in_anything_that_is_written_or_printed(source, bucket, dataprep, staging, tmp_path) -> None:
     runs = [dataprep("convert", "--src", source, "--out", bucket, "--samples-per-shard", "10", "--max-rejected", "1"),
             dataprep("info", bucket, "--json"), dataprep("verify", bucket),
