@@ -132,8 +132,8 @@ def open_images(
             seconds += [] if others is None else [others]
             own.close()
         samples = [part.samples for part in parts]
-        images = JoinedImages(firsts, samples)
-        return images, JoinedImages(seconds, samples, firsts=images) if second else None
+        joined = JoinedImages(firsts, samples)
+        return joined, JoinedImages(seconds, samples, firsts=joined) if second else None
     except BaseException:
         for opened in (*firsts, *seconds):
             opened.close()
