@@ -153,13 +153,13 @@ def test_an_upload_in_parts_is_aborted_on_exit(source, bucket, monkeypatch, numb
         patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
         run = subprocess.Popen([sys.executable, "-c", program, *convert], stderr=subprocess.PIPE, text=True)
     assert proxy.stalled.wait(60)
-    uploads = client.list_multipart_uploads(Bucket=bucket.url.bucket).get("Uploads", ())
+    uploads = client.list_multipart_uploads(Bucket=bucket.url.bucket, Prefix=bucket.url.path).get("Uploads", ())
     assert [upload["Key"] for upload in uploads] == [f"{bucket.url.path}/train-00000.tfrecord"]
     run.send_signal(number)
     stderr = run.communicate(timeout=60)[1]
     proxy.stop()
     assert run.returncode == status, stderr
-    assert not client.list_multipart_uploads(Bucket=bucket.url.bucket).get("Uploads", ())
+    assert not client.list_multipart_uploads(Bucket=bucket.url.bucket, Prefix=bucket.url.path).get("Uploads", ())
 
 
 def test_a_server_that_stops_is_status_3_and_the_same_command_resumes(

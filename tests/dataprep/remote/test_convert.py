@@ -254,7 +254,7 @@ def test_parts_of_a_killed_upload_are_removed_by_the_next_run(
             os.rename(left, left.with_name("1-train-00001.tfrecord"))
         convert_dataset(read_source(source), url, OPTIONS, workers=1)
         assert without_stamps(download(open_store(url))) == expected
-        uploads = client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", ())
+        uploads = client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"parts {server}").get("Uploads", ())
         assert [upload["Key"] for upload in uploads] == [f"parts {server}/train-00099.tfrecord"]
 
 
