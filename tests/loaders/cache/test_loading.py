@@ -205,9 +205,10 @@ def test_nothing_stays_open(dataset, tmp_path, close):
         for handle in Path("/proc/self/fd").iterdir():
             with suppress(OSError):
                 links.append(os.readlink(handle))
-        names = [thread.name for thread in threading.enumerate()]
+        names = [thread.name for thread in threading.enumerate() if thread not in before]
         return sorted(link for link in links if str(tmp_path) in link), [name for name in names if "fetch" in name]
 
+    before = threading.enumerate()
     use()
     deadline = time.monotonic() + 20
     while open_now() != ([], []) and time.monotonic() < deadline:
