@@ -6,9 +6,22 @@ import argparse
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from conversion import convert
 from images import photographs
+
+#: How images may be stored, and the options of `prepare` for it.
+STORES: dict[str, dict[str, Any]] = {
+    "full": {"store": "encoded", "resize_shorter": None},
+    "256": {"store": "encoded", "resize_shorter": 256},
+    "raw": {"store": "raw", "resize_shorter": None},
+}
+
+
+def prepare_store(args: argparse.Namespace, store: str) -> tuple[Path, Path]:
+    """Return what `prepare` returns for one of `STORES`."""
+    return prepare(argparse.Namespace(**{**vars(args), **STORES[store]}))
 
 
 def prepare(args: argparse.Namespace) -> tuple[Path, Path]:

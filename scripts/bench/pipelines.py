@@ -23,20 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from load_data import prepare
-from load_sides import synchronize
+from load_data import STORES, prepare_store
+from load_sides import endless, synchronize
 from report import Report, make_parser
+from train_speed import make_step
 
 import loaders
 
 ALONE, CACHED = "no model", "one cached batch"
-
-#: Options of ``dataprep convert`` for each store, as attributes of `load_data.prepare`.
-STORES: dict[str, dict[str, Any]] = {
-    "full": {"store": "encoded", "resize_shorter": None},
-    "256": {"store": "encoded", "resize_shorter": 256},
-    "raw": {"store": "raw", "resize_shorter": None},
-}
 
 
 class Turns:
@@ -77,11 +71,6 @@ class Turns:
                 return
 
 
-def endless(loader: Any) -> Iterator[Any]:
-    while True:
-        yield from loader
-
-
 def batches(
     dataset: Path, pipelines: int, args: argparse.Namespace, batch_size: int, stack: ExitStack
 ) -> Iterator[Any]:
@@ -112,29 +101,6 @@ def build(dataset: Path, args: argparse.Namespace, batch_size: int, **options: A
     )
 
 
-class Trainer:
-    """A model, and a step of its training."""
-
-    def __init__(self, name: str, device: str) -> None:
-        import torchvision
-
-        self.device = torch.device("cuda" if device == "gpu" else "cpu")
-        torch.backends.cudnn.benchmark = True
-        model = torchvision.models.get_model(name, num_classes=1000)
-        self.model = model.to(self.device, memory_format=torch.channels_last).train()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1, momentum=0.9)
-
-    def step(self, images: torch.Tensor, labels: torch.Tensor) -> None:
-        """Train on a batch."""
-        with torch.autocast(self.device.type, torch.bfloat16):
-            loss = torch.nn.functional.cross_entropy(
-                self.model(images.to(memory_format=torch.channels_last)), labels, label_smoothing=0.1
-            )
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizer.step()
-
-
 def ignore(images: torch.Tensor, labels: torch.Tensor) -> None:
     """Do nothing with a batch."""
 
@@ -157,14 +123,14 @@ def rate(
 
 def measure(report: Report, args: argparse.Namespace, model: str, batch_size: int) -> None:
     """Measure one model, or none, with all stores."""
-    trainer = None if model == ALONE else Trainer(model, args.device)
-    step = ignore if trainer is None else trainer.step
+    torch.backends.cudnn.benchmark = True
+    step = ignore if model == ALONE else make_step(model, torch.device("cuda" if args.device == "gpu" else "cpu"))
     with ExitStack() as stack:
         sides: dict[str, Iterator[Any]] = {}
         for store, pipelines in itertools.product(args.stores, args.pipelines):
-            _, dataset = prepare(argparse.Namespace(**{**vars(args), **STORES[store]}))
+            _, dataset = prepare_store(args, store)
             sides[f"{store}, {pipelines}"] = batches(dataset, pipelines, args, batch_size, stack)
-        if trainer is not None:
+        if model != ALONE:
             first = next(iter(sides.values()))
             sides[CACHED] = itertools.repeat(next(first))
         rates: dict[str, list[float]] = {name: [] for name in sides}
@@ -172,7 +138,7 @@ def measure(report: Report, args: argparse.Namespace, model: str, batch_size: in
             measured = rate(side, step, batch_size, args.seconds if number else args.seconds / 3)
             if number:
                 rates[name].append(measured)
-    limit = statistics.median(rates[CACHED]) if trainer is not None else None
+    limit = statistics.median(rates[CACHED]) if model != ALONE else None
     rows = [
         {
             "images/s: store, pipelines": name,

@@ -25,15 +25,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from load_data import prepare
+from load_data import STORES, prepare_store
 from load_sides import MEAN, STD, endless, synchronize
 from report import Report, make_parser
 from torch import distributed, nn
 
 import loaders
 
-STORES = ("full", "256", "raw")
 RANK = int(os.environ.get("RANK", "0"))
+
+#: Targets in targets.toml, by model and store.
+TARGETS = {
+    ("resnet50", "full"): "resnet50_full",
+    ("resnet50", "256"): "resnet50_256",
+    ("resnet18", "full"): "resnet18",
+}
 
 
 @dataclass
@@ -92,15 +98,11 @@ def make_datasets(args: argparse.Namespace) -> dict[str, Path]:
     """Convert the photographs on rank 0, and return the dataset of each store and the ImageFolder."""
     paths = {}
     for store in args.stores:
-        options = argparse.Namespace(
-            work=args.work, count=args.count, fmt="tfrecord", images=args.images,
-            store="raw" if store == "raw" else "encoded", resize_shorter=256 if store == "256" else None,
-        )  # fmt: skip
         if RANK == 0:
-            prepare(options)
+            prepare_store(args, store)
         if distributed.is_initialized():
             distributed.barrier()
-        paths["folder"], paths[store] = prepare(options)
+        paths["folder"], paths[store] = prepare_store(args, store)
     return paths
 
 
@@ -208,9 +210,7 @@ def report_feeds(report: Report, title: str, model: str, feeds: dict[str, Feed])
         name = row["fed by"]
         if not name.startswith("loaders"):
             continue
-        target = {"resnet50": {"loaders, full": "resnet50_full", "loaders, 256": "resnet50_256"}}.get(
-            model, {"loaders, full": model} if model == "resnet18" else {}
-        ).get(name)
+        target = TARGETS.get((model, name.removeprefix("loaders, ")))
         report.check(f"{title}: {name} / cached batch", row["of the cached batch"], target)
         for other in (other for other in feeds if other.startswith("torchvision")):
             ratio = row["images/s"] / statistics.median(feeds[other].rates)
@@ -222,6 +222,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
     parser.add_argument("--count", type=int, default=6_400, help="images of each dataset")
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-train"), help="folder in memory")
+    parser.add_argument("--fmt", choices=["tfrecord", "webdataset"], default="tfrecord")
     parser.add_argument("--stores", nargs="+", choices=STORES, default=["full", "256"])
     parser.add_argument("--models", nargs="+", default=["resnet50", "resnet18", "vit_s"], help="of torchvision; vit_s")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[256])

@@ -19,15 +19,13 @@ import sys
 import time
 from pathlib import Path
 
-from load_data import prepare
+from load_data import STORES, prepare_store
 from report import Report, make_parser
 
 from loaders.bench.rates import Method, Rate
 from loaders.tune.command import describe, make_problem
 from loaders.tune.file import Tuning
 from loaders.tune.search import search
-
-STORES = ("full", "256", "raw")
 
 _STARTED = time.perf_counter()
 
@@ -42,9 +40,7 @@ def main() -> None:
 
 
 def compare(report: Report, store: str, args: argparse.Namespace) -> None:
-    args.store = "raw" if store == "raw" else "encoded"
-    args.resize_shorter = 256 if store == "256" else None
-    _, dataset = prepare(args)
+    _, dataset = prepare_store(args, store)
     problem = make_problem(
         str(dataset),
         transforms="imagenet-train",
