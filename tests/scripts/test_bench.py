@@ -347,3 +347,20 @@ def test_train_speed_compares_feeds_with_a_cached_batch(photos, tmp_path, result
     )  # fmt: skip
     assert rows_of(results) == ["cached batch", "loaders, full"]
     assert checks_of(results) == ["tiny, batches of 4: loaders, full / cached batch"]
+
+
+def test_pipelines_are_compared_alone_and_beside_a_model(photos, tmp_path, results_of):
+    results, _ = results_of(
+        "pipelines", "--images", photos, "--count", 8, "--models", "no model", "tiny", "--sizes", 4, 4,
+        "--stores", "full", "--device", "cpu", "--rounds", 1, "--seconds", 0.01, "--work", tmp_path,
+    )  # fmt: skip
+    assert rows_of(results) == ["full, 1", "full, 2", "full, 1", "full, 2", "one cached batch"]
+
+
+def test_training_thread_measures_every_order(photos, tmp_path, results_of):
+    results, _ = results_of(
+        "training_thread", "--images", photos, "--count", 16, "--batch-size", 4, "--batches", 2, "--device", "cpu",
+        "--cheap", "--work", tmp_path,
+    )  # fmt: skip
+    assert len(rows_of(results)) == 4
+    assert len(checks_of(results)) == 1
