@@ -69,9 +69,13 @@ def test_only_the_shards_that_are_being_written_are_on_the_local_disk(source, bu
     counts, ended = [], threading.Event()
 
     def watch() -> None:
+        # Files come and go while a folder is listed. The shards in two listings after each other existed at one time.
+        before: set[str] = set()
         while not ended.is_set():
             with suppress(FileNotFoundError):  # a folder was removed while its parent was listed
-                counts.append(sum(path.endswith(".tfrecord") for path in files_below(staging)))
+                now = {path for path in files_below(staging) if path.endswith(".tfrecord")}
+                counts.append(len(before & now))
+                before = now
             time.sleep(0.001)
 
     watcher = threading.Thread(target=watch)
