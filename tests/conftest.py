@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from helpers import one_worker
+from helpers import gate, no_progress, one_worker
 from helpers.object_stores import bucket, server_environment, store
 from helpers.pictures import SUFFIXES, encode, photo
 from helpers.warm_python import WarmPython
@@ -21,7 +21,7 @@ from hypothesis import settings
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
-__all__ = ["bucket", "one_worker", "server_environment", "store"]
+__all__ = ["bucket", "no_progress", "one_worker", "server_environment", "store"]
 
 MakePhotos = Callable[..., Path]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -64,6 +64,7 @@ def warm() -> Iterator[WarmPython]:
     """Runs `dataprep` and `loaders memory` in processes that start quickly."""
     modules = (
         "one_worker",
+        "no_progress",
         "dataprep.commands.group",
         "dataprep.convert.dataset",
         "dataprep.verify.dataset",
@@ -97,8 +98,8 @@ def dataprep(warm: WarmPython) -> Run:
         texts = [*map(os.fspath, map(_argument, arguments))]
         if options.keys() <= {"cwd", "timeout"}:
             return warm.run("-m", "dataprep", *texts, errors="backslashreplace", **options)
-        options = {"capture_output": True, "text": True, "timeout": 60, "errors": "backslashreplace", **options}
-        return subprocess.run([*COMMAND, *texts], check=False, **options)
+        options = {"capture_output": True, "text": True, "timeout": 300, "errors": "backslashreplace", **options}
+        return subprocess.run([*gate.COMMAND, *texts], check=False, **options)
 
     return run
 
@@ -108,19 +109,19 @@ def _accept_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-COMMAND = (sys.executable, "-m", "dataprep")
-
-
 def _argument(value: object) -> str | bytes | os.PathLike[str]:
     return value if isinstance(value, (str, bytes, os.PathLike)) else str(value)
 
 
 @pytest.fixture(scope="session")
 def start() -> Callable[..., subprocess.Popen[str]]:
-    """A function that starts the command line in a new process group and returns the `Popen` at once."""
+    """A function that starts the command line in a new process group and returns the `Popen` at once.
 
-    def popen(*arguments: object, **options: object) -> subprocess.Popen[str]:
-        command = [*COMMAND, *map(os.fspath, map(_argument, arguments))]
+    Its option `at` is the `gate.Gate` that holds the run.
+    """
+
+    def popen(*arguments: object, at: gate.Gate | None = None, **options: object) -> subprocess.Popen[str]:
+        command = [*(at.command if at else gate.COMMAND), *map(os.fspath, map(_argument, arguments))]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, start_new_session=True, preexec_fn=_accept_interrupts, **{**pipes, **options})
 

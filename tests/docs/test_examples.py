@@ -224,7 +224,7 @@ def run_command(line: str, folder: Path, prepare: Callable[[str], None], program
         prepare(line)
     if (program, arguments[0]) == ("loaders", "bench"):
         arguments += ["--seconds", "0.01", "--repeats", "1"]  # what a reader waits a minute for
-    done = programs[program].run("-m", program, *arguments, cwd=folder, timeout=120)
+    done = programs[program].run("-m", program, *arguments, cwd=folder, timeout=600)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), f"{line}\n{done.stdout}{done.stderr}"
     if arguments[0] in ("convert", "index") and "--dry-run" not in arguments:
         made = done.stdout.splitlines()[-1].partition(" is ")[0]  # complete, or at a revision

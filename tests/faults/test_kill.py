@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from helpers import HELPERS
+from helpers.gate import Gate
 from helpers.pictures import encode, photo
 from helpers.processes import wait_until_gone, workers_of
 
@@ -63,7 +64,7 @@ def test_killed_at_every_file_operation(fmt, image_options, stride, make_photos,
     for number in range(5):  # the first shard contains only these
         (source / "a" / f"{number}.jpg").write_bytes(b"")
     call = (HELPERS / "kill_at_calls.py", source, tmp_path / "out", fmt, str(stride), *image_options)
-    done = warm.run(*call, timeout=120)
+    done = warm.run(*call, timeout=600)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["calls"] > 50
@@ -73,27 +74,32 @@ def test_killed_at_every_file_operation(fmt, image_options, stride, make_photos,
     assert len(result["files"]) == 3 + 3 * 3
 
 
+def tables_of(out: Path) -> int:
+    return len(list(out.glob("*.parquet")))
+
+
 def wait_for_tables(out: Path, count: int, process: subprocess.Popen) -> None:
-    while process.poll() is None and len(list(out.glob("*.parquet"))) < count:
+    while process.poll() is None and tables_of(out) < count:
         time.sleep(0.001)
 
 
 @pytest.mark.parametrize(("victim", "command"), [("parent", "tfrecord"), ("group", "webdataset")], indirect=["command"])
 def test_killed_several_times(victim, command, undisturbed, start, dataprep, snapshot, tmp_path):
-    """Each run is killed a little later than the previous one, and their finished shards add up."""
+    """Each run is killed a little later than the previous one, and their finished shards add up.
+
+    A gate keeps a run from writing all of the 21 shards before it is killed.
+    """
     out, rng = tmp_path / "out", random.Random(victim)
-    killed = 0
     for tables in (1, 6, 11, 16):
-        process = start(*command, "--out", out, "--workers", 2)
+        at = Gate(tmp_path / f"gate {tables}", shards=tables + 2 - tables_of(out))
+        process = start(*command, "--out", out, "--workers", 2, at=at)
         wait_for_tables(out, tables, process)
         time.sleep(rng.random() * 0.02)
-        if process.poll() is None:  # it may have finished first
-            (os.killpg if victim == "group" else os.kill)(process.pid, signal.SIGKILL)
-        killed += process.wait() == -signal.SIGKILL
+        (os.killpg if victim == "group" else os.kill)(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
         if victim == "group" or tables % 2:  # else the next run starts while workers may still be alive
             assert wait_until_gone(process.pid), "a worker outlived its parent"
         process.communicate()
-    assert killed >= 2
     done = dataprep(*command, "--out", out, "--workers", 2)
     assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
     assert "shards were done by an earlier run" in done.stdout
@@ -109,16 +115,15 @@ def test_killed_while_images_are_resized_or_stored_raw(options, command, start, 
     command = [*command, *options]
     assert dataprep(*command, "--out", tmp_path / "undisturbed", "--workers", 1).returncode == 0
     assert verify_dataset(str(tmp_path / "undisturbed"), decode=True, workers=1).problems == ()
-    out, killed = tmp_path / "out", 0
+    out = tmp_path / "out"
     for tables in (2, 9):
-        process = start(*command, "--out", out, "--workers", 2)
+        at = Gate(tmp_path / f"gate {tables}", shards=tables + 2 - tables_of(out))
+        process = start(*command, "--out", out, "--workers", 2, at=at)
         wait_for_tables(out, tables, process)
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        killed += process.wait() == -signal.SIGKILL
+        os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
         assert wait_until_gone(process.pid), "a worker outlived its parent"
         process.communicate()
-    assert killed
     done = dataprep(*command, "--out", out, "--workers", 2)
     assert done.returncode == 0, done.stderr
     assert "done by an earlier run" in done.stdout
@@ -147,11 +152,12 @@ def test_killed_after_a_delay(delay, command, undisturbed, start, dataprep, snap
 def test_killed_worker_prints_one_line_and_the_run_can_resume(
     command, undisturbed, start, dataprep, snapshot, tmp_path
 ):
-    out = tmp_path / "out"
-    process = start(*command, "--out", out, "--workers", 2)
+    out, at = tmp_path / "out", Gate(tmp_path / "gate", shards=2)
+    process = start(*command, "--out", out, "--workers", 2, at=at)
     wait_for_tables(out, 2, process)
-    os.kill(workers_of(process)[0], signal.SIGKILL)
-    output, errors = process.communicate(timeout=20)
+    os.kill(at.wait(process, worker=True), signal.SIGKILL)
+    at.open()
+    output, errors = process.communicate(timeout=300)
     assert process.returncode == 3, (output, errors)
     assert errors.splitlines()[1:] == [errors.splitlines()[-1]]
     assert "worker process was killed" in errors
@@ -164,13 +170,12 @@ def test_killed_worker_prints_one_line_and_the_run_can_resume(
 
 def test_paused_workers_end_with_their_parent(command, undisturbed, start, dataprep, snapshot, tmp_path):
     """Paused workers (SIGSTOP) end too, although nothing continues them, so none can write during the next run."""
-    out = tmp_path / "out"
-    process = start(*command, "--out", out, "--workers", 2)
+    out, at = tmp_path / "out", Gate(tmp_path / "gate", shards=2)
+    process = start(*command, "--out", out, "--workers", 2, at=at)
     wait_for_tables(out, 2, process)
-    workers = workers_of(process)
-    assert workers
-    for worker in workers:
-        os.kill(worker, signal.SIGSTOP)
+    worker = at.wait(process, worker=True)
+    assert workers_of(process) == [worker]
+    os.kill(worker, signal.SIGSTOP)
     process.kill()
     process.communicate()
     assert wait_until_gone(process.pid)
@@ -181,7 +186,7 @@ def test_paused_workers_end_with_their_parent(command, undisturbed, start, datap
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory, dataprep, snapshot):
-    """A command that takes half a second in two processes, and the files of an undisturbed run."""
+    """A command that decodes images in two processes, and the files of an undisturbed run."""
     folder = tmp_path_factory.mktemp("slow")
     (folder / "photos" / "class").mkdir(parents=True)
     image = encode(photo(1, 1200, 900), quality=95)
@@ -197,7 +202,7 @@ def slow(tmp_path_factory, dataprep, snapshot):
 def test_interrupted(signal_to, tables, slow, start, dataprep, snapshot, tmp_path):
     """SIGINT to the group (Ctrl-C) or to the parent: one line, status 130, no processes or temporary files remain."""
     (command, undisturbed), out = slow, tmp_path / "out"
-    process = start(*command, "--out", out, "--workers", 2)
+    process = start(*command, "--out", out, "--workers", 2, at=Gate(tmp_path / "gate", shards=tables))
     if tables:
         wait_for_tables(out, tables, process)
     else:  # as soon as a worker exists, long before it is ready
@@ -205,7 +210,7 @@ def test_interrupted(signal_to, tables, slow, start, dataprep, snapshot, tmp_pat
             time.sleep(0.001)
         time.sleep(0.05)
     (os.killpg if signal_to == "group" else os.kill)(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors
     prefixes = [line.split(":")[0] for line in errors.splitlines()]
     assert prefixes in ([str(command[2]), "dataprep"], ["dataprep"][tables:]), errors  # the scan may not have finished

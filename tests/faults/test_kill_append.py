@@ -18,7 +18,7 @@ def test_killed_at_every_file_operation(fmt, action, stride, make_photos, warm, 
     (second / "a").mkdir()
     for number in range(5):  # a shard without a valid image
         (second / "a" / f"{number}.jpg").write_bytes(b"")
-    done = warm.run(HELPERS / "kill_appends.py", first, second, tmp_path, fmt, str(stride), action, timeout=120)
+    done = warm.run(HELPERS / "kill_appends.py", first, second, tmp_path, fmt, str(stride), action, timeout=600)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["calls"] > (10 if action == "revert" else 50)

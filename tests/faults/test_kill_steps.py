@@ -11,7 +11,9 @@ import time
 
 import pytest
 from helpers import HELPERS
+from helpers.gate import Gate
 from helpers.pictures import encode, photo
+from helpers.processes import pause
 
 from dataprep import storage
 from dataprep.storage.owners import is_dead, this_owner
@@ -19,7 +21,7 @@ from dataprep.storage.owners import is_dead, this_owner
 
 def test_killed_at_random_moments(warm):
     """`python tests/helpers/kill_steps.py 100` does the same with 100 kills."""
-    done = warm.run(HELPERS / "kill_steps.py", "4", str(os.getpid()), timeout=240)
+    done = warm.run(HELPERS / "kill_steps.py", "4", str(os.getpid()), timeout=600)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert sum(result["killed"].values()) >= 4
@@ -28,7 +30,7 @@ def test_killed_at_random_moments(warm):
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory, dataprep, snapshot):
-    """A source whose shards take a while, and the files of an undisturbed conversion."""
+    """A source of 12 shards, and the files of an undisturbed conversion."""
     folder = tmp_path_factory.mktemp("slow")
     (folder / "photos" / "class").mkdir(parents=True)
     image = encode(photo(1, 1600, 1200), quality=95)
@@ -63,10 +65,10 @@ def test_sigterm(command, receiver, slow, start, dataprep, snapshot, tmp_path):
         "work": ["work", out, "--task", "0/1"],
         "claim": ["work", out, "--claim", "--beat", "0.2"],
     }[command]
-    process = start(*call, "--workers", 2)
+    process = start(*call, "--workers", 2, at=Gate(tmp_path / "gate", shards=2))
     wait_for_table(out, process)
     (os.killpg if receiver == "group" else os.kill)(process.pid, signal.SIGTERM)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 3, errors
     finished = len(list(out.glob("*.parquet")))
     assert errors.splitlines()[-1] == (f"dataprep: stopped by SIGTERM. Run the same command again; {kept(finished)}.")
@@ -81,10 +83,10 @@ def test_sigterm(command, receiver, slow, start, dataprep, snapshot, tmp_path):
 
 
 def test_sigterm_before_anything_is_written(start, slow, tmp_path):
-    process = start("convert", *slow[0], "--out", tmp_path / "out")
+    process = start("convert", *slow[0], "--out", tmp_path / "out", at=Gate(tmp_path / "gate"))
     time.sleep(0.15)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode in (3, -signal.SIGTERM), errors  # the latter before the program handles signals
     assert "Traceback" not in errors
 
@@ -92,32 +94,24 @@ def test_sigterm_before_anything_is_written(start, slow, tmp_path):
 # --- claims ---------------------------------------------------------------------------------------
 
 
-def pause_with_a_claim(process, out):
-    """Stop a process while it writes a shard, not between two shards."""
-    while process.poll() is None:
-        os.killpg(process.pid, signal.SIGSTOP)
-        if list(out.glob(".*/claim-*")):
-            return
-        os.killpg(process.pid, signal.SIGCONT)
-        time.sleep(0.002)
-    raise AssertionError("it finished before it was stopped")
-
-
 def test_the_shards_of_a_paused_process_are_claimed_by_another(slow, start, dataprep, snapshot, tmp_path):
     """A process without a sign of life for three beats loses its shards. When it continues, it does no harm."""
     (options, expected), out = slow, tmp_path / "out"
     assert dataprep("plan", *options, "--out", out).returncode == 0
     claim = ("work", out, "--claim", "--beat", "0.1", "--workers", 1)
-    paused = start(*claim)
-    wait_for_table(out, paused)
-    pause_with_a_claim(paused, out)
+    at = Gate(tmp_path / "gate", shards=1)  # it waits there while it writes its second shard
+    paused = start(*claim, at=at)
+    at.wait(paused)
+    pause(paused.pid)
+    assert list(out.glob(".*/claim-*"))
+    at.open()
     try:
         other = dataprep(*claim)
         assert other.returncode == 0, other.stderr
         assert len(list(out.glob("*.parquet"))) == 12
     finally:
         os.killpg(paused.pid, signal.SIGCONT)
-    _, errors = paused.communicate(timeout=30)
+    _, errors = paused.communicate(timeout=300)
     assert paused.returncode == 0, errors
     assert dataprep("finish", out).returncode == 0
     assert {name: data for name, data in snapshot(out).items() if not name.startswith("plan/")} == expected
@@ -127,7 +121,7 @@ def test_several_processes_write_each_shard_once(slow, start, dataprep, snapshot
     (options, expected), out = slow, tmp_path / "out"
     assert dataprep("plan", *options, "--out", out).returncode == 0
     processes = [start("work", out, "--claim", "--beat", 5, "--workers", 1) for _ in range(3)]
-    outputs = [process.communicate(timeout=60) for process in processes]
+    outputs = [process.communicate(timeout=300) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], outputs
     written = [line for output, _ in outputs for line in output.splitlines() if " written, " in line]
     assert sum(int(line.split()[0]) for line in written) == 12

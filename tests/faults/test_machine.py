@@ -76,7 +76,7 @@ def run(prepared, tmp_path):
     def call(case: Case, **options: object) -> subprocess.CompletedProcess[str]:
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path / "work", **options}
         command = [sys.executable, *case.program, *case.arguments]
-        return subprocess.run(command, check=False, text=True, timeout=60, **options)
+        return subprocess.run(command, check=False, text=True, timeout=300, **options)
 
     return call
 
@@ -177,7 +177,7 @@ def test_a_deleted_working_directory(name, prepared, tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
     done = subprocess.run(
-        [sys.executable, *case.program, *case.arguments], capture_output=True, text=True, check=False, timeout=60,
+        [sys.executable, *case.program, *case.arguments], capture_output=True, text=True, check=False, timeout=300,
         cwd=gone, preexec_fn=gone.rmdir,
     )  # fmt: skip
     assert "the working directory does not exist any more. Hint: change to another folder" in error_of(done)
@@ -317,7 +317,7 @@ def test_an_interrupt_of_python_m_loaders_is_one_line(prepared):
     )
     done = subprocess.run(
         [sys.executable, "-c", source, "60", "memory", prepared / "sound", "--batch-size", "8"], check=False,
-        capture_output=True, text=True, timeout=60, preexec_fn=default_interrupts,
+        capture_output=True, text=True, timeout=300, preexec_fn=default_interrupts,
     )  # fmt: skip
     assert done.returncode == 130, done.stderr
     assert done.stderr.startswith("loaders: interrupted. ")

@@ -76,7 +76,7 @@ def kill(*processes: subprocess.Popen[str]) -> int:
     for process in running:
         os.killpg(process.pid, signal.SIGKILL)
     for process in processes:
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     return len(running)
 
 
@@ -126,7 +126,7 @@ def test_a_paused_worker_writes_late(source, expected, bucket, dataprep) -> None
         assert download(bucket) == expected
     finally:
         os.killpg(late.pid, signal.SIGCONT)
-    stderr = late.communicate(timeout=60)[1]
+    stderr = late.communicate(timeout=300)[1]
     # `finish` removes all temporary files on this machine, as all shards are there: the late worker may miss its own.
     assert late.returncode in (0, ExitStatus.STOPPED), stderr
     assert download(bucket) == expected
@@ -152,11 +152,11 @@ def test_an_upload_in_parts_is_aborted_on_exit(source, bucket, monkeypatch, numb
     with monkeypatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
         run = subprocess.Popen([sys.executable, "-c", program, *convert], stderr=subprocess.PIPE, text=True)
-    assert proxy.stalled.wait(60)
+    assert proxy.stalled.wait(300)
     uploads = client.list_multipart_uploads(Bucket=bucket.url.bucket, Prefix=bucket.url.path).get("Uploads", ())
     assert [upload["Key"] for upload in uploads] == [f"{bucket.url.path}/train-00000.tfrecord"]
     run.send_signal(number)
-    stderr = run.communicate(timeout=60)[1]
+    stderr = run.communicate(timeout=300)[1]
     proxy.stop()
     assert run.returncode == status, stderr
     assert not client.list_multipart_uploads(Bucket=bucket.url.bucket, Prefix=bucket.url.path).get("Uploads", ())
@@ -180,7 +180,7 @@ def test_a_server_that_stops_is_status_3_and_the_same_command_resumes(
     while run.poll() is None and not any(info.name.endswith(".parquet") for info in bucket.list_folder()[1]):
         time.sleep(0.01)
     proxy.stop()
-    stderr = run.communicate(timeout=60)[1]
+    stderr = run.communicate(timeout=300)[1]
     assert run.returncode == ExitStatus.STOPPED, stderr
     assert "the server cannot be reached" in stderr
     assert "manifest.json" not in download(bucket)

@@ -50,7 +50,7 @@ def run_again(slow, dataprep, snapshot, out):
 def test_killed_worker(slow, start, dataprep, snapshot, tmp_path):
     process = start_and_wait(start, slow[0], tmp_path / "out")
     os.kill(workers_of(process)[0], signal.SIGKILL)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 3, errors
     assert "a worker process was killed" in errors.splitlines()[-1]
     assert wait_until_gone(process.pid)
@@ -65,7 +65,7 @@ def test_paused_worker_only_delays(slow, start, dataprep, snapshot, tmp_path):
     time.sleep(1)
     assert process.poll() is None
     os.kill(worker, signal.SIGCONT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert snapshot(tmp_path / "out") == slow[1]
 
@@ -82,7 +82,7 @@ def test_killed_parent_of_a_paused_worker(slow, start, dataprep, snapshot, tmp_p
 def test_interrupted(slow, start, dataprep, snapshot, tmp_path):
     process = start_and_wait(start, slow[0], tmp_path / "out")
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors
     assert "interrupted" in errors.splitlines()[-1]
     assert wait_until_gone(process.pid)

@@ -128,7 +128,7 @@ def test_index_of_the_parent_does_not_disturb_a_running_conversion(photos, start
     done = dataprep("index", shards)
     after = {path: path.stat().st_ino for path in (out / storage.PARTIALS_NAME).iterdir()}
     os.killpg(process.pid, signal.SIGCONT)
-    errors = process.communicate(timeout=60)[1]
+    errors = process.communicate(timeout=300)[1]
     assert (done.returncode, done.stdout) == (3, "")
     assert f"{out}: another run is working in this folder" in done.stderr
     assert before == after

@@ -259,7 +259,7 @@ def convert_while(start, slow, out, change):
     while not list(out.glob("*.parquet")) and process.poll() is None:
         time.sleep(0.001)
     change()
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=300)
     return subprocess.CompletedProcess((), process.returncode, output, errors)
 
 
@@ -314,7 +314,7 @@ def test_two_runs_at_once(few, start, dataprep, tmp_path):
     os.kill(first.pid, signal.SIGSTOP)
     runs = [dataprep("convert", "--src", few, "--out", tmp_path / "out"), dataprep("index", tmp_path / "out")]
     os.kill(first.pid, signal.SIGCONT)
-    errors = first.communicate(timeout=30)[1]
+    errors = first.communicate(timeout=300)[1]
     assert first.returncode == 0, errors
     for done, notes in zip(runs, (1, 0), strict=True):
         assert only_line(done, notes=notes) == (

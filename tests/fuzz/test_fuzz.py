@@ -31,7 +31,7 @@ def test_cases_of_a_fixed_seed(group, python, tmp_path):
     options = [word for name in group for word in ("--surface", name)]
     options += ["--seed", "0", "--cases", str(GROUPS[group]), "--found", str(tmp_path)]
     paths = f"import sys; sys.path[1:1] = {[str(TESTS), str(TESTS.parent)]}"
-    run = python.run("-m", "fuzz", *options, before=paths, cwd=TESTS.parent, timeout=300)
+    run = python.run("-m", "fuzz", *options, before=paths, cwd=TESTS.parent, timeout=600)
     assert run.returncode == 0, run.stdout + run.stderr
 
 

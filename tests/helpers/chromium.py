@@ -99,7 +99,7 @@ class Browser:
         path.write_bytes(base64.b64decode(self.call("Page.printToPDF")["data"]))
 
     def _read(self) -> dict[str, Any]:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._receive], [], [], max(0, deadline - time.monotonic()))
             data = os.read(self._receive, 1 << 20) if ready else b""

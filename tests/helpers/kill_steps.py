@@ -64,7 +64,7 @@ class Process:
 
     def communicate(self) -> tuple[str, str]:
         """Wait for the end, and return what was printed to stdout and stderr."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while self.poll() is None:
             if time.monotonic() > deadline:
                 os.killpg(self.pid, signal.SIGKILL)

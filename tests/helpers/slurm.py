@@ -74,7 +74,7 @@ class Slurm:
     def call(self, *command: object) -> str:
         """Run a command of Slurm; return its output."""
         done = subprocess.run(
-            list(map(str, command)), env=self.environment, capture_output=True, text=True, timeout=60, check=False
+            list(map(str, command)), env=self.environment, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}\n{self.logs()}"
         return done.stdout.strip()
@@ -83,7 +83,7 @@ class Slurm:
         """Submit a job with ``sbatch``; return its number."""
         return self.call("sbatch", "--parsable", *arguments)
 
-    def wait(self, job: str, seconds: float = 60) -> dict[str, str]:
+    def wait(self, job: str, seconds: float = 300) -> dict[str, str]:
         """Wait until all tasks of a job have ended; return the state and the exit status of each, by task."""
         deadline = time.monotonic() + seconds
         while self.call("squeue", "--noheader", "--jobs", job, "--states", "PENDING,RUNNING,COMPLETING,REQUEUED"):
@@ -138,11 +138,11 @@ def free_port() -> int:
 def _state(slurm: Slurm) -> str:
     command = ["sinfo", "--noheader", "--format", "%t"]
     return subprocess.run(
-        command, env=slurm.environment, capture_output=True, text=True, timeout=60, check=False
+        command, env=slurm.environment, capture_output=True, text=True, timeout=300, check=False
     ).stdout
 
 
-def _wait_until(condition, slurm: Slurm, seconds: float = 30) -> None:
+def _wait_until(condition, slurm: Slurm, seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, slurm.logs()
@@ -152,7 +152,7 @@ def _wait_until(condition, slurm: Slurm, seconds: float = 30) -> None:
 def _stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(10)
+        process.wait(60)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

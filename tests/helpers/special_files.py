@@ -42,7 +42,7 @@ SPECIAL_FILES = _MAKERS | {f"{name}, linked": _link_to(make) for name, make in _
 
 
 @contextmanager
-def stopped_after(seconds: float = 20) -> Iterator[None]:
+def stopped_after(seconds: float = 120) -> Iterator[None]:
     """Raise a `TimeoutError` in a block that hangs, also if it waits in a system call."""
 
     def stop(*_: Any) -> None:

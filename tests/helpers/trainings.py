@@ -33,7 +33,7 @@ def call(command):
     command = list(map(str, command))
     if command[1].endswith(".py"):
         return call_here(command[1:])
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment(), check=False)
 
 
 def call_here(arguments):
@@ -94,7 +94,7 @@ class Forks:
             process.kill()
 
     def __enter__(self):
-        self._timer = threading.Timer(120, self.kill)
+        self._timer = threading.Timer(600, self.kill)
         self._timer.start()
         return self
 

@@ -39,7 +39,7 @@ class WarmPython:
         self,
         *arguments: object,
         cwd: str | os.PathLike[str] | None = None,
-        timeout: float = 60,
+        timeout: float = 300,
         check: bool = False,
         before: str = "",
         **text: Any,

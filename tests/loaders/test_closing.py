@@ -57,5 +57,5 @@ def test_a_child_process_has_a_thread_of_its_own():
         done = threading.Event()
         prepare_closing()
         close_later(done.set)
-        os._exit(0 if done.wait(10) else 1)
+        os._exit(0 if done.wait(120) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

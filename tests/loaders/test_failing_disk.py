@@ -59,7 +59,7 @@ def test_a_shard_that_is_shortened_while_it_is_in_use(make_dataset, mixed, fmt, 
         for shuffle in (True, False, "buffer")
         for mmap in (True, False)
     ]
-    done = python.run("-c", CODE, json.dumps(cases), timeout=120)
+    done = python.run("-c", CODE, json.dumps(cases), timeout=600)
     assert done.returncode == 0, (done.returncode, done.stderr)
     lines = done.stdout.splitlines()
     assert len(lines) == 2 * len(cases), (lines, done.stderr)

@@ -27,12 +27,12 @@ def mounted(make_dataset, mixed, tmp_path, request):
     local, mount = make_dataset(request.param, mixed), tmp_path / "mount"
     mount.mkdir()
     done = subprocess.run(
-        ["bindfs", "--no-allow-other", str(local), str(mount)], capture_output=True, text=True, timeout=30, check=False
+        ["bindfs", "--no-allow-other", str(local), str(mount)], capture_output=True, text=True, timeout=300, check=False
     )
     if done.returncode:
         pytest.skip(f"bindfs cannot mount here: {done.stderr.strip()}")
     yield local, mount
-    subprocess.run(["umount" if os.geteuid() == 0 else "fusermount", *_lazily(), str(mount)], timeout=30, check=True)
+    subprocess.run(["umount" if os.geteuid() == 0 else "fusermount", *_lazily(), str(mount)], timeout=300, check=True)
 
 
 def _lazily():
@@ -86,7 +86,7 @@ def test_a_shard_shortened_over_fuse_is_an_error_that_names_it(mounted, shuffle,
         for shard in (mount if through_mount else local).glob("train-*.t*"):
             os.truncate(shard, 10)
         with pytest.raises(loaders.DamagedError) as caught:  # noqa: PT012
-            end = time.monotonic() + 60
+            end = time.monotonic() + 300
             while time.monotonic() < end:  # the system does not ask for the length again for a second
                 _forget_pages(mount)
                 list(iteration)

@@ -30,7 +30,7 @@ def test_an_interrupt_ends_the_process_and_its_children(make_dataset, mixed, tra
     for _ in range(12):
         assert process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode in (-signal.SIGINT, 130, 1)
     assert "KeyboardInterrupt" in errors
     with pytest.raises(ProcessLookupError):

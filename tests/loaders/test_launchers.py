@@ -16,7 +16,7 @@ def run(make_dataset, mixed, tmp_path, python, monkeypatch):
     def start(mode, *launcher):
         folder = make_dataset("tfrecord", mixed)
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
-        done = python.run(*launcher, HELPERS / "data_parallel.py", mode, folder, tmp_path, timeout=180)
+        done = python.run(*launcher, HELPERS / "data_parallel.py", mode, folder, tmp_path, timeout=600)
         assert done.returncode == 0, done.stderr
         return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
 

@@ -166,7 +166,7 @@ def child():
     loader.close()
 process = multiprocessing.get_context("fork").Process(target=child)
 process.start()
-process.join(20)
+process.join(120)
 print(process.exitcode, flush=True)
 child = os.fork()
 if not child:

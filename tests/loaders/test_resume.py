@@ -92,7 +92,7 @@ def test_resumes_in_a_new_process(make_dataset, mixed, tmp_path, python):
     folder = make_dataset("tfrecord", mixed)
     script = HELPERS / "save_batches.py"
     for part in ("whole", "first", "second"):
-        python.run(script, part, folder, tmp_path, check=True, timeout=120)
+        python.run(script, part, folder, tmp_path, check=True, timeout=600)
     whole, parts = (
         torch.load(tmp_path / "whole.pt"),
         [torch.load(tmp_path / f"{part}.pt") for part in ("first", "second")],

@@ -20,7 +20,7 @@ BENCH = ROOT / "scripts" / "bench"
 def bench(python, monkeypatch):
     """A function that runs a benchmark."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    return lambda name, *arguments: python.run(BENCH / f"{name}.py", *map(str, arguments), cwd=ROOT, timeout=300)
+    return lambda name, *arguments: python.run(BENCH / f"{name}.py", *map(str, arguments), cwd=ROOT, timeout=600)
 
 
 @pytest.fixture

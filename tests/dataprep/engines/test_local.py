@@ -76,7 +76,7 @@ def test_caller_needs_no_main_guard(tmp_path):
         "print(sum(engines.run(time.sleep, [0.001] * 100, 3) and 1 for _ in '.'), flush=True)\n"
         "print(len(list(engines.run(os.path.basename, ['a/b'] * 50, 3))))\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)
     assert (done.stdout.split(), done.stderr, done.returncode) == (["1", "50"], "", 0)
 
 

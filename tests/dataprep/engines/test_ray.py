@@ -120,7 +120,7 @@ def test_status_of_bad_data(convert, cluster):
 
 def first_marker(markers: Path, prefix: str = "") -> tuple[str, int]:
     """Wait until a worker is about to publish a shard; return its node and its process."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         for name in os.listdir(markers):
             if name.startswith(prefix):
@@ -188,7 +188,7 @@ def test_the_program_is_killed_and_run_again(cluster, convert, source, expected,
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     process = subprocess.Popen(list(map(str, program)), env=environment, start_new_session=True)
     first_marker(markers)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not list((tmp_path / "out").glob("*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.01)
     process.kill()

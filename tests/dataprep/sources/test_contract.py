@@ -93,7 +93,7 @@ def test_the_shards_have_the_images_of_the_source(kind, fmt, made, tmp_path, inv
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in _LISTS])
 def test_the_bytes_do_not_depend_on_workers_or_kills(kind, made, warm, tmp_path):
-    done = warm.run(HELPERS / "kill_at_calls.py", made(kind).src, tmp_path / "out", "tfrecord", "67", timeout=120)
+    done = warm.run(HELPERS / "kill_at_calls.py", made(kind).src, tmp_path / "out", "tfrecord", "67", timeout=600)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["killed"] >= 2

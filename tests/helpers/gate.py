@@ -1,0 +1,126 @@
+"""The command line in a process of its own, which can be held at a gate: it waits there until a test opens the gate.
+
+A test that disturbs a run in the middle waits until the run is at the gate. So it does not depend on how fast the run
+and the test are.
+
+As a program: python gate.py [FOLDER POINT PARENT WORKERS --] ARGUMENTS OF DATAPREP
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+#: Seconds until a test gives up.
+_LIMIT = 300
+
+#: The command line without a gate. It reports no progress.
+COMMAND = (sys.executable, __file__, "--")
+
+
+class Gate:
+    """What holds the processes of a run. Each attribute `command` is for one run.
+
+    Args:
+        folder: a folder that does not exist.
+        shards: the gate is before the next shard is published, after so many by all processes together.
+        writes: instead, it is before a process writes the next part of a shard, after so many by this process: in the
+            main process, and in each worker.
+
+    Attributes:
+        command: begins the command line of `dataprep`.
+
+    """
+
+    def __init__(self, folder: Path, *, shards: int = 0, writes: tuple[int, int] | None = None) -> None:
+        folder.mkdir(parents=True)
+        self._folder = folder
+        point, counts = ("writes", writes) if writes else ("shards", (shards, shards))
+        self.command = (sys.executable, __file__, str(folder), point, *map(str, counts), "--")
+
+    def waiting(self) -> set[int]:
+        """Return the processes that have come to the gate."""
+        return {int(name.removeprefix("waits-")) for name in os.listdir(self._folder) if name.startswith("waits-")}
+
+    def wait(self, process, *, worker: bool = False) -> int:
+        """Wait until a process of the run, or a worker, is at the gate; return this process."""
+        deadline = time.monotonic() + _LIMIT
+        while True:
+            if found := sorted(self.waiting() - ({process.pid} if worker else set())):
+                return found[0]
+            assert process.poll() is None, f"the run ended with {process.returncode} before it came to the gate"
+            assert time.monotonic() < deadline, "no process came to the gate"
+            time.sleep(0.002)
+
+    def open(self) -> None:
+        """Let the processes continue."""
+        (self._folder / "open").touch()
+
+
+def hold(folder: str, point: str, most: int) -> None:
+    """Make this process wait at the gate. Workers call this at their start."""
+    if point == "shards":
+        from dataprep import storage as module
+
+        name = "publish"
+    else:
+        from dataprep.shards import segments as module
+
+        name = "write_to"
+    function, passed = getattr(module, name), [0]
+
+    def may_pass() -> bool:
+        if point == "writes":
+            passed[0] += 1
+            return passed[0] <= most
+        for number in range(most):
+            try:
+                os.close(os.open(f"{folder}/passed-{number}", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            return True
+        return False
+
+    def held(*arguments, **options):
+        if not may_pass():
+            Path(folder, f"waits-{os.getpid()}").touch()
+            _wait_until_open(folder)
+        return function(*arguments, **options)
+
+    setattr(module, name, held)
+
+
+def _wait_until_open(folder: str) -> None:
+    from manifests.interrupts import was_interrupted
+
+    while not os.path.exists(f"{folder}/open"):
+        if threading.current_thread() is not threading.main_thread() and was_interrupted():
+            raise KeyboardInterrupt  # the main thread is, and waits for this thread
+        time.sleep(0.002)
+
+
+def _run() -> None:
+    from dataprep import cli
+
+    cli.handle_interrupts("dataprep")
+    import no_progress  # noqa: F401
+
+    options, arguments = sys.argv[1:][: sys.argv.index("--") - 1], sys.argv[sys.argv.index("--") + 1 :]
+    if options:
+        from dataprep.engines import worker
+
+        folder, point, parent, workers = options
+        hold(folder, point, int(parent))
+        call = repr((folder, point, int(workers))).replace("{", "{{").replace("}", "}}")
+        start = "    from dataprep.engines.worker import serve\n"
+        assert start in worker._PROGRAM
+        worker._PROGRAM = worker._PROGRAM.replace(start, f"{start}    import gate\n    gate.hold(*{call})\n")
+    sys.argv[:] = ["dataprep", *arguments]
+    cli.run()
+
+
+if __name__ == "__main__":
+    _run()
