@@ -14,6 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers import HELPERS
+from helpers.gate import COMMAND, Gate
+from helpers.processes import pause
 from helpers.tcp_proxy import TcpProxy
 
 from dataprep.verify.dataset import verify_dataset
@@ -59,10 +62,10 @@ def download(store: Store) -> dict[str, bytes]:
     }
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
+def start(*arguments: object, at: Gate | None = None) -> subprocess.Popen[str]:
     """Start the command line in a process group of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "dataprep", *map(str, arguments)],
+        [*(at.command if at else COMMAND), *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -114,12 +117,13 @@ def test_killed_at_random_moments(source, expected, bucket, staging, dataprep) -
     print(f"{killed} runs killed in {rounds} rounds")
 
 
-def test_a_paused_worker_writes_late(source, expected, bucket, dataprep) -> None:
+def test_a_paused_worker_writes_late(source, expected, bucket, dataprep, tmp_path) -> None:
     assert dataprep("plan", "--src", source, "--out", bucket, *SHARD[:2]).returncode == 0
-    late = start("work", bucket, "--workers", "1")
-    while late.poll() is None and not any(info.name.endswith(".parquet") for info in bucket.list_folder()[1]):
-        time.sleep(0.01)
-    os.killpg(late.pid, signal.SIGSTOP)
+    at = Gate(tmp_path / "gate", shards=1)
+    late = start("work", bucket, "--workers", "1", at=at)
+    at.wait(late)
+    pause(late.pid)
+    at.open()
     try:
         assert dataprep("work", bucket).returncode == 0
         assert dataprep("finish", bucket, *SHARD[2:]).returncode == 0
@@ -163,11 +167,17 @@ def test_an_upload_in_parts_is_aborted_on_exit(source, bucket, monkeypatch, numb
 
 
 def test_a_server_that_stops_is_status_3_and_the_same_command_resumes(
-    source, expected, bucket, monkeypatch, dataprep
+    source, expected, bucket, monkeypatch, dataprep, tmp_path
 ) -> None:
+    """The server is gone before the second shard."""
+    at = Gate(tmp_path / "gate", shards=1)
     program = (
+        "import sys\n"
         "from manifests.remote import connect\n"
         "connect.MAX_RETRIES, connect.RETRY_SECONDS = 2, 2.0\n"
+        f"sys.path.insert(0, {str(HELPERS)!r})\n"
+        "import gate\n"
+        f"gate.hold({at.folder!r}, 'shards', 1)\n"
         "from manifests.program import run_program\n"
         "run_program('dataprep', 'dataprep.commands.group')\n"
     )
@@ -177,9 +187,10 @@ def test_a_server_that_stops_is_status_3_and_the_same_command_resumes(
     with monkeypatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
         run = subprocess.Popen([sys.executable, "-c", program, *convert], stderr=subprocess.PIPE, text=True)
-    while run.poll() is None and not any(info.name.endswith(".parquet") for info in bucket.list_folder()[1]):
-        time.sleep(0.01)
+    at.wait(run)
+    assert any(info.name.endswith(".parquet") for info in bucket.list_folder()[1])
     proxy.stop()
+    at.open()
     stderr = run.communicate(timeout=300)[1]
     assert run.returncode == ExitStatus.STOPPED, stderr
     assert "the server cannot be reached" in stderr

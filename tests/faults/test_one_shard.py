@@ -7,16 +7,17 @@ import signal
 import time
 
 import pytest
+from helpers.gate import Gate
 from helpers.pictures import encode, photo
 from helpers.processes import wait_until_gone, workers_of
 
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory, dataprep, snapshot):
-    """A command that three processes work on for half a second, and the files of an undisturbed run."""
+    """A command that three processes work on, in 50 parts, and the files of an undisturbed run."""
     folder = tmp_path_factory.mktemp("slow")
     (folder / "photos" / "class").mkdir(parents=True)
-    # A batch has three images of half a megabyte, so each process has some to do until the end.
+    # A part has three images of half a megabyte, so each process has some to do until the end.
     image = encode(photo(1, 1000, 750), quality=100)
     for number in range(150):
         path = folder / "photos" / "class" / f"{number:03d}.jpg"
@@ -29,15 +30,17 @@ def slow(tmp_path_factory, dataprep, snapshot):
 
 
 def start_and_wait(start, command, out):
-    """Start the command, and wait until its shard has grown."""
-    process = start(*command, "--out", out, "--workers", 3)
-    while process.poll() is None:
-        if any(file.stat().st_size for file in out.glob(".partial-dataprep/*train-00000.tfrecord")):
-            break
-        time.sleep(0.001)
-    assert process.poll() is None
-    assert len(workers_of(process)) == 2
-    return process
+    """Start the command, and wait until a worker has written a part of the shard, and is about to write another one.
+
+    Return the process, the worker and the gate at which it waits. The parent gets there only if no worker does.
+    """
+    at = Gate(out.parent / "gate", writes=(10, 1))
+    process = start(*command, "--out", out, "--workers", 3, at=at)
+    worker = at.wait(process, worker=True)
+    (shard,) = out.glob(".partial-dataprep/*train-00000.tfrecord")
+    assert shard.stat().st_size
+    assert worker in workers_of(process)
+    return process, worker, at
 
 
 def run_again(slow, dataprep, snapshot, out):
@@ -48,8 +51,9 @@ def run_again(slow, dataprep, snapshot, out):
 
 
 def test_killed_worker(slow, start, dataprep, snapshot, tmp_path):
-    process = start_and_wait(start, slow[0], tmp_path / "out")
-    os.kill(workers_of(process)[0], signal.SIGKILL)
+    process, worker, at = start_and_wait(start, slow[0], tmp_path / "out")
+    os.kill(worker, signal.SIGKILL)
+    at.open()
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 3, errors
     assert "a worker process was killed" in errors.splitlines()[-1]
@@ -59,10 +63,10 @@ def test_killed_worker(slow, start, dataprep, snapshot, tmp_path):
 
 
 def test_paused_worker_only_delays(slow, start, dataprep, snapshot, tmp_path):
-    process = start_and_wait(start, slow[0], tmp_path / "out")
-    worker = workers_of(process)[0]
+    process, worker, at = start_and_wait(start, slow[0], tmp_path / "out")
     os.kill(worker, signal.SIGSTOP)
-    time.sleep(1)
+    at.open()
+    time.sleep(1)  # the others go on meanwhile, and must not give the worker up
     assert process.poll() is None
     os.kill(worker, signal.SIGCONT)
     _, errors = process.communicate(timeout=300)
@@ -71,8 +75,8 @@ def test_paused_worker_only_delays(slow, start, dataprep, snapshot, tmp_path):
 
 
 def test_killed_parent_of_a_paused_worker(slow, start, dataprep, snapshot, tmp_path):
-    process = start_and_wait(start, slow[0], tmp_path / "out")
-    os.kill(workers_of(process)[0], signal.SIGSTOP)
+    process, worker, _ = start_and_wait(start, slow[0], tmp_path / "out")
+    os.kill(worker, signal.SIGSTOP)
     process.kill()
     process.communicate()
     assert wait_until_gone(process.pid), "a worker outlived its parent"
@@ -80,7 +84,7 @@ def test_killed_parent_of_a_paused_worker(slow, start, dataprep, snapshot, tmp_p
 
 
 def test_interrupted(slow, start, dataprep, snapshot, tmp_path):
-    process = start_and_wait(start, slow[0], tmp_path / "out")
+    process, _, _ = start_and_wait(start, slow[0], tmp_path / "out")
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
+from helpers.gate import Gate
+from helpers.processes import pause
 
 from dataprep import storage
 from dataprep.convert.dataset import convert_dataset
@@ -120,10 +121,11 @@ def test_without_a_lock_only_files_of_this_process_are_removed(tmp_path):
 def test_index_of_the_parent_does_not_disturb_a_running_conversion(photos, start, dataprep, shards, tmp_path):
     out = shards / "ds"
     call = ["convert", "--src", photos, "--out", out, "--fmt", "webdataset", "--samples-per-shard", "1"]
-    process = start(*call, "--workers", "2")
-    while len(list(out.glob("*.tar"))) < 3 and process.poll() is None:
-        time.sleep(0.001)
-    os.killpg(process.pid, signal.SIGSTOP)
+    at = Gate(tmp_path / "gate", shards=3)
+    process = start(*call, "--workers", "2", at=at)
+    at.wait(process)
+    pause(process.pid)
+    at.open()
     before = {path: path.stat().st_ino for path in (out / storage.PARTIALS_NAME).iterdir()}
     done = dataprep("index", shards)
     after = {path: path.stat().st_ino for path in (out / storage.PARTIALS_NAME).iterdir()}

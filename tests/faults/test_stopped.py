@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers.gate import Gate
+from helpers.processes import pause
 
 from dataprep.verify.dataset import verify_dataset
 from manifests.errors import DatasetError
@@ -247,18 +249,19 @@ def test_table_with_a_split_of_300_letters(few, dataprep, tmp_path):
 
 @pytest.fixture(scope="module")
 def slow(make_photos, tmp_path_factory):
-    """A folder of images that take one or two seconds to decode in total."""
+    """A folder of 30 images."""
     return make_photos(tmp_path_factory.mktemp("slow") / "photos", 30, side=700)
 
 
 def convert_while(start, slow, out, change):
-    """Call `change` as soon as the first shard is finished; return the finished run."""
-    process = start(
-        "convert", "--src", slow, "--out", out, "--samples-per-shard", "3", "--validate", "decode", "--workers", "2"
-    )
+    """Call `change` when the first shard is finished and no other one; return the finished run."""
+    at = Gate(out.parent / "gate", shards=1)
+    options = ("--samples-per-shard", "3", "--validate", "decode", "--workers", "2")
+    process = start("convert", "--src", slow, "--out", out, *options, at=at)
     while not list(out.glob("*.parquet")) and process.poll() is None:
         time.sleep(0.001)
     change()
+    at.open()
     output, errors = process.communicate(timeout=300)
     return subprocess.CompletedProcess((), process.returncode, output, errors)
 
@@ -308,12 +311,14 @@ def test_output_folder_is_renamed(start, slow, tmp_path):
 
 
 def test_two_runs_at_once(few, start, dataprep, tmp_path):
-    first = start("convert", "--src", few, "--out", tmp_path / "out", "--samples-per-shard", "1", "--workers", "2")
-    while not list(tmp_path.glob("out/train-*.parquet")):
-        time.sleep(0.001)
-    os.kill(first.pid, signal.SIGSTOP)
+    at = Gate(tmp_path / "gate", shards=1)
+    call = ("convert", "--src", few, "--out", tmp_path / "out", "--samples-per-shard", "1", "--workers", "2")
+    first = start(*call, at=at)
+    at.wait(first)
+    pause(first.pid)
+    at.open()
     runs = [dataprep("convert", "--src", few, "--out", tmp_path / "out"), dataprep("index", tmp_path / "out")]
-    os.kill(first.pid, signal.SIGCONT)
+    os.killpg(first.pid, signal.SIGCONT)
     errors = first.communicate(timeout=300)[1]
     assert first.returncode == 0, errors
     for done, notes in zip(runs, (1, 0), strict=True):

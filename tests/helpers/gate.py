@@ -22,7 +22,7 @@ COMMAND = (sys.executable, __file__, "--")
 
 
 class Gate:
-    """What holds the processes of a run. Each attribute `command` is for one run.
+    """What holds the processes of one run.
 
     Args:
         folder: a folder that does not exist.
@@ -31,19 +31,20 @@ class Gate:
             main process, and in each worker.
 
     Attributes:
+        folder: that folder.
         command: begins the command line of `dataprep`.
 
     """
 
     def __init__(self, folder: Path, *, shards: int = 0, writes: tuple[int, int] | None = None) -> None:
         folder.mkdir(parents=True)
-        self._folder = folder
+        self.folder = str(folder)
         point, counts = ("writes", writes) if writes else ("shards", (shards, shards))
-        self.command = (sys.executable, __file__, str(folder), point, *map(str, counts), "--")
+        self.command = (sys.executable, __file__, self.folder, point, *map(str, counts), "--")
 
     def waiting(self) -> set[int]:
         """Return the processes that have come to the gate."""
-        return {int(name.removeprefix("waits-")) for name in os.listdir(self._folder) if name.startswith("waits-")}
+        return {int(name.removeprefix("waits-")) for name in os.listdir(self.folder) if name.startswith("waits-")}
 
     def wait(self, process, *, worker: bool = False) -> int:
         """Wait until a process of the run, or a worker, is at the gate; return this process."""
@@ -57,7 +58,7 @@ class Gate:
 
     def open(self) -> None:
         """Let the processes continue."""
-        (self._folder / "open").touch()
+        Path(self.folder, "open").touch()
 
 
 def hold(folder: str, point: str, most: int) -> None:

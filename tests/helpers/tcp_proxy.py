@@ -27,21 +27,28 @@ class TcpProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = [self._listener]
+        self._stopped = False
+        self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def stop(self) -> None:
         """Close all connections, and accept no more."""
+        with self._lock:
+            self._stopped = True
         for each in self._open:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+            _close(each)
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client = self._listener.accept()[0]
                 server = socket.create_connection(("127.0.0.1", self._target))
-                self._open += [client, server]
+                with self._lock:
+                    if self._stopped:  # while this connection was made
+                        _close(client)
+                        _close(server)
+                        return
+                    self._open += [client, server]
                 for source, sink, most in ((client, server, self._most), (server, client, None)):
                     threading.Thread(target=self._pump, args=(source, sink, most), daemon=True).start()
 
@@ -55,3 +62,9 @@ class TcpProxy:
                     return
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
+
+
+def _close(each: socket.socket) -> None:
+    with suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
+    each.close()
