@@ -16,6 +16,7 @@ from manifests.remote import absolute
 from manifests.text import MAX_SHOWN, agree, one_line, plural, printable
 
 if TYPE_CHECKING:
+    from dataprep.duplicates.find import Duplicates
     from dataprep.duplicates.places import Place
     from dataprep.duplicates.summary import Match, Summary
     from dataprep.sources import Source, SourceOptions
@@ -100,8 +101,10 @@ def duplicates(
         path = one_line(sources[source].path[row].as_py(), MAX_SHOWN)
         count = plural(len(images.problems), "image")
         print_note(f"{count} cannot be compared, because they do not decode: {path} ({reason})")
+    if found.note:
+        print_note(found.note)
     if as_json:
-        click.echo(json.dumps(_as_json(summary, places, datasets, distance), indent=1))  # ASCII: any path is safe
+        click.echo(json.dumps(_as_json(summary, places, datasets, found), indent=1))  # ASCII: any path is safe
     else:
         _print(summary, places, datasets, limit)
     return ExitStatus.DATA_PROBLEM if summary.leaks else ExitStatus.SUCCESS
@@ -116,10 +119,13 @@ def _read(path: str, options: SourceOptions) -> Source:
         raise CallError(error.message.removeprefix("--src "), hint=error.hint) from None
 
 
-def _as_json(summary: Summary, places: dict[int, Place], datasets: tuple[str, ...], distance: int) -> dict[str, Any]:
+def _as_json(
+    summary: Summary, places: dict[int, Place], datasets: tuple[str, ...], found: Duplicates
+) -> dict[str, Any]:
     return {
         "datasets": list(datasets),
-        "distance": distance,
+        "distance": found.distance,
+        "notes": [found.note] if found.note else [],
         "images": summary.images,
         "hashed": summary.hashed,
         "exact": summary.exact,

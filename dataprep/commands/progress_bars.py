@@ -39,10 +39,13 @@ class ProgressBar:
         self._ended = threading.Event()
 
     def start(self, images: int | None, shards: int) -> None:
-        """Show the beginning."""
-        self._meter = Meter(images, shards)
-        self._display = _make_display(self._step, self._meter.state)
-        if self._display is not None:
+        """Show the beginning. A step can have several parts: each is shown from its own beginning to its end."""
+        with self._lock:
+            is_first = self._meter is None
+            self._close()
+            self._meter = Meter(images, shards)
+            self._display = _make_display(self._step, self._meter.state)
+        if self._display is not None and is_first:
             listen(self._add_part)
             threading.Thread(target=self._tick, daemon=True).start()
 
@@ -76,6 +79,9 @@ class ProgressBar:
     ) -> None:
         self._ended.set()
         listen(None)
+        self._close()
+
+    def _close(self) -> None:
         if self._display is not None and self._meter is not None:
             self._display.close(self._meter.state)
 

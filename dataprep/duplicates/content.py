@@ -76,6 +76,21 @@ def map_images(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> dict[int, Value | str]:
+    """Read images and apply a function to each of them; return what `iterate_images` yields, in one dictionary."""
+    results: dict[int, Value | str] = {}
+    for found in iterate_images(source, rows, function, workers=workers, progress=progress):
+        results |= found
+    return results
+
+
+def iterate_images(
+    source: Source,
+    rows: NDArray[np.int64],
+    function: Callable[[LoadedImage], Value],
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[dict[int, Value | str]]:
     """Read images and apply a function to each of them in worker processes.
 
     Args:
@@ -85,8 +100,8 @@ def map_images(
         workers: number of processes; `None` means one per CPU.
         progress: receives the images that are read.
 
-    Returns:
-        The results by row; a text that says why, for each image that cannot be read.
+    Yields:
+        The results of some images by row; a text that says why, for each image that cannot be read.
 
     Raises:
         SourceVanishedError: an image is gone, or its size changed after the scan.
@@ -95,13 +110,11 @@ def map_images(
     count = -(-len(rows) // _TASK_IMAGES)
     if progress:
         progress.start(len(rows), count)
-    results: dict[int, Value | str] = {}
     with closing(LocalEngine(workers)) as engine:
         for number, found in enumerate(engine.run(read_images, _tasks(source, rows, function), count)):
-            results |= found
+            yield found
             if progress:
                 progress.advance(str(number), len(found))
-    return results
 
 
 def _tasks(source: Source, rows: NDArray[np.int64], function: Callable[[LoadedImage], Any]) -> Iterator[ReadTask]:

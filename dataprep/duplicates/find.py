@@ -15,8 +15,9 @@ from dataprep.duplicates.collection import Collection
 from dataprep.duplicates.content import digest, map_images
 from dataprep.duplicates.groups import connected, numbered
 from dataprep.duplicates.near import keep_closest, search_hashes
+from dataprep.duplicates.pixel_check import pixels_agree
 from dataprep.duplicates.search import Pairs, join_pairs
-from dataprep.duplicates.small import SMALL, pixels_agree, search_small
+from dataprep.duplicates.small import SMALL, Candidates, search_small
 from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress
 
@@ -32,6 +33,7 @@ class Duplicates:
         symmetry: what turns the image of the second item into that of the first: positions in `SYMMETRIES`,
             uint8 [pairs].
         distance: the largest distance of a near copy.
+        note: what was not compared, for the user; empty if all was.
 
     """
 
@@ -40,6 +42,7 @@ class Duplicates:
     pairs: Pairs
     symmetry: NDArray[np.uint8]
     distance: int
+    note: str = ""
 
     @property
     def group(self) -> NDArray[np.int64]:
@@ -65,7 +68,7 @@ def find_duplicates(
             proportion. -1 finds only equal bytes.
         across: compare the hashes of images in different splits or sources only.
         workers: number of processes; `None` means one per CPU.
-        progress: receives the progress of the search, in images.
+        progress: receives the progress of the search and then that of the check of pixels, in images.
 
     Raises:
         CallError: there are too many pairs.
@@ -75,9 +78,9 @@ def find_duplicates(
     item, first_image = _items(images, workers)
     hashed = np.flatnonzero(images.has_hash[first_image]) if distance >= 0 else np.empty(0, np.int64)
     rows = first_image[hashed]
-    near, symmetry = _near(images, rows, distance, across=across, workers=workers, progress=progress)
+    near, symmetry, note = _near(images, rows, distance, across=across, workers=workers, progress=progress)
     pairs = Pairs(hashed[near.first].astype(np.int32), hashed[near.second].astype(np.int32), near.distance)
-    return Duplicates(item, first_image, pairs, symmetry, distance)
+    return Duplicates(item, first_image, pairs, symmetry, distance, note)
 
 
 def _near(
@@ -88,22 +91,29 @@ def _near(
     across: bool,
     workers: int | None,
     progress: Progress | None,
-) -> tuple[Pairs, NDArray[np.uint8]]:
-    """Find the near copies among some images; return pairs of positions in `rows`, and their symmetries."""
+) -> Candidates:
+    """Find the near copies among some images, as positions in `rows`."""
     is_small = images.shorter[rows] < SMALL
     side = images.part[rows] if across else None
-    found = []
+    found, symmetries, note = [], [np.empty(0, np.uint8)], ""
     if not is_small.all():
-        found.append(search_hashes(images.hashes[rows], distance, side, workers=workers, progress=progress))
+        pairs, symmetry = search_hashes(images.hashes[rows], distance, side, workers=workers, progress=progress)
+        found.append(pairs)
+        symmetries.append(symmetry)
     if is_small.any():
         small = np.flatnonzero(is_small)
-        found.append(search_small(images, rows, small, distance, side, workers=workers, progress=progress))
-    joined = join_pairs([each for each, _ in found])
-    pairs, symmetry = keep_closest(joined, np.concatenate([np.empty(0, np.uint8), *(each for _, each in found)]))
+        sides = None if side is None else side[small]
+        pairs, symmetry, note = search_small(
+            images.hashes[rows[small]], distance, sides, workers=workers, progress=progress
+        )
+        found.append(Pairs(small[pairs.first].astype(np.int32), small[pairs.second].astype(np.int32), pairs.distance))
+        symmetries.append(symmetry)
+    pairs, symmetry = keep_closest(join_pairs(found), np.concatenate(symmetries))
     keep = np.ones(len(pairs.first), np.bool_)
     check = np.flatnonzero(is_small[pairs.first] | is_small[pairs.second])
-    keep[check] = pixels_agree(images, rows[pairs.first[check]], rows[pairs.second[check]], symmetry[check], workers)
-    return Pairs(pairs.first[keep], pairs.second[keep], pairs.distance[keep]), symmetry[keep]
+    first, second = rows[pairs.first[check]], rows[pairs.second[check]]
+    keep[check] = pixels_agree(images, first, second, symmetry[check], workers=workers, progress=progress)
+    return Candidates(Pairs(pairs.first[keep], pairs.second[keep], pairs.distance[keep]), symmetry[keep], note)
 
 
 # --- the same bytes -------------------------------------------------------------------------------

@@ -43,7 +43,9 @@ def resolve_duplicates(
     if not options.finds_duplicates or has_column:
         return source
     images = collect([source], workers=workers, progress=progress)
-    found = find_duplicates(images, options.distance, workers=workers)
+    found = find_duplicates(images, options.distance, workers=workers, progress=progress)
+    if found.note:
+        source = replace(source, notices=(*source.notices, f"duplicates: {found.note}"))
     if options.duplicates == "drop":
         return _drop(source, images, found, is_split=options.split_by == BY_DUPLICATES)
     resolved = replace(source, copies=found.group)

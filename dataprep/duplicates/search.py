@@ -30,6 +30,9 @@ _BUCKET_COST = 8_000
 #: Comparisons of hashes at a time.
 _MAX_BLOCK = 1 << 20
 
+#: Pairs that are found before the next step.
+_BATCH = 1 << 18
+
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
@@ -52,16 +55,21 @@ def count_bands(hashes: NDArray[np.uint64]) -> int:
     return int(hashes.shape[1]) * 64 // BAND_BITS
 
 
-def check_count(pairs: int, distance: int) -> None:
-    """Refuse more pairs than fit into memory.
+class TooManyPairsError(CallError):
+    """More pairs are near than can be used."""
+
+
+def check_count(pairs: int, distance: int, most: int | None = None) -> None:
+    """Refuse more pairs than `most`, or than fit into memory.
 
     Raises:
-        CallError: there are more than `MAX_PAIRS`.
+        TooManyPairsError: there are more than `most`; if that is `None`, more than `MAX_PAIRS`.
 
     """
-    if pairs > MAX_PAIRS:
-        message = f"more than {MAX_PAIRS:,} pairs of images differ in at most {distance} bits"
-        raise CallError(message, hint="set a smaller --distance; -1 finds only images with the same bytes")
+    most = MAX_PAIRS if most is None else most
+    if pairs > most:
+        message = f"more than {most:,} pairs of images differ in at most {distance} bits"
+        raise TooManyPairsError(message, hint="set a smaller --distance; -1 finds only images with the same bytes")
 
 
 def join_pairs(parts: list[Pairs]) -> Pairs:
@@ -99,9 +107,32 @@ def _select_bits(hashes: NDArray[np.uint64], places: NDArray[np.int64]) -> NDArr
 
 
 def find_pairs(
-    a: NDArray[np.uint64], b: NDArray[np.uint64], distance: int, band: int, *, is_same: bool = False
+    a: NDArray[np.uint64],
+    b: NDArray[np.uint64],
+    distance: int,
+    band: int,
+    *,
+    is_same: bool = False,
+    most: int | None = None,
 ) -> Pairs:
-    """Find the pairs whose first band with few different bits is this one. All bands together find every pair once.
+    """Find the pairs of a band; the arguments are those of `iterate_pairs`, and `most` is that of `check_count`.
+
+    Raises:
+        TooManyPairsError: there are too many pairs.
+
+    """
+    found, total = [], 0
+    for part in iterate_pairs(a, b, distance, band, is_same=is_same):
+        found.append(part)
+        total += len(part.first)
+        check_count(total, distance, most)
+    return join_pairs(found)
+
+
+def iterate_pairs(
+    a: NDArray[np.uint64], b: NDArray[np.uint64], distance: int, band: int, *, is_same: bool = False
+) -> Iterator[Pairs]:
+    """Yield the pairs whose first band with few different bits is this one. All bands together find every pair once.
 
     Args:
         a: hashes whose bits are in the order of their bands, uint64 [N, W].
@@ -110,27 +141,28 @@ def find_pairs(
         band: 0 to `count_bands` - 1.
         is_same: `a` and `b` are the same hashes. Then `first` is less than `second` in each pair.
 
-    Raises:
-        CallError: there are more than `MAX_PAIRS` pairs.
-
     """
     radius = distance // count_bands(a)
     bits = _prefix_bits(len(a), len(b), radius)
     left, right = _Buckets.of(a, band, bits), _Buckets.of(b, band, bits)
-    blocks = _blocks(left, right, bits, radius, is_same=is_same)
-    found, total = [], 0
-    for rows_a, rows_b in blocks:
+
+    def finish(pairs: Pairs) -> Pairs:
+        first, second = left.order[pairs.first], right.order[pairs.second]
+        keep = _first_near_band(a[first], b[second], radius) == band
+        if is_same:
+            keep &= pairs.first > pairs.second  # as sorted; the same bucket is compared in both directions
+            first, second = np.minimum(first, second), np.maximum(first, second)
+        return Pairs(first[keep], second[keep], pairs.distance[keep])
+
+    found, count = [], 0
+    for rows_a, rows_b in _blocks(left, right, bits, radius, is_same=is_same):
         if (part := _compare(left, right, rows_a, rows_b, distance)) is not None:
             found.append(part)
-            total += len(part.first)
-            check_count(total, distance)
-    pairs = join_pairs(found)
-    first, second = left.order[pairs.first], right.order[pairs.second]
-    keep = _first_near_band(a[first], b[second], radius) == band
-    if is_same:
-        keep &= pairs.first > pairs.second  # as sorted; the same bucket is compared in both directions
-        first, second = np.minimum(first, second), np.maximum(first, second)
-    return Pairs(first[keep], second[keep], pairs.distance[keep])
+            count += len(part.first)
+            if count >= _BATCH:
+                yield finish(join_pairs(found))
+                found, count = [], 0
+    yield finish(join_pairs(found))
 
 
 @dataclass(frozen=True, slots=True)

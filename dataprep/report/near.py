@@ -63,8 +63,10 @@ def find_near(folder: str, manifest: Manifest, columns: Columns, workers: int | 
         found = find_duplicates(images, DEFAULT_DISTANCE, across=across, workers=workers)
     except DatasetError as error:
         return NearCopies(note=f"Images that look alike were not looked for: {error.message}.")
-    note = "Of so many images, only those of different splits were compared." if across else ""
-    return _describe(columns, images, found, note)
+    notes = ["Of so many images, only those of different splits were compared."] * across
+    if found.note:
+        notes.append(f"{found.note[0].upper()}{found.note[1:]}.")
+    return _describe(columns, images, found, " ".join(notes))
 
 
 def _describe(columns: Columns, images: Collection, found: Duplicates, note: str) -> NearCopies:

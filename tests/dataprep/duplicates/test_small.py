@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 from helpers.pictures import encode
-from PIL import Image
+from PIL import Image, ImageDraw
 
-from dataprep.duplicates import small
+from dataprep.duplicates import near, pixel_check, pixels, small
+from dataprep.duplicates.pixels import aligned_correlation, correlation, show_the_same, transform
 from dataprep.duplicates.search import distances, low_frequencies, popcount
-from dataprep.duplicates.small import aligned_correlation, correlation, show_the_same
 
 
 def thumbnail(picture: Image.Image, box: tuple[float, float, float, float] = (0, 0, 1, 1)) -> Image.Image:
@@ -47,7 +47,7 @@ def test_crops_of_photographs(invoke, monkeypatch, pictures, tmp_path):
     monkeypatch.setattr(small, "_MAX_COARSE_DISTANCE", 64)  # then the pixels alone decide
     names = [tuple(name.split("-")[0] for name in pair) for pair in pairs_of(invoke, tmp_path / "src", "--across")]
     assert all(first == second for first, second in names)
-    monkeypatch.setattr(small, "_MIN_ALIGNED", 1.1)
+    monkeypatch.setattr(pixels, "MIN_ALIGNED", 1.1)
     assert pairs_of(invoke, tmp_path / "src", "--across", status=0) == []
 
 
@@ -82,27 +82,77 @@ def test_distance_applies_to_small_images_in_proportion(invoke, pictures, tmp_pa
     assert counts[0] < counts[1] < counts[2]
 
 
+def aligned(a, b):
+    return aligned_correlation(transform(a), transform(b))
+
+
 def test_correlation_of_gradients():
     rng = np.random.default_rng(0)
     a = rng.integers(0, 256, (3, 32, 32)).astype(np.float32)
     assert correlation(a, a) == pytest.approx(1)
     assert (abs(correlation(a, a[::-1])[[0, 2]]) < 0.2).all()
     assert (correlation(a, np.zeros_like(a)) == 0).all()
-    assert (aligned_correlation(a, np.zeros_like(a)) == 0).all()
+    assert (aligned(a, np.zeros_like(a)) == 0).all()
     for shift in ((0, 0), (5, -8), (-3, 2)):
         shifted = np.roll(a, shift, (1, 2))
-        assert aligned_correlation(a, shifted) == pytest.approx(1, abs=0.05)
-    assert (aligned_correlation(a, np.roll(a, 12, 1)) < 0.5).all()
+        assert aligned(a, shifted) == pytest.approx(1, abs=0.05)
+    assert (aligned(a, np.roll(a, 12, 1)) < 0.5).all()
+
+
+def test_aligned_correlation_is_the_largest_of_all_shifts(pictures):
+    """Each shift by itself, from what both images have in common then."""
+    images = np.stack([np.asarray(thumbnail(picture).convert("L"), np.float32) for picture in pictures.values()])
+    others = np.roll(images, (3, -2), (1, 2))[np.r_[1 : len(images), 0]]
+    others[::2] = images[::2]
+    a, b = (np.stack([np.diff(x, axis=2)[:, :-1], np.diff(x, axis=1)[:, :, :-1]], 1) for x in (images, others))
+
+    def part(gradients, y, x):
+        return gradients[..., max(y, 0) : 31 + min(y, 0), max(x, 0) : 31 + min(x, 0)]
+
+    best = np.zeros(len(images))
+    for y in range(-8, 9):
+        for x in range(-8, 9):
+            one, other = part(a, y, x), part(b, -y, -x)
+            energies = [(some**2).sum((1, 2, 3)) for some in (one, other)]
+            is_enough = np.all(
+                [
+                    some >= all_ * 0.25
+                    for some, all_ in zip(energies, [(g**2).sum((1, 2, 3)) for g in (a, b)], strict=True)
+                ],
+                axis=0,
+            )
+            likeness = (one * other).sum((1, 2, 3)) / np.sqrt(energies[0] * energies[1])
+            best = np.maximum(best, np.where(is_enough, likeness, 0))
+    assert aligned(images, others) == pytest.approx(best, abs=1e-4)
+    assert (best[::2] > 0.99).all()
+
+
+def compare(a, b):
+    every = np.arange(len(a))
+    return show_the_same(a, b, every, every)
 
 
 def test_flat_images_do_not_show_the_same():
     rng = np.random.default_rng(0)
     flat = (128 + rng.integers(-2, 3, (8, 32, 32))).astype(np.uint8)
-    assert not show_the_same(flat, flat[::-1]).any()
+    assert not compare(flat, flat[::-1]).any()
     corner = flat.copy()
     corner[:, :4, :4] = 255
-    assert not show_the_same(corner, corner[:, ::-1, ::-1]).any()
-    assert show_the_same(corner, corner).all()
+    assert not compare(corner, corner[:, ::-1, ::-1]).any()
+    assert compare(corner, corner).all()
+
+
+def test_pairs_do_not_depend_on_each_other(pictures):
+    """A pair is compared in the same way, whatever others are compared with it."""
+    crops = [thumbnail(picture, box).convert("L") for picture in pictures.values() for box in CROPS]
+    a = np.stack([np.asarray(crop) for crop in crops])
+    first, second = (each.ravel() for each in np.mgrid[: len(a), : len(a)])
+    together = show_the_same(a, a, first, second)
+    some = np.random.default_rng(0).choice(len(first), 60, replace=False)
+    assert [show_the_same(a, a, first[at : at + 1], second[at : at + 1]).item() for at in some] == [*together[some]]
+    picture = np.arange(len(a)) // len(CROPS)
+    assert (together.reshape(len(a), -1) <= (picture[:, None] == picture)).all()
+    assert together.sum() > 2 * len(a)
 
 
 def test_low_frequencies():
@@ -117,3 +167,78 @@ def test_low_frequencies():
     expected = (bits[:25, :8, :8] != bits[25:, :8, :8]).sum((1, 2))
     low = low_frequencies(hashes)
     assert (popcount(low[:25] ^ low[25:])[:, 0] == expected).all()
+
+
+# --- many images that look alike ------------------------------------------------------------------
+
+
+def write_strokes(folder, count, seed=0):
+    """Write images of one bright stroke each on black, at about the same place, as digits have them."""
+    rng = np.random.default_rng(seed)
+    for number in range(count):
+        image = Image.new("L", (112, 112))
+        points = np.array([[40, 20], [65, 50], [45, 90]]) + rng.normal(0, 5, (3, 2))
+        ImageDraw.Draw(image).line([tuple(point) for point in points], fill=255, width=int(rng.integers(8, 16)))
+        path = folder / ("train" if number % 4 else "val") / "x" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image.resize((28, 28), Image.Resampling.BOX).save(path)
+
+
+def found_in(invoke, *arguments):
+    result = invoke("duplicates", *arguments, "--limit", 100_000, "--json", status=1)
+    return json.loads(result.stdout), result.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--across"]])
+def test_too_many_candidates_are_narrowed(invoke, monkeypatch, options, tmp_path):
+    """Only the nearest candidates are compared, and the result says so. Copies are still found."""
+    write_strokes(tmp_path, 120)
+    copies = {}
+    for number in range(0, 120, 4):
+        image = Image.open(tmp_path / "val" / "x" / f"{number}.png")
+        copy = tmp_path / "train" / "x" / f"copy-{number}.jpg"
+        copy.write_bytes(encode(image, quality=90))
+        copies[f"{number}.png"] = copy.name
+    everything, text = found_in(invoke, tmp_path, *options)
+    assert everything["notes"] == []
+    assert "look alike" not in text
+    monkeypatch.setattr(small, "_CANDIDATES", 4)
+    monkeypatch.setattr(small, "_FEW_CANDIDATES", 0)
+    monkeypatch.setattr(pixel_check, "_TASK_PAIRS", 50)
+    narrowed, text = found_in(invoke, tmp_path, *options)
+    (note,) = narrowed["notes"]
+    assert "so many of the 150 images" in note
+    assert "only the 4 nearest ones of each were compared" in note
+    assert note in text.replace("\n", " ")
+    assert 0 < narrowed["near"] <= 4 * 150
+    assert narrowed["near"] < everything["near"]
+    pairs, some = (
+        {tuple(sorted(image["path"].split("/")[-1] for image in pair["images"])) for pair in result["pairs"]}
+        for result in (everything, narrowed)
+    )
+    assert some <= pairs
+    assert {tuple(sorted(pair)) for pair in copies.items()} <= some
+
+
+def test_narrowed_search_does_not_depend_on_the_number_of_processes(invoke, monkeypatch, tmp_path):
+    monkeypatch.setattr(small, "_CANDIDATES", 4)
+    monkeypatch.setattr(small, "_FEW_CANDIDATES", 0)
+    monkeypatch.setattr(near, "_FEW_COMPARISONS", 0)
+    write_strokes(tmp_path, 60)
+    one, two = (found_in(invoke, tmp_path, "--workers", workers)[0] for workers in (1, 2))
+    assert one == two
+    assert one["notes"]
+
+
+def test_conversion_says_that_candidates_were_narrowed(invoke, monkeypatch, tmp_path):
+    monkeypatch.setattr(small, "_CANDIDATES", 2)
+    monkeypatch.setattr(small, "_FEW_CANDIDATES", 0)
+    write_strokes(tmp_path / "src", 60)
+    result = invoke("convert", "--src", tmp_path / "src", "--duplicates", "drop", "--out", tmp_path / "out", "--hash")
+    assert (
+        "only the 2 nearest ones of each were compared with it: some near copies may be missing"
+        in result.stderr.replace("\n", " ")
+    )
+    page = tmp_path / "report.html"
+    invoke("report", tmp_path / "out", "--out", page)
+    assert "nearest ones of each were compared with it" in page.read_text()

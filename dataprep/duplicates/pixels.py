@@ -1,0 +1,206 @@
+"""Compare the pixels of small images: do two of them show the same, perhaps cropped? Pure functions over arrays.
+
+The gradients of one image are correlated with those of the other at all small shifts, also with one of them enlarged
+a little. Images are reduced to 32x32 pixels.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep.images.perceptual_hash import SIDE
+
+#: Least correlation of the gradients of two small images, as they are, and when they are aligned. In CIFAR-10, almost
+#: all pairs above the second one show the same photograph; docs/duplicates.md has the figures.
+MIN_CORRELATION, MIN_ALIGNED = 0.2, 0.65
+
+#: Pixels by which images are shifted at most, and the part of an image that is enlarged to all of it.
+_MAX_SHIFT, _ZOOM = 8, 0.95
+
+#: At a shift, the images must have this share of their gradients in common.
+_MIN_ENERGY = 0.25
+
+#: Pairs that are compared at a time.
+_PART = 256
+
+#: Sides of the gradients, and of their Fourier transforms: without overlap at the largest shift.
+_GRADIENTS = SIDE - 1
+_SIZE = _GRADIENTS + _MAX_SHIFT + 1
+
+_SHIFTS = np.arange(-_MAX_SHIFT, _MAX_SHIFT + 1)
+
+
+def show_the_same(
+    a: NDArray[np.uint8], b: NDArray[np.uint8], first: NDArray[np.int64], second: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return which pairs of images show the same, perhaps cropped.
+
+    Args:
+        a: reduced images, uint8 [N, 32, 32].
+        b: others, uint8 [M, 32, 32].
+        first: image of `a` in each pair, int64 [P]. It is fastest if they are in order.
+        second: image of `b` in each pair, int64 [P].
+
+    Returns:
+        bool [P].
+
+    """
+    result = np.zeros(len(first), np.bool_)
+    for start in range(0, len(first), _PART):
+        part = slice(start, start + _PART)
+        ours, at_first = np.unique(first[part], return_inverse=True)
+        others, at_second = np.unique(second[part], return_inverse=True)
+        result[part] = _show_the_same(a[ours].astype(np.float32), b[others].astype(np.float32), at_first, at_second)
+    return result
+
+
+def _show_the_same(
+    a: NDArray[np.float32], b: NDArray[np.float32], first: NDArray[np.int64], second: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    unmoved = correlation(a[first], b[second])
+    result: NDArray[np.bool_] = unmoved >= MIN_ALIGNED
+    left = np.flatnonzero((unmoved >= MIN_CORRELATION) & ~result)
+    spectra: dict[tuple[bool, bool], tuple[Spectra, NDArray[np.int64]]] = {}
+
+    def of(is_first: bool, is_enlarged: bool) -> Spectra:
+        if (is_first, is_enlarged) not in spectra:
+            pixels, at = (a, first) if is_first else (b, second)
+            needed = np.unique(at[left])
+            some = pixels[needed]
+            spectra[is_first, is_enlarged] = transform(enlarge(some) if is_enlarged else some), needed
+        found, needed = spectra[is_first, is_enlarged]
+        return found.take(np.searchsorted(needed, (first if is_first else second)[left]))
+
+    for zoom_first, zoom_second in ((False, False), (True, False), (False, True)):
+        if len(left):
+            agree = aligned_correlation(of(True, zoom_first), of(False, zoom_second)) >= MIN_ALIGNED
+            result[left[agree]] = True
+            left = left[~agree]
+    return result
+
+
+def correlation(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return how similar the gradients of images are, float32 [N]: 1 for equal images, about 0 for unrelated ones.
+
+    Args:
+        a: float32 [N, H, W].
+        b: float32 [N, H, W].
+
+    """
+    (ax, ay), (bx, by) = _gradients(a), _gradients(b)
+    product = _sums(ax, bx) + _sums(ay, by)
+    energy = (_sums(ax, ax) + _sums(ay, ay)) * (_sums(bx, bx) + _sums(by, by))
+    result: NDArray[np.float32] = product / np.sqrt(energy.clip(min=1))
+    return result
+
+
+class Spectra(NamedTuple):
+    """The gradients of images, prepared for `aligned_correlation`.
+
+    Attributes:
+        x: Fourier transform of the horizontal gradients, complex64 [N, _SIZE, _SIZE // 2 + 1].
+        y: that of the vertical ones.
+        inside: sum of their squares over the part that is inside another image at each shift, float32
+            [N, shifts, shifts].
+
+    """
+
+    x: NDArray[np.complex64]
+    y: NDArray[np.complex64]
+    inside: NDArray[np.float32]
+
+    def take(self, rows: NDArray[np.int64]) -> Spectra:
+        """Return those of some images."""
+        return Spectra(self.x[rows], self.y[rows], self.inside[rows])
+
+
+def transform(pixels: NDArray[np.float32]) -> Spectra:
+    """Prepare images, float32 [N, 32, 32]."""
+    x, y = _gradients(pixels)
+    place = np.arange(_GRADIENTS)
+    is_inside = (place >= _SHIFTS[:, None]) & (place < _GRADIENTS + _SHIFTS[:, None])
+    weights = is_inside.astype(np.float32)
+    fourier = _fourier()
+    return Spectra(
+        x=fourier.rows @ (x @ fourier.columns).view(np.complex64),
+        y=fourier.rows @ (y @ fourier.columns).view(np.complex64),
+        inside=weights @ (x * x + y * y) @ weights.T,
+    )
+
+
+def aligned_correlation(a: Spectra, b: Spectra) -> NDArray[np.float32]:
+    """Return the largest `correlation` of what images have in common when one of them is shifted, float32 [N]."""
+    product = a.x * b.x.conj() + a.y * b.y.conj()
+    common = (_fourier().inverse_rows @ product).view(np.float32) @ _fourier().inverse_columns
+    of_a, of_b = a.inside, b.inside[:, ::-1, ::-1]
+    middle = slice(_MAX_SHIFT, _MAX_SHIFT + 1)  # without a shift, all is inside
+    is_enough = of_a >= _MIN_ENERGY * a.inside[:, middle, middle]
+    is_enough &= of_b >= _MIN_ENERGY * b.inside[:, middle, middle]
+    likeness = np.where(is_enough, common / np.sqrt((of_a * of_b).clip(min=1)), 0)
+    result: NDArray[np.float32] = likeness.max((1, 2), initial=0).astype(np.float32)
+    return result
+
+
+class _Fourier(NamedTuple):
+    """Matrices of Fourier transforms, which are faster than FFTs of this size, and compute what is needed only.
+
+    Attributes:
+        columns: transforms the columns of real gradients; the results are real and imaginary numbers in turn.
+        rows: transforms the rows of what `columns` gives.
+        inverse_rows: transforms back, to the shifts that are looked at.
+        inverse_columns: transforms real and imaginary numbers in turn back, to these shifts.
+
+    """
+
+    columns: NDArray[np.float32]
+    rows: NDArray[np.complex64]
+    inverse_rows: NDArray[np.complex64]
+    inverse_columns: NDArray[np.float32]
+
+
+@cache
+def _fourier() -> _Fourier:
+    place, half = np.arange(_GRADIENTS), np.arange(_SIZE // 2 + 1)
+    columns = _waves(-place, half)
+    back = _waves(half, _SHIFTS) / _SIZE
+    back[1:-1] *= 2  # the other half of the frequencies is the same, conjugated
+    return _Fourier(
+        columns=columns.astype(np.complex64).view(np.float32),
+        rows=_waves(np.arange(_SIZE), -place).astype(np.complex64),
+        inverse_rows=(_waves(_SHIFTS, np.arange(_SIZE)) / _SIZE).astype(np.complex64),
+        inverse_columns=np.stack([back.real, -back.imag], 1).reshape(-1, len(_SHIFTS)).astype(np.float32),
+    )
+
+
+def _waves(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.complex128]:
+    result: NDArray[np.complex128] = np.exp(2j * np.pi * np.outer(a, b) / _SIZE)
+    return result
+
+
+def _gradients(pixels: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    return np.diff(pixels, axis=2)[:, :-1], np.diff(pixels, axis=1)[:, :, :-1]
+
+
+def _sums(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
+    result: NDArray[np.float32] = np.einsum("nij,nij->n", a, b)
+    return result
+
+
+def enlarge(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Enlarge the middle of images to their whole size, by linear interpolation."""
+    weights = _zoom_weights()
+    return np.asarray(weights @ pixels @ weights.T, np.float32)
+
+
+def _zoom_weights() -> NDArray[np.float32]:
+    """Return how much each pixel contributes to each pixel of the enlarged middle, float32 [32, 32]."""
+    place = (np.arange(SIDE) + 0.5 - SIDE / 2) * _ZOOM + SIDE / 2 - 0.5
+    low = np.floor(place).astype(np.int64)
+    weights = np.zeros((SIDE, SIDE), np.float32)
+    weights[np.arange(SIDE), low] = 1 - (place - low)
+    weights[np.arange(SIDE), low + 1] = place - low
+    return weights
