@@ -4,6 +4,8 @@ import os
 import time
 from pathlib import Path
 
+from helpers.engine_tasks import meet
+
 
 def doubled(number):
     """A part: yields its number, and returns it with the reply and the process."""
@@ -21,9 +23,9 @@ def sum_of_parts(numbers, pool):
     return [part.result() for part in parts]
 
 
-def slow_sum(numbers, pool):
-    """The same in the processes of the pool, slow enough that all of them take part."""
-    parts = list(_replied(pool.map(slowly_doubled, numbers)))
+def parts_that_meet(work, pool):
+    """The same in the processes of the pool: no part ends before so many of them take part."""
+    parts = list(_replied(pool.map(doubled_together, work)))
     return [part.result() for part in parts]
 
 
@@ -33,8 +35,9 @@ def _replied(parts):
         yield part
 
 
-def slowly_doubled(number):
-    time.sleep(0.01)
+def doubled_together(work):
+    number, *place = work
+    meet(place)
     return (yield from doubled(number))
 
 
@@ -59,11 +62,21 @@ def count_before_replies(task, pool):
     return begun, sum(part.result() for part in parts)
 
 
+def until_all_take_part(folder, processes):
+    """Yield whole tasks until so many processes have worked on one: how they are shared is a matter of chance."""
+    deadline, number = time.monotonic() + 300, 0
+    while len(os.listdir(folder)) < processes and time.monotonic() < deadline:
+        yield number, folder
+        number += 1
+
+
 def whole_task(number, pool):
     return pool.apply(process_of, number)
 
 
-def process_of(number):
+def process_of(work):
+    number, folder = work
+    Path(folder, str(os.getpid())).touch()
     time.sleep(0.01)
     return number, os.getpid()
 
@@ -107,7 +120,7 @@ def fail_itself(numbers, pool):
 
 
 def kill_a_worker(parent, pool):
-    return [part.result() for part in list(_replied(pool.map(die_in_workers, [parent] * 200)))]
+    return [part.result() for part in list(_replied(pool.map(die_in_workers, [parent] * 30_000)))]
 
 
 def die_in_workers(parent):

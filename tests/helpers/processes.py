@@ -24,6 +24,11 @@ def group_members(group: int) -> list[int]:
     return members
 
 
+def children() -> list[int]:
+    """Return the processes that this thread has started and not waited for, the last one last."""
+    return [*map(int, Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split())]
+
+
 def pause(group: int) -> None:
     """Stop a process group, and wait until each process has stopped: the signal alone does not wait."""
     os.killpg(group, signal.SIGSTOP)

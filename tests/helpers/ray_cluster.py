@@ -15,6 +15,7 @@ from helpers import PYTHONPATH
 #: Small: the tests share the machine with others.
 NODE = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 100 << 20}
 ENVIRONMENT = {
+    "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "300",  # for the start of a process; 30 without this
     "RAY_USAGE_STATS_ENABLED": "0",
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONPATH": PYTHONPATH,  # workers import `helpers`

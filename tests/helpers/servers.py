@@ -15,19 +15,19 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from email.utils import formatdate
 from pathlib import Path
 
 import pytest
 
 from helpers import gcs_server
+from helpers.ports import free_ports
 
 #: Credentials of the test servers: no output of any program may contain them.
 ACCESS_KEY, SECRET_KEY = "AKIDPLANTEDFORTESTS", "planted/secret+key-for-tests"
@@ -41,17 +41,6 @@ NO_MOTO = "needs moto (pip install 'moto[server]')"
 NO_AZURITE = "needs Azurite (npm install azurite, or set AZURITE to azurite-blob)"
 
 _DEADLINE = 300.0
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def _s3_environment(port: int) -> dict[str, str]:
@@ -97,6 +86,34 @@ def _process(command: list[str], folder: Path, ready: Callable[[], bool], **envi
         process.wait()
 
 
+@contextmanager
+def _server(
+    folder: Path,
+    start: Callable[[list[int]], tuple[list[str], Callable[[], bool], dict[str, str]]],
+    count: int,
+    ports: list[int] | None = None,
+) -> Iterator[dict[str, str]]:
+    """Run a server; if it does not start, because another program has taken a port, try again with others.
+
+    Args:
+        folder: its folder.
+        start: returns, for some ports, a command, what tells whether the server is ready, and environment variables.
+        count: the number of ports.
+        ports: the ports to use; `None` chooses free ones.
+
+    """
+    with ExitStack() as stack:
+        for attempt in range(4):
+            command, ready, environment = start(ports or free_ports(count))
+            try:
+                stack.enter_context(_process(command, folder, ready, **environment))
+                break
+            except RuntimeError:
+                if attempt == 3:
+                    raise
+        yield environment
+
+
 # --- SeaweedFS ------------------------------------------------------------------------------------
 
 
@@ -117,14 +134,17 @@ def seaweedfs(folder: Path, ports: list[int] | None = None) -> Iterator[dict[str
         pytest.skip(NO_SEAWEEDFS)
     names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
     names = (*names, "s3.port", "s3.port.grpc")
-    ports = ports or free_ports(len(names))
-    environment = _s3_environment(ports[6])
     folder.mkdir(exist_ok=True)
     command = [weed, f"-logdir={folder}", "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3"]
     command += ["-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     command += ["-volume.max=50", "-master.volumeSizeLimitMB=1024"]
-    command += [f"-{name}={port}" for name, port in zip(names, ports, strict=True)]
-    with _process(command, folder, lambda: _can_write(environment), **environment):
+
+    def start(chosen: list[int]) -> tuple[list[str], Callable[[], bool], dict[str, str]]:
+        environment = _s3_environment(chosen[6])
+        options = [f"-{name}={port}" for name, port in zip(names, chosen, strict=True)]
+        return [*command, *options], lambda: _can_write(environment), environment
+
+    with _server(folder, start, len(names), ports) as environment:
         yield environment
 
 
@@ -181,7 +201,10 @@ def moto() -> Iterator[dict[str, str]]:
     server.start()
     try:
         environment = _s3_environment(server.get_host_and_port()[1])
-        assert _s3_request(environment, "") == 200
+        deadline = time.monotonic() + _DEADLINE
+        while (status := _s3_request(environment, "")) == 0 and time.monotonic() < deadline:
+            pass  # the first request imports all of S3
+        assert status == 200
         yield environment
     finally:
         server.stop()
@@ -216,16 +239,20 @@ def azurite(folder: Path) -> Iterator[dict[str, str]]:
     program = find_azurite()
     if program is None:
         pytest.skip(NO_AZURITE)
-    (port,) = free_ports(1)
-    environment = {
-        "AZURE_STORAGE_USE_EMULATOR": "true",
-        "AZURITE_BLOB_STORAGE_URL": f"http://127.0.0.1:{port}",
-        "AZURE_STORAGE_ACCOUNT_NAME": _ACCOUNT,
-    }
     command = [program, "--silent", "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
-    command += ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
     folder.mkdir(exist_ok=True)
-    with _process(command, folder, lambda: _create_container(port) in (201, 409)):
+
+    def start(chosen: list[int]) -> tuple[list[str], Callable[[], bool], dict[str, str]]:
+        (port,) = chosen
+        environment = {
+            "AZURE_STORAGE_USE_EMULATOR": "true",
+            "AZURITE_BLOB_STORAGE_URL": f"http://127.0.0.1:{port}",
+            "AZURE_STORAGE_ACCOUNT_NAME": _ACCOUNT,
+        }
+        options = ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
+        return [*command, *options], lambda: _create_container(port) in (201, 409), environment
+
+    with _server(folder, start, 1) as environment:
         yield environment
 
 

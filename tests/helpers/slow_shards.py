@@ -1,30 +1,37 @@
-"""Write shards so slowly that a test can kill somebody in the middle, and say who is writing."""
+"""Write shards, and wait before publishing them until a test has killed somebody; say who is writing."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from dataprep import storage
 from dataprep.engines.ray import RayEngine
 
-#: Environment variable with the folder in which workers say who they are.
-MARKERS = "TEST_MARKERS"
-SECONDS = 0.5
+#: File in the folder of markers that lets all workers continue.
+OPEN = "open"
+
+#: File in this folder that lets one worker publish one shard, which removes it.
+ONE = "one"
 
 
 def write_slowly(function, markers, *arguments):
-    """Call the function that writes a shard. Before it publishes the shard, make a file ``NODE-PROCESS`` and sleep."""
+    """Call the function that writes a shard. Before it publishes the shard, make a file ``NODE-PROCESS`` and wait."""
     import ray
 
     publish = storage.publish
 
     def publish_slowly(paths):
         Path(markers, f"{ray.get_runtime_context().get_node_id()}-{os.getpid()}").touch()
-        time.sleep(SECONDS)
+        while not Path(markers, OPEN).exists():
+            with suppress(FileNotFoundError):
+                Path(markers, ONE).unlink()
+                break
+            time.sleep(0.01)
         publish(paths)
 
     storage.publish = publish_slowly
@@ -35,7 +42,7 @@ def write_slowly(function, markers, *arguments):
 
 
 class SlowRayEngine(RayEngine):
-    """Writes each shard slowly."""
+    """Publishes a shard when the test lets it."""
 
     def __init__(self, markers, *arguments):
         super().__init__(*arguments)

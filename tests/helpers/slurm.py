@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from helpers.ports import free_ports
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
 
 
@@ -118,7 +120,7 @@ def cluster() -> Iterator[Slurm]:
         (folder / "key").chmod(0o400)
         folder.chmod(0o755)
         names = {"host": socket.gethostname().partition(".")[0], "folder": folder}
-        ports = {"control_port": free_port(), "node_port": free_port()}
+        ports = dict(zip(("control_port", "node_port"), free_ports(2), strict=True))
         (folder / "slurm.conf").write_text(CONFIGURATION.format(**names, **ports))
         files = {"key-file": "key", "socket": "munge.socket", "pid-file": "munge.pid", "log-file": "munge.log"}
         options = [f"--{option}={folder / name}" for option, name in (*files.items(), ("seed-file", "munge.seed"))]
@@ -128,11 +130,6 @@ def cluster() -> Iterator[Slurm]:
                 _wait_until((folder / "munge.socket").exists, slurm)
         _wait_until(lambda: "idle" in _state(slurm), slurm)
         yield slurm
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _state(slurm: Slurm) -> str:

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,8 @@ from pathlib import Path
 from unittest import mock
 
 import torch
+
+from helpers.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,24 +69,28 @@ def output_of(command):
 class Forks:
     """A script in processes that begin as copies of one that has imported torch and DALI, with torchrun's variables.
 
+    With `last_line`, a process that has printed a line with this beginning waits until it is killed.
+
     Attributes:
         processes: the processes, one for each rank.
         stdout: their standard output, line by line.
 
     """
 
-    def __init__(self, arguments, processes):
+    def __init__(self, arguments, processes, last_line=None):
         multiprocessing.set_forkserver_preload(PRELOADED)
         context = multiprocessing.get_context("forkserver")
         output, written = context.Pipe(duplex=False)
         with closing(output), closing(written):
             self.stdout = os.fdopen(os.dup(output.fileno()))
-            launched = {**environment(), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+            launched = {**environment(), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}
             launched |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
             self.processes = []
             for rank in map(str, range(processes)):
                 ranks = {**launched, "RANK": rank, "LOCAL_RANK": rank} if processes > 1 else environment()
-                process = context.Process(target=run_in_fork, args=(list(map(str, arguments)), ranks, written))
+                process = context.Process(
+                    target=run_in_fork, args=(list(map(str, arguments)), ranks, written, last_line)
+                )
                 process.start()
                 self.processes.append(process)
 
@@ -116,19 +121,24 @@ PRELOADED = [
 ]
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
-def run_in_fork(arguments, environment, stdout):
+def run_in_fork(arguments, environment, stdout, last_line):
     os.environ.clear()
     os.environ.update(environment)
     os.dup2(stdout.fileno(), 1)
+    if last_line:
+        write = sys.stdout.write
+        sys.stdout.write = lambda text: write(text) if not text.startswith(last_line) else write_and_wait(write, text)
     torch.set_num_threads(1)
     sys.argv = arguments
     sys.path.insert(0, str(Path(arguments[0]).parent))
     runpy.run_path(arguments[0], run_name="__main__")
+
+
+def write_and_wait(write, text):
+    write(f"{text}\n")
+    sys.stdout.flush()
+    while True:
+        signal.pause()
 
 
 def output_of_forks(arguments, processes):
@@ -139,8 +149,8 @@ def output_of_forks(arguments, processes):
 
 
 def kill_after(step, arguments, processes):
-    """Kill every process of a run as soon as it has printed a step."""
-    with Forks(arguments, processes) as forks:
+    """Kill every process of a run when the first one has printed a step and waits, and so do the others for it."""
+    with Forks(arguments, processes, f"step {step}:") as forks:
         for line in forks.stdout:
             if line.startswith(f"step {step}:"):
                 break

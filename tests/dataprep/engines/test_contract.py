@@ -12,14 +12,10 @@ from pathlib import Path
 import pytest
 from helpers import PYTHONPATH
 from helpers import engine_tasks as tasks
+from helpers.processes import children
 
 from dataprep.engines import LocalEngine
 from manifests.errors import SourceError, WorkerDiedError
-
-
-def children() -> str:
-    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
-
 
 ENGINES = ("local", "ray")
 
@@ -32,7 +28,7 @@ def kind(request):
 @pytest.fixture
 def make(kind, request):
     """A function that makes an engine with a number of workers."""
-    made, before = [], children()
+    made, before = [], {*children()}
     if kind == "ray":
         request.getfixturevalue("connection")
 
@@ -48,7 +44,7 @@ def make(kind, request):
     yield function
     for engine in made:
         engine.close()
-    assert kind == "ray" or children() == before
+    assert kind == "ray" or {*children()} <= before
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -91,19 +87,19 @@ def test_results_come_as_tasks_finish(make, tmp_path):
 )
 def test_any_error_in_a_worker_is_raised_here(make, capfd, function, error, message):
     with pytest.raises(error, match=message):
-        list(make().run(getattr(tasks, function), [os.getpid()] * 200, 200))
+        list(make().run(getattr(tasks, function), tasks.MANY, len(tasks.MANY)))
     assert capfd.readouterr().err == ""
 
 
 def test_error_in_a_worker_keeps_its_attributes(make):
     with pytest.raises(SourceError) as caught:
-        list(make().run(tasks.fail_in_workers, [os.getpid()] * 200, 200))
+        list(make().run(tasks.fail_in_workers, tasks.MANY, len(tasks.MANY)))
     assert str(caught.value) == "a.csv, line 7: is wrong"
 
 
 def test_error_in_a_worker_has_its_traceback_as_cause(make):
     with pytest.raises(KeyError) as caught:
-        list(make().run(tasks.raise_key_error_in_workers, [os.getpid()] * 200, 200))
+        list(make().run(tasks.raise_key_error_in_workers, tasks.MANY, len(tasks.MANY)))
     assert 'engine_tasks.py", line' in str(caught.value.__cause__)
 
 
@@ -119,17 +115,17 @@ def test_error_in_the_task_iterator_is_raised(make):
 def test_engine_runs_again_after_an_error(make):
     engine = make()
     with pytest.raises(SourceError):
-        list(engine.run(tasks.fail_in_workers, [os.getpid()] * 200, 200))
+        list(engine.run(tasks.fail_in_workers, tasks.MANY, len(tasks.MANY)))
     assert len(list(engine.run(tasks.square, range(9), 9))) == 9
 
 
 def test_closing_early_does_not_wait_for_tasks(make, kind):
     start = time.monotonic()
-    work = [0.001] + [60] * 20 if kind == "ray" else [os.getpid()] * 400
+    work = [0.001] + [600] * 20 if kind == "ray" else tasks.MANY
     results = make().run(tasks.sleep if kind == "ray" else tasks.sleep_in_workers, work, len(work))
     next(results)
     results.close()
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 300
 
 
 def test_tasks_in_flight_are_bounded(make):
@@ -159,7 +155,7 @@ def test_a_killed_worker(make, kind, tmp_path):
         assert sorted(make().run(tasks.die_once, work, 3)) == work
     else:
         with pytest.raises(WorkerDiedError, match=r"was killed.*run the same command again"):
-            list(make().run(tasks.die_in_workers, [os.getpid()] * 200, 200))
+            list(make().run(tasks.die_in_workers, tasks.MANY, len(tasks.MANY)))
 
 
 def test_a_pool_works_on_parts_of_a_task(make):
@@ -190,10 +186,10 @@ if sys.argv[1] == "ray":
 else:
     engine = engines.LocalEngine(3)
 with closing(engine):
-    results = engine.run(tasks.sleep, [0.001] * 3 + [30] * 20, 23)
+    results = engine.run(tasks.sleep, [0.001] * 3 + [600] * 20, 23)
     next(results)
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         list(results)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
@@ -201,10 +197,9 @@ with closing(engine):
 
 
 def test_ctrl_c_ends_the_workers(kind, request, tmp_path):
+    """Half-way through tasks that take ten minutes, after which `subprocess` would give up."""
     address = request.getfixturevalue("cluster").address if kind == "ray" else ""
     program = [sys.executable, "-c", INTERRUPTED, kind, address]
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    start = time.monotonic()
     done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False, env=environment)
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
-    assert time.monotonic() - start < 25

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from helpers import pool_tasks as tasks
+from helpers.processes import children
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,16 +18,12 @@ from dataprep.engines.pool import PARTS_PER_WORKER
 from manifests.errors import WorkerDiedError
 
 
-def children() -> list[str]:
-    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-
-
 @pytest.fixture(autouse=True)
 def _nothing_remains():
-    before, threads = children(), threading.active_count()
+    before, threads = {*children()}, {*threading.enumerate()}
     yield
-    assert children() == before
-    assert threading.active_count() == threads
+    assert {*children()} <= before
+    assert {*threading.enumerate()} <= threads
     assert steps._waiting == {}
 
 
@@ -58,14 +54,16 @@ class TestRuns:
         expected = [[(n, sum(numbers[:at])) for at, n in enumerate(numbers)] for numbers in work]
         assert sorted([[part[:2] for part in result] for result in results]) == sorted(expected)
 
-    def test_all_processes_work_on_one_task(self, engine):
-        (result,) = engine.run_with_pool(tasks.slow_sum, [range(100)], 3)
+    def test_all_processes_work_on_one_task(self, engine, tmp_path):
+        work = [(number, str(tmp_path), 3) for number in range(100)]
+        (result,) = engine.run_with_pool(tasks.parts_that_meet, [work], 3)
         assert [number for number, _, _ in result] == list(range(100))
         assert len({process for _, _, process in result}) == 3
 
-    def test_whole_tasks_run_in_all_processes(self, engine):
-        results = list(engine.run_with_pool(tasks.whole_task, range(60), 3))
-        assert sorted(number for number, _ in results) == list(range(60))
+    def test_whole_tasks_run_in_all_processes(self, engine, tmp_path):
+        work = tasks.until_all_take_part(str(tmp_path), 3)
+        results = list(engine.run_with_pool(tasks.whole_task, work, 3))
+        assert sorted(number for number, _ in results) == list(range(len(results)))
         assert len({process for _, process in results}) == 3
 
     def test_the_next_task_begins_before_the_last_one_ends(self, engine, tmp_path):

@@ -9,7 +9,8 @@ import pytest
 from helpers import gcs_server, handmade
 from helpers.object_stores import environment
 from helpers.pictures import encode
-from helpers.servers import BUCKET, free_ports, seaweedfs
+from helpers.ports import free_ports
+from helpers.servers import BUCKET, seaweedfs
 
 import loaders
 from manifests.remote import open_store
