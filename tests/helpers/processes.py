@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,7 +33,20 @@ def children() -> list[int]:
 def pause(group: int) -> None:
     """Stop a process group, and wait until each process has stopped: the signal alone does not wait."""
     os.killpg(group, signal.SIGSTOP)
-    while any(map(_running_threads, group_members(group))):
+    _wait_until_paused(lambda: group_members(group))
+
+
+def kill_at_once(processes: list[int]) -> None:
+    """Kill processes so that none of them sees another one die."""
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    _wait_until_paused(lambda: processes)
+    for process in processes:
+        os.kill(process, signal.SIGKILL)
+
+
+def _wait_until_paused(processes: Callable[[], list[int]]) -> None:
+    while any(map(_running_threads, processes())):
         time.sleep(0.001)
 
 

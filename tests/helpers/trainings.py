@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 
 from helpers.ports import free_ports
+from helpers.processes import kill_at_once
 
 ROOT = Path(__file__).parents[2]
 
@@ -154,5 +155,5 @@ def kill_after(step, arguments, processes):
         for line in forks.stdout:
             if line.startswith(f"step {step}:"):
                 break
-        forks.kill()
+        kill_at_once([process.pid for process in forks.processes])
     assert [process.exitcode for process in forks.processes] == [-signal.SIGKILL] * processes
