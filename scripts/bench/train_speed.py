@@ -8,7 +8,8 @@
 PHOTOS is a folder of JPEGs, which are repeated up to the count and converted: as they are, resized to 256 pixels, and
 as raw pixels. A step is forward, backward and SGD in bfloat16 with channels last. The cached batch is the limit of the
 model on this machine. All sides take steps in turn; each first returns the batches that it has prefetched meanwhile.
-With `torchrun`, the model is trained with DistributedDataParallel, and the rates are those of one GPU.
+With `torchrun`, the model is trained with DistributedDataParallel, and the rates are those of one GPU. `--cuda-graphs`
+launches all kernels of a step at once, from a CUDA graph that reads a copy of the batch at a fixed address.
 """
 
 from __future__ import annotations
@@ -88,6 +89,8 @@ def main() -> None:
     with Report("train_speed", args.json if RANK == 0 else None) as report:
         for model, batch_size in itertools.product(args.models, args.batch_sizes):
             step = make_step(model, device)
+            if args.cuda_graphs:
+                step = captured(step)
             with_batch_size = argparse.Namespace(**{**vars(args), "batch_size": batch_size})
             feeds = measure(step, datasets, with_batch_size, device)
             if RANK == 0:
@@ -182,6 +185,30 @@ def make_step(name: str, device: torch.device) -> Callable[[Any, Any], None]:
     return step
 
 
+def captured(step: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Return a step that is captured in a CUDA graph at its first call, and replayed at each later one."""
+    graph = torch.cuda.CUDAGraph()
+    inputs: list[Any] = []
+
+    def replay(*batch: Any) -> None:
+        if not inputs:
+            inputs.extend(each.clone(memory_format=torch.preserve_format) for each in batch)
+            aside = torch.cuda.Stream()
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):  # the libraries allocate what they need, which a capture forbids
+                for _ in range(3):
+                    step(*inputs)
+            torch.cuda.current_stream().wait_stream(aside)
+            # The threads of the pipelines go on allocating memory: the rules of a capture are for this thread only.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                step(*inputs)
+        for held, given in zip(inputs, batch, strict=True):
+            held.copy_(given)
+        graph.replay()
+
+    return replay
+
+
 def make_model(name: str) -> nn.Module:
     if name == "tiny":
         return nn.Sequential(nn.Conv2d(3, 8, 8, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1000))
@@ -227,6 +254,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", default=["resnet50", "resnet18", "vit_s"], help="of torchvision; vit_s")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[256])
     parser.add_argument("--torchvision", nargs="*", choices=["v1", "v2"], default=[], help="also measure its loaders")
+    parser.add_argument("--cuda-graphs", action="store_true", help="capture each model's step in a CUDA graph")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="of torchvision's DataLoader")
     parser.add_argument("--option", nargs=2, action="append", default=[], metavar=("NAME", "NUMBER"), help="of build")
     parser.add_argument("--device", choices=["auto", "gpu", "cpu"], default="auto")
@@ -236,6 +264,8 @@ def parse() -> argparse.Namespace:
     if args.device == "auto":
         args.device = "gpu" if torch.cuda.is_available() else "cpu"
     args.options = {name: float(value) if "." in value else int(value) for name, value in args.option}
+    if args.cuda_graphs and (args.device == "cpu" or "RANK" in os.environ):
+        parser.error("--cuda-graphs needs a GPU, and no torchrun")
     if args.count < max(args.batch_sizes):
         parser.error(f"--count {args.count} is less than a batch of {max(args.batch_sizes)}")
     return args

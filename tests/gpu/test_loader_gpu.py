@@ -138,6 +138,27 @@ def test_a_batch_keeps_its_images_until_the_gpu_has_used_them(folders, dtype):
         assert [each.item() for each in sums] == expected
 
 
+def test_a_cuda_graph_is_captured_and_replayed_while_a_loader_runs(folders):
+    sampler = loaders.RepeatedSampler(40, samples=640)
+    with build(folders["tfrecord"], sampler=sampler) as loader:
+        expected = [images.double().sum().item() for images, _ in loader]
+        loader.set_epoch(0)
+        batches = iter(loader)
+        images, _ = next(batches)
+        held = images.clone(memory_format=torch.preserve_format)
+        held.double().sum()
+        graph = torch.cuda.CUDAGraph()
+        # The rules of a capture are for this thread only: those of the pipeline allocate memory meanwhile.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            total = held.double().sum()
+        sums = []
+        for images in (images, *(images for images, _ in batches)):
+            held.copy_(images)
+            graph.replay()
+            sums.append(total.clone())
+        assert [each.item() for each in sums] == expected
+
+
 def test_no_copy_through_the_host(folders):
     """A batch uses DALI's own memory on the GPU."""
     loader = build(folders["tfrecord"])
