@@ -143,16 +143,14 @@ def test_a_cuda_graph_is_captured_and_replayed_while_a_loader_runs(folders):
     with build(folders["tfrecord"], sampler=sampler) as loader:
         expected = [images.double().sum().item() for images, _ in loader]
         loader.set_epoch(0)
-        batches = iter(loader)
-        images, _ = next(batches)
-        held = images.clone(memory_format=torch.preserve_format)
-        held.double().sum()
-        graph = torch.cuda.CUDAGraph()
-        # The rules of a capture are for this thread only: those of the pipeline allocate memory meanwhile.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            total = held.double().sum()
-        sums = []
-        for images in (images, *(images for images, _ in batches)):
+        graph, held, sums = torch.cuda.CUDAGraph(), None, []
+        for images, _ in loader:
+            if held is None:
+                held = images.clone(memory_format=torch.preserve_format)
+                held.double().sum()
+                # The rules of a capture are for this thread only: those of the pipeline allocate memory meanwhile.
+                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                    total = held.double().sum()
             held.copy_(images)
             graph.replay()
             sums.append(total.clone())
