@@ -14,10 +14,11 @@ from helpers import gate, no_progress, one_worker
 from helpers.object_stores import bucket, server_environment, store
 from helpers.pictures import SUFFIXES, encode, photo
 from helpers.warm_python import WarmPython
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# A busy machine must not fail a property test. Hypothesis fails any example that takes more than 200 ms.
-settings.register_profile("no deadline", deadline=None)
+# A busy machine must not fail a property test. Hypothesis fails any example that takes more than 200 ms, and a test if
+# ten examples take a second to generate.
+settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no deadline")
 
 __all__ = ["bucket", "no_progress", "one_worker", "server_environment", "store"]

@@ -95,10 +95,14 @@ def is_done(case: Case, folder: Path) -> bool:
     return written is None or "--dry-run" in case.arguments or (folder / written).exists()
 
 
+#: How lines begin that a step prints when it has taken five seconds.
+PROGRESS = ("converting: ", "verifying: ", "checking: ", "comparing: ", "decoding: ", "hashing: ", "indexing: ")
+
+
 def error_of(done: subprocess.CompletedProcess[str], text: str | None = None) -> str:
     """Check that a command stopped with status 3 and one line about it; return the line."""
     text = done.stderr if text is None else text
-    lines = [line for line in text.splitlines() if not line.startswith(("note: ", "photos: ", "broken: "))]
+    lines = [line for line in text.splitlines() if not line.startswith(("note: ", "photos: ", "broken: ", *PROGRESS))]
     assert done.returncode == 3, (done.returncode, text)
     assert len(lines) == 1, text
     assert lines[0].startswith(("dataprep: ", "loaders: "))

@@ -23,7 +23,7 @@ MAX_SECONDS = 5
 _HARD_MEMORY = 3 << 30
 _HARD_SECONDS = 20
 #: A child that does not end in this many seconds, on a busy machine, hangs.
-_HANGS = 40
+_HANGS = 300
 _HARD_FILE_SIZE = 256 << 20
 
 #: Exit status of a child whose function raised an exception.

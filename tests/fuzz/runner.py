@@ -23,7 +23,7 @@ from fuzz.isolation import Fault
 from fuzz.surfaces import Surface, surface_named
 
 #: A case that takes longer, on a busy machine, hangs.
-_TIME_LIMIT = 120
+_TIME_LIMIT = 400
 
 #: Failing cases of one kind that are saved. They may have different causes.
 _SAVED = 5

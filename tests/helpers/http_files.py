@@ -10,6 +10,12 @@ from pathlib import Path
 from urllib.parse import unquote
 
 
+class BusyServer(ThreadingHTTPServer):
+    """A server that many clients may connect to before it has accepted the first one; otherwise, they wait a second."""
+
+    request_queue_size = 128
+
+
 @contextmanager
 def serve_folder(folder: Path, *, ranges: bool = True) -> Iterator[str]:
     """Serve a folder; return its URL. Without `ranges`, the server sends whole files, as Python's own does."""
@@ -46,7 +52,7 @@ def serve_folder(folder: Path, *, ranges: bool = True) -> Iterator[str]:
 
         do_HEAD = do_GET  # noqa: N815
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = BusyServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

@@ -18,16 +18,16 @@ from dataprep.images.downscale import prepare
 from dataprep.images.validate import inspect
 from dataprep.options import Downscale, Options, Raw
 
-TIME_LIMIT = 2.0  # seconds, for one image of a few KB
+TIME_LIMIT = 2.0  # seconds of the CPU, for one image of a few KB
 
 
 def validate(data: bytes, validation: str, max_pixels: int = MAX_PIXELS) -> ImageInfo | None:
-    start = time.perf_counter()
+    start = time.thread_time()
     try:
         info = inspect(data, validation, max_pixels)
     except Rejected as error:
         info, rejected = None, error
-    assert time.perf_counter() - start < TIME_LIMIT
+    assert time.thread_time() - start < TIME_LIMIT
     if info is None:
         assert rejected.reason in REASONS
         assert isinstance(rejected.detail, str)

@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from helpers.processes import wait_until_gone
 
 from dataprep.verify.dataset import verify_dataset
 
@@ -183,6 +184,7 @@ def test_killed_at_any_moment(convert, invoke, source, snapshot):
         time.sleep(delay)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        assert wait_until_gone(process.pid)
         # Whatever has its final name is whole.
         assert all(files[name] == data for name, data in snapshot(out).items() if not name.startswith("."))
     invoke("repair", "--workers", 1, out, "--src", source)

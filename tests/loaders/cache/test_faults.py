@@ -42,7 +42,7 @@ def dataset(tmp_path_factory):
     return folder, url
 
 
-def open_images(url, cache, *, limit=None, timeout=5.0):
+def open_images(url, cache, *, limit=None, timeout=60.0):
     split = open_cached(url, "train", cache, limit)
     return CachedImages(split, SampleTables(split), mmap=True, timeout=timeout)
 

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from helpers.eventually import eventually
 
 import loaders.dataset.mapped_files
 from loaders.dataset.mapped_files import Mappings, map_file, prefetch
@@ -93,7 +94,7 @@ def test_prefetched_bytes_are_read_into_memory(tmp_path, monkeypatch, unavailabl
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     resident_before = resident(path)
-    if resident_before == 2000:
+    if resident_before > 900:
         pytest.skip("this file system keeps everything in memory")
     if unavailable == "_PROCESS_MADVISE":
         monkeypatch.setattr(loaders.dataset.mapped_files, unavailable, -1)
@@ -102,5 +103,4 @@ def test_prefetched_bytes_are_read_into_memory(tmp_path, monkeypatch, unavailabl
     mapped = map_file(path, 4096 * 2000)
     offsets = np.arange(1100) * 4096 + 100
     prefetch(mapped.address + offsets, np.full(1100, 3000))
-    os.sync()
-    assert resident(path) - resident_before >= 1000
+    assert eventually(lambda: resident(path) - resident_before >= 1000)

@@ -57,11 +57,11 @@ def error_text(name: str, arguments: dict[str, Any]) -> str:
 def test_extreme_arguments_are_parsed_or_refused_at_once(name: str) -> None:
     for parameter in named_parameters(name):
         for value in EXTREME:
-            started = time.process_time()
+            started = time.thread_time()
             text = error_text(name, valid_arguments(name) | {parameter: value})
             assert len(text) < 2000
             assert "\n" not in text
-            assert time.process_time() - started < 2
+            assert time.thread_time() - started < 2
 
 
 @pytest.mark.parametrize("name", known_transforms())

@@ -10,6 +10,7 @@ from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from helpers.http_files import BusyServer
 from helpers.servers import ACCESS_KEY, BUCKET, SECRET_KEY
 
 from manifests.errors import CallError, DatasetError, StorageError
@@ -39,7 +40,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], Store]
 
             do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = handle_any  # noqa: N815
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server = BusyServer(("127.0.0.1", 0), Handler)
         running.append(server)
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
