@@ -2,7 +2,7 @@
 
     python scripts/bench/duplicates.py --photos DIR
     python scripts/bench/duplicates.py --photos DIR --search 50000x1280000 1280000x1280000
-    python scripts/bench/duplicates.py --photos DIR --dataset 1000000
+    python scripts/bench/duplicates.py --photos DIR --dataset 1000000 1280000x1280000
     python scripts/bench/duplicates.py --judged DIR PAIRS.csv --imagededup HASHES.json
 
 Every JPEG of DIR is changed in each of several ways. `found` is the share of the copies that are found at a distance of
@@ -15,8 +15,10 @@ but there are no near pairs except the planted ones, all of which must be found.
 because other programs may use the machine; `wall s` is what the run took beside them. `peak GB` is the sum of the peaks
 of the processes.
 
---dataset runs the command on a prepared dataset of so many samples, a twentieth of them in val, whose tables have such
-hashes: it reads no image. --judged compares DIR/test with DIR/train, and what is found with pairs that people judged.
+--dataset runs the whole command, a process of its own, on a prepared dataset of N samples, a twentieth of them in val,
+or with --across on two datasets of A and B samples. Their tables have such hashes, so it reads no image. `peak GB` is
+the largest sum over all of its processes, with shared pages divided (PSS). --judged compares DIR/test with DIR/train,
+and what is found with pairs that people judged.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from judged_pairs import measure_imagededup, measure_ours, read_pairs
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 from report import Report, make_parser
+from report_page import memory_of_session
 
 from dataprep.duplicates.near import search_hashes
 from dataprep.duplicates.search import distances
@@ -134,10 +137,11 @@ def many_hashes(own: NDArray[np.uint64], count: int, seed: int) -> NDArray[np.ui
 
 
 def plant(a: NDArray[np.uint64], b: NDArray[np.uint64], copies: int) -> Iterator[tuple[int, int]]:
-    """Make hashes of b near to hashes of a, in random symmetries, and yield the pairs."""
+    """Make hashes of b near to hashes of a, at most so many, in random symmetries, and yield the pairs."""
     rng = np.random.default_rng(2)
     rows = rng.permutation(min(len(a), len(b)))[: 2 * copies]
-    for source, target in zip(rows[:copies].tolist(), rows[copies:].tolist(), strict=True):
+    copies = len(rows) // 2
+    for source, target in zip(rows[:copies].tolist(), rows[copies:].tolist(), strict=False):
         b[target] = transform_hashes(a[source : source + 1], SYMMETRIES[rng.integers(8)])[0]
         for bit in rng.choice(256, rng.integers(0, DEFAULT_DISTANCE + 1), replace=False):
             b[target, bit // 64] ^= np.uint64(1) << np.uint64(bit % 64)
@@ -172,30 +176,39 @@ def measure_search(own: NDArray[np.uint64], size: str, workers: int | None) -> d
     }
 
 
-def measure_command(own: NDArray[np.uint64], samples: int, image: Path) -> dict[str, Any]:
-    """Run `dataprep duplicates` in a process of its own."""
-    val = samples // 20
-    hashes = many_hashes(own, samples, 0)
-    planted = len(list(plant(hashes[:-val], hashes[-val:], 1000)))
+def measure_command(own: NDArray[np.uint64], size: str, image: Path) -> dict[str, Any]:
+    """Run `dataprep duplicates` on one dataset, or on two, in a process of its own."""
+    counts = [int(count) for count in size.split("x")]
+    hashes = many_hashes(own, sum(counts), 0)
+    last = counts[1] if len(counts) > 1 else counts[0] // 20
+    planted = len(list(plant(hashes[:-last], hashes[-last:], 1000)))
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "dataset"
-        make_hashed_dataset(out, hashes, val, image)
-        cpu, wall = sum(os.times()[2:4]), time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-m", "dataprep", "duplicates", out, "--json"], capture_output=True, text=True, check=False
-        )
-        cpu, wall = sum(os.times()[2:4]) - cpu, time.perf_counter() - wall
-    result = json.loads(done.stdout)
+        folders = [Path(folder) / f"dataset-{number}" for number in range(len(counts))]
+        for number, (out, start) in enumerate(zip(folders, np.cumsum([0, *counts]).tolist(), strict=False)):
+            part = hashes[start : start + counts[number]]
+            make_hashed_dataset(out, part, 0 if len(counts) > 1 else last, image, first=start)
+        del hashes
+        command = [sys.executable, "-m", "dataprep", "duplicates", *map(str, folders), "--json"]
+        command += ["--across"] * (len(counts) > 1)
+        cpu, wall, peak = sum(os.times()[2:4]), time.perf_counter(), 0
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(command, start_new_session=True, stdout=output, stderr=subprocess.DEVNULL)
+            while process.poll() is None:
+                peak = max(peak, memory_of_session(process.pid))
+                time.sleep(0.2)
+            cpu, wall = sum(os.times()[2:4]) - cpu, time.perf_counter() - wall
+            output.seek(0)
+            result = json.load(output)
     leaked = sum(leak["images"] for leak in result["leaks"])
     return {
-        "samples": samples,
+        "samples": size,
         "CPU s": cpu,
         "wall s": wall,
-        "peak GB of a process": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6,
+        "peak GB": peak / 1e9,
         "pairs": result["near"],
         "listed": len(result["pairs"]),
         "leaked images": f"{leaked} of {planted}",
-        "status": done.returncode,
+        "status": process.returncode,
     }
 
 
@@ -204,7 +217,7 @@ def main() -> None:
     parser.add_argument("--photos", type=Path, help="folder of JPEGs")
     parser.add_argument("--search", nargs="*", default=[], metavar="AxB", help="numbers of hashes to compare")
     parser.add_argument("--workers", type=int, default=None, help="processes of the search")
-    parser.add_argument("--dataset", nargs="*", type=int, default=[], metavar="N", help="samples of a dataset")
+    parser.add_argument("--dataset", nargs="*", default=[], metavar="N|AxB", help="samples of one dataset, or of two")
     parser.add_argument("--judged", nargs=2, type=Path, metavar=("DIR", "PAIRS"), help="images, and pairs of them")
     parser.add_argument("--imagededup", type=Path, metavar="JSON", help="hashes of the judged images by imagededup")
     args: argparse.Namespace = parser.parse_args()
@@ -218,9 +231,9 @@ def main() -> None:
             return
         files = [path.read_bytes() for path in photographs(args.photos)]
         own = measure_changes(files, report)
-        for samples in args.dataset:
+        for size in args.dataset:
             image = next(iter(photographs(args.photos)))
-            report.table("dataprep duplicates", [measure_command(own, samples, image)])
+            report.table("dataprep duplicates", [measure_command(own, size, image)])
         for size in args.search:
             report.table("Exact search", [measure_search(own, size, args.workers)])
 

@@ -25,14 +25,15 @@ _IMAGE_BYTES = 110_000
 CLASSES = 1000
 
 
-def make_hashed_dataset(out: Path, hashes: NDArray[np.uint64], val: int, image: Path) -> None:
+def make_hashed_dataset(out: Path, hashes: NDArray[np.uint64], val: int, image: Path, *, first: int = 0) -> None:
     """Write a dataset with these hashes.
 
     Args:
         out: its folder, which does not exist.
         hashes: uint64 [N, 4].
-        val: the last samples, so many, are the split val.
+        val: the last samples, so many, are the split val. Without any, there is no such split.
         image: any image, of which a manifest is made.
+        first: number of the first sample. Samples with different numbers have different checksums.
 
     """
     example = out.parent / f"{out.name}-example"
@@ -42,11 +43,12 @@ def make_hashed_dataset(out: Path, hashes: NDArray[np.uint64], val: int, image: 
     manifest = read_manifest(example / "out")
     out.mkdir()
     splits = [
-        _write_split(out, name, hashes[rows], rows.start)
+        _write_split(out, name, hashes[rows], first + rows.start)
         for name, rows in (
             ("train", slice(0, len(hashes) - val)),
             ("val", slice(len(hashes) - val, len(hashes))),
         )
+        if rows.start < rows.stop
     ]
     classes = tuple(f"n{number:08d}" for number in range(CLASSES))
     made = replace(manifest, classes=classes, splits=tuple(splits), options={**manifest.options, "hash": HASH_RECIPE})

@@ -244,8 +244,12 @@ def test_duplicates(results_of, tmp_path):
     for name in ("astronaut", "chelsea", "coffee"):
         (tmp_path / f"{name}.jpg").write_bytes(encode(photograph(name)))
     sizes = ("2500x3000", "3000x3000")
-    results, _ = results_of("duplicates", "--photos", tmp_path, "--search", *sizes, "--workers", 1)
-    changes, photographs, *searches = (table["rows"] for table in results["tables"])
+    results, _ = results_of(
+        *("duplicates", "--photos", tmp_path, "--search", *sizes, "--workers", 1, "--dataset", "400", "100x200")
+    )
+    changes, photographs, *commands, first, second = (table["rows"] for table in results["tables"])
+    assert [row["leaked images"] for (row,) in commands] == ["10 of 10", "50 of 50"]
+    searches = (first, second)
     assert {row["found"] for row in changes if "crop" not in row["change"]} == {"100.00%"}
     assert photographs[0]["false pairs"] == 0
     assert [(row["search"], row["planted pairs missed"]) for (row,) in searches] == [(size, 0) for size in sizes]
