@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 from dataprep import storage
 from dataprep.append.base import Base, read_base
+from dataprep.append.ended import remove_ended
 from dataprep.append.mark import Mark, create_mark, read_mark, remove_mark
 from dataprep.append.planning import AppendPlan, AppendResult, plan_append
 from dataprep.engines import Engine
@@ -98,6 +99,7 @@ def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
     out, base = planned.base.out, planned.base
     new = Mark("append", planned.plan.fingerprint, planned.files, stamps_of(planned.source, planned.plan))
     refuse_folders(out, (APPEND_MARK_NAME, *new.files))
+    remove_ended(out)
     _remove_stale(base, mark)
     if mark is None or (base.manifest.revisions and base.manifest.revisions[-1].options.get("plan") == mark.plan):
         _refuse_files(out, new)

@@ -7,6 +7,7 @@ the shards; `finish` writes the manifest of the next revision and removes the ma
 from __future__ import annotations
 
 import hashlib
+import os
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ import numpy as np
 from dataprep import storage
 from dataprep.append.base import Base, read_base
 from dataprep.append.complete import finish_append
+from dataprep.append.ended import describe_ended, has_ended
 from dataprep.append.mark import read_mark, remove_mark
 from dataprep.append.planning import AppendPlan, AppendResult
 from dataprep.append.prepare import prepared_append
@@ -85,7 +87,7 @@ def _write_empty_plan(source: Source, base: Base, options: Options, name: str) -
 
 
 def is_appended(plan: StoredPlan, out: str) -> bool:
-    """Return whether everything in the plan of an append is in the dataset.
+    """Return whether everything in the plan of an append is in the dataset, or was rejected.
 
     Raises:
         CallError: it is not, and the append is not in progress any more, or the dataset has changed since.
@@ -94,6 +96,8 @@ def is_appended(plan: StoredPlan, out: str) -> bool:
     mark = read_mark(out)  # before the manifest: another process may finish meanwhile, and removes the mark last
     base = read_base(out, option="")
     if not plan.shards or any(each.options.get("plan") == plan.fingerprint for each in base.manifest.revisions):
+        return True
+    if has_ended(out):
         return True
     is_planned = mark is not None and mark.action == "append" and mark.plan == plan.fingerprint
     if not is_planned or plan.append is None or plan.append.parent != base.digest:
@@ -158,11 +162,19 @@ def finish_planned_append(
 
 
 def _describe_finished(plan: StoredPlan, out: str) -> AppendResult:
-    """Describe an append whose revision exists, and remove its mark if `finish` was killed before."""
+    """Describe an append that has ended, and remove its mark if `finish` was killed before."""
     base, mark = read_base(out, option=""), read_mark(out)
     plans = [None, *(revision.options.get("plan") for revision in base.manifest.revisions)]
     revision = plans.index(plan.fingerprint) if plan.fingerprint in plans else None
-    if mark is not None and mark.action == "append" and mark.plan == plan.fingerprint:
+    has_mark = mark is not None and mark.action == "append" and mark.plan == plan.fingerprint
+    if revision is None and has_ended(out):
+        if has_mark:
+            for shard in plan.job(out).shards:
+                storage.remove(os.path.join(out, f"{shard.name}.parquet"))
+            remove_mark(out)
+        converted = describe_ended(plan, out, replace(base.manifest, splits=()))
+        return AppendResult(base.manifest, plan.append.known if plan.append else 0, None, converted)
+    if has_mark:
         remove_mark(out)
     images = sum(split.images for split in plan.splits) + len(plan.rejected) + (plan.append.known if plan.append else 0)
     return AppendResult(base.manifest, images, revision, None)

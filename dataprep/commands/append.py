@@ -60,13 +60,18 @@ def append_inputs(inputs: Inputs, engine: Engine, max_rejected: float, *, dry_ru
 
 def print_append(result: AppendResult, out: str, max_rejected: float) -> ExitStatus:
     """Print what was appended; return status 1 if too many images were rejected."""
+    from dataprep.plan.assign import PLAN_FOLDER
+    from dataprep.plan.files import ENDED_NAME
+
     _print_notices(result.notices)
     if result.converted is None:
         _print_nothing(result, out)
         return ExitStatus.SUCCESS
     _print_known(result.known, out)
-    status = print_result(result.converted, out, max_rejected, appended=True)
-    if not result.converted.manifest.splits:
+    is_nothing = not result.converted.manifest.splits
+    rejected = f"{PLAN_FOLDER}/{ENDED_NAME}" if is_nothing else None
+    status = print_result(result.converted, out, max_rejected, appended=True, rejected=rejected)
+    if is_nothing:
         print_line(f"nothing was appended to {out}: every new image was rejected")
         return status
     _print_new(result.new_classes)

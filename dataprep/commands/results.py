@@ -27,7 +27,9 @@ max_rejected_option = click.option(
 )
 
 
-def print_result(result: ConvertResult, out: str, max_rejected: float, *, appended: bool = False) -> ExitStatus:
+def print_result(
+    result: ConvertResult, out: str, max_rejected: float, *, appended: bool = False, rejected: str | None = None
+) -> ExitStatus:
     """Print the totals of a complete dataset; return status 1 if too many images were rejected.
 
     Args:
@@ -35,6 +37,7 @@ def print_result(result: ConvertResult, out: str, max_rejected: float, *, append
         out: the output folder.
         max_rejected: largest fraction of the images that may be rejected.
         appended: the totals are those of new shards in a dataset.
+        rejected: name of the list of rejected images in the folder; `None` means that of the manifest.
 
     """
     for notice in result.notices:
@@ -53,7 +56,7 @@ def print_result(result: ConvertResult, out: str, max_rejected: float, *, append
     if result.rejected:
         fraction = result.rejected / result.images
         images = f"{result.rejected:,} of {plural(result.images, 'image')} ({fraction:.2%})"
-        name = result.manifest.rejected.name if result.manifest.rejected else "rejected.jsonl"
+        name = rejected or (result.manifest.rejected.name if result.manifest.rejected else "rejected.jsonl")
         print_line(f"rejected: {images}, see {out}/{name}")
         print_failed(result.failed)
         if fraction > max_rejected:

@@ -43,7 +43,11 @@ from manifests.sealed import seal, unseal
 from manifests.text import printable
 
 PLAN_NAME = "plan.json"
-_PLAN_FILE = re.compile(r"plan\.json|source-[0-9]{5,}\.parquet")
+
+#: What an append without a new image rejected; see `dataprep.append.ended`.
+ENDED_NAME = "rejected.jsonl"
+
+_PLAN_FILE = re.compile(r"plan\.json|rejected\.jsonl|source-[0-9]{5,}\.parquet")
 
 
 def plan_folder(out: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.pictures import encode, photo
 
+from dataprep.append import complete
 from dataprep.append.base import read_base
 from dataprep.append.complete import finish_append
 from dataprep.append.steps import finish_planned_append
@@ -167,15 +168,69 @@ def test_revert(sources, before, invoke, snapshot):
     assert without_plan(snapshot(out)) == old
 
 
-def test_only_rejected_images(before, invoke, snapshot, tmp_path):
+@pytest.fixture
+def broken(tmp_path) -> Path:
+    """A source of which every image is rejected."""
     (tmp_path / "bad" / "cat").mkdir(parents=True)
-    (tmp_path / "bad" / "cat" / "a.jpg").write_bytes(b"broken")
+    for number in range(6):
+        (tmp_path / "bad" / "cat" / f"{number}.jpg").write_bytes(b"broken")
+    return tmp_path / "bad"
+
+
+def check_nothing_appended(out, result):
+    assert f"rejected: 6 of 6 images (100.00%), see {out}/plan/rejected.jsonl" in result.output
+    assert "every new image was rejected" in result.output
+    rows = [json.loads(line) for line in (out / "plan" / "rejected.jsonl").read_text().splitlines()]
+    assert [row["source"] for row in rows] == [f"cat/{number}.jpg" for number in range(6)]
+    assert verify_dataset(str(out), workers=1).problems == ()
+
+
+def test_only_rejected_images(before, broken, sources, invoke, snapshot):
+    """Nothing is appended, the list of the images is kept, and every step can be repeated."""
     old, out = snapshot(before), copy(before, "out")
-    invoke("plan", "--src", tmp_path / "bad", "--append", "--out", out)
-    invoke("work", out, "--workers", 1)
-    assert "every new image was rejected" in invoke("finish", out, "--workers", 1, status=1).output
-    assert without_plan(snapshot(out)) == old
+    invoke("plan", "--src", broken, "--append", "--out", out)
+    for _ in range(2):
+        invoke("work", out, "--workers", 1)
+        check_nothing_appended(out, invoke("finish", out, "--workers", 1, status=1))
+        assert without_plan(snapshot(out)) == old
+    invoke("finish", out, "--max-rejected", 1)
+    invoke("work", out, "--claim", "--workers", 1)
+    check_nothing_appended(out, invoke("convert", "--src", broken, "--append", "--out", out, status=1))
+    invoke("convert", "--src", sources[1], "--append", "--out", out, "--max-rejected", 1)
+    assert not (out / "plan" / "rejected.jsonl").exists()
     assert "ended without a new image" in invoke("finish", out, status=2).output
+
+
+def test_only_rejected_images_without_a_plan(before, broken, sources, invoke, snapshot):
+    old, out = snapshot(before), copy(before, "out")
+    check_nothing_appended(out, invoke("convert", "--src", broken, "--append", "--out", out, status=1))
+    assert without_plan(snapshot(out)) == old
+    invoke("plan", "--src", sources[1], "--append", "--out", out)
+    assert not (out / "plan" / "rejected.jsonl").exists()
+    invoke("work", out, "--workers", 1)
+    invoke("finish", out, "--max-rejected", 1, "--workers", 1)
+    assert read_manifest(out).revision == 1
+
+
+@pytest.mark.parametrize("step", ["write_ended", "remove_empty_shards"])
+def test_killed_after_all_were_rejected(step, before, broken, invoke, snapshot, monkeypatch):
+    """`finish` was killed before the mark was removed: the next one ends its work."""
+    old, out = snapshot(before), copy(before, "out")
+    invoke("plan", "--src", broken, "--append", "--out", out)
+    invoke("work", out, "--workers", 1)
+    original = getattr(complete, step)
+
+    def kill(*arguments):
+        original(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(complete, step, kill)
+    with pytest.raises(KeyboardInterrupt):
+        finish_planned_append(str(out), workers=1)
+    monkeypatch.undo()
+    assert (out / "manifest.append.json").exists()
+    check_nothing_appended(out, invoke("finish", out, "--workers", 1, status=1))
+    assert without_plan(snapshot(out)) == old
 
 
 def test_options_that_exclude_each_other(sources, before, invoke):
