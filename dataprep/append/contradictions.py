@@ -2,42 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.datasets.label_texts import label_columns, label_texts
 from dataprep.options import Options
 from dataprep.sources import Source
+from dataprep.sources.base import MASK_SOURCE
 from manifests.errors import SourceError
-from manifests.labels import MASK_TYPES
+from manifests.labels import MASK_TYPES, LabelType
 from manifests.text import agree, cut_middle, plural, printable
 
+_NOUNS: Mapping[LabelType, str] = {"mask": "mask", "depth": "depth map"}
 
-def check_labels(source: Source, rows: NDArray[np.int64], stored: pa.Array) -> None:
-    """Check that samples have the labels that the dataset stores, as text. Masks are not read for this."""
-    if source.label_type in MASK_TYPES or not len(rows):
-        return
-    own = label_texts(
-        pa.table({"label": source.label[rows], **_columns(source, rows)}), source.label_type, source.classes
-    )
-    is_equal = np.asarray(pc.equal(own, stored))
-    # The dataset can have one image in several classes. One of them must be that of the source.
+
+def own_texts(source: Source, rows: NDArray[np.int64]) -> pa.Array:
+    """Return the labels of some samples as text, if they do not refer to places in the image."""
+    table = pa.table({"label": source.label[rows], **_columns(source, rows)})
+    return label_texts(table, source.label_type, source.classes)
+
+
+def check_labels(
+    source: Source, rows: NDArray[np.int64], stored: pa.Array, own: pa.Array, is_equal: NDArray[np.bool_]
+) -> None:
+    """Refuse samples that are in the dataset with other labels.
+
+    Args:
+        source: the samples.
+        rows: their rows, which can repeat: the dataset can have one image in several classes, int64 [n].
+        stored: the labels in the dataset as text.
+        own: those of the source.
+        is_equal: which labels are equal, bool [n]. One of those of each sample must be.
+
+    Raises:
+        SourceError: a sample has another label.
+
+    """
     moved = np.flatnonzero(~is_equal & ~np.isin(rows, rows[is_equal]))
     if not len(moved):
         return
-    what = "class " if source.label_type == "class" else "label "
-    names = [what + cut_middle(printable(texts[int(moved[0])].as_py()), 80) for texts in (stored, own)]
+    first, what = int(rows[moved[0]]), _NOUNS.get(source.label_type, "label")
+    if source.label_type in MASK_TYPES:
+        path = cut_middle(printable(source.extra[MASK_SOURCE][first].as_py()), 200)
+        where = f"with another {what} than {path}"
+    else:
+        before, now = (cut_middle(printable(texts[int(moved[0])].as_py()), 80) for texts in (stored, own))
+        is_class = source.label_type == "class"
+        where = (
+            f"in class {before}, but here in class {now}"
+            if is_class
+            else f"with the label {before}, but here with {now}"
+        )
     count = len(np.unique(rows[moved])) - 1
-    others = f", and {plural(count, 'other image')} also {agree(count, 'has', 'have')} another label" if count else ""
+    others = f", and {plural(count, 'other image')} also {agree(count, 'has', 'have')} another {what}" if count else ""
     raise SourceError(
-        f"the image is in the dataset in {names[0]}, but here in {names[1]}{others}; --append only adds images",
-        file=source.path[int(rows[moved[0]])].as_py(),
-        hint="make the dataset again to change labels",
+        f"the image is in the dataset {where}{others}; --append only adds images",
+        file=source.path[first].as_py(),
+        hint=f"make the dataset again to change {what}s",
     )
 
 

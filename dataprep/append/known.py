@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,31 +11,26 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.append.base import Base, options_members, options_of
-from dataprep.append.contradictions import Splits, check_labels, compare_splits, describe_splits
-from dataprep.containers import Location, locations_of
+from dataprep.append.contradictions import Splits, check_labels, compare_splits, describe_splits, own_texts
+from dataprep.append.reading import StoredMask, has_same_pixels, read_contents, read_tasks
 from dataprep.datasets.label_texts import label_columns, label_texts
 from dataprep.datasets.sample_rows import hash_texts
 from dataprep.engines import Engine
-from dataprep.images.base import Rejected
 from dataprep.options import Options, library_versions
 from dataprep.plan.assign import fingerprint_of
 from dataprep.progress import Progress
-from dataprep.shards.source_image import load_image
 from dataprep.sources import Source
 from manifests.errors import CallError
+from manifests.labels import LABEL_COLUMNS, MASK_TYPES, PLACED_TYPES
 from manifests.members import MemberError
 from manifests.revisions import parts
 from manifests.schema import UNREADABLE, Manifest
 from manifests.tables import read_table
 from manifests.text import plural, printable
-
-#: Images that one task reads.
-_BATCH = 256
 
 
 def revision_with(base: Base, source: Source) -> int | None:
@@ -46,28 +41,6 @@ def revision_with(base: Base, source: Source) -> int | None:
         if fingerprint_of(source, options_members(part.options)) == digest:
             return number
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTask:
-    """Source images to read.
-
-    Attributes:
-        root: folder that relative `paths` start from.
-        options: how they are stored.
-        rows: their rows in the source.
-        paths: their paths.
-        sizes: their sizes in bytes, when the source was scanned.
-        locations: where they are inside containers.
-
-    """
-
-    root: str
-    options: Options
-    rows: list[int]
-    paths: list[str]
-    sizes: list[int]
-    locations: list[Location | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +71,7 @@ def find_known(base: Base, source: Source, engine: Engine, progress: Progress | 
 
     Raises:
         CallError: the images cannot be compared, because other libraries resized those of the dataset.
-        SourceError: an image is in the dataset in another class.
+        SourceError: an image is in the dataset with another label.
 
     """
     known = np.zeros(len(source), np.bool_)
@@ -109,10 +82,14 @@ def find_known(base: Base, source: Source, engine: Engine, progress: Progress | 
         shards = [(split.name, shard) for split in part.splits for shard in split.shards]
         paths = [os.path.join(base.out, shard.table.name) for _, shard in shards]
         manifest = base.manifest
-        columns = ["source", *label_columns(manifest.label_type), "size", "crc32c"]
+        has_masks = manifest.label_type in MASK_TYPES
+        columns = ["source", *label_columns(manifest.label_type), *["mask_offset"] * has_masks, "size", "crc32c"]
         read = partial(read_table, columns=columns, label_type=manifest.label_type)
         read_tables = storage.map_files(base.out, read, paths)
-        tables = [_with_texts(table, manifest, name) for (name, _), table in zip(shards, read_tables, strict=True)]
+        tables = [
+            _with_texts(table, manifest, name, os.path.join(base.out, shard.file.name))
+            for (name, shard), table in zip(shards, read_tables, strict=True)
+        ]
         if not tables:
             continue
         stored = pa.concat_tables(tables).replace_schema_metadata(None)
@@ -204,54 +181,53 @@ def _compare(  # noqa: PLR0917
         candidates &= (source.size[rows] == sizes) | (source.size[rows] == UNREADABLE)
     pairs, rows = pairs.filter(pa.array(candidates)), rows[candidates]
     unique = np.unique(rows)
+    tasks = list(read_tasks(source, options, unique))
     if progress:
-        progress.start(len(unique), -(-len(unique) // _BATCH))
-    tasks = list(_tasks(source, options, unique))
+        progress.start(len(unique), len(tasks))
     checksums = np.full(len(source), -1, np.int64)
-    with closing(engine.run(read_checksums, tasks, len(tasks))) as results:
-        for number, (read, found) in enumerate(results):
-            checksums[read] = found
+    labels: dict[int, str] = {}
+    with closing(engine.run(read_contents, tasks, len(tasks))) as results:
+        for number, found in enumerate(results):
+            checksums[found.rows] = found.checksums
+            labels.update(zip(found.rows, found.labels, strict=True))
             if progress:
-                progress.advance(f"part {number}", len(read))
+                progress.advance(f"part {number}", len(found.rows))
     same = checksums[rows] == np.asarray(pairs["crc32c"].cast(pa.int64()).fill_null(-2))
-    pairs = pairs.filter(pa.array(same))
-    check_labels(source, rows[same], pairs["label"].combine_chunks())
-    known[rows[same]] = True
+    pairs, rows = pairs.filter(pa.array(same)), rows[same]
+    if source.label_type in PLACED_TYPES:
+        own = pa.array([labels[row] for row in rows.tolist()], pa.large_string())
+    else:
+        own = own_texts(source, rows)
+    is_equal = np.asarray(pc.equal(own, pairs["label"].combine_chunks()))
+    if source.label_type in MASK_TYPES:
+        is_equal |= _same_masks(source, rows, options, pairs, ~is_equal)
+    check_labels(source, rows, pairs["label"].combine_chunks(), own, is_equal)
+    known[rows] = True
     return pairs
 
 
-def _with_texts(table: pa.Table, manifest: Manifest, split: str) -> pa.Table:
-    """Return the columns ``source``, ``label`` and ``split`` (as text), ``size`` and ``crc32c``."""
-    label = label_texts(table, manifest.label_type, manifest.classes)
-    return pa.table({
+def _same_masks(
+    source: Source, rows: NDArray[np.int64], options: Options, pairs: pa.Table, others: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Return which masks with other bytes have the same pixels, bool [n]."""
+    result = np.zeros(len(rows), np.bool_)
+    for at in np.flatnonzero(others).tolist():
+        row = pairs.slice(at, 1).to_pylist()[0]
+        stored = StoredMask(row["shard"], row["mask_offset"], row["mask_size"], row["mask_crc32c"])
+        result[at] = has_same_pixels(source, int(rows[at]), options, stored)
+    return result
+
+
+def _with_texts(table: pa.Table, manifest: Manifest, split: str, shard: str) -> pa.Table:
+    """Return the columns ``source``, ``label`` and ``split`` as text, ``size`` and ``crc32c``; and where masks are."""
+    columns = {
         "source": table["source"],
-        "label": label,
+        "label": label_texts(table, manifest.label_type, manifest.classes),
         "split": pa.repeat(pa.scalar(split), len(table)),
         "size": table["size"],
         "crc32c": table["crc32c"],
-    })  # fmt: skip
-
-
-def _tasks(source: Source, options: Options, rows: NDArray[np.int64]) -> Iterator[ReadTask]:
-    for start in range(0, len(rows), _BATCH):
-        some = rows[start : start + _BATCH]
-        locations = locations_of(source.location, some)
-        yield ReadTask(
-            source.root,
-            options,
-            some.tolist(),
-            source.path.take(some).to_pylist(),
-            source.size[some].tolist(),
-            locations or [None] * len(some),
-        )
-
-
-def read_checksums(task: ReadTask) -> tuple[list[int], Sequence[int]]:
-    """Return the rows of a task, and the CRC-32C of each image as it is stored; -1 for one that would be rejected."""
-    checksums = []
-    for path, size, location in zip(task.paths, task.sizes, task.locations, strict=True):
-        try:
-            checksums.append(crc32c(load_image(task.root, path, size, task.options, location).data))
-        except Rejected:
-            checksums.append(-1)
-    return task.rows, checksums
+    }
+    if manifest.label_type in MASK_TYPES:
+        columns["shard"] = pa.repeat(pa.scalar(shard), len(table))
+        columns |= {name: table[name] for name in LABEL_COLUMNS[manifest.label_type]}
+    return pa.table(columns)

@@ -20,6 +20,8 @@ from dataprep.progress import Progress
 from dataprep.sources import Source
 from dataprep.sources.class_names import extended_classes, relabel
 from dataprep.sources.select import take_rows
+from manifests.errors import CallError
+from manifests.labels import MASK_TYPES
 from manifests.revisions import numbered, old_manifest_name
 from manifests.schema import Manifest
 from manifests.store import REJECTED_NAME, SHARD_LIST_NAME
@@ -99,16 +101,23 @@ def plan_append(
     """
     check_options(base, options)
     check_label_type(base, source)
-    if (number := revision_with(base, source)) is not None:
+    number = revision_with(base, source)
+    if number is not None and source.label_type not in MASK_TYPES:  # it does not say what masks contain
         return AppendResult(base.manifest, len(source), number, None)
     check_columns(base, source, options)
     source_digest = fingerprint_of(source, options.as_json())
     classes = extended_classes(base.manifest.classes, source, printable(base.out))
     labelled = relabel(source, classes)
-    found = find_known(base, labelled, reader, progress)
+    try:
+        found = find_known(base, labelled, reader, progress)
+    except CallError as error:
+        if number is None:
+            raise
+        notice = f"the masks of these images were not compared with those of the dataset: {error.message}"
+        return AppendResult(base.manifest, len(source), number, None, notices=(notice,))
     known = found.rows
-    if known.all():
-        return AppendResult(base.manifest, len(source), None, None, notices=found.notices)
+    if known.all() or number is not None:
+        return AppendResult(base.manifest, len(source), number, None, notices=found.notices)
     new = take_rows(labelled, np.flatnonzero(~known)) if known.any() else labelled
     made = make_plan(new, options)
     first = {split: base.next_number(split) for split in made.splits}

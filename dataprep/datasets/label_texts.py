@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,17 +36,25 @@ def label_texts(table: pa.Table, label_type: LabelType, classes: Sequence[str]) 
     return pa.array(texts, pa.large_string())
 
 
-def _text(row: dict[str, list[int]], label_type: LabelType, classes: Sequence[str]) -> str:
+def _text(row: dict[str, Any], label_type: LabelType, classes: Sequence[str]) -> str:
     if label_type == "regression":
         return ", ".join(f"{value:.9g}" for value in row["values"])
     if label_type in CLASS_COLUMNS:
-        names = [classes[label] for label in row[CLASS_COLUMNS[label_type]]]
         if label_type == "multi-label":
-            return ", ".join(names)
-        boxes: Sequence[Sequence[float]] = row["boxes"]  # type: ignore[assignment]
-        pairs = zip(names, boxes, strict=True)
-        return "; ".join(f"{name} {' '.join(f'{side:.9g}' for side in box)}" for name, box in pairs)
-    return f"{label_type} of {row['mask_size']:,} bytes, crc32c:{row['mask_crc32c']:08x}"
+            return ", ".join(classes[label] for label in row["labels"])
+        return placed_text(row, classes)
+    return mask_text(label_type, row["mask_size"], row["mask_crc32c"])
+
+
+def placed_text(row: Mapping[str, Any], classes: Sequence[str]) -> str:
+    """Return the boxes of a sample as text."""
+    pairs = zip(row["box_labels"], row["boxes"], strict=True)
+    return "; ".join(f"{classes[label]} {' '.join(f'{side:.9g}' for side in box)}" for label, box in pairs)
+
+
+def mask_text(label_type: LabelType, size: int, checksum: int) -> str:
+    """Return what tells a mask or depth map from others, as text: its length and CRC-32C."""
+    return f"{label_type} of {size:,} bytes, crc32c:{checksum:08x}"
 
 
 def numbered(texts: pa.ChunkedArray) -> tuple[NDArray[np.int32], tuple[str, ...]]:

@@ -54,7 +54,7 @@ def store_label_image(data: bytes, info: ImageInfo, label_type: LabelType, place
     as_stored = (16, _GRAY) if label_type == "depth" else (8, _GRAY)
     if placement.is_identity and (bits, colors) == as_stored and b"eXIf" not in data:
         return data
-    values = _values(data, info)
+    values = label_values(data, info)
     if label_type == "mask" and values.dtype != np.uint8:
         if (largest := int(values.max())) > _MAX_CLASS:
             raise Rejected("unsupported", f"the value {largest}, but classes go from 0 to {_MAX_CLASS}")
@@ -71,7 +71,7 @@ def _kind(bits: int, colors: int) -> str:
     return f"{name} of {bits} bits"
 
 
-def _values(data: bytes, info: ImageInfo) -> NDArray[Any]:
+def label_values(data: bytes, info: ImageInfo) -> NDArray[Any]:
     """Return the class numbers or distances: uint8 or uint16 [H, W]."""
     bits, colors = data[_BITS], data[_COLORS]
     image = open_with_pillow(data, info)

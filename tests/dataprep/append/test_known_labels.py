@@ -1,0 +1,152 @@
+"""Images that are in a dataset already: another label of any kind is refused, and equal ones are recognized."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.annotated import with_text
+from helpers.pictures import encode, photo
+from PIL import Image
+
+from dataprep.append import known
+from manifests.store import read_manifest
+
+COUNT = 6
+
+#: The label of an image, and another one, for each kind of labels in a table.
+LABELS = {
+    "class": lambda number, other: "cat" if (number % 2) ^ other else "dog",
+    "multi-label": lambda number, other: "a|b" if (number % 2) ^ other else "b|c",
+    "regression": lambda number, other: number + 0.5 + 100 * other,
+    "caption": lambda number, other: f"a photograph of thing {number} in the {'rain' if other else 'sun'}",
+}
+KINDS = (*LABELS, "boxes", "mask", "palette", "depth")
+
+
+def write(folder: Path, kind: str, count: int = COUNT, changed: tuple[int, ...] = ()) -> Path:
+    """Write images with labels of a kind, of which some have other ones; return the source."""
+    images = folder / {"boxes": "train2017"}.get(kind, "images")
+    shutil.rmtree(folder, ignore_errors=True)
+    images.mkdir(parents=True)
+    for number in range(count):
+        (images / f"{number}.jpg").write_bytes(encode(photo(number, 48, 40)))
+    others = [number in changed for number in range(count)]
+    if kind in LABELS:
+        with (folder / "list.csv").open("w", newline="") as file:
+            rows = [(f"images/{number}.jpg", LABELS[kind](number, other)) for number, other in enumerate(others)]
+            csv.writer(file).writerows([("path", "y"), *rows])
+        return folder / "list.csv"
+    if kind == "boxes":
+        _write_coco(folder, others)
+        return folder
+    for number, other in enumerate(others):
+        values = np.full((40, 48), 900 + number if kind == "depth" else number)
+        values[:5, :5] = 3 + other
+        image = Image.fromarray(values.astype(np.uint16 if kind == "depth" else np.uint8))
+        if kind == "palette":
+            image = image.copy()
+            image.putpalette([value for color in range(8) for value in (color * 30, 0, 255)])
+        seconds = folder / ("depth" if kind == "depth" else "masks")
+        seconds.mkdir(exist_ok=True)
+        image.save(seconds / f"{number}.png")
+    return folder
+
+
+def _write_coco(folder: Path, others: list[bool]) -> None:
+    """The boxes reach a little beyond the image, as rounding makes them."""
+    images = [{"id": n, "file_name": f"{n}.jpg", "width": 48, "height": 40} for n in range(len(others))]
+    boxes = [[7.25 if other else 1.3, 2, 47, 12] for other in others]
+    boxes = [[x, y, 48.5 - x, height] for x, y, _, height in boxes]
+    annotations = [
+        {"id": n, "image_id": n, "category_id": 1, "bbox": box, "area": 1, "iscrowd": 0} for n, box in enumerate(boxes)
+    ]
+    parts = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "cat"}]}
+    (folder / "annotations").mkdir()
+    (folder / "annotations" / "instances_train2017.json").write_text(json.dumps(parts))
+
+
+def options_of(kind: str) -> list[str]:
+    options = ["--label-type", kind if kind != "palette" else "mask"]
+    return [*options, "--label-column", "y"] if kind in LABELS else options
+
+
+def convert(invoke, kind, source, out, *options, status=0):
+    return invoke("convert", "--src", source, "--out", out, *options_of(kind), *options, "--workers", 1, status=status)
+
+
+@pytest.mark.parametrize("resize", [[], ["--resize-shorter", 20]], ids=["as they are", "resized"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_labels_are_recognized_and_others_refused(kind, resize, invoke, snapshot, tmp_path):
+    out, folder = tmp_path / "out", tmp_path / "source"
+    convert(invoke, kind, write(folder, kind), out, *resize)
+    assert "nothing to append: all 6 images" in convert(invoke, kind, write(folder, kind), out, "--append").output
+    grown = convert(invoke, kind, write(folder, kind, COUNT + 1), out, "--append").output
+    assert "6 images of the source are in" in grown
+    assert read_manifest(out).revision == 1
+    before = snapshot(out)
+    for count in (COUNT, COUNT + 2):  # the same images, and some more
+        output = convert(invoke, kind, write(folder, kind, count, (2, 4, 5)), out, "--append", status=2).output
+        assert "/2.jpg: the image is in the dataset" in output
+        assert ", and 2 other images also have another" in output
+        assert "--append only adds images" in output
+        named = {"mask": "another mask than masks/2.png", "depth": "another depth map than depth/2.png"}
+        assert named.get("mask" if kind == "palette" else kind, "but here") in output
+        assert snapshot(out) == before
+
+
+def test_masks_that_other_libraries_encoded_are_equal(invoke, monkeypatch, tmp_path):
+    """A palette is replaced by class numbers. Another version of Pillow or zlib makes another PNG of them."""
+    out, source = tmp_path / "out", write(tmp_path / "source", "palette")
+    save = Image.Image.save
+    with monkeypatch.context() as patch:
+        patch.setattr(Image.Image, "save", lambda image, file, kind: save(image, file, kind, compress_level=0))
+        convert(invoke, "palette", source, out)
+    compared = []
+    original = known.has_same_pixels
+    monkeypatch.setattr(known, "has_same_pixels", lambda *args: compared.append(args[1]) or original(*args))
+    assert "nothing to append" in convert(invoke, "palette", source, out, "--append").output
+    assert compared == [*range(COUNT)]
+
+
+def test_a_mask_with_other_bytes_but_equal_values(invoke, tmp_path):
+    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
+    convert(invoke, "mask", source, out)
+    mask = source / "masks" / "1.png"
+    mask.write_bytes(with_text(mask.read_bytes(), b"note"))
+    assert "nothing to append" in convert(invoke, "mask", source, out, "--append").output
+
+
+def test_a_mask_that_cannot_be_read_is_another_one(invoke, tmp_path):
+    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
+    convert(invoke, "mask", source, out)
+    (source / "masks" / "1.png").write_bytes(b"broken")
+    output = convert(invoke, "mask", source, out, "--append", status=2).output
+    assert "images/1.jpg: the image is in the dataset with another mask than masks/1.png; --append" in output
+
+
+def test_masks_that_cannot_be_compared_are_named(invoke, monkeypatch, tmp_path):
+    """Other libraries resized the images, so nobody can tell whether they are the same. The source is."""
+    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
+    convert(invoke, "mask", source, out, "--resize-shorter", 20)
+    monkeypatch.setattr(known, "library_versions", lambda: "others")
+    result = convert(invoke, "mask", source, out, "--append")
+    assert "nothing to append: all 6 images" in result.output
+    assert "note: the masks of these images were not compared" in result.stderr
+    write(source, "mask", COUNT + 1)
+    assert "cannot be compared" in convert(invoke, "mask", source, out, "--append", status=2).output
+
+
+def test_images_of_a_prepared_dataset(invoke, tmp_path):
+    """Shards are a source too: their masks are in them."""
+    out, folder = tmp_path / "out", tmp_path / "source"
+    convert(invoke, "mask", write(folder, "mask"), out)
+    convert(invoke, "mask", folder, tmp_path / "same", "--fmt", "webdataset")
+    assert "nothing to append" in invoke("convert", "--src", tmp_path / "same", "--out", out, "--append").output
+    convert(invoke, "mask", write(folder, "mask", changed=(3,)), tmp_path / "other")
+    output = invoke("convert", "--src", tmp_path / "other", "--out", out, "--append", status=2).output
+    assert "images/3.jpg: the image is in the dataset with another mask" in output
