@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import handmade
+from helpers.eventually import eventually
 from helpers.pictures import encode, photo
 
 import loaders
 from loaders.cache.disk import disk_usage
+from loaders.cache.fetcher import Fetcher
 from manifests.errors import CallError
 from manifests.remote import Store, open_store
 
@@ -99,22 +101,26 @@ def large(tmp_path_factory):
 
 
 def test_the_first_batches_come_before_the_rest_of_the_dataset(large, tmp_path, monkeypatch):
-    """The store answers no more after a quarter of the dataset, until the first batch is there."""
+    """After a quarter of the dataset, the store answers only what the first batches need, until one is there."""
     local, url, size = large
-    true, lock, go, sent = Store.read_parts, threading.Lock(), threading.Event(), [0]
+    true, lock, go, sent, needed = Store.read_parts, threading.Lock(), threading.Event(), [0], set()
 
     def read_parts(self, name, ranges):
-        with lock:
+        with lock:  # the requests come in any order
             sent[0] += sum(end - start for start, end in ranges)
             wait = sent[0] > size / 4
-        if wait:
-            assert go.wait(60)
+        if wait and not any(start <= byte < end for start, end in ranges for shard, byte in needed if shard == name):
+            assert go.wait(300)
         return true(self, name, ranges)
 
     monkeypatch.setattr(Store, "read_parts", read_parts)
     with build(local, batch_size=4) as loader:
         expected = batches(loader, 1)
     with build(url, cache=tmp_path / "cache", batch_size=4) as loader:
+        layout, shards = loader.spec.records._layout, loader.spec.records._shards
+        rows = np.concatenate([loader.spec.order.rank_rows(number, 0) for number in range(4)])
+        names = [os.path.basename(shards.describe(shard)) for shard in layout.shards_of(rows)]
+        needed |= {*zip(names, layout.offsets[rows].tolist(), strict=True)}
         iterator = iter(loader)
         first = next(iterator)
         assert loader._spec.records._fetcher.bytes < size / 2
@@ -124,10 +130,16 @@ def test_the_first_batches_come_before_the_rest_of_the_dataset(large, tmp_path, 
 
 
 def test_explain_states_the_requests_of_an_epoch(large, tmp_path, monkeypatch):
-    requests, true = [], Store.read_parts
-    monkeypatch.setattr(
-        Store, "read_parts", lambda self, name, ranges: requests.append(name) or true(self, name, ranges)
-    )
+    """The store answers when all requests of the epoch are planned, so their number does not depend on its speed."""
+    requests, fetchers, true, follow = [], set(), Store.read_parts, Fetcher.follow
+
+    def read_parts(self, name, ranges):
+        requests.append(name)
+        assert eventually(lambda: all(fetcher.position()[2] >= 150 for fetcher in fetchers))
+        return true(self, name, ranges)
+
+    monkeypatch.setattr(Store, "read_parts", read_parts)
+    monkeypatch.setattr(Fetcher, "follow", lambda self, *arguments: fetchers.add(self) or follow(self, *arguments))
     with build(large[1], cache=tmp_path / "cache", batch_size=4, shuffle=False) as loader:
         text = loader.explain()
         list(loader)
