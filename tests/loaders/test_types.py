@@ -1,9 +1,11 @@
 """Type checkers know what a batch is."""
 
 import inspect
+import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import get_args
 
@@ -60,6 +62,25 @@ loaders.build("data", transforms=[], dtype=16, fields=("image",))  # wrong
 """
 
 
+#: The names of torch that the scripts and `loaders.build` use. To read all of torch takes mypy ten seconds.
+TORCH = {
+    "__init__.pyi": """
+        from typing import Any
+        from torch._C import device as device, dtype as dtype
+        from torch._tensor import Tensor as Tensor
+        float32: dtype
+        def zeros(*size: int) -> Tensor: ...
+        def __getattr__(name: str) -> Any: ...
+    """,
+    "_C.pyi": """
+        class dtype: ...
+        class device:
+            def __init__(self, type: str, index: int = ...) -> None: ...
+    """,
+    "_tensor.pyi": "class Tensor: ...",
+}
+
+
 @pytest.fixture(scope="module")
 def output(tmp_path_factory):
     """What mypy prints for both scripts."""
@@ -67,10 +88,13 @@ def output(tmp_path_factory):
     folder = tmp_path_factory.mktemp("types")
     (folder / "batches.py").write_text(BATCHES)
     (folder / "arguments.py").write_text(ARGUMENTS)
-    # In the root of the repository, mypy uses the cache of `scripts/check`.
+    (folder / "stubs" / "torch").mkdir(parents=True)
+    for name, text in TORCH.items():
+        (folder / "stubs" / "torch" / name).write_text(textwrap.dedent(text))
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", folder / "batches.py", folder / "arguments.py"],
+        [sys.executable, "-m", "mypy", "--cache-dir", os.devnull, folder / "batches.py", folder / "arguments.py"],
         check=False, cwd=Path(loaders.__path__[0]).parent, capture_output=True, text=True,
+        env={**os.environ, "MYPYPATH": str(folder / "stubs")},
     )  # fmt: skip
     return done.stdout
 
@@ -92,6 +116,12 @@ def test_mypy_knows_the_batches(output):
 def test_mypy_accepts_the_devices_and_dtypes_that_build_accepts(output):
     wrong = {n for n, line in enumerate(ARGUMENTS.splitlines(), 1) if "# wrong" in line}
     assert errors(output, "arguments.py") == wrong
+
+
+def test_the_names_of_torch_have_the_types_that_mypy_reads():
+    assert torch._tensor.Tensor is torch.Tensor
+    assert [type(torch.zeros(1)), type(torch.float32)] == [torch.Tensor, torch.dtype]
+    assert isinstance(torch.device("cuda", 1), torch.device)
 
 
 def test_every_other_name_of_a_dtype_has_a_type():
