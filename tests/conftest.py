@@ -27,10 +27,15 @@ MakePhotos = Callable[..., Path]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while tests are collected: nearly all that is made stays."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Leave modules and tests out of garbage collections: looking at all of them takes most of a second each time."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:

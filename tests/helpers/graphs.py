@@ -26,9 +26,11 @@ def run_graph(
 
     The same batch runs `runs` times; the outputs of all runs are in one list.
     """
+    # With a queue of two batches, DALI would make one more batch than runs.
     pipeline = dali.Pipeline(
-        batch_size=len(images), num_threads=2, device_id=0 if gpu else None, seed=1, exec_dynamic=True
-    )
+        batch_size=len(images), num_threads=2, device_id=0 if gpu else None, seed=1, exec_dynamic=True,
+        prefetch_queue_depth=2 if gpu else 1,
+    )  # fmt: skip
     batch = [np.ascontiguousarray(image) for image in images]
     with pipeline:
         node = fn.external_source(lambda: batch, batch=True, layout="HWC")
