@@ -189,7 +189,7 @@ def slow(tmp_path_factory, dataprep, snapshot):
     """A command that decodes images in two processes, and the files of an undisturbed run."""
     folder = tmp_path_factory.mktemp("slow")
     (folder / "photos" / "class").mkdir(parents=True)
-    image = encode(photo(1, 1200, 900), quality=95)
+    image = encode(photo(1, 480, 360), quality=95)
     for number in range(96):
         (folder / "photos" / "class" / f"{number}.jpg").write_bytes(image)
     command = ["convert", "--src", folder / "photos", "--validate", "decode", "--samples-per-shard", "6"]

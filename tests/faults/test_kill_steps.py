@@ -33,7 +33,7 @@ def slow(tmp_path_factory, dataprep, snapshot):
     """A source of 12 shards, and the files of an undisturbed conversion."""
     folder = tmp_path_factory.mktemp("slow")
     (folder / "photos" / "class").mkdir(parents=True)
-    image = encode(photo(1, 1600, 1200), quality=95)
+    image = encode(photo(1, 480, 360), quality=95)
     for number in range(36):
         (folder / "photos" / "class" / f"{number}.jpg").write_bytes(image)
     options = ["--src", folder / "photos", "--validate", "decode", "--samples-per-shard", "3"]
@@ -120,7 +120,10 @@ def test_the_shards_of_a_paused_process_are_claimed_by_another(slow, start, data
 def test_several_processes_write_each_shard_once(slow, start, dataprep, snapshot, tmp_path):
     (options, expected), out = slow, tmp_path / "out"
     assert dataprep("plan", *options, "--out", out).returncode == 0
-    processes = [start("work", out, "--claim", "--beat", 5, "--workers", 1) for _ in range(3)]
+    at = Gate(tmp_path / "gate")  # each of them holds a claim there
+    processes = [start("work", out, "--claim", "--beat", 5, "--workers", 1, at=at) for _ in range(3)]
+    at.wait_for_all(processes)
+    at.open()
     outputs = [process.communicate(timeout=300) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], outputs
     written = [line for output, _ in outputs for line in output.splitlines() if " written, " in line]

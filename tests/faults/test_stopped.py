@@ -250,7 +250,7 @@ def test_table_with_a_split_of_300_letters(few, dataprep, tmp_path):
 @pytest.fixture(scope="module")
 def slow(make_photos, tmp_path_factory):
     """A folder of 30 images."""
-    return make_photos(tmp_path_factory.mktemp("slow") / "photos", 30, side=700)
+    return make_photos(tmp_path_factory.mktemp("slow") / "photos", 30, side=200)
 
 
 def convert_while(start, slow, out, change):

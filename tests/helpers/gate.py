@@ -56,6 +56,15 @@ class Gate:
             assert time.monotonic() < deadline, "no process came to the gate"
             time.sleep(0.002)
 
+    def wait_for_all(self, processes) -> None:
+        """Wait until each of several processes is at the gate."""
+        deadline = time.monotonic() + _LIMIT
+        while not self.waiting() >= {process.pid for process in processes}:
+            ended = [process.returncode for process in processes if process.poll() is not None]
+            assert not ended, f"runs ended with {ended} before they came to the gate"
+            assert time.monotonic() < deadline, "not all processes came to the gate"
+            time.sleep(0.002)
+
     def open(self) -> None:
         """Let the processes continue."""
         Path(self.folder, "open").touch()

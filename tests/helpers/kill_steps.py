@@ -29,7 +29,7 @@ def make_source(folder: Path) -> None:
     for number in range(100):
         path = folder / ("broken" if number < 20 else f"class {number % 3}") / f"{number:03d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"<html>" if number < 20 else encode(photo(number, 640, 480), quality=95))
+        path.write_bytes(b"<html>" if number < 20 else encode(photo(number, 320, 240), quality=95))
 
 
 def files(folder: Path) -> dict[str, bytes]:

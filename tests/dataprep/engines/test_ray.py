@@ -61,6 +61,16 @@ def convert(source, dataprep, tmp_path):
     return run
 
 
+@pytest.fixture
+def convert_here(source, connection, tmp_path, invoke):
+    """A function that runs the command with this engine in this process, so the workers of the cluster stay."""
+
+    def run(*options, src=source, out=tmp_path / "out", **arguments):
+        return invoke("convert", "--src", src, "--out", out, "--engine", "ray", *options, **arguments)
+
+    return run
+
+
 def without_progress(lines):
     return "".join(line for line in lines.splitlines(keepends=True) if not line.startswith("converting: "))
 
@@ -74,15 +84,14 @@ def test_same_bytes_and_messages_as_the_local_engine(convert, cluster, expected,
     assert snapshot(tmp_path / "out") == expected
 
 
-def test_append(cluster, make_photos, expected, source, dataprep, snapshot, tmp_path):
+def test_append(make_photos, expected, convert_here, invoke, snapshot, tmp_path):
     new = make_photos(tmp_path / "new", 30, classes=5)
-    engine = ("--engine", "ray", "--address", cluster.address)
-    for name, options in (("local", ("--workers", 1)), ("ray", engine)):
+    for name in ("local", "ray"):
         for file, data in expected.items():
             (tmp_path / name).mkdir(exist_ok=True)
             (tmp_path / name / file).write_bytes(data)
-        done = dataprep("convert", "--src", new, "--out", tmp_path / name, "--append", *options)
-        assert done.returncode == 0, done.stderr
+    local = invoke("convert", "--src", new, "--out", tmp_path / "local", "--append", "--workers", 1)
+    for done in (local, convert_here("--append", src=new, out=tmp_path / "ray")):
         assert "is at revision 1: 1" in done.stdout
     assert snapshot(tmp_path / "ray") == snapshot(tmp_path / "local")
 
@@ -94,25 +103,22 @@ def test_a_client_of_the_cluster(convert, cluster, expected, snapshot, tmp_path)
     assert snapshot(tmp_path / "out") == expected
 
 
-def test_relative_paths_begin_in_the_folder_of_the_program(cluster, source, expected, snapshot, dataprep):
-    arguments = ("--src", source.name, *SHARD, "--out", "relative", "--engine", "ray", "--address", cluster.address)
-    done = dataprep("convert", *arguments, cwd=source.parent)
-    assert done.returncode == 0, done.stderr
+def test_relative_paths_begin_in_the_folder_of_the_program(source, expected, snapshot, convert_here, monkeypatch):
+    monkeypatch.chdir(source.parent)
+    convert_here(*SHARD, src=source.name, out="relative")
     assert snapshot(source.parent / "relative") == expected
     shutil.rmtree(source.parent / "relative")
 
 
-def test_several_cpus_work_on_one_shard(cluster, source, dataprep, snapshot, tmp_path):
-    options = ("--src", source, "--resize-shorter", "24")
-    one = dataprep("convert", *options, "--out", tmp_path / "local")
-    two = dataprep("convert", *options, "--out", tmp_path / "ray", "--engine", "ray", "--address", cluster.address)
-    assert (one.returncode, two.returncode) == (0, 0), two.stderr
+def test_several_cpus_work_on_one_shard(source, convert_here, invoke, snapshot, tmp_path):
+    options = ("--resize-shorter", "24")
+    invoke("convert", "--src", source, *options, "--out", tmp_path / "local", "--workers", 1)
+    convert_here(*options, out=tmp_path / "ray")
     assert snapshot(tmp_path / "ray") == snapshot(tmp_path / "local")
 
 
-def test_status_of_bad_data(convert, cluster):
-    done = convert(cluster.address, "--max-rejected", "0")
-    assert done.returncode == 1
+def test_status_of_bad_data(convert_here):
+    done = convert_here(*SHARD, "--max-rejected", "0", status=1)
     assert "the fraction of rejected images is greater than --max-rejected 0" in done.stderr
 
 
@@ -186,7 +192,7 @@ def test_a_node_is_removed(cluster, connection, source, expected, snapshot, mark
     assert snapshot(tmp_path / "out") == expected
 
 
-def test_the_program_is_killed_and_run_again(cluster, convert, source, expected, snapshot, markers, tmp_path):
+def test_the_program_is_killed_and_run_again(cluster, convert_here, source, expected, snapshot, markers, tmp_path):
     program = [sys.executable, HELPERS / "slow_shards.py", cluster.address, markers, source, tmp_path / "out"]
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     process = subprocess.Popen(list(map(str, program)), env=environment, start_new_session=True)
@@ -198,8 +204,7 @@ def test_the_program_is_killed_and_run_again(cluster, convert, source, expected,
     process.kill()
     process.wait()
     assert not (tmp_path / "out" / "manifest.json").exists()
-    done = convert(cluster.address)
-    assert done.returncode == 0, done.stderr
+    done = convert_here(*SHARD)
     assert "done by an earlier run" in done.stdout
     assert snapshot(tmp_path / "out") == expected
 
@@ -214,7 +219,9 @@ INSTALLATIONS = {
 }
 
 
-def test_a_machine_with_another_pillow_is_refused(cluster, connection, convert, expected, snapshot, tmp_path):
+def test_a_machine_with_another_pillow_is_refused(
+    cluster, connection, convert, convert_here, expected, snapshot, tmp_path
+):
     """So is one without dataprep."""
     lines = []
     (tmp_path / "sitecustomize.py").touch()
@@ -232,7 +239,7 @@ def test_a_machine_with_another_pillow_is_refused(cluster, connection, convert, 
         assert part in line
     named = f"dataprep: machine {socket.gethostname()} of the Ray cluster cannot be used: "
     assert lines[0].startswith(named)
-    assert convert(cluster.address).returncode == 0
+    convert_here(*SHARD)
     assert snapshot(tmp_path / "out") == expected
 
 
@@ -244,10 +251,9 @@ def may_mount() -> bool:
 
 
 @pytest.mark.skipif(not may_mount(), reason="this user may not mount folders")
-def test_a_machine_that_does_not_share_the_output_folder_is_refused(cluster, connection, convert, tmp_path):
+def test_a_machine_that_does_not_share_the_output_folder_is_refused(cluster, convert_here, tmp_path):
     with node_without(cluster, tmp_path):
-        done = convert(cluster.address)
-    assert done.returncode == 3
+        done = convert_here(*SHARD, status=3)
     (line,) = done.stderr.splitlines()[2:]
     assert (
         f"machine {socket.gethostname()} of the Ray cluster cannot be used: it does not see the output folder" in line
@@ -256,6 +262,13 @@ def test_a_machine_that_does_not_share_the_output_folder_is_refused(cluster, con
 
 
 # --- addresses ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_connection(monkeypatch):
+    """This process is not connected to a cluster, as far as the engine knows."""
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
 
 
 @pytest.mark.parametrize(
@@ -270,19 +283,20 @@ def test_a_machine_that_does_not_share_the_output_folder_is_refused(cluster, con
         ("", "is not an address of a Ray cluster"),
     ],
 )
-def test_an_address_that_cannot_be_reached_is_one_line(convert, tmp_path, address, message):
-    pytest.importorskip("ray", reason="ray is not installed")
-    done = convert(address)
-    assert (done.returncode, done.stdout) == (2, "")
+def test_an_address_that_cannot_be_reached_is_one_line(source, invoke, no_connection, tmp_path, address, message):
+    done = invoke(
+        "convert", "--src", source, "--out", tmp_path / "out", "--engine", "ray", "--address", address, status=2
+    )
+    assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith("dataprep: --address ")
     assert message in line
     assert not (tmp_path / "out").exists()
 
 
-def test_another_kind_of_server(convert, tmp_path):
+def test_another_kind_of_server(source, invoke, no_connection, tmp_path):
     """Ray itself would wait for minutes, or for ever."""
-    pytest.importorskip("ray", reason="ray is not installed")
+    convert = ("convert", "--src", source, "--out", tmp_path / "out", "--engine", "ray", "--address")
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer():
@@ -290,8 +304,7 @@ def test_another_kind_of_server(convert, tmp_path):
                 connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
         with meanwhile(answer):
-            done = convert(f"127.0.0.1:{server.getsockname()[1]}")
-    assert done.returncode == 2
+            done = invoke(*convert, f"127.0.0.1:{server.getsockname()[1]}", status=2)
     (line,) = done.stderr.splitlines()
     assert "no Ray cluster answers there (there is another kind of server)" in line
 

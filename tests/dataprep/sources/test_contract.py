@@ -13,6 +13,7 @@ from helpers.make_sources import BROKEN, IMAGES, MAKERS
 from helpers.sources import read, rows
 
 from dataprep.convert.dataset import convert_dataset
+from dataprep.engines import LocalEngine
 from dataprep.options import Options
 from dataprep.sources import UNREADABLE
 from dataprep.verify.dataset import verify_dataset
@@ -35,6 +36,21 @@ def made(tmp_path_factory):
         return cache[kind]
 
     return make
+
+
+class SharedEngine(LocalEngine):
+    """An engine whose worker stays for the next conversion, and works from its first shard on."""
+
+    def close(self):
+        """Do nothing. `LocalEngine.close` ends it."""
+
+
+@pytest.fixture(scope="module")
+def engine():
+    """An engine of two processes, which all conversions of this module share."""
+    engine = SharedEngine(2)
+    yield engine
+    LocalEngine.close(engine)
 
 
 def samples(out):
@@ -92,14 +108,14 @@ def test_the_shards_have_the_images_of_the_source(kind, fmt, made, tmp_path, inv
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in _LISTS])
-def test_the_bytes_do_not_depend_on_workers_or_kills(kind, made, warm, tmp_path):
+def test_the_bytes_do_not_depend_on_workers_or_kills(kind, made, engine, warm, tmp_path):
     done = warm.run(HELPERS / "kill_at_calls.py", made(kind).src, tmp_path / "out", "tfrecord", "67", timeout=600)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["killed"] >= 2
     assert (result["different"], result["early_manifest"]) == ([], [])
     options = Options(fmt="tfrecord", shard_samples=5, shuffle=False)
-    convert_dataset(read(made(kind).src), str(tmp_path / "parallel"), options, workers=2)
+    convert_dataset(read(made(kind).src), str(tmp_path / "parallel"), options, engine=engine)
     assert files_of(tmp_path / "parallel") == files_of(tmp_path / "out")
 
 
