@@ -17,9 +17,14 @@ from helpers.warm_python import WarmPython
 from hypothesis import HealthCheck, settings
 
 # A busy machine must not fail a property test. Hypothesis fails any example that takes more than 200 ms, and a test if
-# ten examples take a second to generate.
-settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("no deadline")
+# ten examples take a second to generate. Every run tries the same examples; with HYPOTHESIS_RANDOM=1, others each time.
+settings.register_profile(
+    "suite",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not os.environ.get("HYPOTHESIS_RANDOM"),
+)
+settings.load_profile("suite")
 
 __all__ = ["bucket", "no_progress", "one_worker", "server_environment", "store"]
 
