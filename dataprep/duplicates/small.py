@@ -82,7 +82,8 @@ def search_small(
         pairs, symmetry = search_nearest(hashes, coarse, side, keep=keep, workers=workers, progress=progress)
         note = (
             f"so many of the {len(hashes):,} images with a side of less than {SMALL} pixels look alike that only the "
-            f"{keep} nearest ones of each were compared with it: some near copies may be missing"
+            f"{keep} nearest ones of each were compared with it: some near copies may be missing. A smaller --distance "
+            "has fewer candidates"
         )
         return Candidates(pairs, symmetry, note)
     bits = count_bits(hashes, pairs.first, pairs.second, symmetry)
