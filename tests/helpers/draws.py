@@ -18,6 +18,7 @@ from nvidia.dali import fn, types
 from scipy import stats
 
 from helpers.chance import MIN_PVALUE
+from helpers.graphs import pipeline_options
 from loaders.dali import apply
 from loaders.dali.graph import GraphContext, RandomStreams
 from loaders.transforms.base import ImageSpec
@@ -78,7 +79,7 @@ def graph(
     make: Callable[[GraphContext], Sequence[Any]], *, gpu: bool = False, count: int = COUNT, batch: int = BATCH
 ) -> list[np.ndarray]:
     """Return `count` values of each of several nodes."""
-    pipeline = dali.Pipeline(batch_size=batch, num_threads=2, device_id=0 if gpu else None, seed=5, exec_dynamic=True)
+    pipeline = dali.Pipeline(batch_size=batch, seed=5, **pipeline_options(gpu))
     with pipeline:
         pipeline.set_outputs(*make(GraphContext(gpu, batch, Recorder())))
     runs = [[np.array(each.as_cpu().as_tensor()) for each in pipeline.run()] for _ in range(count // batch)]

@@ -14,6 +14,16 @@ from loaders.dali.graph import GraphContext, RandomStreams
 from loaders.transforms.base import ImageSpec, Operation
 
 
+def pipeline_options(gpu: bool) -> dict[str, Any]:
+    """Return options of a pipeline. With DALI's default queue, a pipeline on the CPU would make an unread batch."""
+    return {
+        "num_threads": 2,
+        "device_id": 0 if gpu else None,
+        "exec_dynamic": True,
+        "prefetch_queue_depth": 2 if gpu else 1,
+    }
+
+
 def run_graph(
     make: Callable[[Any, GraphContext], Any],
     images: Sequence[np.ndarray],
@@ -26,11 +36,7 @@ def run_graph(
 
     The same batch runs `runs` times; the outputs of all runs are in one list.
     """
-    # With a queue of two batches, DALI would make one more batch than runs.
-    pipeline = dali.Pipeline(
-        batch_size=len(images), num_threads=2, device_id=0 if gpu else None, seed=1, exec_dynamic=True,
-        prefetch_queue_depth=2 if gpu else 1,
-    )  # fmt: skip
+    pipeline = dali.Pipeline(batch_size=len(images), seed=1, **pipeline_options(gpu))
     batch = [np.ascontiguousarray(image) for image in images]
     with pipeline:
         node = fn.external_source(lambda: batch, batch=True, layout="HWC")

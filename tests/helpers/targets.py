@@ -11,6 +11,7 @@ import nvidia.dali as dali
 from nvidia.dali import fn
 from PIL import Image
 
+from helpers.graphs import pipeline_options
 from loaders.dali.boxes import frames
 from loaders.dali.decode import decode
 from loaders.dali.graph import GraphContext, RandomStreams, apply_all
@@ -48,9 +49,7 @@ def transform(
     gpu: bool = False,
 ) -> list[list[Transformed]]:
     """Transform images with their masks by each of several chains of operations; `runs` batches of all images."""
-    pipeline = dali.Pipeline(
-        batch_size=len(images), num_threads=2, device_id=0 if gpu else None, seed=1, exec_dynamic=True
-    )
+    pipeline = dali.Pipeline(batch_size=len(images), seed=1, **pipeline_options(gpu))
     encoded, encoded_masks = [png(each) for each in images], [png(each) for each in masks]
     outputs = []
     with pipeline:

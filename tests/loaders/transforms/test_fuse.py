@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import nvidia.dali as dali
 import pytest
-from helpers.graphs import run_graph, run_operation
+from helpers.graphs import pipeline_options, run_graph, run_operation
 from helpers.photographs import photograph
 from helpers.pictures import encode
 from hypothesis import assume, given, settings
@@ -264,7 +264,7 @@ def from_encoded(
 ) -> list[np.ndarray]:
     """Run operations, the first of which decodes, on encoded images."""
     arrays = [np.frombuffer(each, np.uint8) for each in images]
-    pipeline = dali.Pipeline(len(arrays), num_threads=2, device_id=0 if gpu else None, seed=1, exec_dynamic=True)
+    pipeline = dali.Pipeline(len(arrays), seed=1, **pipeline_options(gpu))
     context = GraphContext(gpu=gpu, batch_size=len(arrays), random=RandomStreams(seed))
     with pipeline:
         first, *rest = sequence
