@@ -355,7 +355,7 @@ def test_train_speed_compares_feeds_with_a_cached_batch(photos, tmp_path, result
 
 def test_pipelines_are_compared_alone_and_beside_a_model(photos, tmp_path, results_of):
     results, _ = results_of(
-        "pipelines", "--images", photos, "--count", 8, "--models", "no model", "tiny", "--sizes", 4, 4,
+        "pipelines", "--images", photos, "--count", 8, "--models", "no model", "tiny", "--sizes", 1, 1,
         "--stores", "full", "--device", "cpu", "--rounds", 1, "--seconds", 0.01, "--work", tmp_path,
     )  # fmt: skip
     assert rows_of(results) == ["full, 1", "full, 2", "full, 1", "full, 2", "one cached batch"]
