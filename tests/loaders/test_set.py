@@ -17,7 +17,7 @@ from manifests.errors import CallError
 TRAIN = [
     {"RandomResizedCrop": {"size": 64}},
     "RandomHorizontalFlip",
-    {"RandAugment": {"num_ops": 2, "magnitude": 9}},
+    {"RandAugment": {"num_ops": 1, "magnitude": 9}},
     "ToTensor",
 ]
 
@@ -73,7 +73,7 @@ def test_the_batches_are_those_of_a_loader_built_with_the_new_values(folder):
     adjusted = [
         {"RandomResizedCrop": {"size": 32}},
         TRAIN[1],
-        {"RandAugment": {"num_ops": 2, "magnitude": 4}},
+        {"RandAugment": {"num_ops": 1, "magnitude": 4}},
         TRAIN[3],
     ]
     with build(folder) as loader, build(folder, transforms=adjusted) as other:
