@@ -8,6 +8,7 @@ import struct
 import threading
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dataprep.images import bmp, jpeg, png, tiff, webp
@@ -187,6 +188,10 @@ def check_decodes(data: bytes, info: ImageInfo) -> None:
 _PILLOW_LOCK = threading.Lock()
 
 
+#: Pillow's modules for the formats. If one is not imported, `Image.open` imports those of all its 70 formats.
+_PLUGINS = {"bmp": "Bmp", "jpeg": "Jpeg", "png": "Png", "tiff": "Tiff", "webp": "WebP"}
+
+
 def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
     """Open an image with Pillow and decode it.
 
@@ -196,6 +201,7 @@ def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
     """
     from PIL import Image, UnidentifiedImageError
 
+    import_module(f"PIL.{_PLUGINS[info.format]}ImagePlugin")
     data = _for_pillow(data, info)
     with _PILLOW_LOCK, warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -124,7 +124,7 @@ def test_killed_while_images_are_resized_or_stored_raw(options, command, start, 
         assert process.wait() == -signal.SIGKILL
         assert wait_until_gone(process.pid), "a worker outlived its parent"
         process.communicate()
-    done = dataprep(*command, "--out", out, "--workers", 2)
+    done = dataprep(*command, "--out", out)
     assert done.returncode == 0, done.stderr
     assert "done by an earlier run" in done.stdout
     assert snapshot(out) == snapshot(tmp_path / "undisturbed")
@@ -179,7 +179,7 @@ def test_paused_workers_end_with_their_parent(command, undisturbed, start, datap
     process.kill()
     process.communicate()
     assert wait_until_gone(process.pid)
-    done = dataprep(*command, "--out", out, "--workers", 2)
+    done = dataprep(*command, "--out", out)
     assert done.returncode == 0, done.stderr
     assert snapshot(out) == undisturbed
 

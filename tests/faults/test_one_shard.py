@@ -46,7 +46,7 @@ def start_and_wait(start, command, out):
 
 def run_again(slow, dataprep, snapshot, out):
     command, undisturbed = slow
-    done = dataprep(*command, "--out", out, "--workers", 3)
+    done = dataprep(*command, "--out", out)
     assert done.returncode == 0, done.stderr
     assert snapshot(out) == undisturbed
 

@@ -182,3 +182,16 @@ def test_orientation_as_pillow_reads_it(kind, name):
     assert Image.open(io.BytesIO(image)).getexif()[0x0112] == 6
     info = parse_header(image)
     assert decode(image, info, 24, 16).orientation == 6
+
+
+def test_decoding_imports_no_other_formats_of_pillow(warm, tmp_path):
+    """Pillow knows 70 formats. All would be imported in each worker, and untrusted data could reach them."""
+    for kind in ("JPEG", "PNG", "WEBP", "BMP", "TIFF"):
+        (tmp_path / kind).write_bytes(encode(photo(1), kind))
+    program = (
+        "import pathlib, sys; from dataprep.images.validate import inspect, open_with_pillow\n"
+        "for path in pathlib.Path().iterdir(): open_with_pillow(path.read_bytes(), inspect(path.read_bytes()))\n"
+        "print([name for name in ('Tiff', 'Fli', 'Psd') if f'PIL.{name}ImagePlugin' in sys.modules])\n"
+    )
+    done = warm.run("-c", program, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("['Tiff']\n", "")

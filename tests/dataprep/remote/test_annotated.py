@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers import annotated
 from helpers.object_stores import environment
-from helpers.servers import BUCKET
+from helpers.servers import BUCKET, find_weed
 
 import loaders
 from dataprep.convert.dataset import convert_dataset
@@ -66,10 +66,12 @@ def sources(tmp_path_factory) -> Path:
     return root
 
 
-@pytest.fixture(params=["seaweedfs", "moto"])
-def bucket(request, server_environment, tmp_path) -> Store:
-    with environment(server_environment(request.param)):
-        yield open_store(f"s3://{BUCKET}/{request.param} {tmp_path.name}")
+@pytest.fixture
+def bucket(server_environment, tmp_path) -> Store:
+    """A folder in one S3 server: annotations and images are requested alike, and `test_sources` uses each server."""
+    kind = "seaweedfs" if find_weed() else "moto"
+    with environment(server_environment(kind)):
+        yield open_store(f"s3://{BUCKET}/{kind} {tmp_path.name}")
 
 
 def upload(folder: Path, url: str) -> str:
