@@ -36,13 +36,17 @@ RECIPES = {
 }  # fmt: skip
 
 
-def expected(dataset, recipe):
-    transforms, options = RECIPES[recipe]
-    with loaders.build(
-        dataset, split="train", transforms=transforms, batch_size=12, shuffle=False, device="cpu", framework="numpy",
-        **{"dtype": "float32", **options},
-    ) as loader:  # fmt: skip
-        return next(iter(loader))
+@pytest.fixture(scope="module")
+def expected(photos):
+    """The loader's batch of 12 samples for each recipe."""
+    found = {}
+    for recipe, (transforms, options) in RECIPES.items():
+        with loaders.build(
+            photos, split="train", transforms=transforms, batch_size=12, shuffle=False, device="cpu",
+            framework="numpy", **{"dtype": "float32", **options},
+        ) as loader:  # fmt: skip
+            found[recipe] = next(iter(loader))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -78,16 +82,16 @@ def served(exported, tmp_path_factory):
 
 @pytest.mark.parametrize("source", ["model.dali", "dali.py"])
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_batches_of_every_size_are_those_of_the_loader(photos, served, recipe, source):
-    images, _ = expected(photos, recipe)
+def test_batches_of_every_size_are_those_of_the_loader(expected, served, recipe, source):
+    images, _ = expected[recipe]
     for count in range(1, LARGEST + 1):
         start = count % (len(images) - count + 1)
         assert np.array_equal(served[recipe][f"{source} {count}"], images[start : start + count])
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_golden_batch(photos, exported, recipe):
-    images, labels = expected(photos, recipe)
+def test_golden_batch(expected, exported, recipe):
+    images, labels = expected[recipe]
     golden = exported / recipe / "golden"
     assert np.array_equal(np.load(golden / "images.npy", allow_pickle=False), images)
     assert np.array_equal(np.load(golden / "labels.npy", allow_pickle=False), labels)
@@ -97,13 +101,13 @@ def test_golden_batch(photos, exported, recipe):
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_config_is_one_of_triton(photos, exported, recipe):
+def test_config_is_one_of_triton(expected, exported, recipe):
     pytest.importorskip("tritonclient")
     from google.protobuf import text_format
     from tritonclient.grpc import model_config_pb2
 
     config = text_format.Parse((exported / recipe / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
-    images, _ = expected(photos, recipe)
+    images, _ = expected[recipe]
     assert (config.backend, config.max_batch_size) == ("dali", 12)
     (sent,), (made,) = config.input, config.output
     assert (sent.name, sent.data_type, list(sent.dims)) == ("encoded", model_config_pb2.TYPE_UINT8, [-1])
