@@ -36,25 +36,26 @@ from manifests.store import read_manifest
 from manifests.tables import TableFile
 
 URL = f"s3://{BUCKET}/set"
-BATCH, SAMPLES_PER_CLASS = 256, 4
+SAMPLES_PER_CLASS = 4
 REQUEST_BYTES = 8 << 20
 
-ORDERS: dict[str, Callable[[int], dict[str, Any]]] = {
-    "in order": lambda _: {"shuffle": False},
-    "shuffled": lambda _: {"shuffle": True},
-    "PK": lambda count: {
-        "sampler": loaders.PKSampler(BATCH // SAMPLES_PER_CLASS, SAMPLES_PER_CLASS, batches=count // BATCH)
+ORDERS: dict[str, Callable[[int, int], dict[str, Any]]] = {
+    "in order": lambda *_: {"shuffle": False},
+    "shuffled": lambda *_: {"shuffle": True},
+    "PK": lambda count, size: {
+        "sampler": loaders.PKSampler(size // SAMPLES_PER_CLASS, SAMPLES_PER_CLASS, batches=count // size)
     },
 }
 
 
-def epoch(dataset: str | Path, device: str, options: dict[str, Any], cache: Path | None = None) -> float:
+def epoch(dataset: str | Path, arguments: argparse.Namespace, order: str, cache: Path | None = None) -> float:
     """Build a loader and read an epoch; return the seconds of both: a loader begins to fetch while it is built."""
     where = {} if cache is None else {"cache": cache}
+    size, device = arguments.batch_size, arguments.device
     start = time.perf_counter()
     with loaders.build(
-        dataset, split="train", batch_size=BATCH, transforms="imagenet-train", device=device, last_batch="drop",
-        **where, **options,
+        dataset, split="train", batch_size=size, transforms="imagenet-train", device=device, last_batch="drop",
+        **where, **ORDERS[order](arguments.count, size),
     ) as loader:  # fmt: skip
         for images, _ in loader:
             last = images
@@ -92,7 +93,7 @@ def read_images(local: Path) -> None:
 
 def cold(order: str, arguments: argparse.Namespace, cache: Path) -> float:
     shutil.rmtree(cache, ignore_errors=True)
-    return epoch(URL, arguments.device, ORDERS[order](arguments.count), cache)
+    return epoch(URL, arguments, order, cache)
 
 
 def measure(arguments: argparse.Namespace, local: Path, orders: list[str], repeats: int) -> dict[str, Timing]:
@@ -102,9 +103,9 @@ def measure(arguments: argparse.Namespace, local: Path, orders: list[str], repea
         "the store, image by image": partial(read_images, local),
     }
     for order in orders:
-        sides[f"local, {order}"] = partial(epoch, local, arguments.device, ORDERS[order](arguments.count))
+        sides[f"local, {order}"] = partial(epoch, local, arguments, order)
         sides[f"cold, {order}"] = partial(cold, order, arguments, cache)
-        sides[f"warm, {order}"] = partial(epoch, URL, arguments.device, ORDERS[order](arguments.count), cache)
+        sides[f"warm, {order}"] = partial(epoch, URL, arguments, order, cache)
     return time_in_turn(sides, repeats=repeats)
 
 
@@ -130,12 +131,12 @@ def main() -> None:
     local = arguments.work / "local"
     shutil.rmtree(local, ignore_errors=True)
     convert(src, local, "webdataset", "--shard-size", arguments.shard_size)
-    count = arguments.count // BATCH * BATCH
+    count = arguments.count // arguments.batch_size * arguments.batch_size
     with Report("cache", arguments.json) as report, served(arguments, local) as endpoint:
         with latency_proxy(endpoint, 0) if arguments.latency else nullcontext(endpoint) as place:
             use_endpoint(place)
             timings = measure(arguments, local, orders, arguments.repeats)
-        report.rates(f"{arguments.count:,} images, batch {BATCH}", timings, count)
+        report.rates(f"{arguments.count:,} images, batch {arguments.batch_size}", timings, count)
         if "in order" in orders:
             in_order = max(median(timings["the store, whole shards"]), median(timings["local, in order"]))
             report.check(
@@ -159,6 +160,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
     parser.add_argument("--count", type=int, default=8192, help="samples")
+    parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench-cache"), help="folder for everything")
     parser.add_argument("--shard-size", default="64MiB")
     parser.add_argument("--orders", nargs="+", choices=list(ORDERS), default=list(ORDERS))
@@ -166,8 +168,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--latency", type=float, default=0.0, metavar="MS", help="also measure with this latency")
     parser.add_argument("--device", default="auto", choices=["auto", "gpu", "cpu"])
     arguments = parser.parse_args()
-    if arguments.count < BATCH:
-        parser.error(f"--count must be at least {BATCH}")
+    if arguments.count < arguments.batch_size:
+        parser.error(f"--count must be at least {arguments.batch_size}")
     arguments.work.mkdir(parents=True, exist_ok=True)
     return arguments
 

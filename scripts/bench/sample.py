@@ -48,16 +48,16 @@ from loaders.samplers.order import PlannedOrder, StoredOrder
 
 NATIVE, DISK = "native reader", "the disk, end to end"
 TOLERANT = 'ShuffledSampler, on_error="skip"'
-BATCH, SAMPLES_PER_CLASS = 256, 4
+SAMPLES_PER_CLASS = 4
 PREFETCH = 2
 SHARDS = 16
 
 
-def samplers(count: int) -> dict[str, Any]:
+def samplers(count: int, batch_size: int) -> dict[str, Any]:
     return {
         "ShuffledSampler": loaders.ShuffledSampler(),
         "ClassBalancedSampler": loaders.ClassBalancedSampler(),
-        "PKSampler": loaders.PKSampler(BATCH // SAMPLES_PER_CLASS, SAMPLES_PER_CLASS, batches=count // BATCH),
+        "PKSampler": loaders.PKSampler(batch_size // SAMPLES_PER_CLASS, SAMPLES_PER_CLASS, batches=count // batch_size),
     }
 
 
@@ -91,19 +91,19 @@ class Side:
         self.main_thread.append(time.thread_time() - start)
 
 
-def read(split: OpenSplit, sampler: Any, threads: int, out: bool) -> Side:
+def read(split: OpenSplit, sampler: Any, batch_size: int, threads: int, out: bool) -> Side:
     """Read without decoding, on one rank."""
     pipeline = dali.Pipeline(
-        batch_size=BATCH, num_threads=threads, device_id=None, prefetch_queue_depth=PREFETCH, exec_dynamic=True
+        batch_size=batch_size, num_threads=threads, device_id=None, prefetch_queue_depth=PREFETCH, exec_dynamic=True
     )
     if sampler is None:
-        order = StoredOrder(split.samples, Ranks(), BATCH, "drop", shuffle=True)
+        order = StoredOrder(split.samples, Ranks(), batch_size, "drop", shuffle=True)
         make = partial(read_stored, split, order, seed=1, shard_seed=1, started=0, with_label=False, with_source=False)
     else:
         tables = SampleTables(split)
         columns = tables.columns(sampler.columns, requested_by="a sampler")
-        plan = sampler.plan(columns, samples=split.samples, batch_size=BATCH, world_size=1, seed=1)
-        planned = PlannedOrder(plan, split.samples, Ranks(), BATCH, "drop", "")
+        plan = sampler.plan(columns, samples=split.samples, batch_size=batch_size, world_size=1, seed=1)
+        planned = PlannedOrder(plan, split.samples, Ranks(), batch_size, "drop", "")
         make = partial(read_planned, planned, Records(split, tables), started=0, prefetch=PREFETCH)
     with pipeline:
         encoded = make().encoded
@@ -112,7 +112,7 @@ def read(split: OpenSplit, sampler: Any, threads: int, out: bool) -> Side:
     pipeline.build()
 
     def run() -> None:
-        for _ in range(split.samples // BATCH):
+        for _ in range(split.samples // batch_size):
             pipeline.run()
 
     return Side(run)
@@ -130,20 +130,20 @@ def read_alone(args: argparse.Namespace) -> float:
     if name == DISK:
         run: Callable[[], None] = partial(read_through, folder)
     else:
-        sampler = {NATIVE: None, **samplers(args.count)}[name]
-        run = read(open_split(folder, "train"), sampler, args.threads, out=True).run
+        sampler = {NATIVE: None, **samplers(args.count, args.batch_size)}[name]
+        run = read(open_split(folder, "train"), sampler, args.batch_size, args.threads, out=True).run
     drop_pages(shard_files(folder))
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
-def load(folder: Path, sampler: Any, device: str, **options: Any) -> Side:
+def load(folder: Path, sampler: Any, batch_size: int, device: str, **options: Any) -> Side:
     """Load with imagenet-train."""
     shuffle: Any = "buffer" if sampler is None else None
     loader = loaders.build(
         folder,
-        batch_size=BATCH,
+        batch_size=batch_size,
         transforms="imagenet-train",
         sampler=sampler,
         shuffle=shuffle,
@@ -172,7 +172,7 @@ def read_through(folder: Path) -> None:
 def measure(report: Report, args: argparse.Namespace, fmt: str, store: str) -> None:
     folder = make_shards(args.images, args.work, fmt, store, args.count)
     split = open_split(folder, "train")
-    every = {NATIVE: None, **samplers(args.count)}
+    every = {NATIVE: None, **samplers(args.count, args.batch_size)}
     every = {name: sampler for name, sampler in every.items() if name == NATIVE or name in args.samplers}
     names = [name for name in every if name != NATIVE]
     cached = "not in the page cache" if args.cold else "in memory"
@@ -184,10 +184,10 @@ def measure(report: Report, args: argparse.Namespace, fmt: str, store: str) -> N
         report.ratios(timings, [(name, DISK, "cold") for name in names])
         return
     if args.load:
-        sides = {name: load(folder, sampler, args.device) for name, sampler in every.items()}
-        sides[TOLERANT] = load(folder, loaders.ShuffledSampler(), args.device, on_error="skip")
+        sides = {name: load(folder, sampler, args.batch_size, args.device) for name, sampler in every.items()}
+        sides[TOLERANT] = load(folder, loaders.ShuffledSampler(), args.batch_size, args.device, on_error="skip")
     else:
-        sides = {name: read(split, sampler, args.threads, args.out) for name, sampler in every.items()}
+        sides = {name: read(split, sampler, args.batch_size, args.threads, args.out) for name, sampler in every.items()}
     timings = time_in_turn(sides, repeats=args.repeats)
     report.rates(title, timings, split.samples)
     report.ratios(timings, [(name, NATIVE, "loading" if args.load else "reading") for name in names])
@@ -203,14 +203,15 @@ def parse() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
     parser.add_argument("--count", type=int, default=20_000, help="samples")
+    parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--work", type=Path, default=Path("/dev/shm/bench"), help="folder for the shards")
     parser.add_argument("--formats", nargs="+", default=["tfrecord", "webdataset"])
     parser.add_argument("--stores", nargs="+", choices=list(STORES), default=["encoded"], help="how images are stored")
     parser.add_argument(
         "--samplers",
         nargs="+",
-        choices=list(samplers(BATCH)),
-        default=list(samplers(BATCH)),
+        choices=list(samplers(256, 256)),
+        default=list(samplers(256, 256)),
         help="samplers to compare",
     )
     parser.add_argument("--repeats", type=int, default=5)

@@ -128,7 +128,7 @@ def test_large_images(photos, tmp_path, results_of):
 @pytest.mark.parametrize("options", [("--load", "--device", "cpu", "--samplers", "ShuffledSampler"), ("--out",)])
 def test_sample(photos, tmp_path, options, results_of):
     results, _ = results_of(
-        "sample", "--images", photos, "--count", 256, "--repeats", 1, "--formats", "tfrecord",
+        "sample", "--images", photos, "--count", 64, "--batch-size", 32, "--repeats", 1, "--formats", "tfrecord",
         "--work", tmp_path, *options,
     )  # fmt: skip
     sides = ["native reader", "ShuffledSampler", "ClassBalancedSampler", "PKSampler"]
@@ -265,9 +265,9 @@ def test_mixing(tmp_path, results_of):
 def test_cache(photos, tmp_path, results_of, monkeypatch):
     monkeypatch.setenv("PATH", f"{Path(find_weed()).parent}:{os.environ['PATH']}")
     results, _ = results_of(
-        *("cache", "--images", photos, "--work", tmp_path / "work", "--count", 256, "--repeats", 1, "--device", "cpu"),
-        *("--orders", "in order"),
-    )
+        "cache", "--images", photos, "--work", tmp_path / "work", "--count", 64, "--batch-size", 32, "--repeats", 1,
+        "--device", "cpu", "--orders", "in order",
+    )  # fmt: skip
     assert rows_of(results)[2:] == ["local, in order", "cold, in order", "warm, in order"]
     assert [check["target"] for check in results["checks"]] == ["cold", "warm"]
 
