@@ -164,10 +164,12 @@ def test_a_worker_is_killed(connection, source, expected, snapshot, markers, tmp
     killed = []
 
     def kill():
-        _, process = first_marker(markers)
-        os.kill(process, signal.SIGKILL)
-        killed.append(process)
-        (markers / OPEN).touch()
+        try:
+            _, process = first_marker(markers)
+            os.kill(process, signal.SIGKILL)
+            killed.append(process)
+        finally:
+            (markers / OPEN).touch()
 
     with meanwhile(kill):
         convert_slowly(source, tmp_path / "out", markers)
@@ -181,10 +183,12 @@ def test_a_node_is_removed(cluster, connection, source, expected, snapshot, mark
     removed = []
 
     def remove():
-        first_marker(markers, node.node_id)
-        cluster.remove_node(node, allow_graceful=False)
-        removed.append(node.node_id)
-        (markers / OPEN).touch()
+        try:
+            first_marker(markers, node.node_id)
+            cluster.remove_node(node, allow_graceful=False)
+            removed.append(node.node_id)
+        finally:
+            (markers / OPEN).touch()
 
     with meanwhile(remove):
         convert_slowly(source, tmp_path / "out", markers)
