@@ -101,8 +101,8 @@ def duplicates(
         path = one_line(sources[source].path[row].as_py(), MAX_SHOWN)
         count = plural(len(images.problems), "image")
         print_note(f"{count} cannot be compared, because they do not decode: {path} ({reason})")
-    if found.note:
-        print_note(found.note)
+    for note in found.notes:
+        print_note(note)
     if as_json:
         click.echo(json.dumps(_as_json(summary, places, datasets, found), indent=1))  # ASCII: any path is safe
     else:
@@ -125,7 +125,7 @@ def _as_json(
     return {
         "datasets": list(datasets),
         "distance": found.distance,
-        "notes": [found.note] if found.note else [],
+        "notes": list(found.notes),
         "images": summary.images,
         "hashed": summary.hashed,
         "exact": summary.exact,

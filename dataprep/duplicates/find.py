@@ -17,7 +17,7 @@ from dataprep.duplicates.groups import connected, numbered
 from dataprep.duplicates.near import keep_closest, search_hashes
 from dataprep.duplicates.pixel_check import pixels_agree
 from dataprep.duplicates.search import Pairs, join_pairs
-from dataprep.duplicates.small import SMALL, Candidates, search_small
+from dataprep.duplicates.small import SMALL, doubt, search_small
 from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress
 
@@ -33,7 +33,7 @@ class Duplicates:
         symmetry: what turns the image of the second item into that of the first: positions in `SYMMETRIES`,
             uint8 [pairs].
         distance: the largest distance of a near copy.
-        note: what was not compared, for the user; empty if all was.
+        notes: what a user should know about the search.
 
     """
 
@@ -42,7 +42,7 @@ class Duplicates:
     pairs: Pairs
     symmetry: NDArray[np.uint8]
     distance: int
-    note: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def group(self) -> NDArray[np.int64]:
@@ -78,9 +78,9 @@ def find_duplicates(
     item, first_image = _items(images, workers)
     hashed = np.flatnonzero(images.has_hash[first_image]) if distance >= 0 else np.empty(0, np.int64)
     rows = first_image[hashed]
-    near, symmetry, note = _near(images, rows, distance, across=across, workers=workers, progress=progress)
+    near, symmetry, notes = _near(images, rows, distance, across=across, workers=workers, progress=progress)
     pairs = Pairs(hashed[near.first].astype(np.int32), hashed[near.second].astype(np.int32), near.distance)
-    return Duplicates(item, first_image, pairs, symmetry, distance, note)
+    return Duplicates(item, first_image, pairs, symmetry, distance, notes)
 
 
 def _near(
@@ -91,8 +91,8 @@ def _near(
     across: bool,
     workers: int | None,
     progress: Progress | None,
-) -> Candidates:
-    """Find the near copies among some images, as positions in `rows`."""
+) -> tuple[Pairs, NDArray[np.uint8], tuple[str, ...]]:
+    """Find the near copies among some images, as positions in `rows`; return also their symmetries, and notes."""
     is_small = images.shorter[rows] < SMALL
     side = images.part[rows] if across else None
     found, symmetries, note = [], [np.empty(0, np.uint8)], ""
@@ -113,7 +113,8 @@ def _near(
     check = np.flatnonzero(is_small[pairs.first] | is_small[pairs.second])
     first, second = rows[pairs.first[check]], rows[pairs.second[check]]
     keep[check] = pixels_agree(images, first, second, symmetry[check], workers=workers, progress=progress)
-    return Candidates(Pairs(pairs.first[keep], pairs.second[keep], pairs.distance[keep]), symmetry[keep], note)
+    near = Pairs(pairs.first[keep], pairs.second[keep], pairs.distance[keep])
+    return near, symmetry[keep], tuple(each for each in (note, doubt(near, is_small)) if each)
 
 
 # --- the same bytes -------------------------------------------------------------------------------

@@ -44,8 +44,7 @@ def resolve_duplicates(
         return source
     images = collect([source], workers=workers, progress=progress)
     found = find_duplicates(images, options.distance, workers=workers, progress=progress)
-    if found.note:
-        source = replace(source, notices=(*source.notices, f"duplicates: {found.note}"))
+    source = replace(source, notices=(*source.notices, *(f"duplicates: {note}" for note in found.notes)))
     if options.duplicates == "drop":
         return _drop(source, images, found, is_split=options.split_by == BY_DUPLICATES)
     resolved = replace(source, copies=found.group)

@@ -30,6 +30,10 @@ _COARSE_DISTANCE, _MAX_COARSE_DISTANCE = 11, 15
 _CANDIDATES, _FEW_CANDIDATES = 50, 1_000_000
 
 
+#: If more than this share of at least so many small images are near copies, most of them may only look alike.
+_MANY_COPIES, _MANY_IMAGES = 0.2, 100
+
+
 class Candidates(NamedTuple):
     """Pairs of small images whose pixels are to be compared.
 
@@ -88,3 +92,21 @@ def search_small(
         return Candidates(pairs, symmetry, note)
     bits = count_bits(hashes, pairs.first, pairs.second, symmetry)
     return Candidates(Pairs(pairs.first, pairs.second, bits), symmetry, "")
+
+
+def doubt(near: Pairs, is_small: NDArray[np.bool_]) -> str:
+    """Return a note for the user if so many small images are near copies that many may only look alike; else "".
+
+    Args:
+        near: near copies.
+        is_small: which images are small, bool [N].
+
+    """
+    count = int(is_small.sum())
+    copies = int(is_small[np.unique(np.concatenate([near.first, near.second]))].sum())
+    if count < _MANY_IMAGES or copies <= _MANY_COPIES * count:
+        return ""
+    return (
+        f"{copies:,} of the {count:,} images with a side of less than {SMALL} pixels count as near copies. Different "
+        "digits, drawings and icons can look alike: compare some of the pairs. --distance 10 is stricter"
+    )

@@ -64,8 +64,7 @@ def find_near(folder: str, manifest: Manifest, columns: Columns, workers: int | 
     except DatasetError as error:
         return NearCopies(note=f"Images that look alike were not looked for: {error.message}.")
     notes = ["Of so many images, only those of different splits were compared."] * across
-    if found.note:
-        notes.append(f"{found.note[0].upper()}{found.note[1:]}.")
+    notes += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
     return _describe(columns, images, found, " ".join(notes))
 
 
