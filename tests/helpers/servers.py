@@ -193,9 +193,12 @@ def _put(url: str, headers: dict[str, str]) -> int:
 def moto() -> Iterator[dict[str, str]]:
     """Run moto in a thread of this process."""
     try:
+        from moto import backends
         from moto.server import ThreadedMotoServer
     except ImportError:
         pytest.skip(NO_MOTO)
+    modules = [*backends.list_of_moto_modules()]
+    backends.list_of_moto_modules = lambda: modules  # else it lists its 200 folders at each request
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # else it logs every request
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
