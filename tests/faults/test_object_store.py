@@ -105,7 +105,11 @@ def test_killed_at_random_moments(source, expected, bucket, staging, dataprep) -
             assert dataprep("plan", "--src", source, "--out", bucket, *SHARD[:2]).returncode == 0
         for _ in range(rng.randint(1, 4)):
             runs = [start("work", bucket) for _ in range(2)] if in_steps else [start(*convert)]
-            time.sleep(rng.uniform(0.2, 1) * whole)
+            began, delay = time.monotonic(), rng.uniform(0.2, 1) * whole
+            while (waited := time.monotonic() - began) < delay and any(run.poll() is None for run in runs):
+                time.sleep(0.005)
+            if waited < delay:  # the machine is not as busy as during the first run: kill the next ones earlier
+                whole = (whole + waited) / 2
             killed += kill(*runs)
         steps = [("work", bucket), ("finish", bucket, *SHARD[2:])] if in_steps else [convert]
         for step in steps:
