@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dataprep.append.reading import REJECTED
 from dataprep.datasets.label_texts import label_columns, label_texts
 from dataprep.options import Options
 from dataprep.sources import Source
@@ -48,7 +49,9 @@ def check_labels(
     first, what = int(rows[moved[0]]), _NOUNS.get(source.label_type, "label")
     if source.label_type in MASK_TYPES:
         path = cut_middle(printable(source.extra[MASK_SOURCE][first].as_py()), 200)
-        where = f"with another {what} than {path}"
+        text = cut_middle(printable(own[int(moved[0])].as_py()), 200)
+        rejected = f", which is rejected{text.removeprefix(REJECTED)}" if text.startswith(REJECTED) else ""
+        where = f"with another {what} than {path}{rejected}"
     else:
         before, now = (cut_middle(printable(texts[int(moved[0])].as_py()), 80) for texts in (stored, own))
         is_class = source.label_type == "class"

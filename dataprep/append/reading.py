@@ -21,6 +21,10 @@ from dataprep.shards.source_image import load_image
 from dataprep.sources import Source
 from dataprep.sources.base import MASK_SOURCE
 from manifests.labels import LABEL_COLUMNS, MASK_TYPES, PLACED_TYPES, LabelType
+from manifests.remote import absolute
+
+#: Begins the text of labels that would be rejected.
+REJECTED = "one that is rejected"
 
 #: Images that one task reads.
 _BATCH = 256
@@ -59,7 +63,8 @@ class Contents(NamedTuple):
     Attributes:
         rows: rows in the source.
         checksums: CRC-32C of each image as it is stored; -1 for one that would be rejected.
-        labels: labels as text, as they are stored, if they refer to places in the image; else empty texts.
+        labels: labels as text, as they are stored, if they refer to places in the image; else empty texts. A text that
+            begins with `REJECTED` says why they would be rejected.
 
     """
 
@@ -113,7 +118,7 @@ def read_contents(task: ReadTask) -> Contents:
             else:
                 texts.append(placed_text(place_boxes(extra, image.placement), task.classes))
         except Rejected as error:
-            texts.append(f"that is rejected ({error.detail})")
+            texts.append(f"{REJECTED} ({error.detail})")
     return Contents(task.rows, checksums, texts)
 
 
@@ -143,15 +148,16 @@ def has_same_pixels(source: Source, row: int, options: Options, stored: StoredMa
 
     (task,) = read_tasks(source, options, np.array([row]))
     (location,), (extra,) = task.locations, task.labels or [{}]
-    place = Location(stored.shard, "range", stored.offset, stored.size, crc32c=stored.crc32c)
-    unchanged = Options(validate="none")
+    shard = absolute(stored.shard)
+    place = Location(shard, "range", stored.offset, stored.size, crc32c=stored.crc32c)
+    unchanged = Options(validate="none", max_pixels=options.max_pixels)
     try:
         image = load_image(task.root, task.paths[0], task.sizes[0], options, location, placed=True)
         if image.placement is None:
             return False
         own = load_second_image(task.root, extra, image.placement, options, location, label_type=task.label_type)
-        there = load_image(os.path.dirname(stored.shard), stored.shard, stored.size, unchanged, place).data
+        there = load_image(os.path.dirname(shard), shard, stored.size, unchanged, place).data
+        a, b = (label_values(data, inspect(data, "none", options.max_pixels)) for data in (own, there))
     except Rejected:
         return False
-    a, b = (label_values(data, inspect(data, "none")) for data in (own, there))
     return a.dtype == b.dtype and np.array_equal(a, b)

@@ -14,6 +14,7 @@ from helpers.pictures import encode, photo
 from PIL import Image
 
 from dataprep.append import known
+from dataprep.images import validate
 from manifests.store import read_manifest
 
 COUNT = 6
@@ -126,7 +127,41 @@ def test_a_mask_that_cannot_be_read_is_another_one(invoke, tmp_path):
     convert(invoke, "mask", source, out)
     (source / "masks" / "1.png").write_bytes(b"broken")
     output = convert(invoke, "mask", source, out, "--append", status=2).output
-    assert "images/1.jpg: the image is in the dataset with another mask than masks/1.png; --append" in output
+    assert "images/1.jpg: the image is in the dataset with another mask than masks/1.png, which is rejected (" in output
+
+
+def test_a_mask_that_is_cut_short_is_another_one(invoke, tmp_path):
+    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
+    convert(invoke, "mask", source, out)
+    mask = source / "masks" / "1.png"
+    mask.write_bytes(mask.read_bytes()[:70])
+    output = convert(invoke, "mask", source, out, "--append", status=2).output
+    assert "images/1.jpg: the image is in the dataset with another mask than masks/1.png" in output
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+def test_masks_are_compared_with_a_dataset_at_a_relative_path(fmt, invoke, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    write(Path("source"), "mask")
+    convert(invoke, "mask", "source", "sets/out", "--fmt", fmt)
+    mask = Path("source", "masks", "1.png")
+    mask.write_bytes(with_text(mask.read_bytes(), b"note"))
+    assert "nothing to append" in convert(invoke, "mask", "source", "sets/out", "--append").output
+    write(Path("source"), "mask", changed=(2,))
+    output = convert(invoke, "mask", "source", "sets/out", "--append", status=2).output
+    assert "images/2.jpg: the image is in the dataset with another mask than masks/2.png; --append" in output
+
+
+def test_masks_as_large_as_the_dataset_allows_are_compared(invoke, monkeypatch, tmp_path):
+    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
+    convert(invoke, "mask", source, out, "--max-pixels", 200_000_000)
+    mask = source / "masks" / "1.png"
+    mask.write_bytes(with_text(mask.read_bytes(), b"note"))
+    checked = []
+    check = validate._check_size
+    monkeypatch.setattr(validate, "_check_size", lambda *args: checked.append(args[2]) or check(*args))
+    assert "nothing to append" in convert(invoke, "mask", source, out, "--append").output
+    assert {*checked} == {200_000_000}
 
 
 def test_masks_that_cannot_be_compared_are_named(invoke, monkeypatch, tmp_path):

@@ -322,7 +322,7 @@ def test_an_append_has_the_same_label_type_and_labels(made, tmp_path, invoke):
     pq.write_table(wrong, made_from.parent / "wrong.parquet")
     append = ("convert", "--append", "--out", dataset, "--src")
     error = invoke(*append, made_from.parent / "wrong.parquet", status=2).stderr
-    assert "the image is in the dataset in label 0.100000001, 0, but here in label 1.10000002, 0" in error
+    assert "the image is in the dataset with the label 0.100000001, 0, but here with 1.10000002, 0" in error
     error = invoke(*append, made("caption", "tfrecord").parent / "caption.parquet", status=2).stderr
     assert "has the label type regression, but the source has caption" in error
     assert "nothing to append" in invoke(*append, made_from.parent / "regression.parquet").output
