@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.append.base import Base, options_members, options_of
 from dataprep.append.contradictions import Splits, check_labels, compare_splits, describe_splits, own_texts
-from dataprep.append.reading import StoredMask, has_same_pixels, read_contents, read_tasks
+from dataprep.append.reading import StoredMask, compare_masks, mask_tasks, read_contents, read_tasks
 from dataprep.datasets.label_texts import label_columns, label_texts
 from dataprep.datasets.sample_rows import hash_texts
 from dataprep.engines import Engine
@@ -200,21 +200,36 @@ def _compare(  # noqa: PLR0917
         own = own_texts(source, rows)
     is_equal = np.asarray(pc.equal(own, pairs["label"].combine_chunks()))
     if source.label_type in MASK_TYPES:
-        is_equal |= _same_masks(source, rows, options, pairs, ~is_equal)
+        is_equal |= _same_masks(source, rows, options, pairs, ~is_equal, engine, progress)
     check_labels(source, rows, pairs["label"].combine_chunks(), own, is_equal)
     known[rows] = True
     return pairs
 
 
-def _same_masks(
-    source: Source, rows: NDArray[np.int64], options: Options, pairs: pa.Table, others: NDArray[np.bool_]
+def _same_masks(  # noqa: PLR0917
+    source: Source,
+    rows: NDArray[np.int64],
+    options: Options,
+    pairs: pa.Table,
+    others: NDArray[np.bool_],
+    engine: Engine,
+    progress: Progress | None,
 ) -> NDArray[np.bool_]:
     """Return which masks with other bytes have the same pixels, bool [n]."""
     result = np.zeros(len(rows), np.bool_)
-    for at in np.flatnonzero(others).tolist():
-        row = pairs.slice(at, 1).to_pylist()[0]
-        stored = StoredMask(row["shard"], row["mask_offset"], row["mask_size"], row["mask_crc32c"])
-        result[at] = has_same_pixels(source, int(rows[at]), options, stored)
+    numbers = np.flatnonzero(others)
+    columns = ("shard", "mask_offset", "mask_size", "mask_crc32c")
+    stored = [StoredMask(*(row[name] for name in columns)) for row in pairs.take(pa.array(numbers)).to_pylist()]
+    tasks = list(mask_tasks(source, options, rows[numbers], numbers, stored))
+    if not tasks:
+        return result
+    if progress:
+        progress.start(len(numbers), len(tasks))
+    with closing(engine.run(compare_masks, tasks, len(tasks))) as results:
+        for number, (compared, is_same) in enumerate(results):
+            result[compared] = is_same
+            if progress:
+                progress.advance(f"masks {number}", len(compared))
     return result
 
 

@@ -139,20 +139,48 @@ class StoredMask(NamedTuple):
     crc32c: int
 
 
-def has_same_pixels(source: Source, row: int, options: Options, stored: StoredMask) -> bool:
+class MaskTask(NamedTuple):
+    """Masks or depth maps of a source to compare with those of a dataset. The lists have one element for each.
+
+    Attributes:
+        images: the images that they belong to.
+        stored: what they are compared with.
+        numbers: numbers of the comparisons.
+
+    """
+
+    images: ReadTask
+    stored: list[StoredMask]
+    numbers: list[int]
+
+
+def mask_tasks(
+    source: Source, options: Options, rows: NDArray[np.int64], numbers: NDArray[np.int64], stored: list[StoredMask]
+) -> Iterator[MaskTask]:
+    """Yield the tasks that compare masks of some rows of a source. The last three arguments have the same length."""
+    for number, images in enumerate(read_tasks(source, options, rows)):
+        some = slice(number * _BATCH, (number + 1) * _BATCH)
+        yield MaskTask(images, stored[some], numbers[some].tolist())
+
+
+def compare_masks(task: MaskTask) -> tuple[list[int], list[bool]]:
+    """Return the numbers of the comparisons, and for each whether both masks have the same pixels."""
+    return task.numbers, [_has_same_pixels(task.images, at, stored) for at, stored in enumerate(task.stored)]
+
+
+def _has_same_pixels(task: ReadTask, at: int, stored: StoredMask) -> bool:
     """Return whether a mask of the source has the pixels of one in a dataset, if it has other bytes.
 
     Masks that are not stored as they are were encoded again, and libraries of another version give other bytes.
     """
     from dataprep.images.label_image import label_values  # imports imaging libraries
 
-    (task,) = read_tasks(source, options, np.array([row]))
-    (location,), (extra,) = task.locations, task.labels or [{}]
+    options, location, extra = task.options, task.locations[at], (task.labels or [])[at]
     shard = absolute(stored.shard)
     place = Location(shard, "range", stored.offset, stored.size, crc32c=stored.crc32c)
     unchanged = Options(validate="none", max_pixels=options.max_pixels)
     try:
-        image = load_image(task.root, task.paths[0], task.sizes[0], options, location, placed=True)
+        image = load_image(task.root, task.paths[at], task.sizes[at], options, location, placed=True)
         if image.placement is None:
             return False
         own = load_second_image(task.root, extra, image.placement, options, location, label_type=task.label_type)

@@ -13,7 +13,7 @@ from helpers.annotated import with_text
 from helpers.pictures import encode, photo
 from PIL import Image
 
-from dataprep.append import known
+from dataprep.append import known, reading
 from dataprep.images import validate
 from manifests.store import read_manifest
 
@@ -108,10 +108,26 @@ def test_masks_that_other_libraries_encoded_are_equal(invoke, monkeypatch, tmp_p
         patch.setattr(Image.Image, "save", lambda image, file, kind: save(image, file, kind, compress_level=0))
         convert(invoke, "palette", source, out)
     compared = []
-    original = known.has_same_pixels
-    monkeypatch.setattr(known, "has_same_pixels", lambda *args: compared.append(args[1]) or original(*args))
+    original = reading._has_same_pixels
+    monkeypatch.setattr(reading, "_has_same_pixels", lambda *args: compared.append(args[1]) or original(*args))
     assert "nothing to append" in convert(invoke, "palette", source, out, "--append").output
     assert compared == [*range(COUNT)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_masks_are_compared_in_parts(workers, invoke, monkeypatch, tmp_path):
+    monkeypatch.setattr(reading, "_BATCH", 2)
+    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
+    convert(invoke, "mask", source, out)
+    for number in range(COUNT):
+        mask = source / "masks" / f"{number}.png"
+        mask.write_bytes(with_text(mask.read_bytes(), b"note"))
+    append = ("convert", "--src", source, "--out", out, "--append", "--workers", workers)
+    assert "nothing to append" in invoke(*append).output
+    other = write(tmp_path / "other", "mask", changed=(3,)) / "masks" / "3.png"
+    shutil.copy(other, source / "masks" / "3.png")
+    output = invoke(*append, status=2).output
+    assert "images/3.jpg: the image is in the dataset with another mask than masks/3.png; --append" in output
 
 
 def test_a_mask_with_other_bytes_but_equal_values(invoke, tmp_path):
