@@ -20,6 +20,7 @@ from dataprep.duplicates.search import Pairs, join_pairs
 from dataprep.duplicates.small import SMALL, doubt, search_small
 from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress
+from manifests.interrupts import cleanup_on_interrupt
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Duplicates:
         return first
 
 
+@cleanup_on_interrupt()  # the search makes folders for temporary files
 def find_duplicates(
     images: Collection,
     distance: int = DEFAULT_DISTANCE,
