@@ -1,6 +1,6 @@
 """The list ``OUT/plan/rejected.jsonl`` of an append that ended without a new image: there is no revision to list them.
 
-The next append to the dataset removes it.
+The next append to the dataset removes it, and so does a conversion that replaces the dataset.
 """
 
 from __future__ import annotations

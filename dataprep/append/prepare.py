@@ -63,6 +63,7 @@ def prepared_append(
         if isinstance(planned, AppendPlan):
             stack.enter_context(storage.partials([out], is_locked=is_locked, keeps_proofs=False))
             finished = _begin(planned, mark)
+            remove_ended(out)
         elif mark or storage.has_partials(out):  # an append was killed after it wrote the manifest
             with storage.partials([out], is_locked=is_locked):
                 _remove_stale(base, mark)
@@ -99,7 +100,6 @@ def _begin(planned: AppendPlan, mark: Mark | None) -> dict[str, ShardResult]:
     out, base = planned.base.out, planned.base
     new = Mark("append", planned.plan.fingerprint, planned.files, stamps_of(planned.source, planned.plan))
     refuse_folders(out, (APPEND_MARK_NAME, *new.files))
-    remove_ended(out)
     _remove_stale(base, mark)
     if mark is None or (base.manifest.revisions and base.manifest.revisions[-1].options.get("plan") == mark.plan):
         _refuse_files(out, new)

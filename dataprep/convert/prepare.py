@@ -74,10 +74,12 @@ def prepared(
     with ExitStack() as stack:
         is_locked = stack.enter_context(storage.locked(out))
         storage.check_partials([out])
-        has_other_plan = False
+        has_other_plan = has_ended_append = False
         if storage.is_folder(os.path.join(out, PLAN_FOLDER)):
-            from dataprep.plan.files import check_plan, remove_plan  # takes time, and most runs have no plan
+            from dataprep.append.ended import has_ended, remove_ended  # take time, and most runs have no plan
+            from dataprep.plan.files import check_plan, remove_plan
 
+            has_ended_append = overwrite and has_ended(out)
             has_other_plan = check_plan(out, plan.fingerprint, options, overwrite=overwrite)
         with storage.remember(out):
             resumable = find_resumable(source, plan, out, options, overwrite=overwrite, rereading=rereading)
@@ -92,6 +94,8 @@ def prepared(
             _prepare_folder(out, plan, options, resumable, overwrite=overwrite, is_locked=is_locked)
         if has_other_plan:
             remove_plan(out)
+        if has_ended_append:
+            remove_ended(out)
         _log.info(
             "%s: the plan %s has %d shards, of which %d are kept from an earlier run",
             out,

@@ -212,6 +212,36 @@ def test_only_rejected_images_without_a_plan(before, broken, sources, invoke, sn
     assert read_manifest(out).revision == 1
 
 
+def test_a_refused_append_keeps_the_list_of_the_last_one(before, broken, sources, invoke, snapshot):
+    out = copy(before, "out")
+    append = ("convert", "--append", "--out", out, "--src")
+    check_nothing_appended(out, invoke(*append, broken, status=1))
+    ended = snapshot(out)
+    foreign = out / "train-00005.tfrecord"
+    foreign.write_bytes(b"another tool's")
+    assert "which is not in its manifest" in invoke(*append, sources[1], status=2).output
+    foreign.unlink()
+    assert snapshot(out) == ended
+
+
+def test_the_list_does_not_outlive_its_dataset(sources, broken, invoke, snapshot, tmp_path):
+    """It goes when the dataset is replaced, and stays when the same conversion finds nothing to do."""
+    out = tmp_path / "out"
+    convert = ("convert", "--src", sources[0], "--out", out)
+    invoke("plan", *convert[1:])
+    invoke(*convert)
+    made = snapshot(out)
+    assert "plan/plan.json" in made
+    for again in (sources[0], sources[1]):
+        check_nothing_appended(out, invoke("convert", "--src", broken, "--append", "--out", out, status=1))
+        ended = snapshot(out)
+        invoke(*convert)
+        assert snapshot(out) == ended
+        invoke("convert", "--src", again, "--out", out, "--overwrite", "--max-rejected", 1)
+        assert not (out / "plan" / "rejected.jsonl").exists()
+        assert (snapshot(out) == made) == (again == sources[0])
+
+
 @pytest.mark.parametrize("step", ["write_ended", "remove_empty_shards"])
 def test_killed_after_all_were_rejected(step, before, broken, invoke, snapshot, monkeypatch):
     """`finish` was killed before the mark was removed: the next one ends its work."""
