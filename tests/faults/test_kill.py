@@ -99,7 +99,7 @@ def test_killed_several_times(victim, command, undisturbed, start, dataprep, sna
         assert process.wait() == -signal.SIGKILL
         if victim == "group" or tables % 2:  # else the next run starts while workers may still be alive
             assert wait_until_gone(process.pid), "a worker outlived its parent"
-        process.communicate()
+        process.communicate(timeout=300)
     done = dataprep(*command, "--out", out, "--workers", 2)
     assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
     assert "shards were done by an earlier run" in done.stdout
@@ -123,7 +123,7 @@ def test_killed_while_images_are_resized_or_stored_raw(options, command, start, 
         os.killpg(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         assert wait_until_gone(process.pid), "a worker outlived its parent"
-        process.communicate()
+        process.communicate(timeout=300)
     done = dataprep(*command, "--out", out)
     assert done.returncode == 0, done.stderr
     assert "done by an earlier run" in done.stdout
@@ -141,7 +141,7 @@ def test_killed_after_a_delay(delay, command, undisturbed, start, dataprep, snap
     process = start(*command, "--out", out, "--workers", 3)
     time.sleep(delay)
     process.kill()
-    process.communicate()
+    process.communicate(timeout=300)
     assert wait_until_gone(process.pid), "a worker outlived its parent"
     if not (out / "manifest.json").exists() and out.exists():
         assert [problem.file for problem in verify_dataset(str(out), workers=1).problems] == ["manifest.json"]
@@ -177,7 +177,7 @@ def test_paused_workers_end_with_their_parent(command, undisturbed, start, datap
     assert workers_of(process) == [worker]
     os.kill(worker, signal.SIGSTOP)
     process.kill()
-    process.communicate()
+    process.communicate(timeout=300)
     assert wait_until_gone(process.pid)
     done = dataprep(*command, "--out", out)
     assert done.returncode == 0, done.stderr

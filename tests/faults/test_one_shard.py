@@ -79,7 +79,7 @@ def test_killed_parent_of_a_paused_worker(slow, start, dataprep, snapshot, tmp_p
     process, worker, _ = start_and_wait(start, slow[0], tmp_path / "out")
     os.kill(worker, signal.SIGSTOP)
     process.kill()
-    process.communicate()
+    process.communicate(timeout=300)
     assert wait_until_gone(process.pid), "a worker outlived its parent"
     run_again(slow, dataprep, snapshot, tmp_path / "out")
 
