@@ -66,8 +66,8 @@ def find_duplicates(
 
     Args:
         images: the images.
-        distance: number of different bits of the hashes of near copies, at most, if neither is small; of small ones in
-            proportion. -1 finds only equal bytes.
+        distance: number of different bits of the hashes of near copies, at most, if at least one is not small; of two
+            small ones in proportion. -1 finds only equal bytes.
         across: compare the hashes of images in different splits or sources only.
         workers: number of processes; `None` means one per CPU.
         progress: receives the progress of the search and then that of the check of pixels, in images.
@@ -99,7 +99,10 @@ def _near(
     side = images.part[rows] if across else None
     found, symmetries, note = [], [np.empty(0, np.uint8)], ""
     if not is_small.all():
-        pairs, symmetry = search_hashes(images.hashes[rows], distance, side, workers=workers, progress=progress)
+        # `search_small` alone finds pairs of two small images, of which there can be too many.
+        pairs, symmetry = search_hashes(
+            images.hashes[rows], distance, side, skip=is_small, workers=workers, progress=progress
+        )
         found.append(pairs)
         symmetries.append(symmetry)
     if is_small.any():

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from itertools import combinations_with_replacement
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ def search_hashes(
     side: NDArray[np.integer] | None = None,
     *,
     bits: Callable[[NDArray[np.uint64]], NDArray[np.uint64]] = band_order,
+    skip: NDArray[np.bool_] | None = None,
     most: int | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
@@ -41,6 +43,7 @@ def search_hashes(
         distance: the number of bits.
         side: [N]. If given, only hashes with different values are compared.
         bits: returns the bits to compare, in the order of their bands: `band_order` or `low_frequencies`.
+        skip: bool [N]. If given, such hashes are compared with the others, and not with each other.
         most: number of pairs, at most; `None` means `search.MAX_PAIRS`. A pair counts once for each symmetry.
         workers: number of processes; `None` means one per CPU.
         progress: receives the progress, in hashes.
@@ -56,7 +59,7 @@ def search_hashes(
     parts: list[Pairs] = []
     symmetries: list[NDArray[np.uint8]] = []
     total = 0
-    search = Search(hashes, side, distance, bits, limit=most)
+    search = Search(hashes, side, distance, bits, skip=skip, limit=most)
     with closing(search.run(search_part, workers, progress)) as results:
         for task, found in results:
             first, second = search.sides[task.first][found.first], search.sides[task.second][found.second]
@@ -70,11 +73,14 @@ def search_hashes(
 class Search:
     """A search that is divided into tasks: one for each band and symmetry of two sides.
 
+    The hashes of a side that are compared with each other, and those that are not, are two sides here.
+
     Args:
         hashes: uint64 [N, 4].
         side: [N]. If given, only hashes with different values are compared.
         distance: number of different bits, at most.
         bits: returns the bits to compare, in the order of their bands.
+        skip: bool [N]. If given, such hashes are compared with the others, and not with each other.
         limit: what the tasks get as `SearchTask.limit`.
         with_hashes: whether the tasks need the hashes too.
 
@@ -87,13 +93,19 @@ class Search:
         distance: int,
         bits: Callable[[NDArray[np.uint64]], NDArray[np.uint64]],
         *,
+        skip: NDArray[np.bool_] | None = None,
         limit: int | None,
         with_hashes: bool = False,
     ) -> None:
         self._hashes, self._distance, self._bits = hashes, distance, bits
         self._limit, self._with_hashes, self._within = limit, with_hashes, side is None
+        value = np.zeros(len(hashes), np.int64) if side is None else np.unique(side, return_inverse=True)[1]
+        skipped = np.zeros(len(hashes), np.bool_) if skip is None else skip
+        keys = np.unique(np.stack([value, skipped], axis=1), axis=0).tolist()
+        #: The value of each side, and whether its hashes are not compared with each other.
+        self._keys = [(each, bool(is_skipped)) for each, is_skipped in keys]
         #: The rows of each side, int64.
-        self.sides = [np.arange(len(hashes))] if side is None else [np.flatnonzero(side == v) for v in np.unique(side)]
+        self.sides = [np.flatnonzero((value == each) & (skipped == is_skipped)) for each, is_skipped in self._keys]
 
     def run(
         self, function: Callable[[SearchTask], Result], workers: int | None, progress: Progress | None
@@ -120,12 +132,18 @@ class Search:
                     np.save(_path(folder, "hashes", number, symmetry), transformed)
                 np.save(_path(folder, "bits", number, symmetry), self._bits(transformed))
         bands = range(count_bands(self._bits(self._hashes[:1])))
-        count = len(self.sides)
-        for first, second in [(0, 0)] if self._within else [(a, b) for b in range(count) for a in range(b)]:
+        for first, second in self._compared():
             for symmetry, name in enumerate(SYMMETRIES):
                 if first != second or name != _INVERSE:
                     for band in bands:
                         yield SearchTask(folder, first, second, self._distance, band, symmetry, self._limit)
+
+    def _compared(self) -> Iterator[tuple[int, int]]:
+        """Yield the numbers of two sides that are compared with each other, or twice that of one."""
+        for first, second in combinations_with_replacement(range(len(self.sides)), 2):
+            (value, is_skipped), (other, is_other_skipped) = self._keys[first], self._keys[second]
+            if (self._within or value != other) and not (is_skipped and is_other_skipped):
+                yield first, second
 
 
 class SearchTask(NamedTuple):

@@ -44,3 +44,17 @@ def test_one_side_has_nothing_to_compare():
     hashes = hashes_with_copies()
     assert not len(search_hashes(hashes, 31, np.zeros(len(hashes), np.int8))[0].first)
     assert not len(search_hashes(hashes[:0], 31)[0].first)
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_skipped_hashes_are_compared_with_the_others_only(across):
+    hashes = hashes_with_copies()
+    side = np.arange(len(hashes)) % 3 if across else None
+    skip = np.arange(len(hashes)) % 5 < 3
+    every, _ = search_hashes(hashes, 31, side)
+    found, _ = search_hashes(hashes, 31, side, skip=skip)
+    wanted = ~(skip[every.first] & skip[every.second])
+    assert (found.first == every.first[wanted]).all()
+    assert (found.second == every.second[wanted]).all()
+    assert (found.distance == every.distance[wanted]).all()
+    assert 0 < len(found.first) < len(every.first)

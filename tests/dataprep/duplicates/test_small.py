@@ -244,3 +244,39 @@ def test_conversion_says_that_candidates_were_narrowed(invoke, monkeypatch, tmp_
     page = tmp_path / "report.html"
     invoke("report", tmp_path / "out", "--out", page)
     assert "nearest ones of each were compared with it" in page.read_text()
+
+
+@pytest.mark.parametrize("options", [[], ["--across"]])
+@pytest.mark.parametrize("is_narrowed", [False, True])
+def test_large_images_do_not_change_the_pairs_of_small_ones(
+    invoke, monkeypatch, pictures, options, is_narrowed, tmp_path
+):
+    """Small images are compared with each other in one way only. Copies of large ones are found too."""
+    if is_narrowed:
+        monkeypatch.setattr(small, "_CANDIDATES", 1)
+        monkeypatch.setattr(small, "_FEW_CANDIDATES", 0)
+    write_strokes(tmp_path, 120)
+    for number in range(0, 120, 4):  # more copies of each than are compared
+        image = Image.open(tmp_path / "val" / "x" / f"{number}.png")
+        for quality, split in ((95, "train"), (90, "val"), (85, "train"), (80, "train")):
+            (tmp_path / split / "x" / f"{number}-{quality}.jpg").write_bytes(encode(image, quality=quality))
+    alone, _ = found_in(invoke, tmp_path, *options)
+    assert len(alone["notes"]) == 1 + is_narrowed
+    copies = {
+        "large.png": pictures["coffee"],
+        "large.jpg": pictures["coffee"],
+        "tiny.png": thumbnail(pictures["coffee"]),
+    }
+    for name, picture in copies.items():
+        path = tmp_path / ("train" if name == "large.png" else "val") / "x" / name
+        path.write_bytes(encode(picture, "JPEG" if name.endswith("jpg") else "PNG"))
+    mixed, _ = found_in(invoke, tmp_path, *options)
+    of_small, of_large = [], []
+    for pair in mixed["pairs"]:
+        names = {image["path"].split("/")[-1] for image in pair["images"]}
+        (of_large if names & copies.keys() else of_small).append(names if names & copies.keys() else pair)
+    assert of_small == alone["pairs"]
+    assert {"large.png", "large.jpg"} in of_large
+    assert {"large.png", "tiny.png"} in of_large
+    assert ({"large.jpg", "tiny.png"} in of_large) == (not options), "these are in one split"
+    assert len(of_large) == (2 if options else 3)
