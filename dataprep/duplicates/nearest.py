@@ -17,6 +17,9 @@ _ROW_BITS, _SCORE_BITS, _SYMMETRY_BITS = 26, 8, 3
 #: Images that can be compared: their rows have `_ROW_BITS`.
 MAX_ROWS = 1 << _ROW_BITS
 
+#: Candidates that are sorted at a time, about: sorting takes several times their memory.
+_PART = 1 << 21
+
 _NEVER = np.uint64(2**64 - 1)
 
 
@@ -62,7 +65,8 @@ def nearest_part(task: SearchTask) -> tuple[SearchTask, NDArray[np.uint64], NDAr
     """Find the nearest images of those of each side in a task: keys of `Nearest`, with rows of the sides."""
     bits, hashes = task.load("bits"), task.load("hashes")
     keep = task.limit or 0
-    firsts, seconds = Nearest(len(hashes[0]), keep), Nearest(len(hashes[1]), keep)
+    firsts = Nearest(len(hashes[0]), keep)
+    seconds = firsts if task.first == task.second else Nearest(len(hashes[1]), keep)
     symmetry = np.uint8(task.symmetry)
     for pairs in iterate_pairs(*bits, task.distance, task.band, is_same=task.is_same):
         first, second, low = pairs.first, pairs.second, pairs.distance
@@ -72,7 +76,7 @@ def nearest_part(task: SearchTask) -> tuple[SearchTask, NDArray[np.uint64], NDAr
         score = low + distances(hashes[0][first], hashes[1][second])
         firsts.add(first, score, second, symmetry)
         seconds.add(second, score, first, INVERSES[symmetry])
-    return task, firsts.keys(), seconds.keys()
+    return task, firsts.keys(), np.zeros(0, np.uint64) if seconds is firsts else seconds.keys()
 
 
 class Nearest:
@@ -117,8 +121,16 @@ class Nearest:
         return self._kept
 
     def _prune(self) -> None:
-        keys = np.concatenate([self._kept, *self._added])
+        added = np.concatenate([np.zeros(0, np.uint64), *self._added])
         self._added, self._count = [], 0
+        added.sort()
+        rows = np.arange(0, len(self._last), max(1, _PART // max(1, self._keep))).astype(np.uint64)
+        starts = rows << np.uint64(_SCORE_BITS + _ROW_BITS + _SYMMETRY_BITS)
+        parts = zip(*(np.split(keys, np.searchsorted(keys, starts)) for keys in (self._kept, added)), strict=True)
+        self._kept = np.concatenate([np.zeros(0, np.uint64), *(self._nearest(np.concatenate(part)) for part in parts)])
+
+    def _nearest(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return the candidates to keep of those of some rows, in ascending order."""
         # Each partner counts once, in the symmetry in which it is nearest.
         keys = _exchange(keys, _SCORE_BITS, _ROW_BITS)
         keys.sort()
@@ -129,9 +141,10 @@ class Nearest:
         starts = np.flatnonzero(np.append(True, row[1:] != row[:-1])) if len(row) else np.zeros(0, np.int64)
         counts = np.diff(np.append(starts, len(row)))
         rank = np.arange(len(row)) - np.repeat(starts, counts)
-        self._kept = keys[rank < self._keep]
         last = rank == self._keep - 1
         self._last[row[last]] = keys[last]
+        kept: NDArray[np.uint64] = keys[rank < self._keep]
+        return kept
 
 
 def _exchange(keys: NDArray[np.uint64], high: int, low: int) -> NDArray[np.uint64]:

@@ -57,16 +57,18 @@ def test_finds_what_sorting_finds(monkeypatch, across, keep, workers):
     assert (pairs.distance == bits[symmetry, pairs.first, pairs.second]).all()
 
 
+@pytest.mark.parametrize("part", [1, 50, 1 << 21])
 @pytest.mark.parametrize("most", [0, 1 << 20])
-def test_pruning_early_and_late_is_the_same(monkeypatch, most):
+def test_pruning_early_and_late_is_the_same(monkeypatch, most, part):
+    monkeypatch.setattr(nearest, "_PART", part)
     rng = np.random.default_rng(1)
     row, partner = rng.integers(0, 30, 3000), rng.integers(0, 200, 3000)
     score, symmetry = rng.integers(0, 223, 3000), rng.integers(0, 8, 3000).astype(np.uint8)
     some = Nearest(30, 7)
     some._most = most
     for start in range(0, 3000, 100):
-        part = slice(start, start + 100)
-        some.add(row[part], score[part], partner[part], symmetry[part])
+        at = slice(start, start + 100)
+        some.add(row[at], score[at], partner[at], symmetry[at])
     best = {}
     for key in zip(row.tolist(), partner.tolist(), score.tolist(), symmetry.tolist(), strict=True):
         best[key[:2]] = min(best.get(key[:2], (999, 0)), key[2:])
