@@ -18,12 +18,12 @@ from loaders.dali.pipeline import release_memory
 from loaders.explain import explain
 from loaders.identity import checkpoint_choices
 from loaders.integers import require_int
-from loaders.interrupts import delayed_interrupts
 from loaders.loader_state import LoaderState
 from loaders.memory_limit import RESERVATIONS
 from loaders.options import BatchT_co
 from loaders.progress import Phase, Progress
 from loaders.transforms.base import Size
+from manifests.delayed_interrupts import delayed_interrupts
 from manifests.errors import CallError, DatasetError
 
 if TYPE_CHECKING:

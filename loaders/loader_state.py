@@ -18,7 +18,6 @@ from loaders.dali.run import start_pipeline, take_batch
 from loaders.dataset.split import ShardCheck
 from loaders.frameworks import load_framework
 from loaders.identity import sampling_choices
-from loaders.interrupts import delayed_interrupts
 from loaders.make_batch import make_batch
 from loaders.memory import estimate_memory
 from loaders.memory_limit import RESERVATIONS
@@ -28,6 +27,7 @@ from loaders.recovery import new_bad_images, without_rows
 from loaders.samplers.order import StoredOrder
 from loaders.spec import Images, LoaderSpec, adjusted_spec
 from loaders.transforms.adjust import Adjustment
+from manifests.delayed_interrupts import delayed_interrupts
 from manifests.errors import CallError
 
 _log = logging.getLogger(__name__)

@@ -17,9 +17,13 @@ from typing import Any, Generic
 from dataprep.engines.base import Pool, Result, Task
 from dataprep.engines.steps import abandon, begin, proceed
 from dataprep.engines.worker import WorkerProcess
+from manifests.delayed_interrupts import delayed_interrupts
 
 #: Parts that a process has taken and not finished: the one it works on, the next one, and two that wait for a reply.
 PARTS_PER_WORKER = 4
+
+#: Seconds after which this process looks for an interrupt, while it waits for others.
+_INTERRUPT_SECONDS = 0.1
 
 #: Requests that a worker has: the one it works on, and the next one, so that it never waits for this process.
 _REQUESTS_PER_WORKER = 2
@@ -47,13 +51,15 @@ class SharedPool(Generic[Task, Result]):
         self._closed = False
         self._threads: list[threading.Thread] = []
         self._here = _Member()
-        #: Protects all attributes of this object, of its tasks, members and parts.
+        #: Protects all attributes of this object, of its tasks, members and parts. The thread that consumes the results
+        #: delays interrupts while it is locked: one that arrives while it is being locked would leave it locked.
         self.changed = threading.Condition()
 
     def run(self, processes: list[WorkerProcess]) -> Generator[Result, None, None]:
         """Run all tasks, and yield their results as they finish. This process works on parts too."""
-        for process in processes:
-            self._start_thread(self._feed, process)
+        with delayed_interrupts():
+            for process in processes:
+                self._start_thread(self._feed, process)
         while True:
             request = self._take(self._here, wait=True)
             if request is not None:
@@ -69,7 +75,7 @@ class SharedPool(Generic[Task, Result]):
 
     def close(self) -> None:
         """End all threads: the tasks that are not finished raise an error. Their workers must be gone."""
-        with self.changed:
+        with delayed_interrupts(), self.changed:
             self._closed = True
             self.changed.notify_all()
         for thread in self._threads:
@@ -87,8 +93,8 @@ class SharedPool(Generic[Task, Result]):
             result.
 
         """
-        with self.changed:
-            while not self._closed:
+        with delayed_interrupts() as interrupts, self.changed:
+            while not self._closed and not interrupts:
                 if member.replied:
                     return member.replied.popleft(), False
                 if len(member.parts) < PARTS_PER_WORKER and (part := self._next_part()):
@@ -97,7 +103,7 @@ class SharedPool(Generic[Task, Result]):
                     return part, True
                 if not wait or self._is_finished() or (member is self._here and self._results):
                     return None
-                self.changed.wait()
+                self.changed.wait(_INTERRUPT_SECONDS if member is self._here else None)
         return None
 
     def _next_part(self) -> _Part | None:
@@ -123,7 +129,7 @@ class SharedPool(Generic[Task, Result]):
 
     def _put(self, part: _Part, is_finished: bool, value: Any) -> None:
         """Record what a process answered to a request."""
-        with self.changed:
+        with delayed_interrupts(), self.changed:
             if is_finished:
                 part.result_value, part.is_finished = value, True
                 part.member.parts.remove(part)

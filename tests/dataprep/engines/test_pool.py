@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from contextlib import closing
 
 import pytest
+from helpers import PYTHONPATH
 from helpers import pool_tasks as tasks
 from helpers.processes import children
 from hypothesis import given, settings
@@ -116,3 +119,41 @@ def test_closing_early_ends_tasks_that_wait():
         results = engine.run_with_pool(tasks.never_reply, [[0], [1, 2, 3], [4, 5]], 3)
         assert next(results) == 0
         results.close()
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+from helpers import pool_tasks
+from dataprep.engines import LocalEngine
+
+entered, moment, main = [0], int(sys.argv[1]), threading.get_ident()
+enter = threading.Condition.__enter__
+
+
+def interrupted_enter(condition):
+    locked = enter(condition)
+    if threading.get_ident() == main:
+        entered[0] += 1
+        if entered[0] == moment:
+            os.kill(os.getpid(), signal.SIGINT)
+    return locked
+
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+engine = LocalEngine(2)
+threading.Condition.__enter__ = interrupted_enter
+try:
+    list(engine.run_with_pool(pool_tasks.sum_of_parts, [[1, 2, 3]] * 50, 2))
+except KeyboardInterrupt:
+    print("interrupted", entered[0] >= moment)
+"""
+
+
+@pytest.mark.parametrize("moment", [1, 3, 8])
+def test_an_interrupt_while_the_pool_is_being_locked_ends_the_run(moment):
+    """An exception at this moment would leave the pool locked, so its threads would never end."""
+    command = [sys.executable, "-c", INTERRUPTED, str(moment)]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": PYTHONPATH}, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "interrupted True\n", done.stderr
