@@ -62,7 +62,7 @@ class Feed:
 
     def train(self, step: Callable[[Any, Any], None], steps: int, batch_size: int) -> None:
         """Measure some steps."""
-        for _ in range(2 * self.prefetched):
+        for _ in range(self.prefetched + 2 if self.prefetched else 0):
             next(self.batches)
         synchronize()
         start, waited = time.perf_counter(), 0.0
@@ -134,12 +134,12 @@ def measure(
     if distributed.is_initialized():
         distributed.broadcast(steps, 0)
     for feed in feeds.values():
-        # A slow side takes fewer steps, at least two for each worker that makes batches at the same time.
-        feed.train(step, max(5, feed.prefetched), args.batch_size)
+        feed.train(step, 5, args.batch_size)
         feed.rates.clear()
         feed.waits.clear()
     for _, feed in itertools.product(range(args.rounds), feeds.values()):
-        feed.train(step, max(int(steps), 2 * feed.prefetched), args.batch_size)
+        # Worker processes return their batches in bursts: at least as many steps as they have batches in progress.
+        feed.train(step, max(int(steps), feed.prefetched), args.batch_size)
     for loader in opened:
         loader.close()
     return feeds
